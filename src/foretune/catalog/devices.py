@@ -1,0 +1,130 @@
+"""Devices: what the vendor and the driver say about them, and what an hour of one costs."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from foretune.catalog.rows import DATA_DIR, NAME_PATTERN, Row, doubles, raise_all, read_csv, validated
+from foretune.core.errors import UnknownName
+
+Kind = Literal["cuda", "rocm", "mps", "cpu"]
+Grade = Literal["A", "B", "C"]
+"""A: a data sheet or two agreeing sources read; B: a secondary source; C: general knowledge, not opened."""
+
+Text = Annotated[str, Field(min_length=1)]
+Rate = Annotated[float, Field(gt=0, le=20_000)]
+
+
+def _two_prices(value: Any) -> Any:
+    return tuple(value.split("-")) if isinstance(value, str) else value
+
+
+class Device(Row):
+    """One device as a fact sheet. Rates are peaks for dense matrices in 10**12 operations a second.
+
+    None is "not known" or, for a number format, "not supported by the hardware".
+    """
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    """What is typed: rtx-4090, h100-sxm."""
+    title: Text
+    """What is shown: H100 SXM."""
+    kind: Kind
+    """The torch back end that drives it; ROCm devices answer to torch's name cuda."""
+    vendor: Text
+    arch: Text
+    year: Annotated[int, Field(ge=2010, le=2035)]
+    memory_gb: Annotated[float, Field(gt=0, le=4096)]
+    """As marketed. Vendors write GB where drivers report nearly as many GiB; use `memory_bytes`."""
+    memory_type: Text
+    reported_memory_mib: Annotated[int, Field(gt=0)] | None
+    """Total memory in MiB as the driver reports it, less what error correction takes."""
+    reported_memory_source: Text | None
+    num_logical_devices: Annotated[int, Field(ge=1, le=16)]
+    """How many devices torch sees in one of these; the row's figures are for all of them together."""
+    bandwidth_gb_per_s: Rate
+    """Memory bandwidth in 10**9 bytes a second."""
+    fp32_tflops: Rate
+    """Without matrix units."""
+    tf32_dense_tflops: Rate | None
+    bf16_dense_tflops: Rate | None
+    """Accumulated in fp32."""
+    fp16_dense_tflops: Rate | None
+    """Accumulated in fp32."""
+    fp16_accumulate_dense_tflops: Rate | None
+    """fp16 accumulated in fp16."""
+    fp8_dense_tflops: Rate | None
+    """Accumulated in fp32."""
+    fp4_dense_tflops: Rate | None
+    int8_dense_tops: Rate | None
+    interconnect: Text
+    """The link to other devices; "none" if there is none."""
+    interconnect_bidirectional_gb_per_s: Rate | None
+    """Both directions added, as vendors quote it, in 10**9 bytes a second; one direction has half."""
+    tdp_w: Annotated[float, Field(gt=0, le=5000)]
+    price_usd_per_hour: Annotated[float, Field(gt=0, le=1000)] | None
+    """Rent of one device on demand; None for owned hardware or where no price was found."""
+    price_range_usd_per_hour: Annotated[tuple[float, float] | None, BeforeValidator(_two_prices)]
+    """Lowest and highest price seen."""
+    price_source: Text
+    """Where the price is from, or why there is none."""
+    price_grade: Grade | None
+    spec_source: Text
+    spec_grade: Grade
+    notes: Text | None
+
+    @property
+    def memory_bytes(self) -> int:
+        """The device's memory: the driver's figure, else the marketed number read as 10**9 bytes.
+
+        The second reading is the smaller of the two possible: it never promises memory that is not there.
+        All logical devices together; what a driver and its context keep for themselves is not taken off.
+        """
+        if self.reported_memory_mib is not None:
+            return self.reported_memory_mib * 2**20
+        return round(self.memory_gb * 10**9)
+
+    @model_validator(mode="after")
+    def _figures_agree(self) -> Self:
+        if (self.price_usd_per_hour is None) != (self.price_grade is None):
+            raise ValueError("a price and its grade stand together")
+        if self.price_range_usd_per_hour is not None:
+            low, high = self.price_range_usd_per_hour
+            if self.price_usd_per_hour is None or not low <= self.price_usd_per_hour <= high:
+                raise ValueError("the price lies outside its range")
+        if (self.reported_memory_mib is None) != (self.reported_memory_source is None):
+            raise ValueError("reported memory and its source stand together")
+        # Error correction and reserved memory take up to a tenth; more would be a slip of the pen.
+        if self.reported_memory_mib is not None:
+            share = self.reported_memory_mib / 1024 / self.memory_gb
+            if not 0.9 <= share <= 1.03:  # noqa: PLR2004
+                raise ValueError("reported memory is not that of a card of memory_gb")
+        if self.interconnect == "none" and self.interconnect_bidirectional_gb_per_s is not None:
+            raise ValueError("an interconnect that is not there has no speed")
+        return self
+
+
+def read_devices(path: Path) -> Mapping[str, Device]:
+    """Every device of a file by name; raises `CatalogError` with all that is wrong with the file."""
+    raw_rows, malformed = read_csv(path)
+    rows, problems = validated(Device, raw_rows, label="name")
+    raise_all(path, [*malformed, *problems, *doubles(rows, lambda row: row.name)])
+    return MappingProxyType({row.name: row for row in rows})
+
+
+@cache
+def devices() -> Mapping[str, Device]:
+    """Every device of the catalogue by name, in the catalogue's order."""
+    return read_devices(DATA_DIR / "devices.csv")
+
+
+def device(name: str) -> Device:
+    """The device of that name; an unknown one is answered with the nearest."""
+    try:
+        return devices()[name]
+    except KeyError:
+        raise UnknownName("device", name, devices()) from None

@@ -1,0 +1,101 @@
+"""Where the training images come from, and how they are cut to size."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from foretune.choices.section import Section
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Images(Section):
+    """What every source of images shares."""
+
+    resolution: int | None = Field(default=None, ge=8, le=8192)
+    """Target size in pixels: images are cut to about resolution x resolution. Left out: the model's own."""
+    cache_dir: str = "./cache"
+    """Where encoded latents and captions are kept between runs."""
+    max_buckets: int = Field(default=1, ge=1, le=64)
+    """Most image shapes there may be; 1 cuts everything square, more keeps aspect ratios."""
+    bucket_step_px: int = Field(default=64, ge=8, le=512)
+    """Sides of a bucket are multiples of this many pixels."""
+    crop: Literal["center", "random"] = "center"
+    """What is cut away when an image does not have its bucket's shape."""
+    flip: Share = 0.0
+    """Chance that an image is mirrored."""
+    caption_dropout: Share = 0.0
+    """Chance that a sample is trained without its caption."""
+    max_text_tokens: int | None = Field(default=None, ge=8, le=4096)
+    """Most tokens of a caption the large text encoder sees. Left out: the model's own (512 for FLUX)."""
+    held_out: Share = 0.05
+    """Share of the samples that is kept out of training, for the held-out loss."""
+    num_workers: int = Field(default=0, ge=0, le=128)
+    """Processes that prepare batches; 0 prepares them in the training process. Results do not depend on it."""
+
+
+class Folder(Section):
+    """One folder of images with its own weight and trigger word."""
+
+    path: str
+    repeats: int = Field(default=1, ge=1, le=10_000)
+    """How many times an epoch sees each image of this folder."""
+    trigger: str | None = None
+    """A word put before each caption of this folder."""
+
+
+class FolderData(_Images):
+    """Images with captions: `name.txt` beside `name.png`, or a `metadata.jsonl`."""
+
+    kind: Literal["folder"]
+    path: str | None = None
+    repeats: int = Field(default=1, ge=1, le=10_000)
+    """How many times an epoch sees each image."""
+    trigger: str | None = None
+    """A word put before each caption."""
+    folders: tuple[Folder, ...] = ()
+    """Several folders, each with repeats and trigger of its own, instead of `path`."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.path is None) == (not self.folders):
+            raise ValueError("give either path (one folder) or folders (several), not both and not neither")
+        if self.folders and (self.repeats != 1 or self.trigger is not None):
+            raise ValueError("with folders, repeats and trigger belong to each of the folders")
+        return self
+
+    def all_folders(self) -> tuple[Folder, ...]:
+        if self.path is None:
+            return self.folders
+        return (Folder(path=self.path, repeats=self.repeats, trigger=self.trigger),)
+
+
+class Cifar10Data(_Images):
+    """The CIFAR-10 folder layout: `cifar-10/train/1.png`, with `trainLabels.csv` beside it or not."""
+
+    kind: Literal["cifar10"]
+    path: str
+
+
+class HuggingFaceData(_Images):
+    """A Hugging Face dataset on this disk: a `save_to_disk` folder, or a folder of Parquet files."""
+
+    kind: Literal["huggingface"]
+    path: str
+    split: str = "train"
+    image_column: str = "image"
+    caption_column: str | None = "text"
+    """None trains without captions."""
+    trigger: str | None = None
+    """A word put before each caption."""
+
+
+class ShapesData(_Images):
+    """Generated captioned images ("a small red circle on blue"): no files, no downloads."""
+
+    kind: Literal["shapes"]
+    num_samples: int = Field(default=1024, ge=2, le=1_000_000_000)
+    """How many different images there are, the held-out ones included."""
+
+
+Data = Annotated[FolderData | Cifar10Data | HuggingFaceData | ShapesData, Field(discriminator="kind")]

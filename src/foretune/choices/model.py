@@ -1,0 +1,84 @@
+"""What the `model` of an experiment refers to, as far as can be told without loading it."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from foretune import catalog
+from foretune.choices.capabilities import TRAINABLE, family_of_pipeline
+from foretune.core.errors import Refused, UnknownName, UserError
+
+_HUB_ID = re.compile(r"^(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?$")
+
+
+@dataclass(frozen=True)
+class ModelReference:
+    """Where a model is, and what is known of it before it is loaded."""
+
+    asked: str
+    kind: Literal["catalogue", "folder", "hub"]
+    family: str | None
+    """None for a hub id that is not in the catalogue: its model_index.json will tell."""
+    distilled: bool | None
+    folder: Path | None = None
+    repo: str | None = None
+    revision: str | None = None
+
+
+def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelReference:
+    """Finds out what a name means: a folder if there is one, a catalogue name, or a hub id."""
+    folder = (relative_to or Path()) / Path(asked).expanduser()
+    looks_like_path = asked.startswith((".", "/", "~")) or asked.endswith("/")
+    if folder.is_dir():
+        return _folder_reference(asked, folder)
+    if looks_like_path:
+        raise UserError(f"The model folder {asked} does not exist. Type: foretune list models")
+    if asked in catalog.denoisers():
+        row = catalog.denoiser(asked)
+        return ModelReference(
+            asked, "catalogue", row.family, row.distilled, repo=row.hub_repo, revision=row.hub_revision
+        )
+    hub = _HUB_ID.match(asked)
+    if hub is None:
+        raise UnknownName("model in the catalogue", asked, catalog.denoisers())
+    repo, revision = hub["repo"], hub["revision"]
+    for row in catalog.denoisers().values():
+        if row.hub_repo == repo:
+            return ModelReference(asked, "hub", row.family, row.distilled, repo=repo, revision=revision)
+    return ModelReference(asked, "hub", None, None, repo=repo, revision=revision)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a checkpoint; anything else is named as what is wrong with the folder."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise UserError(f"{path} should hold a JSON object, but holds {type(data).__name__}.")
+    return data
+
+
+def _folder_reference(asked: str, folder: Path) -> ModelReference:
+    index = folder / "model_index.json"
+    if not index.is_file():
+        raise UserError(
+            f"{asked} is a folder without model_index.json, so it is not in the diffusers layout. "
+            "Point `model` at the folder that holds model_index.json, transformer/ or unet/, and so on."
+        )
+    pipeline_class = str(read_json(index).get("_class_name"))
+    family = family_of_pipeline(pipeline_class)
+    if family is None:
+        known = ", ".join(sorted(name for row in TRAINABLE.values() for name in row.pipelines))
+        raise Refused(f"{asked} is a {pipeline_class}, which cannot be trained yet. Trainable: {known}.")
+    return ModelReference(asked, "folder", family, _is_distilled(folder, family), folder=folder)
+
+
+def _is_distilled(folder: Path, family: str) -> bool | None:
+    """A FLUX without a guidance embedding is the few-step distilled one; other folders do not tell."""
+    config = folder / "transformer" / "config.json"
+    if family == "flux" and config.is_file():
+        return not read_json(config).get("guidance_embeds", False)
+    return None

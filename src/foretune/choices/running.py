@@ -1,0 +1,41 @@
+"""What happens around the training: validation, saving, devices, trackers."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from foretune.choices.section import Section
+
+Tracker = Literal["tensorboard"]
+
+
+class Validate(Section):
+    """Looking at the model while it trains. A failed validation never ends the training."""
+
+    every: int | None = Field(default=None, ge=1)
+    """Steps between validations. Left out: before the first and after the last step only."""
+    prompts: tuple[str, ...] = ()
+    """Captions to sample from; models without text take one unconditional sample for each entry."""
+    num_inference_steps: int = Field(default=28, ge=1)
+    guidance_scale: float | None = Field(default=None, ge=0)
+    """Guidance when sampling. Left out: the pipeline's own."""
+    num_held_out: int = Field(default=32, ge=0)
+    """Held-out samples in the held-out loss; 0 switches it off."""
+    seed: int = Field(default=0, ge=0)
+
+
+class Save(Section):
+    """Checkpoints."""
+
+    every: int | None = Field(default=None, ge=1)
+    """Steps between checkpoints. Left out: after the last step only."""
+    keep: int = Field(default=2, ge=1)
+    """How many of the newest checkpoints stay."""
+
+
+class Parallel(Section):
+    """Where it runs."""
+
+    devices: int = Field(default=1, ge=1)
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """auto takes an accelerator if there is one."""

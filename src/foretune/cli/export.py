@@ -1,0 +1,43 @@
+"""`foretune export`: files that other programs load, and the proof that they do."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretune.cli.extras import require
+from foretune.cli.quiet import quieten
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run directory: runs/<experiment>/<run id>.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder to write to; RUN/export if left out.")
+    ] = None,
+    precision: Annotated[str, typer.Option("--precision", help="Numbers in the files: fp32, bf16 or fp16.")] = "fp32",
+) -> None:
+    """Export a run for diffusers pipelines; a clean process then reloads it and compares images."""
+    require("train", "Exporting")
+    quieten()
+    import torch
+
+    from foretune.core.errors import UnknownName
+    from foretune.record.run_directory import RunDirectory
+    from foretune.run.exporting import ExportBroken
+    from foretune.run.exporting import export as write_export
+
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    if precision not in dtypes:
+        raise UnknownName("precision", precision, dtypes)
+    directory = RunDirectory.open(run)
+    target = output or directory.path / "export"
+    typer.echo(f"Exporting to {target}, then reloading it in a clean process ...", err=True)
+    exported = write_export(directory, target, dtypes[precision])
+    proof = exported.proof
+    typer.echo(
+        f"{proof.num_consumed} of {proof.num_tensors} tensors arrived bit for bit; "
+        f"same-seed images differ by {proof.max_pixel_difference:g} at most"
+    )
+    if not proof.holds:
+        raise ExportBroken(f"What was exported to {target} does not give the trained model back. Do not use it.")
+    typer.echo(f"Exported {target}. Load it with:\n{exported.how_to_load}")

@@ -1,0 +1,86 @@
+"""`foretune init`: an experiment file to start from."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_TEMPLATE = """\
+# A Foretune experiment. Start it with: foretune train {file}
+# Every key: foretune schema. Change one for a single run: foretune train {file} train.steps=10
+model: {model}
+method: {method}
+data: {data}
+train: {{steps: {steps}, batch_size: {batch_size}, gradient_accumulation: {accumulation}, precision: bf16, seed: 0}}
+optimizer: {{kind: adamw, lr: {lr}, schedule: cosine, warmup_steps: {warmup}}}
+levers: {{gradient_checkpointing: {checkpointing}, cache_latents: true, cache_text: true}}
+validate: {{every: {every}, prompts: ["{prompt}"], num_inference_steps: {inference_steps}}}
+save: {{every: {every}, keep: 3}}
+parallel: {{devices: 1}}
+track: []
+"""
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="Where to write the experiment.")] = Path("experiment.yaml"),
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A catalogue name, hub id or local folder.")
+    ] = "flux.1-dev",
+    method: Annotated[str, typer.Option("--method", help="full or lora.")] = "lora",
+    data: Annotated[
+        str | None,
+        typer.Option("--data", "-d", help="Folder with images and captions; without it, `shapes`."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write an experiment file to start from."""
+    from foretune.choices.method import METHODS
+    from foretune.choices.model import resolve_model
+    from foretune.config import read_experiment
+    from foretune.core.errors import Refused, UnknownName
+
+    if file.exists() and not force:
+        raise Refused(f"{file} exists already. Type: foretune init {file} --force, or choose another name")
+    if method not in METHODS:
+        raise UnknownName("method", method, METHODS)
+    reference = resolve_model(model)
+    text = _filled(file, model, method, data, family=reference.family)
+    previous = file.read_text(encoding="utf-8") if file.exists() else None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    try:
+        asked = read_experiment(file)
+    except Exception:
+        # What was asked for is refused with its reason; the file must not stay behind as if it were good.
+        file.unlink() if previous is None else file.write_text(previous, encoding="utf-8")
+        raise
+    for warning in asked.warnings:
+        typer.secho(f"Warning: {warning}", fg="yellow", err=True)
+    typer.echo(f"Wrote {file}. Next: foretune train {file}")
+
+
+def _filled(file: Path, model: str, method: str, data: str | None, *, family: str | None) -> str:
+    small = family == "ddpm"
+    resolution = 32 if small else 1024
+    where = f"{{kind: folder, path: {_quoted(data)}" if data else "{kind: shapes, num_samples: 1024"
+    cache = "" if small else ", cache_dir: ./cache"
+    return _TEMPLATE.format(
+        file=file,
+        model=_quoted(model),
+        method="{kind: full}" if method == "full" else "{kind: lora, rank: 16}",
+        data=f"{where}, resolution: {resolution}{cache}}}",
+        steps=1000,
+        batch_size=64 if small else 1,
+        accumulation=1 if small else 4,
+        lr="2.0e-4" if small else "1.0e-4" if method == "lora" else "1.0e-5",
+        warmup=100,
+        checkpointing="0.0" if small else "1.0",
+        every=250,
+        prompt="a small red circle on blue" if data is None else "a harbour at dusk",
+        inference_steps=100 if small else 28,
+    )
+
+
+def _quoted(text: str) -> str:
+    plain = all(character.isalnum() or character in "./_-" for character in text)
+    return text if plain else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,110 @@
+"""`foretune list models|devices|methods`."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(help="What there is: models, devices, methods.", no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command()
+def models(as_json: AsJson = False) -> None:
+    """Denoisers in the catalogue, and which of them can be trained."""
+    from foretune import catalog
+    from foretune.choices.capabilities import TRAINABLE
+    from foretune.core.units import count_text
+
+    rows = [
+        {
+            "name": row.name,
+            "family": row.family,
+            "num_params": row.num_params,
+            "trainable": row.family in TRAINABLE,
+            "distilled": row.distilled,
+            "hub_repo": row.hub_repo,
+            "source": row.source,
+        }
+        for row in catalog.denoisers().values()
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    _print_table(
+        ("model", "family", "parameters", "can be trained"),
+        [
+            (
+                r["name"],
+                r["family"],
+                count_text(float(str(r["num_params"]))),
+                "yes" if r["trainable"] else "not yet",
+            )
+            for r in rows
+        ],
+        f"{len(rows)} denoisers. Sources of every figure: foretune list models --json",
+    )
+
+
+@app.command()
+def devices(as_json: AsJson = False) -> None:
+    """Devices in the catalogue, with their data sheets' figures."""
+    from foretune import catalog
+
+    rows = list(catalog.devices().values())
+    if as_json:
+        typer.echo(json.dumps([row.model_dump(mode="json") for row in rows], indent=2))
+        return
+    _print_table(
+        ("device", "full name", "memory GB", "bandwidth GB/s", "bf16 TFLOPS", "USD/h"),
+        [
+            (
+                row.name,
+                row.title,
+                f"{row.memory_gb:g}",
+                _number(row.bandwidth_gb_per_s),
+                _number(row.bf16_dense_tflops),
+                _number(row.price_usd_per_hour),
+            )
+            for row in rows
+        ],
+        f"{len(rows)} devices; – is unknown. Sources of every figure: foretune list devices --json",
+    )
+
+
+@app.command()
+def methods(as_json: AsJson = False) -> None:
+    """Training methods and the settings each takes."""
+    from foretune.choices.capabilities import TRAINABLE
+    from foretune.choices.method import METHODS
+
+    rows: list[dict[str, Any]] = []
+    for name, section in METHODS.items():
+        settings = {k: f.description or "" for k, f in section.model_fields.items() if k != "kind"}
+        families = [family for family, row in TRAINABLE.items() if name in row.methods]
+        rows.append({"name": name, "what": section.__doc__, "settings": settings, "families": families})
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    _print_table(
+        ("method", "what it is", "settings", "families"),
+        [(r["name"], r["what"], ", ".join(r["settings"]) or "none", ", ".join(r["families"])) for r in rows],
+        "Example: foretune train experiment.yaml method.kind=lora method.rank=32",
+    )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"
+
+
+def _print_table(headings: tuple[str, ...], rows: list[tuple[Any, ...]], footer: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*headings, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console = Console()
+    console.print(table)
+    console.print(footer, style="dim", highlight=False)

@@ -1,0 +1,94 @@
+"""What a person sees of a run: one live line on a terminal, a line now and then in a log file."""
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from foretune.core.units import bytes_text, duration_text, rate_text
+from foretune.run.devices import available_devices, peak_device_bytes, peak_host_bytes
+from foretune.run.observer import Observer, StepReport
+
+_LOG_LINE_EVERY_S = 5.0
+# Time left and speed follow a moving average: a single slow step should not make them jump.
+_SMOOTHING = 0.1
+
+
+class ProgressObserver(Observer):
+    """Shows preparation, steps with samples/s, loss, memory and time left, and messages above them."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True, highlight=False)
+        self._live = self.console.is_terminal
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            console=self.console,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+        self._what: str | None = None
+        self._step_s: float | None = None
+        self._last_line_s = 0.0
+        self._device = available_devices()[0]
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._progress.stop()
+
+    def message(self, text: str) -> None:
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def warning(self, text: str) -> None:
+        self.console.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        self._show(what, done, total, "")
+
+    def stepped(self, report: StepReport) -> None:
+        step_s = report.step_s
+        self._step_s = step_s if self._step_s is None else self._step_s + _SMOOTHING * (step_s - self._step_s)
+        done = report.step + 1
+        left_s = (report.num_steps - done) * self._step_s
+        speed = rate_text(report.samples_per_step / max(self._step_s, 1e-9), "sample")
+        memory = bytes_text(peak_device_bytes(self._device) or peak_host_bytes())
+        numbers = f"{speed}  loss {report.loss:.4f}  peak {memory}  {duration_text(left_s)} left"
+        self._show("training", done, report.num_steps, numbers)
+
+    def validated(self, step: int, held_out_loss: float | None, samples: tuple[Path, ...]) -> None:
+        parts = [f"After step {step}:"]
+        if held_out_loss is not None:
+            parts.append(f"held-out loss {held_out_loss:.4f}")
+        if samples:
+            parts.append(f"{len(samples)} sample{'s' if len(samples) > 1 else ''} in {samples[0].parent}")
+        if len(parts) > 1:
+            self.message(" ".join([parts[0], ", ".join(parts[1:])]))
+
+    def _show(self, what: str, done: int, total: int, numbers: str) -> None:
+        if not self._live:
+            self._log_line(what, done, total, numbers)
+            return
+        if what != self._what:
+            if self._task is not None:
+                self._progress.remove_task(self._task)
+            self._task, self._what = self._progress.add_task(what, numbers=""), what
+        assert self._task is not None
+        self._progress.update(self._task, completed=done, total=total, numbers=numbers)
+
+    def _log_line(self, what: str, done: int, total: int, numbers: str) -> None:
+        now_s = time.monotonic()
+        if now_s - self._last_line_s >= _LOG_LINE_EVERY_S or (done == total and what == "training"):
+            self._last_line_s = now_s
+            self.message(f"{what} {done}/{total}  {numbers}".rstrip())

@@ -1,0 +1,25 @@
+"""`foretune resume`: an interrupted run goes on."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretune.cli.extras import require
+from foretune.cli.quiet import quieten
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="A run directory: runs/<experiment>/<run id>.")],
+) -> None:
+    """Go on with an interrupted run, bit for bit as if it had never stopped."""
+    require("train", "Training")
+    quieten()
+    from foretune.cli.progress import ProgressObserver
+    from foretune.cli.summary import finish
+    from foretune.record.run_directory import RunDirectory
+    from foretune.run.train import resume as go_on
+
+    with ProgressObserver() as observer:
+        trained = go_on(RunDirectory.open(run), observer)
+    finish(trained)

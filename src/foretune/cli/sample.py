@@ -1,0 +1,51 @@
+"""`foretune sample`: same prompt, same seed, side by side."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretune.cli.extras import require
+from foretune.cli.quiet import quieten
+
+
+def sample(
+    base: Annotated[str, typer.Option("--base", help="The base model: catalogue name, hub id or local folder.")],
+    prompts: Annotated[list[str] | None, typer.Option("--prompt", "-p", help="What to sample; repeatable.")] = None,
+    adapter: Annotated[
+        list[Path] | None, typer.Option("--adapter", help="An exported adapter to put beside it; repeatable.")
+    ] = None,
+    full: Annotated[
+        list[Path] | None, typer.Option("--full", help="An exported full model to put beside it; repeatable.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture to write.")] = Path("samples.png"),
+    seed: Annotated[int, typer.Option("--seed")] = 0,
+    steps: Annotated[int, typer.Option("--steps", help="Denoising steps.")] = 28,
+    size: Annotated[int | None, typer.Option("--size", help="Side in pixels; the model's own if left out.")] = None,
+    guidance: Annotated[float | None, typer.Option("--guidance", help="The pipeline's own if left out.")] = None,
+    text_tokens: Annotated[int | None, typer.Option("--text-tokens", help="Most tokens of a prompt.")] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
+    precision: Annotated[str, typer.Option("--precision", help="fp32, bf16 or fp16.")] = "fp32",
+) -> None:
+    """Sample the base and what was made of it, with the same prompts and seed, in one picture."""
+    require("train", "Sampling")
+    quieten()
+    from foretune.cli.progress import ProgressObserver
+    from foretune.run.side_by_side import Comparison, side_by_side
+
+    request = Comparison(
+        base=base,
+        adapters=tuple(adapter or ()),
+        full=tuple(full or ()),
+        prompts=tuple(prompts or ("a small red circle on blue",)),
+        seed=seed,
+        num_inference_steps=steps,
+        size_px=size,
+        guidance_scale=guidance,
+        num_text_tokens=text_tokens,
+        device=device,
+        precision=precision,
+    )
+    with ProgressObserver() as observer:
+        columns = side_by_side(request, output, observer.preparing)
+    typer.echo(f"Wrote {output}: a row for each prompt; from left to right {', '.join(columns)}.")

@@ -1,0 +1,53 @@
+"""The end of a run in a few lines: what was trained, what changed, how fast, what to do next."""
+
+import typer
+
+from foretune.core.units import bytes_text, count_text, duration_text, rate_text, share_text
+from foretune.core.values import RunRecord
+from foretune.run.train import Trained
+
+
+def finish(trained: Trained) -> None:
+    """Prints the summary; a run that did not finish ends the process with an error."""
+    record = trained.record
+    for line in (*_weights(trained), *_measurements(record)):
+        typer.echo(line)
+    outcome = record.outcome
+    path = trained.run.path
+    if outcome.status == "finished":
+        typer.echo(f"Finished {outcome.steps_done} steps in {duration_text(record.wall_s)}: {path}")
+        typer.echo(f"Next: foretune export {path}")
+        return
+    typer.secho(f"{outcome.status.capitalize()} after step {outcome.steps_done}: {outcome.reason}", fg="red", err=True)
+    typer.secho(f"Go on with: foretune resume {path}", err=True)
+    raise typer.Exit(130 if outcome.status == "interrupted" else 1)
+
+
+def _weights(trained: Trained) -> list[str]:
+    record = trained.record
+    share = record.num_trainable_params / record.num_params
+    sizes = f"{count_text(record.num_trainable_params)} of {count_text(record.num_params)} weights"
+    changed = f"{trained.num_changed_tensors} of {trained.num_trained_tensors} trained tensors changed"
+    lines = [f"Trained {sizes} ({share_text(share)}); {changed}"]
+    if trained.base_unchanged is not None:
+        state = "is unchanged (checksum over all bits)" if trained.base_unchanged else "HAS CHANGED: please report this"
+        lines.append(f"The base model {state}")
+    return lines
+
+
+def _measurements(record: RunRecord) -> list[str]:
+    measured = record.measured
+    lines = []
+    held_out = measured.held_out_losses
+    if len(held_out) > 1:
+        (first_step, first), (last_step, last) = held_out[0], held_out[-1]
+        change = (last - first) / first
+        lines.append(f"Held-out loss {first:.4f} (step {first_step}) to {last:.4f} (step {last_step}): {change:+.1%}")
+    if measured.samples_per_s is not None and measured.median_step_s is not None:
+        memory = measured.peak_device_bytes or measured.peak_host_bytes
+        where = "device" if measured.peak_device_bytes else "process"
+        lines.append(
+            f"Speed {rate_text(measured.samples_per_s, 'sample')}, median step {duration_text(measured.median_step_s)}"
+            + (f", {where} peak {bytes_text(memory)}" if memory else "")
+        )
+    return lines

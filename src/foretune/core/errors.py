@@ -1,0 +1,57 @@
+"""Errors that write their own sentence: what was asked, what is the case, what to type next.
+
+`UserError` is for what the user can mend; everything else that goes wrong is ours and is an assertion.
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+def closest(asked: str, known: Iterable[str]) -> str | None:
+    """The known name that the asked one was probably meant to be, or None if nothing is near."""
+    by_lower = {name.lower(): name for name in known}
+    matches = difflib.get_close_matches(asked.lower(), by_lower, n=1, cutoff=0.55)
+    return by_lower[matches[0]] if matches else None
+
+
+class UserError(Exception):
+    """Something the user can mend; its text says how. The command line prints it without a traceback."""
+
+    exit_code = 2
+
+
+class UnknownName(UserError):
+    """A name that is in no list of known ones."""
+
+    def __init__(self, kind: str, asked: str, known: Iterable[str]) -> None:
+        self.kind, self.asked, self.known = kind, asked, sorted(known)
+        guess = closest(asked, self.known)
+        hint = f"Did you mean {guess!r}?" if guess else f"Known: {_shortened(self.known)}."
+        super().__init__(f"There is no {kind} named {asked!r}. {hint}")
+
+
+class MissingExtra(UserError):
+    """A feature whose packages are not installed; the text is the command that installs them."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f"{feature} needs packages that are not installed. Type: pip install 'foretune[{extra}]'")
+
+
+class ExperimentErrors(UserError):
+    """Everything that is wrong with an experiment, at once."""
+
+    def __init__(self, source: str, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        count = "1 mistake" if len(self.problems) == 1 else f"{len(self.problems)} mistakes"
+        lines = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(self.problems, start=1))
+        super().__init__(f"{source} has {count}:\n{lines}")
+
+
+class Refused(UserError):
+    """A request that is understood but would not work; the text names the nearest thing that does."""
+
+
+def _shortened(names: Sequence[str], most: int = 12) -> str:
+    shown = ", ".join(names[:most])
+    return f"{shown}, and {len(names) - most} more" if len(names) > most else shown

@@ -1,0 +1,59 @@
+"""The one module that turns numbers into text. Names elsewhere carry the unit; here it is printed.
+
+GiB is 2**30 bytes, GB is 10**9: both are printed as what they are.
+"""
+
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
+
+_SECONDS_PER_MINUTE = 60
+_SECONDS_PER_HOUR = 3600
+_SECONDS_PER_DAY = 86_400
+
+
+def bytes_text(num_bytes: float) -> str:
+    """Bytes in the largest binary unit that keeps at least one digit before the point."""
+    for unit_bytes, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(num_bytes) >= unit_bytes:
+            return f"{num_bytes / unit_bytes:.2f} {unit}"
+    return f"{num_bytes:.0f} B"
+
+
+def count_text(count: float) -> str:
+    """A count with a decimal suffix: 11.90 B parameters, 35.7 M, 512."""
+    for size, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(count) >= size:
+            return f"{count / size:.3g} {suffix}"
+    return f"{count:.0f}"
+
+
+def duration_text(seconds: float) -> str:
+    """A duration to read at a glance: 0.21 s, 42 s, 3 min 20 s, 2 h 05 min, 3 d 4 h."""
+    if seconds < 10:  # noqa: PLR2004
+        return f"{seconds:.2f} s"
+    whole = round(seconds)
+    if whole < _SECONDS_PER_MINUTE:
+        return f"{whole} s"
+    if whole < _SECONDS_PER_HOUR:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < _SECONDS_PER_DAY:
+        return f"{whole // _SECONDS_PER_HOUR} h {whole % _SECONDS_PER_HOUR // 60:02d} min"
+    return f"{whole // _SECONDS_PER_DAY} d {whole % _SECONDS_PER_DAY // _SECONDS_PER_HOUR} h"
+
+
+def rate_text(per_second: float, unit: str) -> str:
+    """A rate, turned round when it is slow: 12.3 samples/s, but 4.1 s/sample."""
+    if per_second >= 1 or per_second <= 0:
+        return f"{per_second:.3g} {unit}s/s"
+    return f"{1 / per_second:.3g} s/{unit}"
+
+
+def share_text(share: float) -> str:
+    """A share of one as a percentage with three significant digits: 0.0123 -> 1.23 %."""
+    return f"{share * 100:.3g} %"
+
+
+def usd_text(usd: float) -> str:
+    """Money in US dollars."""
+    return f"${usd:,.2f}"

@@ -1,0 +1,79 @@
+"""What every value has in common: frozen, serialisable, versioned, and able to read its own past."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from foretune.core.errors import UserError
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class WrongFormat(UserError):
+    """A file that is not what it should be, or that a newer release wrote."""
+
+
+class Part(BaseModel):
+    """A piece of a value: frozen, and closed to unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+
+class Value(Part):
+    """A value with a format version. A reader upgrades older files one version at a time.
+
+    `upgrades[n]` turns a mapping of version n into one of version n + 1, so the current version is
+    `len(upgrades) + 1` and no version can be forgotten.
+    """
+
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {}
+
+    @classmethod
+    def format_version(cls) -> int:
+        """The version this release writes."""
+        return len(cls.upgrades) + 1
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data for JSON or YAML, with the format's name and version first."""
+        body = self.model_dump(mode="json")
+        return {"format": type(self).__name__, "format_version": self.format_version(), **body}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_mapping(), indent=2, allow_nan=True) + "\n"
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        body = dict(mapping)
+        name, version = body.pop("format", None), body.pop("format_version", None)
+        if name != cls.__name__ or not isinstance(version, int):
+            raise WrongFormat(f"Expected a {cls.__name__}, found format {name!r} version {version!r}.")
+        if version > cls.format_version():
+            raise WrongFormat(
+                f"This {cls.__name__} has format version {version}; this release reads up to "
+                f"{cls.format_version()}. Type: pip install --upgrade foretune"
+            )
+        for step in range(version, cls.format_version()):
+            body = cls.upgrades[step](body)
+        try:
+            return cls.model_validate(body)
+        except ValidationError as error:
+            raise WrongFormat(f"This {cls.__name__} is damaged: {error}") from error
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        try:
+            mapping = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise WrongFormat(f"This {cls.__name__} is not JSON: {error}") from error
+        if not isinstance(mapping, dict):
+            raise WrongFormat(f"Expected a {cls.__name__}, found {type(mapping).__name__}.")
+        return cls.from_mapping(mapping)
+
+
+def content_hash(data: Any) -> str:
+    """Sixteen hex digits that are equal exactly when the JSON data are equal."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,49 @@
+"""What came of a run: also when it failed."""
+
+from typing import Any, Literal
+
+from foretune.core.values.base import Part, Value
+from foretune.core.values.plan import Plan
+
+Status = Literal["finished", "interrupted", "out of memory", "failed"]
+
+
+class Outcome(Part):
+    """How a run ended; an out-of-memory or a crash is an outcome like any other."""
+
+    status: Status
+    steps_done: int
+    reason: str | None = None
+    """One sentence for people when the run did not finish."""
+
+
+class Measured(Part):
+    """Summaries of the raw numbers in events.jsonl. None is "not measured", never zero."""
+
+    num_step_times: int = 0
+    median_step_s: float | None = None
+    samples_per_s: float | None = None
+    peak_device_bytes: int | None = None
+    peak_host_bytes: int | None = None
+    first_loss: float | None = None
+    last_loss: float | None = None
+    held_out_losses: tuple[tuple[int, float], ...] = ()
+    """(step, loss) at fixed noise and timesteps; step 0 is the base model."""
+
+
+class RunRecord(Value):
+    """Written last. A run directory without one was stopped without warning."""
+
+    run_id: str
+    question_hash: str
+    experiment_hash: str
+    outcome: Outcome
+    plan: Plan | None = None
+    """None where no forecast was made before the first step."""
+    environment: dict[str, Any]
+    environment_hash: str
+    measured: Measured
+    num_trainable_params: int
+    num_params: int
+    wall_s: float
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,130 @@
+"""What one forward pass is given, and how samples become it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foretune.data.buckets import Bucket
+from foretune.data.lookup import Lookup
+from foretune.data.sources.base import Source
+from foretune.data.transforms import CropPlan, apply
+
+LatentShape = Callable[[int, int], tuple[int, ...]]
+"""From an image's height and width in pixels to the shape of what is noised, without the batch."""
+
+_BELOW_ONE_FP32 = 1 - 2**-24
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """The samples of one forward pass, with every random number that it needs."""
+
+    step: int
+    micro: int
+    indices: tuple[int, ...]
+    captions: tuple[str, ...]
+    """Empty where a caption is dropped."""
+    images: Tensor | None
+    """(B, 3, H, W) in [-1, 1]; None if latents are cached."""
+    moments: Tensor | None
+    """(B, 2C, h, w): mean and log-variance of the cached latent distribution; None if they are not cached."""
+    conditioning: dict[str, Tensor] | None
+    """Cached tensors of the captions, each with the batch first; None if they are not cached."""
+    noise: Tensor
+    """(B, *latent shape), fp32: what is added to the sample."""
+    posterior_noise: Tensor | None
+    """Of the same shape: draws the latent from its distribution; None if there is no autoencoder."""
+    uniform: Tensor
+    """(B,) in [0, 1), fp64: the timestep is made of it."""
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
+        """The batch with all its tensors on a device."""
+        place = torch.device(device)
+        batch = self
+        if place.type == "mps":
+            # This device has no doubles; the largest draws must not round up to 1.
+            batch = replace(self, uniform=self.uniform.to(torch.float32).clamp(max=_BELOW_ONE_FP32))
+        return batch._mapped(lambda tensor: tensor.to(place, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "Batch":
+        """The batch in memory that a device can copy from while the CPU goes on; called by the loader."""
+        return self._mapped(lambda tensor: tensor.pin_memory())
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        changed: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                changed[field.name] = change(value)
+            elif isinstance(value, dict):
+                changed[field.name] = {name: change(tensor) for name, tensor in value.items()}
+        return replace(self, **changed)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pick:
+    """One sample of a batch with all that was drawn for it."""
+
+    index: int
+    plan: CropPlan
+    caption: str
+    uniform: float
+    noise_seed: int
+    posterior_seed: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Assembly:
+    """How picked samples become a batch: decoded or looked up, and what is drawn for them."""
+
+    source: Source
+    latent_shape: LatentShape
+    latents: Lookup | None
+    text: Lookup | None
+    has_autoencoder: bool
+
+    def batch(self, step: int, micro: int, bucket: Bucket, picks: Sequence[Pick]) -> Batch:
+        """The batch of the given picks, all cut to one bucket."""
+        shape = self.latent_shape(bucket.height_px, bucket.width_px)
+        draws_posterior = self.has_autoencoder or self.latents is not None
+        return Batch(
+            step=step,
+            micro=micro,
+            indices=tuple(pick.index for pick in picks),
+            captions=tuple(pick.caption for pick in picks),
+            images=self._images(picks, bucket) if self.latents is None else None,
+            moments=self._moments(self.latents, picks, bucket) if self.latents is not None else None,
+            conditioning=self._conditioning(self.text, picks) if self.text is not None else None,
+            noise=torch.stack([normal(pick.noise_seed, shape) for pick in picks]),
+            posterior_noise=(
+                torch.stack([normal(pick.posterior_seed, shape) for pick in picks])
+                if draws_posterior
+                else None
+            ),
+            uniform=torch.tensor([pick.uniform for pick in picks], dtype=torch.float64),
+        )
+
+    def _images(self, picks: Sequence[Pick], bucket: Bucket) -> Tensor:
+        return torch.stack([apply(self.source.pixels(pick.index), pick.plan, bucket) for pick in picks])
+
+    def _moments(self, latents: Lookup, picks: Sequence[Pick], bucket: Bucket) -> Tensor:
+        infos = [self.source.info(pick.index) for pick in picks]
+        return torch.stack(
+            [latents.moments(info, pick.plan, bucket) for info, pick in zip(infos, picks, strict=True)]
+        )
+
+    @staticmethod
+    def _conditioning(text: Lookup, picks: Sequence[Pick]) -> dict[str, Tensor]:
+        entries = [text.conditioning(pick.caption) for pick in picks]
+        return {name: torch.stack([entry[name] for entry in entries]) for name in entries[0]}
+
+
+def normal(seed: int, shape: tuple[int, ...]) -> Tensor:
+    """Standard normal numbers in fp32 that follow from the seed alone."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)

@@ -1,0 +1,265 @@
+"""What encoders made of images and captions, kept on disk under a name that says what it was made of.
+
+An entry's key is the hash of everything it depends on: the encoder's own fingerprint, the content, how it
+was cut. So an entry is never wrong and never updated; a change anywhere leads to another key.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors import torch as safetensors
+from torch import Tensor
+
+from foretune.core.errors import UserError
+from foretune.data.memo import Memo, stamp
+
+Entry = dict[str, Tensor]
+P = TypeVar("P")
+
+_DIGEST_BYTES = 20
+_CHECKSUM = "checksum"
+_LENGTH_BYTES = 8
+# No header of ours comes near; a larger one is damage.
+_MOST_HEADER_BYTES = 1_000_000
+_UNFINISHED = "unfinished"
+_UNFINISHED_IS_STALE_AFTER_S = 86_400
+_COMPONENT_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model"})
+
+
+class MissingEntry(UserError):
+    """An entry that a run counts on and that is not there."""
+
+
+class DamagedEntry(UserError):
+    """An entry whose content is not what was written; it has been removed."""
+
+
+class TensorCache:
+    """Entries of named tensors by key, one safetensors file each, in two levels of folders.
+
+    `has` looks at the file's length only, which is what an interrupted machine damages; `get` compares a
+    checksum. A damaged entry is removed when it is found, so that the next filling makes it again. Writers
+    may be many: each writes a file of its own and moves it into place, and both moved the same content.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @staticmethod
+    def key(*parts: str) -> str:
+        """The key of an entry that depends on these parts. Lengths go before them, so none can run over."""
+        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"entry")
+        for part in parts:
+            encoded = part.encode()
+            digest.update(len(encoded).to_bytes(_LENGTH_BYTES, "little") + encoded)
+        return digest.hexdigest()
+
+    def path(self, key: str) -> Path:
+        """Where an entry lies, there or not."""
+        return self.directory / key[:2] / key[2:4] / f"{key}.safetensors"
+
+    def has(self, key: str) -> bool:
+        """Whether there is an entry of full length. Cheap: its content is not read."""
+        try:
+            with self.path(key).open("rb") as file:
+                header, body_start = _header(file.read(_LENGTH_BYTES), file.read)
+                return os.fstat(file.fileno()).st_size == body_start + _body_bytes(header)
+        except (OSError, ValueError):
+            return False
+
+    def get(self, key: str) -> Entry:
+        """The tensors of an entry, proven to be those that were put."""
+        path = self.path(key)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise MissingEntry(
+                f"The cache in {self.directory} has no entry {key}. Start the run again: it is made again."
+            ) from error
+        try:
+            tensors: Entry = safetensors.load(data)
+            header, _ = _header(data[:_LENGTH_BYTES], lambda size: data[_LENGTH_BYTES : _LENGTH_BYTES + size])
+            is_whole = header.get("__metadata__", {}).get(_CHECKSUM) == _checksum(tensors)
+        except (SafetensorError, ValueError):
+            is_whole = False
+            tensors = {}
+        if not is_whole:
+            path.unlink(missing_ok=True)
+            raise DamagedEntry(
+                f"The cache entry {path} was damaged and is removed. Start the run again: it is made again."
+            )
+        return tensors
+
+    def put(self, key: str, tensors: Entry) -> None:
+        """Store an entry, all of it or nothing. No sync: a torn file is found by its length or checksum."""
+        stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        data = safetensors.save(stored, metadata={_CHECKSUM: _checksum(stored)})
+        # One folder for unfinished files, on the same file system, so that what a killed writer left is
+        # found.
+        unfinished = self.directory / _UNFINISHED / uuid.uuid4().hex
+        path = self.path(key)
+        try:
+            unfinished.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with unfinished.open("xb") as file:
+                file.write(data)
+            unfinished.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            raise UserError(
+                f"The cache in {self.directory} cannot be written ({error.strerror}). Make room or give "
+                "permission, or set data.cache_dir to another folder; what is already encoded is kept."
+            ) from error
+
+    def remove_stale(self) -> int:
+        """Remove what writers killed more than a day ago left unfinished; returns how many."""
+        oldest_s = time.time() - _UNFINISHED_IS_STALE_AFTER_S
+        folder = self.directory / _UNFINISHED
+        stale = [file for file in folder.iterdir() if _changed_s(file) < oldest_s] if folder.is_dir() else []
+        for file in stale:
+            file.unlink(missing_ok=True)
+        return len(stale)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job(Generic[P]):
+    """One entry to make."""
+
+    key: str
+    group: Hashable
+    """Jobs of equal groups can be encoded in one batch: the shape of the images, for instance."""
+    payload: P
+    """What the encoder needs to know."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FillReport:
+    """What a filling did; each key is counted once."""
+
+    num_encoded: int
+    num_reused: int
+
+
+def fill(
+    cache: TensorCache,
+    jobs: Sequence[Job[P]],
+    encode_batch: Callable[[Sequence[Job[P]]], Sequence[Entry]],
+    batch_size: int,
+    on_progress: Callable[[int, int], None] | None = None,
+    *,
+    verify: bool = False,
+) -> FillReport:
+    """Make every entry that is not there yet; interrupted, it goes on where it stopped.
+
+    `verify` reads what is there and makes damaged entries again; without it only torn ones are noticed.
+    `on_progress` is given how many entries are there and how many there must be.
+    """
+    cache.remove_stale()
+    by_key = {job.key: job for job in jobs}
+    is_there = cache.has if not verify else _verified(cache)
+    groups: dict[Hashable, list[Job[P]]] = {}
+    for job in by_key.values():
+        if not is_there(job.key):
+            groups.setdefault(job.group, []).append(job)
+    num_missing = sum(map(len, groups.values()))
+    num_reused = len(by_key) - num_missing
+    num_done = num_reused
+    if on_progress is not None:
+        on_progress(num_done, len(by_key))
+    for group in groups.values():
+        for start in range(0, len(group), batch_size):
+            batch = group[start : start + batch_size]
+            entries = encode_batch(batch)
+            assert len(entries) == len(batch), f"{len(entries)} entries were made of {len(batch)} jobs"
+            for job, entry in zip(batch, entries, strict=True):
+                cache.put(job.key, entry)
+            num_done += len(batch)
+            if on_progress is not None:
+                on_progress(num_done, len(by_key))
+    return FillReport(num_encoded=num_missing, num_reused=num_reused)
+
+
+def component_fingerprint(folder: Path, cache_dir: Path | None = None) -> str:
+    """The hash of a model component's configuration, weights and tokenizer files, wherever the folder lies.
+
+    With `cache_dir` it is remembered there until a file's size or time of change differs, so that a large
+    encoder is read once.
+    """
+    files = sorted(
+        (file for file in folder.rglob("*") if file.suffix in _COMPONENT_SUFFIXES and file.is_file()),
+        key=lambda file: file.relative_to(folder).as_posix(),
+    )
+    if not files:
+        raise UserError(
+            f"{folder} holds no model: it has no config.json and no safetensors. Download it again."
+        )
+    names = [file.relative_to(folder).as_posix() for file in files]
+    memo = Memo(cache_dir / "components.json" if cache_dir else None)
+    now, memo_name = stamp(files), "\n".join([str(folder.resolve()), *names])
+    known = memo.recall(memo_name, now)
+    if isinstance(known, str):
+        return known
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"component")
+    for name, file in zip(names, files, strict=True):
+        with file.open("rb") as content:
+            file_digest = hashlib.file_digest(content, hashlib.blake2b).digest()
+        digest.update(len(name.encode()).to_bytes(_LENGTH_BYTES, "little") + name.encode() + file_digest)
+    memo.store(memo_name, now, digest.hexdigest())
+    memo.save()
+    return digest.hexdigest()
+
+
+def _verified(cache: TensorCache) -> Callable[[str], bool]:
+    def is_whole(key: str) -> bool:
+        try:
+            cache.get(key)
+        except (MissingEntry, DamagedEntry):
+            return False
+        return True
+
+    return is_whole
+
+
+def _checksum(tensors: Entry) -> str:
+    """A CRC over names, types, shapes and content: against damage, not malice, and three times quicker to read."""
+    running = 0
+    for name, tensor in sorted(tensors.items()):
+        running = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode(), running)
+        running = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, running)
+    return f"{running:08x}"
+
+
+def _header(length: bytes, read: Callable[[int], bytes]) -> tuple[dict[str, Any], int]:
+    """The header of a safetensors file and where the tensors begin; ValueError if it is none."""
+    header_bytes = int.from_bytes(length, "little")
+    if len(length) != _LENGTH_BYTES or header_bytes > _MOST_HEADER_BYTES:
+        raise ValueError("no header")
+    header = json.loads(read(header_bytes))
+    if not isinstance(header, dict):
+        raise ValueError("no header")
+    return header, _LENGTH_BYTES + header_bytes
+
+
+def _body_bytes(header: dict[str, Any]) -> int:
+    ends: list[int] = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    return max(ends, default=0)
+
+
+def _changed_s(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        # Its writer has just moved it into place.
+        return float("inf")

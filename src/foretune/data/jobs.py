@@ -1,0 +1,79 @@
+"""Which cache entries a run needs: images as they will be cut, captions as they will be read."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foretune.data.buckets import Bucket
+from foretune.data.cache import Job
+from foretune.data.grouping import bucket_of
+from foretune.data.held_out import held_out_plan
+from foretune.data.maker import BatchMaker, cached_plan
+from foretune.data.sources.base import SampleInfo, Source
+from foretune.data.transforms import CropPlan, apply
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageRequest:
+    """One image to encode, and how it is cut."""
+
+    index: int
+    bucket: Bucket
+    plan: CropPlan
+
+
+def latent_jobs(maker: BatchMaker, train: Sequence[int], held_out: Sequence[int]) -> list[Job[ImageRequest]]:
+    """The images that training on `train` and the held-out loss on `held_out` will look up, mirrored ones
+    included.
+
+    A run shorter than an epoch need not encode everything: `maker.order.samples_until(steps)` is then
+    `train`. Encode a batch with `load_images`, and give each entry one tensor,
+    `foretune.data.lookup.MOMENTS`.
+    """
+    jobs = [_latent_job(maker, index, plan) for index in train for plan in _train_plans(maker, index)]
+    jobs += [_latent_job(maker, index, _held_out_plan(maker, index)) for index in held_out]
+    return jobs
+
+
+def text_jobs(
+    maker: BatchMaker, train: Sequence[int], held_out: Sequence[int], prompts: Sequence[str] = ()
+) -> list[Job[str]]:
+    """The captions that a run will look up, each once; `prompts` are further texts to encode."""
+    assert maker.text is not None
+    captions = dict.fromkeys(maker.source.info(index).caption for part in (train, held_out) for index in part)
+    captions |= dict.fromkeys(prompts)
+    if maker.choice.caption_dropout > 0:
+        captions[""] = None
+    return [Job(key=maker.text.text_key(caption), group="text", payload=caption) for caption in captions]
+
+
+def load_images(source: Source, requests: Sequence[ImageRequest]) -> Tensor:
+    """The images of requests for one bucket, (B, 3, H, W) in [-1, 1]."""
+    return torch.stack(
+        [apply(source.pixels(request.index), request.plan, request.bucket) for request in requests]
+    )
+
+
+def _train_plans(maker: BatchMaker, index: int) -> Iterator[CropPlan]:
+    info, bucket = _sample(maker, index)
+    if maker.choice.flip < 1:
+        yield cached_plan(info, bucket, maker.choice, maker.seed, flip=False)
+    if maker.choice.flip > 0:
+        yield cached_plan(info, bucket, maker.choice, maker.seed, flip=True)
+
+
+def _held_out_plan(maker: BatchMaker, index: int) -> CropPlan:
+    return held_out_plan(*_sample(maker, index))
+
+
+def _latent_job(maker: BatchMaker, index: int, plan: CropPlan) -> Job[ImageRequest]:
+    assert maker.latents is not None
+    info, bucket = _sample(maker, index)
+    request = ImageRequest(index=int(index), bucket=bucket, plan=plan)
+    return Job(key=maker.latents.latent_key(info, plan, bucket), group=bucket, payload=request)
+
+
+def _sample(maker: BatchMaker, index: int) -> tuple[SampleInfo, Bucket]:
+    return maker.source.info(index), maker.buckets[bucket_of(maker.source, index, maker.buckets)]

@@ -1,0 +1,98 @@
+"""The training batches: each a pure function of its number, so that any process can make any of them."""
+
+from dataclasses import dataclass
+
+from torch.utils.data import Dataset
+
+from foretune.choices.data import Data
+from foretune.core.draws import derive_seed, uniform
+from foretune.data.batch import Assembly, Batch, LatentShape, Pick
+from foretune.data.buckets import Bucket
+from foretune.data.lookup import Lookup
+from foretune.data.order import Order
+from foretune.data.sources.base import SampleInfo, Source
+from foretune.data.split import fingerprint_number
+from foretune.data.transforms import CropPlan, plan_crop
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BatchMaker(Dataset[Batch]):
+    """Batch number `step * gradient_accumulation + micro`, without end.
+
+    The samples of a step have slots, numbered through over all processes: in forward pass m, process r
+    takes the slots from (m * world_size + r) * batch_size on. Flip, crop, caption dropout, posterior, noise
+    and timestep are drawn from (seed, purpose, step, slot), so neither the number of processes nor the
+    place where a run is resumed changes them. With cached latents a random crop is drawn once for each
+    sample, from its content, and a flip chooses between two cached entries.
+
+    Plain objects only: a loader's process gets a copy. `latent_shape` must be a function of a module (or a
+    method of such an object), not a lambda.
+    """
+
+    source: Source
+    order: Order
+    buckets: tuple[Bucket, ...]
+    choice: Data
+    seed: int
+    batch_size: int
+    latent_shape: LatentShape
+    gradient_accumulation: int = 1
+    rank: int = 0
+    world_size: int = 1
+    latents: Lookup | None = None
+    text: Lookup | None = None
+    has_autoencoder: bool = False
+    """Whether latents are drawn from an autoencoder's distribution; cached ones always are."""
+
+    def __post_init__(self) -> None:
+        samples_per_step = self.batch_size * self.gradient_accumulation * self.world_size
+        assert self.order.samples_per_step == samples_per_step
+        assert len(self.order.members_per_bucket) == len(self.buckets)
+        assert 0 <= self.rank < self.world_size
+
+    def __getitem__(self, micro_index: int) -> Batch:
+        step, micro = divmod(micro_index, self.gradient_accumulation)
+        samples = self.order.step(step)
+        bucket = self.buckets[samples.bucket_index]
+        first_slot = (micro * self.world_size + self.rank) * self.batch_size
+        picks = [
+            self._pick(samples.samples[slot], bucket, step, slot)
+            for slot in range(first_slot, first_slot + self.batch_size)
+        ]
+        return self.assembly.batch(step, micro, bucket, picks)
+
+    @property
+    def assembly(self) -> Assembly:
+        """How picked samples become a batch."""
+        return Assembly(
+            source=self.source,
+            latent_shape=self.latent_shape,
+            latents=self.latents,
+            text=self.text,
+            has_autoencoder=self.has_autoencoder,
+        )
+
+    def _pick(self, index: int, bucket: Bucket, step: int, slot: int) -> Pick:
+        info = self.source.info(index)
+        flip = uniform(self.seed, "flip", step, slot) < self.choice.flip
+        is_dropped = uniform(self.seed, "caption", step, slot) < self.choice.caption_dropout
+        if self.latents is None:
+            draws = uniform(self.seed, "crop", step, slot, 0), uniform(self.seed, "crop", step, slot, 1)
+            plan = plan_crop((info.width_px, info.height_px), bucket, self.choice.crop, draws, flip=flip)
+        else:
+            plan = cached_plan(info, bucket, self.choice, self.seed, flip=flip)
+        return Pick(
+            index=index,
+            plan=plan,
+            caption="" if is_dropped else info.caption,
+            uniform=uniform(self.seed, "timestep", step, slot),
+            noise_seed=derive_seed(self.seed, "noise", step, slot),
+            posterior_seed=derive_seed(self.seed, "posterior", step, slot),
+        )
+
+
+def cached_plan(info: SampleInfo, bucket: Bucket, choice: Data, seed: int, *, flip: bool) -> CropPlan:
+    """How a sample is cut whose latent is cached: the same in all epochs; where, its content decides."""
+    number = fingerprint_number(info.fingerprint)
+    draws = uniform(seed, "crop", number, 0), uniform(seed, "crop", number, 1)
+    return plan_crop((info.width_px, info.height_px), bucket, choice.crop, draws, flip=flip)

@@ -1,0 +1,41 @@
+"""Where samples come from: one file a kind, opened by its name."""
+
+from collections.abc import Callable
+from typing import Any
+
+from foretune.choices.data import Data
+from foretune.core.registry import Registry
+from foretune.data.sources.base import SampleInfo, Source
+
+__all__ = ["SOURCES", "SampleInfo", "Source", "open_source", "scan"]
+
+_Opener = Callable[[Any, int], Source]
+
+SOURCES: Registry[_Opener] = Registry(
+    "source of images",
+    {
+        "folder": "foretune.data.sources.folder:open_folder",
+        "cifar10": "foretune.data.sources.cifar10:open_cifar10",
+        "huggingface": "foretune.data.sources.huggingface:open_huggingface",
+        "shapes": "foretune.data.sources.shapes:open_shapes",
+    },
+)
+
+
+def open_source(choice: Data, *, resolution_px: int) -> Source:
+    """The source an experiment asks for. Generated images are made at the resolution; others cut later."""
+    return SOURCES[choice.kind](choice, resolution_px)
+
+
+def scan(source: Source, on_progress: Callable[[int, int], None] | None = None) -> None:
+    """Learn size and hash of every sample that comes from a file, so that whoever waits can be shown
+    progress.
+
+    `on_progress` is given how many are known and how many there are. A broken file's error comes here.
+    """
+    if source.is_generated:
+        return
+    for index in range(len(source)):
+        source.info(index)
+        if on_progress is not None:
+            on_progress(index + 1, len(source))

@@ -1,0 +1,60 @@
+"""The CIFAR-10 folder layout: `cifar-10/train/1.png` and on, with `trainLabels.csv` beside `train` or not."""
+
+import csv
+from pathlib import Path
+
+from foretune.choices.data import Cifar10Data
+from foretune.core.errors import UserError
+from foretune.data.sources.files import FileSample, FileSource, existing_folder
+
+FOLDER = "cifar-10"
+LABELS = "trainLabels.csv"
+
+
+def open_cifar10(choice: Cifar10Data, resolution_px: int) -> FileSource:  # noqa: ARG001
+    """The training images in the order of their numbers; a label makes the caption "a photo of a cat"."""
+    root = _layout_root(choice.path)
+    images = sorted(
+        (file for file in (root / "train").glob("*.png") if file.stem.isascii() and file.stem.isdigit()),
+        key=lambda file: (int(file.stem), file.stem),
+    )
+    if not images:
+        raise UserError(
+            f"{root / 'train'} has no images named 1.png, 2.png and so on. Set data.path to where they are."
+        )
+    labels_file = root / LABELS
+    labels = _labels(labels_file) if labels_file.is_file() else None
+    samples = [FileSample(path=image, caption=_caption(image, labels, labels_file)) for image in images]
+    return FileSource(samples, memo_dir=Path(choice.cache_dir))
+
+
+def _layout_root(path: str) -> Path:
+    folder = existing_folder(path, "data.path")
+    for root in (folder, folder / FOLDER):
+        if (root / "train").is_dir():
+            return root
+    raise UserError(
+        f"{path} is not in the CIFAR-10 layout: neither {path}/train nor {path}/{FOLDER}/train is there. Set "
+        "data.path to the folder that has them; for images in any other layout, data.kind=folder."
+    )
+
+
+def _labels(file: Path) -> dict[int, str]:
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            rows = list(csv.DictReader(lines))
+        return {int(row["id"]): row["label"].strip() for row in rows}
+    except (KeyError, ValueError, AttributeError, TypeError, csv.Error) as error:
+        raise UserError(
+            f"{file} must have the columns id and label, one row an image ({error}). Mend it, or remove it "
+            "to train without captions."
+        ) from error
+
+
+def _caption(image: Path, labels: dict[int, str] | None, labels_file: Path) -> str:
+    if labels is None:
+        return ""
+    label = labels.get(int(image.stem))
+    if label is None:
+        raise UserError(f"{labels_file} has no label for {image.name}. Add it, or remove the image.")
+    return f"a photo of a {label}"

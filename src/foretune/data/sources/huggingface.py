@@ -1,0 +1,209 @@
+"""A Hugging Face dataset on this disk: a `save_to_disk` folder, or a folder of Parquet files.
+
+No loading script is run and nothing is downloaded; images are decoded by our own rules, not by the dataset's.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from foretune.choices.data import HuggingFaceData
+from foretune.core.errors import MissingExtra, UnknownName, UserError
+from foretune.data import images
+from foretune.data.images import Pixels
+from foretune.data.memo import Memo, Stamp, stamp
+from foretune.data.sources.base import SampleInfo
+from foretune.data.sources.files import existing_folder
+from foretune.data.sources.fingerprint import content_fingerprint, listed_fingerprint
+from foretune.data.sources.folder import with_trigger
+
+_SAVED = "state.json"
+_SAVED_SPLITS = "dataset_dict.json"
+
+
+class HuggingFaceSource:
+    """The rows of one split. `rows` is a `datasets.Dataset`, which reads from disk what is asked for."""
+
+    is_generated = False
+
+    def __init__(self, rows: Any, choice: HuggingFaceData) -> None:
+        from datasets import Image
+
+        self._name = f"{choice.path} ({choice.split})"
+        self._trigger = choice.trigger
+        self._image_column = _column(rows, choice.image_column, "data.image_column")
+        try:
+            self._images = rows.select_columns([self._image_column]).cast_column(
+                self._image_column, Image(decode=False)
+            )
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise UserError(
+                f"The column {self._image_column!r} of {self._name} does not hold images. Set "
+                f"data.image_column to one of {', '.join(rows.column_names)}."
+            ) from error
+        self._caption_column = choice.caption_column and _column(
+            rows, choice.caption_column, "data.caption_column"
+        )
+        self._captions = rows.select_columns([self._caption_column]) if self._caption_column else None
+        self._infos: list[SampleInfo | None] = [None] * len(rows)
+        self._memo = Memo(Path(choice.cache_dir) / "datasets.json")
+        self._stamp = _stamp(rows)
+        self._recalled = self._memo.recall(self._memo_name(), self._stamp) if self._stamp else None
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    def info(self, index: int) -> SampleInfo:
+        """Size, caption and fingerprint of a row."""
+        known = self._infos[index]
+        if known is None:
+            fingerprint, width_px, height_px = (
+                self._recalled[index] if self._recalled else self._measured(index)
+            )
+            known = self._infos[index] = SampleInfo(
+                fingerprint=fingerprint, width_px=width_px, height_px=height_px, caption=self._caption(index)
+            )
+            if index == len(self) - 1 and not self._recalled:
+                self._remember()
+        return known
+
+    def pixels(self, index: int) -> Pixels:
+        """The decoded image of a row."""
+        return images.decode(self._bytes(index), self._row_name(index))
+
+    def repeats(self, index: int) -> int:
+        """Each row is seen once an epoch."""
+        assert 0 <= index < len(self)
+        return 1
+
+    def fingerprint(self) -> str:
+        """Hash over the images and captions of all rows."""
+        return listed_fingerprint(self)
+
+    def _bytes(self, index: int) -> bytes:
+        cell = self._images[index][self._image_column]
+        data = cell and cell.get("bytes")
+        if not data and cell and cell.get("path"):
+            try:
+                data = Path(cell["path"]).read_bytes()
+            except OSError as error:
+                raise UserError(
+                    f"{self._row_name(index)} points to {cell['path']}, which cannot be opened "
+                    f"({error.strerror}). Save the dataset again with its images in it."
+                ) from error
+        if not data:
+            raise UserError(f"{self._row_name(index)} has no image. Take the row out of the dataset.")
+        return bytes(data)
+
+    def _caption(self, index: int) -> str:
+        if self._captions is None:
+            return with_trigger(self._trigger, "")
+        text = self._captions[index][self._caption_column]
+        if text is not None and not isinstance(text, str):
+            raise UserError(
+                f"The column {self._caption_column!r} of {self._name} holds {type(text).__name__}, not text. "
+                "Name another one in data.caption_column, or null to train without captions."
+            )
+        return with_trigger(self._trigger, " ".join((text or "").split()))
+
+    def _row_name(self, index: int) -> str:
+        return f"row {index} of {self._name}"
+
+    def _memo_name(self) -> str:
+        return f"{self._name} {self._image_column} {len(self)}"
+
+    def _measured(self, index: int) -> tuple[str, int, int]:
+        data = self._bytes(index)
+        width_px, height_px = images.size_px(data, self._row_name(index))
+        return content_fingerprint(data), width_px, height_px
+
+    def _remember(self) -> None:
+        known = [info for info in self._infos if info is not None]
+        if self._stamp and len(known) == len(self):
+            facts = [[info.fingerprint, info.width_px, info.height_px] for info in known]
+            self._memo.store(self._memo_name(), self._stamp, facts)
+            self._memo.save()
+
+
+def open_huggingface(choice: HuggingFaceData, resolution_px: int) -> HuggingFaceSource:  # noqa: ARG001
+    """The split that an experiment asks for."""
+    try:
+        import datasets
+    except ModuleNotFoundError as error:
+        raise MissingExtra("A Hugging Face dataset", "datasets") from error
+
+    folder = existing_folder(choice.path, "data.path")
+    saved = _saved_folder(folder, choice.split)
+    if saved is not None:
+        rows = datasets.load_from_disk(str(saved))
+        if rows.split is not None and str(rows.split) != choice.split:
+            raise UnknownName(f"split in {choice.path}", choice.split, [str(rows.split)])
+    else:
+        files = _parquet_files(folder, choice)
+        were_disabled = datasets.are_progress_bars_disabled()
+        datasets.disable_progress_bars()
+        try:
+            rows = datasets.Dataset.from_parquet(
+                [str(file) for file in files], cache_dir=str(Path(choice.cache_dir) / "datasets")
+            )
+        finally:
+            if not were_disabled:
+                datasets.enable_progress_bars()
+    if len(rows) == 0:
+        raise UserError(
+            f"The split {choice.split!r} of {choice.path} has no rows. Name another one in data.split."
+        )
+    return HuggingFaceSource(rows, choice)
+
+
+def _saved_folder(folder: Path, split: str) -> Path | None:
+    """Where `save_to_disk` put the split, or None if the folder was not made by it."""
+    if (folder / _SAVED).is_file():
+        return folder
+    if (folder / _SAVED_SPLITS).is_file():
+        known = json.loads((folder / _SAVED_SPLITS).read_text(encoding="utf-8")).get("splits", [])
+        if split not in known:
+            raise UnknownName(f"split in {folder}", split, known)
+        return folder / split
+    return folder / split if (folder / split / _SAVED).is_file() else None
+
+
+def _parquet_files(folder: Path, choice: HuggingFaceData) -> list[Path]:
+    """The files named after the split, or in a folder that is. Named after none they are the training's."""
+    files = sorted(
+        (file for file in folder.rglob("*.parquet") if not file.name.startswith(".")),
+        key=lambda file: file.relative_to(folder).as_posix(),
+    )
+    if not files:
+        raise UserError(
+            f"{choice.path} is no Hugging Face dataset on disk: it has neither a {_SAVED} from save_to_disk "
+            "nor Parquet files. Set data.path to a folder that has; for a folder of images, data.kind=folder."
+        )
+    by_split: dict[str, list[Path]] = {}
+    for file in files:
+        by_split.setdefault(_split_name(file, folder, choice.split), []).append(file)
+    if choice.split in by_split:
+        return by_split[choice.split]
+    raise UnknownName(f"split in {choice.path}", choice.split, by_split)
+
+
+def _split_name(file: Path, folder: Path, asked: str) -> str:
+    known = (asked, "train", "test", "validation", "valid", "val", "dev")
+    places = [*file.relative_to(folder).parts[:-1], file.stem]
+    for place in reversed(places):
+        for name in known:
+            if place == name or place.startswith((f"{name}-", f"{name}_", f"{name}.")):
+                return name
+    return "train"
+
+
+def _column(rows: Any, name: str, setting: str) -> str:
+    if name not in rows.column_names:
+        raise UnknownName(f"column (asked for by {setting})", name, rows.column_names)
+    return name
+
+
+def _stamp(rows: Any) -> Stamp | None:
+    """The stamp of the files behind the rows; None if the rows are in memory."""
+    files = [Path(file["filename"]) for file in rows.cache_files]
+    return stamp(files) if files else None

@@ -1,0 +1,44 @@
+"""Which samples are trained on, and which are kept out for the held-out loss."""
+
+from array import array
+from collections.abc import Sequence
+
+from foretune.core.draws import uniform
+from foretune.data.sources.base import Source
+
+# Hex digits of a fingerprint that become the number its draw is made of: 60 bits fit a signed 64-bit integer.
+_NUM_DIGITS = 15
+
+
+def fingerprint_number(fingerprint: str) -> int:
+    """A fingerprint as an index for draws: a draw then goes with the content, not with the place."""
+    return int(fingerprint[:_NUM_DIGITS], 16)
+
+
+def split(source: Source, share: float) -> tuple[Sequence[int], Sequence[int]]:
+    """The indices to train on and those held out, both ascending.
+
+    Each image's own hash decides, so adding one moves no other, and equal images are never on both sides.
+    The share is therefore met on average, not exactly; but at least one sample is held out if a share is
+    asked for and there are two, and at least one is always trained on. Generated samples are too many to
+    ask one by one: the last ones are held out.
+    """
+    num_samples = len(source)
+    if share <= 0 or num_samples < 2:  # noqa: PLR2004
+        return range(num_samples), range(0)
+    if source.is_generated:
+        num_held_out = min(max(1, round(num_samples * share)), num_samples - 1)
+        return range(num_samples - num_held_out), range(num_samples - num_held_out, num_samples)
+    places = [
+        uniform(0, "split", fingerprint_number(source.info(index).fingerprint))
+        for index in range(num_samples)
+    ]
+    held_out = [place < share for place in places]
+    if not any(held_out):
+        held_out[places.index(min(places))] = True
+    if all(held_out):
+        held_out[places.index(max(places))] = False
+    return (
+        array("q", (index for index in range(num_samples) if not held_out[index])),
+        array("q", (index for index in range(num_samples) if held_out[index])),
+    )

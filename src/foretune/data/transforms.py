@@ -1,0 +1,71 @@
+"""From an image of any size to a tensor of its bucket's: resized to cover it, cut, mirrored or not."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from foretune.data.buckets import Bucket
+from foretune.data.images import Pixels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CropPlan:
+    """What is done to one image; with the image's content and the bucket it decides every pixel."""
+
+    resize_px: tuple[int, int]
+    """Width and height the whole image is brought to; it covers the bucket."""
+    left_px: int
+    top_px: int
+    flip: bool
+
+
+def plan_crop(
+    size_px: tuple[int, int],
+    bucket: Bucket,
+    mode: Literal["center", "random"],
+    draws: tuple[float, float] = (0.0, 0.0),
+    *,
+    flip: bool = False,
+) -> CropPlan:
+    """The plan for an image of the given width and height.
+
+    `draws` in [0, 1) choose where a random crop lies, across and down; a centred one does without them.
+    """
+    width_px, height_px = size_px
+    scale = max(bucket.width_px / width_px, bucket.height_px / height_px)
+    resize_px = (
+        max(bucket.width_px, round(width_px * scale)),
+        max(bucket.height_px, round(height_px * scale)),
+    )
+    spare_px = (resize_px[0] - bucket.width_px, resize_px[1] - bucket.height_px)
+    if mode == "center":
+        left_px, top_px = spare_px[0] // 2, spare_px[1] // 2
+    else:
+        left_px, top_px = (
+            math.floor(draw * (spare + 1)) for draw, spare in zip(draws, spare_px, strict=True)
+        )
+    return CropPlan(resize_px=resize_px, left_px=left_px, top_px=top_px, flip=flip)
+
+
+def apply(pixels: Pixels, plan: CropPlan, bucket: Bucket) -> Tensor:
+    """The image (3, H, W) as the bucket has it, in [-1, 1]."""
+    image = Image.fromarray(pixels)
+    # Only the part that is kept is resized, so that a long image needs no more memory than a square one; the
+    # filter still sees the pixels around it.
+    across, down = image.width / plan.resize_px[0], image.height / plan.resize_px[1]
+    box = (
+        plan.left_px * across,
+        plan.top_px * down,
+        min((plan.left_px + bucket.width_px) * across, image.width),
+        min((plan.top_px + bucket.height_px) * down, image.height),
+    )
+    cut = image.resize((bucket.width_px, bucket.height_px), Image.Resampling.LANCZOS, box=box)
+    if plan.flip:
+        cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    values = torch.from_numpy(np.array(cut)).permute(2, 0, 1).contiguous()
+    return values.to(torch.float32) / 127.5 - 1

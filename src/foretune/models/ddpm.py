@@ -1,0 +1,69 @@
+"""The pixel-space UNet of the CIFAR-10 paper (DDPM, arXiv:2006.11239): no text, no autoencoder."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from foretune.choices.training import ObjectiveChoice
+from foretune.models.family import Conditioning, Family, TensorSpec
+from foretune.models.objectives import Epsilon, Objective
+
+
+class Ddpm(Family):
+    """A UNet that predicts the noise in an image."""
+
+    name = "ddpm"
+    denoiser_part = "unet"
+    has_latents = False
+    adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
+
+    @classmethod
+    def denoiser_class(cls) -> Any:
+        from diffusers import UNet2DModel
+
+        return UNet2DModel
+
+    @classmethod
+    def pipeline_class(cls) -> Any:
+        from diffusers import DDPMPipeline
+
+        return DDPMPipeline
+
+    def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
+        return (*denoiser.down_blocks, denoiser.mid_block, *denoiser.up_blocks)
+
+    def latent_shape(self, height_px: int, width_px: int) -> tuple[int, ...]:
+        return (int(self.architecture.denoiser.get("in_channels", 3)), height_px, width_px)
+
+    def size_multiple_px(self) -> int:
+        return int(2 ** (len(self.architecture.denoiser["block_out_channels"]) - 1))
+
+    def default_resolution_px(self) -> int:
+        return int(self.architecture.denoiser["sample_size"])
+
+    def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
+        return {}
+
+    def objective(self, choice: ObjectiveChoice) -> Objective:
+        scheduler = self.architecture.scheduler or {}
+        assert scheduler.get("beta_schedule", "linear") == "linear", "the paper's schedule"
+        return Epsilon(
+            num_levels=int(self._scheduler_value("num_train_timesteps", 1000)),
+            beta_start=self._scheduler_value("beta_start", 1e-4),
+            beta_end=self._scheduler_value("beta_end", 0.02),
+        )
+
+    def predict(
+        self,
+        denoiser: nn.Module,
+        noisy: Tensor,
+        time: Tensor,
+        conditioning: Conditioning,
+        *,
+        guidance_scale: float,
+    ) -> Tensor:
+        predicted: Tensor = denoiser(noisy, time, return_dict=False)[0]
+        return predicted
+
+    def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
+        return {}

@@ -1,0 +1,199 @@
+"""What a model family answers. One more family is one more file beside this one."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from foretune.choices.model import read_json
+from foretune.choices.training import ObjectiveChoice
+from foretune.core.errors import Refused
+from foretune.models.objectives import Objective
+
+Conditioning = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The configurations of a pipeline's parts: enough to build it without weights."""
+
+    denoiser: Mapping[str, Any]
+    vae: Mapping[str, Any] | None = None
+    scheduler: Mapping[str, Any] | None = None
+
+    @classmethod
+    def from_folder(cls, folder: Path, denoiser_part: str) -> "Architecture":
+        def optional(part: str, file: str) -> Mapping[str, Any] | None:
+            path = folder / part / file
+            return read_json(path) if path.is_file() else None
+
+        return cls(
+            denoiser=read_json(folder / denoiser_part / "config.json"),
+            vae=optional("vae", "config.json"),
+            scheduler=optional("scheduler", "scheduler_config.json"),
+        )
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Shape and kind of one input of a training step, so that it can be made real or fake."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
+
+
+class Family(ABC):
+    """One architecture of models, bound to the configuration of one of them."""
+
+    name: ClassVar[str]
+    denoiser_part: ClassVar[str]
+    """Folder of the denoiser in the diffusers layout."""
+    text_parts: ClassVar[tuple[str, ...]] = ()
+    """Folders of the text encoders and their tokenizers."""
+    has_latents: ClassVar[bool] = True
+    adapter_targets: ClassVar[tuple[str, ...]]
+    """Ends of the module names that adapters go to unless told otherwise."""
+    default_text_tokens: ClassVar[int] = 0
+
+    def __init__(self, architecture: Architecture) -> None:
+        self.architecture = architecture
+
+    # ---- building
+
+    @classmethod
+    @abstractmethod
+    def denoiser_class(cls) -> Any:
+        """The diffusers class of the denoiser."""
+
+    @classmethod
+    @abstractmethod
+    def pipeline_class(cls) -> Any:
+        """The diffusers pipeline that samples from it."""
+
+    def denoiser_on_meta(self, dtype: torch.dtype) -> nn.Module:
+        """The denoiser with shapes only: no weights, no memory."""
+        previous = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with torch.device("meta"):
+                config = {k: v for k, v in self.architecture.denoiser.items() if not k.startswith("_")}
+                denoiser: nn.Module = self.denoiser_class()(**config)
+                return denoiser
+        finally:
+            torch.set_default_dtype(previous)
+
+    def load_denoiser(self, folder: Path, dtype: torch.dtype) -> nn.Module:
+        """The denoiser with its weights, on the CPU; safetensors only."""
+        loader: Any = self.denoiser_class()
+        part = folder / self.denoiser_part
+        if not list(part.glob("*.safetensors")):
+            raise Refused(
+                f"{part} holds no .safetensors file. Pickled weights can run code when loaded and are refused; "
+                "convert them first (DiffusionPipeline.save_pretrained with safe_serialization=True)."
+            )
+        module: nn.Module = loader.from_pretrained(part, dtype=dtype, use_safetensors=True)
+        return module
+
+    def load_pipeline(self, folder: Path, dtype: torch.dtype, **parts: Any) -> Any:
+        """The pipeline from a folder; parts given by name replace the folder's, None leaves a part out."""
+        pipeline = self.pipeline_class().from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, local_files_only=True, **parts
+        )
+        pipeline.set_progress_bar_config(disable=True)
+        return pipeline
+
+    def load_vae(self, folder: Path, dtype: torch.dtype) -> nn.Module:
+        """The autoencoder alone."""
+        from diffusers import AutoencoderKL
+
+        vae: nn.Module = AutoencoderKL.from_pretrained(folder / "vae", dtype=dtype, use_safetensors=True)
+        return vae.requires_grad_(requires_grad=False).eval()
+
+    def load_text_encoders(self, folder: Path, dtype: torch.dtype) -> Any:
+        """A pipeline that holds the text encoders and tokenizers, nothing else."""
+        return self.load_pipeline(folder, dtype, **{self.denoiser_part: None, "vae": None})
+
+    # ---- shapes
+
+    @abstractmethod
+    def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
+        """The repeated blocks in the order they run: for checkpointing, sharding, compiling, extrapolating."""
+
+    @abstractmethod
+    def latent_shape(self, height_px: int, width_px: int) -> tuple[int, ...]:
+        """Shape of one sample as the denoiser sees it before packing."""
+
+    @abstractmethod
+    def size_multiple_px(self) -> int:
+        """Image sides must be multiples of this."""
+
+    @abstractmethod
+    def default_resolution_px(self) -> int:
+        """The size the model was made for."""
+
+    @abstractmethod
+    def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
+        """What a step needs besides latents and noise."""
+
+    # ---- doing
+
+    @abstractmethod
+    def objective(self, choice: ObjectiveChoice) -> Objective:
+        """What the loss asks, with everything that was left out filled in as the family's own."""
+
+    @abstractmethod
+    def predict(
+        self,
+        denoiser: nn.Module,
+        noisy: Tensor,
+        time: Tensor,
+        conditioning: Conditioning,
+        *,
+        guidance_scale: float,
+    ) -> Tensor:
+        """One forward pass of the denoiser: same shape out as `noisy` in."""
+
+    def encode_text(self, encoders: Any, captions: Sequence[str], num_text_tokens: int) -> Conditioning:
+        """What the denoiser is told about each caption."""
+        raise AssertionError(f"{self.name} models take no captions")
+
+    def encode_images(self, vae: Any, images: Tensor) -> Tensor:
+        """Mean and log-variance of the latents of images in [-1, 1], stacked along the channels."""
+        moments: Tensor = vae.encode(images.to(vae.dtype)).latent_dist.parameters
+        return moments.float()
+
+    def latents_from_moments(self, moments: Tensor, posterior_noise: Tensor) -> Tensor:
+        """A draw from the latents' distribution, scaled as the denoiser expects it."""
+        assert self.architecture.vae is not None
+        mean, log_variance = moments.chunk(2, dim=1)
+        sample = mean + torch.exp(0.5 * log_variance.clamp(-30, 20)) * posterior_noise
+        shift = float(self.architecture.vae.get("shift_factor") or 0.0)
+        return (sample - shift) * float(self.architecture.vae["scaling_factor"])
+
+    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Tensor]:
+        """Encoded captions as this family's pipeline takes them in place of prompts."""
+        raise AssertionError(f"{self.name} models take no captions")
+
+    def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
+        """What this family's pipeline is called with besides prompt, size, steps and generator."""
+        arguments: dict[str, Any] = {"max_sequence_length": num_text_tokens}
+        if guidance_scale is not None:
+            arguments["guidance_scale"] = guidance_scale
+        return arguments
+
+    # ---- shared arithmetic
+
+    def _vae_factor(self) -> int:
+        assert self.architecture.vae is not None
+        return int(2 ** (len(self.architecture.vae["block_out_channels"]) - 1))
+
+    def _vae_channels(self) -> int:
+        assert self.architecture.vae is not None
+        return int(self.architecture.vae["latent_channels"])
+
+    def _scheduler_value(self, key: str, default: float) -> float:
+        return float((self.architecture.scheduler or {}).get(key, default))

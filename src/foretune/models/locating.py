@@ -1,0 +1,80 @@
+"""From what `model` refers to, to a folder on this disk; from the catalogue, to an architecture."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from foretune import catalog
+from foretune.choices.capabilities import family_of_pipeline
+from foretune.choices.model import ModelReference, read_json
+from foretune.core.errors import Refused, UserError
+from foretune.models import FAMILIES
+from foretune.models.family import Architecture, Family
+
+# Configurations, tokenizers and safetensors: nothing that could run code when loaded.
+_WANTED_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+_LEFT_OUT_FILES = ("*.bin", "*.pt", "*.ckpt", "*.pkl", "*.py", "*.msgpack", "*.onnx*")
+_TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
+
+def locate(model: ModelReference) -> tuple[Path, str | None]:
+    """The model's folder, downloaded if need be, and the exact revision it is (None for a local folder)."""
+    if model.folder is not None:
+        return model.folder, None
+    assert model.repo is not None, "only folders have no repository"
+    return _download(model.repo, model.revision)
+
+
+def open_family(folder: Path) -> Family:
+    """The family of a checkpoint on disk, bound to its configuration."""
+    pipeline_class = str(read_json(folder / "model_index.json").get("_class_name"))
+    name = family_of_pipeline(pipeline_class)
+    if name is None:
+        raise Refused(f"{folder} is a {pipeline_class}, which cannot be trained yet. Type: foretune list models")
+    family = FAMILIES[name]
+    return family(Architecture.from_folder(folder, family.denoiser_part))
+
+
+def family_from_catalogue(name: str) -> Family:
+    """The family of a catalogued model, bound to its catalogued configuration: no files needed."""
+    row = catalog.denoiser(name)
+    assert row.family is not None, "every denoiser has a family"
+    vae = catalog.component(row.system.vae).config if row.system and row.system.vae else None
+    return FAMILIES[row.family](Architecture(denoiser=row.config, vae=vae))
+
+
+def _download(repo: str, revision: str | None) -> tuple[Path, str]:
+    from huggingface_hub import HfApi, snapshot_download
+
+    token = next((os.environ[name] for name in _TOKEN_VARIABLES if os.environ.get(name)), None)
+    try:
+        pinned = revision if _is_commit(revision) else _newest_commit(HfApi(token=token), repo, revision)
+        folder = snapshot_download(
+            repo,
+            revision=pinned,
+            token=token,
+            allow_patterns=list(_WANTED_FILES),
+            ignore_patterns=list(_LEFT_OUT_FILES),
+        )
+    except Exception as error:  # every way a hub can fail ends in the same advice, with its own words in it
+        raise UserError(
+            f"{repo} could not be had from the hub: {type(error).__name__}: {_first_line(error)}. "
+            "If the model is gated, accept its licence on the hub and set HF_TOKEN; without a network, point "
+            "`model` at a local folder in the diffusers layout."
+        ) from error
+    assert pinned is not None, "a snapshot has a revision"
+    return Path(folder), pinned
+
+
+def _is_commit(revision: str | None) -> bool:
+    return revision is not None and len(revision) == 40 and set(revision) <= set("0123456789abcdef")  # noqa: PLR2004
+
+
+def _newest_commit(hub: Any, repo: str, revision: str | None) -> str:
+    """The commit a branch points at now, so that the record says exactly what was trained."""
+    return str(hub.model_info(repo, revision=revision).sha)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else "no reason given"

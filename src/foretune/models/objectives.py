@@ -1,0 +1,102 @@
+"""What the loss asks of a denoiser: which noise level, which target, which weight.
+
+Each is plain arithmetic on a uniform draw in [0, 1), so that the draw can be made anywhere.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Objective(Protocol):
+    """How a clean sample becomes a question and an answer."""
+
+    def noise_level(self, uniform: Tensor) -> Tensor:
+        """One level for each sample from a uniform draw."""
+
+    def noisy(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
+        """What the denoiser is given."""
+
+    def target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
+        """What it should answer."""
+
+    def weight(self, level: Tensor) -> Tensor:
+        """How much each sample counts in the loss."""
+
+    def time(self, level: Tensor) -> Tensor:
+        """How the denoiser is told the level."""
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """Denoising diffusion: predict the noise that was added (DDPM, arXiv:2006.11239)."""
+
+    num_levels: int = 1000
+    beta_start: float = 1e-4
+    beta_end: float = 0.02
+
+    def noise_level(self, uniform: Tensor) -> Tensor:
+        return (uniform * self.num_levels).long().clamp(max=self.num_levels - 1)
+
+    def noisy(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
+        # Made where it is used, in a few small operators: a table from the host would wait for the device.
+        betas = torch.linspace(self.beta_start, self.beta_end, self.num_levels, device=clean.device)
+        kept = torch.cumprod(1 - betas, dim=0)[level]
+        return _expand(kept.sqrt(), clean) * clean + _expand((1 - kept).sqrt(), clean) * noise
+
+    def target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
+        return noise
+
+    def weight(self, level: Tensor) -> Tensor:
+        return torch.ones_like(level, dtype=torch.float32)
+
+    def time(self, level: Tensor) -> Tensor:
+        return level
+
+
+@dataclass(frozen=True)
+class FlowMatching:
+    """Straight paths from data to noise: predict the velocity (SD3, arXiv:2403.03206)."""
+
+    density: Literal["uniform", "logit_normal", "mode"]
+    weighting: Literal["none", "sigma_sqrt", "cosmap"]
+    shift: float
+    logit_mean: float = 0.0
+    logit_std: float = 1.0
+    mode_scale: float = 1.29
+    num_levels: int = 1000
+
+    def noise_level(self, uniform: Tensor) -> Tensor:
+        """Sigma: 0 is clean, 1 is pure noise."""
+        # Away from 0 and 1, where the normal quantile is infinite and a weight of sigma ** -2 would be.
+        u = uniform.float().clamp(1e-5, 1 - 1e-5)
+        if self.density == "logit_normal":
+            u = torch.sigmoid(self.logit_mean + self.logit_std * torch.special.ndtri(u))
+        elif self.density == "mode":
+            u = 1 - u - self.mode_scale * (torch.cos(math.pi * u / 2) ** 2 - 1 + u)
+        sigma = self.shift * u / (1 + (self.shift - 1) * u)
+        return sigma.clamp(1 / self.num_levels, 1.0)
+
+    def noisy(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
+        sigma = _expand(level, clean)
+        return (1 - sigma) * clean + sigma * noise
+
+    def target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
+        return noise - clean
+
+    def weight(self, level: Tensor) -> Tensor:
+        if self.weighting == "sigma_sqrt":
+            return level**-2.0
+        if self.weighting == "cosmap":
+            return 2 / (math.pi * (1 - 2 * level + 2 * level**2))
+        return torch.ones_like(level)
+
+    def time(self, level: Tensor) -> Tensor:
+        return level * self.num_levels
+
+
+def _expand(per_sample: Tensor, like: Tensor) -> Tensor:
+    return per_sample.view(-1, *([1] * (like.dim() - 1)))

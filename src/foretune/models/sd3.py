@@ -1,0 +1,108 @@
+"""Stable Diffusion 3 and 3.5: two CLIPs and a T5, flow matching with a logit-normal density."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from foretune.choices.training import ObjectiveChoice
+from foretune.models.family import Conditioning, Family, TensorSpec
+from foretune.models.objectives import FlowMatching, Objective
+
+_CLIP_TOKENS = 77
+
+
+class StableDiffusion3(Family):
+    """Joint text and image blocks over patches of latents."""
+
+    name = "sd3"
+    denoiser_part = "transformer"
+    text_parts = (
+        "text_encoder",
+        "tokenizer",
+        "text_encoder_2",
+        "tokenizer_2",
+        "text_encoder_3",
+        "tokenizer_3",
+    )
+    adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
+    default_text_tokens = 256
+
+    @classmethod
+    def denoiser_class(cls) -> Any:
+        from diffusers import SD3Transformer2DModel
+
+        return SD3Transformer2DModel
+
+    @classmethod
+    def pipeline_class(cls) -> Any:
+        from diffusers import StableDiffusion3Pipeline
+
+        return StableDiffusion3Pipeline
+
+    def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
+        return tuple(denoiser.transformer_blocks)
+
+    def latent_shape(self, height_px: int, width_px: int) -> tuple[int, ...]:
+        factor = self._vae_factor()
+        return (self._vae_channels(), height_px // factor, width_px // factor)
+
+    def size_multiple_px(self) -> int:
+        return self._vae_factor() * int(self.architecture.denoiser.get("patch_size", 2))
+
+    def default_resolution_px(self) -> int:
+        return int(self.architecture.denoiser.get("sample_size", 128)) * self._vae_factor()
+
+    def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
+        config = self.architecture.denoiser
+        num_tokens = _CLIP_TOKENS + num_text_tokens
+        return {
+            "prompt_embeds": TensorSpec((batch_size, num_tokens, config["joint_attention_dim"])),
+            "pooled_embeds": TensorSpec((batch_size, config["pooled_projection_dim"])),
+        }
+
+    def objective(self, choice: ObjectiveChoice) -> Objective:
+        return FlowMatching(
+            density=choice.timestep_density or "logit_normal",
+            weighting=choice.weighting or "none",
+            shift=choice.shift or self._scheduler_value("shift", 3.0),
+            logit_mean=choice.logit_mean,
+            logit_std=choice.logit_std,
+            mode_scale=choice.mode_scale,
+        )
+
+    def predict(
+        self,
+        denoiser: nn.Module,
+        noisy: Tensor,
+        time: Tensor,
+        conditioning: Conditioning,
+        *,
+        guidance_scale: float,
+    ) -> Tensor:
+        predicted: Tensor = denoiser(
+            hidden_states=noisy,
+            timestep=time,
+            encoder_hidden_states=conditioning["prompt_embeds"],
+            pooled_projections=conditioning["pooled_embeds"],
+            return_dict=False,
+        )[0]
+        return predicted
+
+    def encode_text(self, encoders: Any, captions: Sequence[str], num_text_tokens: int) -> Conditioning:
+        prompt, _, pooled, _ = encoders.encode_prompt(
+            prompt=list(captions),
+            prompt_2=None,
+            prompt_3=None,
+            do_classifier_free_guidance=False,
+            max_sequence_length=num_text_tokens,
+        )
+        return {"prompt_embeds": prompt, "pooled_embeds": pooled}
+
+    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Tensor]:
+        return {
+            "prompt_embeds": conditioning["prompt_embeds"],
+            "pooled_prompt_embeds": conditioning["pooled_embeds"],
+            "negative_prompt_embeds": unconditional["prompt_embeds"],
+            "negative_pooled_prompt_embeds": unconditional["pooled_embeds"],
+        }

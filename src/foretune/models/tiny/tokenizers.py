@@ -1,0 +1,96 @@
+"""CLIP and T5 tokenizers built in memory: a token for each word of a simple caption, characters for the rest."""
+
+from collections import Counter
+from functools import cache
+from itertools import pairwise
+
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import CLIPTokenizer, T5Tokenizer
+
+# Words of captions like "a small red circle on blue" or "a painting in the style of ...".
+CAPTION_LINES = (
+    "a an and at by for from in is it of on over the to under with",
+    "tiny small medium large big",
+    "red green blue yellow purple orange white black pink brown grey gray cyan magenta teal",
+    "circle square triangle star diamond cross ring rectangle ellipse pentagon hexagon heart",
+    "one two three left right top bottom centre center middle corner near next",
+    "background photo picture image painting drawing sketch style art plain simple dark light bright",
+    "person man woman child face dog cat bird horse deer frog tree flower house car truck boat ship airplane",
+    "automobile harbour dusk dawn night day sea sky sun moon mountain river forest city street water fire",
+)
+CAPTION_WORDS = tuple(word for line in CAPTION_LINES for word in line.split())
+
+# CLIP's model has 77 positions, the start and the end of the text included.
+NUM_CLIP_TOKENS = 77
+CLIP_END_OF_WORD = "</w>"
+
+T5_SPACE = "▁"
+# Letters, digits and marks of western European text: ASCII, Latin-1 and the typographic quotes and dashes.
+T5_CHARACTERS = (
+    *map(chr, range(0x21, 0x7F)),
+    *map(chr, range(0xA1, 0x100)),
+    *"\u2018\u2019\u201c\u201d\u2013\u2014\u2026\u20ac",
+)
+# Log-probabilities: a word must cost less than its first two characters together.
+T5_WORD_SCORE = -4.0
+T5_CHARACTER_SCORE = -6.0
+
+
+def build_clip_tokenizer(*, pad_token: str = "<|endoftext|>") -> CLIPTokenizer:  # noqa: S107 - not a password
+    """A byte-level BPE tokenizer that knows every byte; ids in the published order, the end of text last."""
+    merges = _learn_merges(CAPTION_WORDS)
+    alphabet = sorted(ByteLevel.alphabet())
+    tokens = [
+        *alphabet,
+        *(symbol + CLIP_END_OF_WORD for symbol in alphabet),
+        *(first + second for first, second in merges),
+        "<|startoftext|>",
+        "<|endoftext|>",
+    ]
+    return CLIPTokenizer(
+        vocab={token: index for index, token in enumerate(tokens)},
+        merges=list(merges),
+        pad_token=pad_token,
+        model_max_length=NUM_CLIP_TOKENS,
+    )
+
+
+def build_t5_tokenizer(*, model_max_length: int) -> T5Tokenizer:
+    """A unigram tokenizer; as to the real one, characters far from western European text are unknown to it."""
+    vocab = [
+        *((special, 0.0) for special in ("<pad>", "</s>", "<unk>")),
+        (T5_SPACE, T5_CHARACTER_SCORE),
+        *((character, T5_CHARACTER_SCORE) for character in T5_CHARACTERS),
+        # CLIP lowers the case before it looks; T5 does not.
+        *((T5_SPACE + form, T5_WORD_SCORE) for word in CAPTION_WORDS for form in (word, word.capitalize())),
+    ]
+    return T5Tokenizer(vocab=vocab, extra_ids=0, model_max_length=model_max_length)
+
+
+@cache
+def _learn_merges(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Byte-pair merges, in order of application, after which each of the words is a single token.
+
+    The most frequent pair is merged first, the alphabetically first among equals. The library's own trainer
+    (tokenizers.trainers.BpeTrainer) was tried: its merges differ from process to process.
+    """
+    spelled = [(*word[:-1], word[-1] + CLIP_END_OF_WORD) for word in words]
+    merges: list[tuple[str, str]] = []
+    while True:
+        counts = Counter(pair for symbols in spelled for pair in pairwise(symbols))
+        if not counts:
+            return tuple(merges)
+        best = min(counts, key=lambda pair: (-counts[pair], pair))
+        merges.append(best)
+        spelled = [_merged(symbols, best) for symbols in spelled]
+
+
+def _merged(symbols: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
+    """The symbols with each occurrence of the pair joined, from left to right."""
+    merged: list[str] = []
+    index = 0
+    while index < len(symbols):
+        width = 2 if symbols[index : index + 2] == pair else 1
+        merged.append("".join(symbols[index : index + width]))
+        index += width
+    return tuple(merged)

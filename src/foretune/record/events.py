@@ -1,0 +1,53 @@
+"""events.jsonl: append-only, one JSON object a line; raw numbers as they were measured."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_FLUSH_EVERY_S = 1.0
+
+
+class EventLog:
+    """Appends events. Lines are written whole; those not yet flushed are at most a second old.
+
+    A second is what a kill can lose, and those steps are repeated from the last checkpoint anyway.
+    """
+
+    def __init__(self, path: Path) -> None:
+        _drop_torn_line(path)
+        self._file = path.open("a", encoding="utf-8")
+        self._last_flush_s = time.monotonic()
+
+    def append(self, kind: str, **fields: Any) -> None:
+        self._file.write(json.dumps({"time_s": round(time.time(), 6), "kind": kind, **fields}) + "\n")
+        now_s = time.monotonic()
+        if now_s - self._last_flush_s > _FLUSH_EVERY_S:
+            self.flush()
+
+    def flush(self) -> None:
+        self._file.flush()
+        self._last_flush_s = time.monotonic()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a run in order; a last line that a kill cut short is left out."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):
+                yield json.loads(line)
+
+
+def _drop_torn_line(path: Path) -> None:
+    """A kill can leave half a line; the next event must not be glued to it."""
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        content = file.read()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            file.truncate(whole)

@@ -1,0 +1,1 @@
+"""Doing: train, resume, sample, export."""

@@ -1,0 +1,203 @@
+"""Checkpoints: written whole or not at all, read back before they count, and never trusted when loaded.
+
+A checkpoint is a directory of safetensors files, a state.json and a manifest with the size and hash of each. It is
+written under another name, flushed to the disk, read back and compared, and only then renamed into place: a kill at
+any moment leaves the older checkpoints as they were. No pickle: loading one runs no code.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from foretune.core.errors import UserError
+from foretune.record.atomic import sync_directory
+
+_FORMAT_VERSION = 1
+_NAME = re.compile(r"^step-(\d{9})$")
+_MANIFEST = "manifest.json"
+_STATE = "state.json"
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a run needs to go on as if it had never stopped."""
+
+    step: int
+    """Optimizer steps that are done."""
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    """By component: weights, optimizer, and the moving average where there is one."""
+    scalars: Mapping[str, Any]
+
+
+class DamagedCheckpoint(Exception):
+    """What is wrong with one checkpoint; the reader goes on to the next older one."""
+
+
+class NoGoodCheckpoint(UserError):
+    """There are checkpoints and none can be trusted: going on would silently start anew."""
+
+
+class CheckpointStore:
+    """The checkpoints of one run."""
+
+    def __init__(self, directory: Path, keep: int) -> None:
+        self.directory, self._keep = directory, keep
+
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint, oldest first."""
+        names = (_NAME.match(path.name) for path in self.directory.iterdir())
+        return sorted(int(match[1]) for match in names if match)
+
+    def path(self, step: int) -> Path:
+        return self.directory / f"step-{step:09d}"
+
+    def write(self, checkpoint: Checkpoint) -> Path:
+        """Commits a checkpoint, then removes those past the number to keep."""
+        self._clear_leftovers()
+        final = self.path(checkpoint.step)
+        if final.exists():
+            try:
+                verify(final)
+            except DamagedCheckpoint:
+                self._remove(final)
+            else:
+                return final
+        temporary = self.directory / f".writing-{final.name}"
+        temporary.mkdir()
+        files = {f"{name}.safetensors": tensors for name, tensors in checkpoint.tensors.items()}
+        for name, tensors in files.items():
+            _write_tensors(temporary / name, tensors)
+        _write_bytes(temporary / _STATE, _json({"step": checkpoint.step, **checkpoint.scalars}))
+        manifest = {
+            "format_version": _FORMAT_VERSION,
+            "step": checkpoint.step,
+            "files": {name: _describe(temporary / name) for name in (*files, _STATE)},
+        }
+        _write_bytes(temporary / _MANIFEST, _json(manifest))
+        sync_directory(temporary)
+        temporary.rename(final)
+        sync_directory(self.directory)
+        for step in self.steps()[: -self._keep]:
+            self._remove(self.path(step))
+        return final
+
+    def read_newest(self, components: Iterable[str]) -> tuple[Checkpoint, list[str]] | None:
+        """The newest checkpoint that is whole, and what was wrong with newer ones; None where there is none at all."""
+        steps = self.steps()
+        faults: list[str] = []
+        for step in reversed(steps):
+            try:
+                return read(self.path(step), components), faults
+            except DamagedCheckpoint as fault:
+                faults.append(f"{self.path(step).name}: {fault}")
+        if steps:
+            listed = "\n".join(f"  {fault}" for fault in faults)
+            raise NoGoodCheckpoint(
+                f"None of the {len(steps)} checkpoints in {self.directory} is whole:\n{listed}\n"
+                "Restore one from a backup, or start a new run: foretune train experiment.yaml"
+            )
+        return None
+
+    def _remove(self, path: Path) -> None:
+        """Renamed first: a checkpoint that is half removed must not look like one."""
+        doomed = self.directory / f".removing-{path.name}"
+        path.rename(doomed)
+        shutil.rmtree(doomed)
+
+    def _clear_leftovers(self) -> None:
+        for pattern in (".writing-*", ".removing-*"):
+            for path in self.directory.glob(pattern):
+                shutil.rmtree(path)
+
+
+def verify(path: Path) -> dict[str, Any]:
+    """Checks that every file of a checkpoint is what was written; returns the manifest."""
+    try:
+        manifest = json.loads((path / _MANIFEST).read_bytes())
+        version, files = manifest["format_version"], dict(manifest["files"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedCheckpoint(f"the manifest cannot be read ({error})") from error
+    if version != _FORMAT_VERSION:
+        raise DamagedCheckpoint(f"format version {version} is not known to this release")
+    for name, expected in files.items():
+        if Path(name).name != name:
+            raise DamagedCheckpoint(f"the manifest names a file outside the checkpoint: {name!r}")
+        try:
+            found = _describe(path / name)
+        except OSError as error:
+            raise DamagedCheckpoint(f"{name} cannot be read ({error.strerror})") from error
+        if found != expected:
+            raise DamagedCheckpoint(f"{name} is not what was written")
+    return dict(manifest)
+
+
+def read(path: Path, components: Iterable[str]) -> Checkpoint:
+    """A verified checkpoint with exactly these components."""
+    manifest = verify(path)
+    wanted = {f"{name}.safetensors" for name in components} | {_STATE}
+    if set(manifest["files"]) != wanted:
+        difference = ", ".join(sorted(set(manifest["files"]) ^ wanted))
+        raise DamagedCheckpoint(f"it does not hold the parts this experiment needs: {difference}")
+    try:
+        tensors = {name: load_file(path / f"{name}.safetensors") for name in components}
+        state = json.loads((path / _STATE).read_bytes())
+    except (OSError, ValueError, SafetensorError) as error:
+        raise DamagedCheckpoint(f"it cannot be read ({error})") from error
+    step = state.pop("step", None)
+    if step != manifest["step"] or f"step-{step:09d}" != path.name:
+        raise DamagedCheckpoint(f"it says it is of step {step}")
+    return Checkpoint(step, tensors, state)
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes, flushes to the disk, reads back and compares bit for bit."""
+    on_cpu = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    save_file(on_cpu, path)
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    written = load_file(path)
+    for name, tensor in on_cpu.items():
+        if not _same_bits(written[name], tensor):
+            raise OSError(f"{path} reads back different from what was written: {name}")
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    digest = hashlib.blake2b(digest_size=16)
+    num_bytes = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+            num_bytes += len(block)
+    return {"num_bytes": num_bytes, "blake2b": digest.hexdigest()}
+
+
+def _json(data: Mapping[str, Any]) -> bytes:
+    return (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()

@@ -1,0 +1,41 @@
+"""Where to run, and how much memory was used there."""
+
+import resource
+import sys
+
+import torch
+
+from foretune.core.errors import Refused
+
+
+def available_devices() -> list[torch.device]:
+    """Every device that can train, accelerators first."""
+    devices = []
+    if torch.cuda.is_available():
+        devices += [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        devices.append(torch.device("mps"))
+    return [*devices, torch.device("cpu")]
+
+
+def choose_device(asked: str) -> torch.device:
+    """The device that was asked for, or the best there is."""
+    devices = available_devices()
+    if asked == "auto":
+        return devices[0]
+    for device in devices:
+        if device.type == asked:
+            return device
+    there = ", ".join(sorted({device.type for device in devices}))
+    raise Refused(f"parallel.device: there is no {asked} device here. Present: {there}. Type: foretune doctor")
+
+
+def peak_device_bytes(device: torch.device) -> int | None:
+    """The allocator's high-water mark; None where the device does not keep one."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
+def peak_host_bytes() -> int:
+    """The process's high-water mark."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # kilobytes everywhere but there

@@ -1,0 +1,157 @@
+"""Images and captions through their encoders: once, into the cache, or at each step where that was asked for."""
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from foretune.data.batch import Batch
+from foretune.data.cache import Entry, FillReport, Job, TensorCache, component_fingerprint, fill
+from foretune.data.jobs import ImageRequest, latent_jobs, load_images, text_jobs
+from foretune.data.lookup import MOMENTS, Lookup
+from foretune.data.maker import BatchMaker
+from foretune.models.family import Conditioning, Family
+
+P = TypeVar("P")
+Progress = Callable[[str, int, int], None]
+
+# Encoders run without gradients, so a few samples at once fit wherever a training step fits.
+_ENCODE_BATCH = 8
+# Up to here every entry is read and checked before training; more would take longer than it is worth, and a damaged
+# entry is then found when it is needed.
+_MOST_VERIFIED_ENTRIES = 50_000
+# Autoencoders overflow in half precision; there is no gain that would be worth it.
+_VAE_DTYPE = torch.float32
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderPlan:
+    """Which encoders there are, where, and how they are used."""
+
+    family: Family
+    folder: Path
+    device: torch.device
+    text_dtype: torch.dtype
+    num_text_tokens: int
+    cache_dir: Path
+
+    def latent_lookup(self) -> Lookup:
+        fingerprint = component_fingerprint(self.folder / "vae", self.cache_dir)
+        return Lookup(TensorCache(self.cache_dir), f"{fingerprint} {_VAE_DTYPE}")
+
+    def text_lookup(self) -> Lookup:
+        parts = [component_fingerprint(self.folder / part, self.cache_dir) for part in self.family.text_parts]
+        settings = f"{self.family.name} {self.text_dtype} {self.num_text_tokens}"
+        return Lookup(TensorCache(self.cache_dir), " ".join([*parts, settings]))
+
+    def load_vae(self) -> nn.Module:
+        return self.family.load_vae(self.folder, _VAE_DTYPE).to(self.device)
+
+    def load_text(self) -> Any:
+        return self.family.load_text_encoders(self.folder, self.text_dtype).to(self.device)
+
+    def fill_latents(
+        self, maker: BatchMaker, train: Sequence[int], held_out: Sequence[int], progress: Progress
+    ) -> FillReport:
+        """Encodes the images that are not in the cache yet; the autoencoder is loaded only if there are any."""
+        assert maker.latents is not None
+        loaded: list[nn.Module] = []
+
+        def encode(jobs: Sequence[Job[ImageRequest]]) -> list[Entry]:
+            if not loaded:
+                loaded.append(self.load_vae())
+            images = load_images(maker.source, [job.payload for job in jobs]).to(self.device)
+            with torch.no_grad():
+                moments = self.family.encode_images(loaded[0], images).cpu()
+            return [{MOMENTS: one} for one in moments]
+
+        report = _fill(maker.latents.cache, latent_jobs(maker, train, held_out), encode, "encoding images", progress)
+        loaded.clear()
+        free_memory()
+        return report
+
+    def fill_text(
+        self,
+        maker: BatchMaker,
+        train: Sequence[int],
+        held_out: Sequence[int],
+        prompts: Sequence[str],
+        progress: Progress,
+    ) -> FillReport:
+        """Encodes the captions and prompts that are not in the cache yet; the encoders are freed afterwards."""
+        assert maker.text is not None
+        loaded: list[Any] = []
+
+        def encode(jobs: Sequence[Job[str]]) -> list[Entry]:
+            if not loaded:
+                loaded.append(self.load_text())
+            return encode_captions(self.family, loaded[0], [job.payload for job in jobs], self.num_text_tokens)
+
+        jobs = text_jobs(maker, train, held_out, prompts)
+        report = _fill(maker.text.cache, jobs, encode, "encoding captions", progress)
+        loaded.clear()
+        free_memory()
+        return report
+
+
+@dataclass(frozen=True)
+class LiveEncoders:
+    """Encoders that stay loaded because their results are not cached; None where they are, or where there are none."""
+
+    family: Family
+    vae: nn.Module | None
+    text: Any
+    num_text_tokens: int
+
+    @torch.no_grad()
+    def ready(self, batch: Batch, device: torch.device) -> Batch:
+        """The batch on the device, with everything the step needs encoded."""
+        batch = batch.to(device, non_blocking=True)
+        if self.vae is not None:
+            assert batch.images is not None, "what is not cached comes as images"
+            batch = replace(batch, moments=self.family.encode_images(self.vae, batch.images), images=None)
+        if self.text is not None:
+            conditioning = self.family.encode_text(self.text, batch.captions, self.num_text_tokens)
+            batch = replace(batch, conditioning=conditioning)
+        return batch
+
+
+def _fill(
+    cache: TensorCache,
+    jobs: list[Job[P]],
+    encode: Callable[[Sequence[Job[P]]], Sequence[Entry]],
+    what: str,
+    progress: Progress,
+) -> FillReport:
+    return fill(
+        cache,
+        jobs,
+        encode,
+        _ENCODE_BATCH,
+        lambda done, total: progress(what, done, total),
+        verify=len(jobs) <= _MOST_VERIFIED_ENTRIES,
+    )
+
+
+def encode_captions(
+    family: Family,
+    encoders: Any,
+    captions: Sequence[str],
+    num_text_tokens: int,
+) -> list[Conditioning]:
+    """Each caption's tensors without a batch dimension, on the CPU."""
+    with torch.no_grad():
+        stacked = family.encode_text(encoders, captions, num_text_tokens)
+    on_cpu = {name: tensor.cpu() for name, tensor in stacked.items()}
+    return [{name: tensor[index] for name, tensor in on_cpu.items()} for index in range(len(captions))]
+
+
+def free_memory() -> None:
+    """Gives back what unloaded encoders held."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

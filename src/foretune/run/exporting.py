@@ -1,0 +1,215 @@
+"""From a run to files that other programs load, and the proof that they do.
+
+A clean process, with diffusers alone, loads what was exported; every tensor must have arrived, and the same seed must
+give the same image as the trained model in this process.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peft import get_peft_model_state_dict
+from safetensors.numpy import load_file
+from torch import Tensor
+
+from foretune.choices.experiment import Experiment
+from foretune.core.errors import UserError
+from foretune.models.adapters import ADAPTER_NAME, save_adapter
+from foretune.models.family import Family
+from foretune.models.locating import open_family
+from foretune.record.run_directory import RunDirectory
+from foretune.run.checkpoints import CheckpointStore
+from foretune.run.sampling import SampleRequest, sample
+from foretune.step.building import attach_method
+from foretune.step.methods import METHODS, AppliedMethod
+from foretune.step.methods.lora import AppliedLora
+
+_PROOF_STEPS = 2
+_PROOF_PROMPT = "a small red circle on blue"
+
+
+@dataclass(frozen=True)
+class ExportProof:
+    """What a clean process found."""
+
+    num_tensors: int
+    """Tensors in the exported file or files."""
+    num_consumed: int
+    """Tensors that are in the reloaded model, bit for bit."""
+    max_pixel_difference: float
+    """Largest difference between the images of the trained and of the reloaded model, in [0, 1]."""
+
+    @property
+    def holds(self) -> bool:
+        return self.num_consumed == self.num_tensors > 0 and self.max_pixel_difference == 0
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Files on disk, and what a clean process found when it loaded them."""
+
+    proof: ExportProof
+    how_to_load: str
+    """Python that loads the export with diffusers alone."""
+
+
+class ExportBroken(UserError):
+    """The exported files do not give the trained model back."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run's model, loaded from its newest checkpoint."""
+
+    family: Family
+    folder: Path
+    method: AppliedMethod
+    step: int
+    experiment: Experiment
+
+
+def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32) -> Trained:
+    """Base plus what was trained (the moving average, where there is one), in one type."""
+    _, experiment, effective = run.read_experiment()
+    folder = Path(effective["model_folder"])
+    if not folder.is_dir():
+        raise UserError(f"The base model of {run.path} is gone: {folder} does not exist.")
+    family = open_family(folder)
+    # A frozen base is loaded as a user of the export will load it; a trained one is rounded once, after training.
+    trains_base = METHODS[experiment.method.kind].trains_base
+    denoiser = family.load_denoiser(folder, torch.float32 if trains_base else dtype)
+    method = attach_method(experiment, family, denoiser)
+    components = ("weights", "optimizer", "ema") if experiment.train.ema else ("weights", "optimizer")
+    found = CheckpointStore(run.checkpoints, experiment.save.keep).read_newest(components)
+    if found is None:
+        raise UserError(f"{run.path} has no checkpoint yet. Type: foretune resume {run.path}")
+    checkpoint, _ = found
+    method.load_trained(checkpoint.tensors["ema" if experiment.train.ema else "weights"])
+    for parameter in method.trained().values():
+        parameter.data = parameter.data.to(dtype)
+    denoiser.eval()
+    return Trained(family, folder, method, checkpoint.step, experiment)
+
+
+def export(run: RunDirectory, output: Path, dtype: torch.dtype = torch.float32) -> Exported:
+    """Writes the adapter, or the whole pipeline with the trained denoiser in it, and proves that it loads."""
+    trained = load_trained(run, dtype)
+    _, _, effective = run.read_experiment()
+    if output.exists() and any(output.iterdir()):
+        raise UserError(f"{output} is not empty. Choose another folder: foretune export {run.path} --output DIR")
+    request = SampleRequest(
+        prompts=(_PROOF_PROMPT,),
+        seed=0,
+        num_inference_steps=_PROOF_STEPS,
+        size_px=int(effective["resolution_px"]),
+        num_text_tokens=int(effective["num_text_tokens"]),
+    )
+    if isinstance(trained.method, AppliedLora):
+        weights = adapter_weights(trained.method)
+        save_adapter(trained.family, output, weights, trained.method.peft_config())
+        kind = "adapter"
+    else:
+        weights = {name: t.detach() for name, t in trained.method.denoiser.state_dict().items()}
+        _save_pipeline(trained, output)
+        kind = "full"
+    expected = sample(trained.family, _pipeline_around(trained, dtype), request)[0]
+    proof = _prove(trained, kind, output, weights, expected, request, dtype)
+    return Exported(proof, _how_to_load(trained, kind, output))
+
+
+def adapter_weights(method: AppliedMethod) -> dict[str, Tensor]:
+    """The adapter's tensors under the names peft writes."""
+    state: Mapping[str, Tensor] = get_peft_model_state_dict(method.denoiser, adapter_name=ADAPTER_NAME)
+    return {name: tensor.detach() for name, tensor in state.items()}
+
+
+def _pipeline_around(trained: Trained, dtype: torch.dtype) -> Any:
+    return trained.family.load_pipeline(
+        trained.folder, dtype, **{trained.family.denoiser_part: trained.method.denoiser}
+    )
+
+
+def _how_to_load(trained: Trained, kind: str, output: Path) -> str:
+    pipeline = trained.family.pipeline_class().__name__
+    if kind == "full":
+        return f'  pipe = diffusers.{pipeline}.from_pretrained("{output}")'
+    if hasattr(trained.family.pipeline_class(), "load_lora_weights"):
+        return (
+            f'  pipe = diffusers.{pipeline}.from_pretrained("{trained.experiment.model}")\n'
+            f'  pipe.load_lora_weights("{output}")'
+        )
+    return f"  foretune sample --base {trained.experiment.model} --adapter {output}"
+
+
+def _save_pipeline(trained: Trained, output: Path) -> None:
+    """The base's folder with the denoiser replaced: it loads by itself, anywhere."""
+    part = trained.family.denoiser_part
+    output.mkdir(parents=True, exist_ok=True)
+    for entry in sorted(trained.folder.iterdir()):
+        if entry.name == part or entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            shutil.copytree(entry, output / entry.name)
+        elif entry.suffix == ".json":
+            shutil.copy2(entry, output / entry.name)
+    denoiser: Any = trained.method.denoiser
+    denoiser.save_pretrained(output / part, safe_serialization=True)
+
+
+def _prove(
+    trained: Trained,
+    kind: str,
+    output: Path,
+    weights: Mapping[str, Tensor],
+    expected: np.ndarray[Any, np.dtype[np.float32]],
+    request: SampleRequest,
+    dtype: torch.dtype,
+) -> ExportProof:
+    with tempfile.TemporaryDirectory() as scratch:
+        answer = Path(scratch) / "answer.safetensors"
+        question = {
+            "family": trained.family.name,
+            "kind": kind,
+            "base": str(trained.folder.resolve()),
+            "export": str(output.resolve()),
+            "dtype": str(dtype).removeprefix("torch."),
+            "seed": request.seed,
+            "prompt": request.prompts[0],
+            "num_inference_steps": request.num_inference_steps,
+            "size_px": request.size_px,
+            "num_text_tokens": request.num_text_tokens,
+            "answer": str(answer),
+        }
+        process = subprocess.run(
+            [sys.executable, "-m", "foretune.run.reload_check"],
+            input=json.dumps(question),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if process.returncode != 0:
+            last = process.stderr.strip().splitlines()[-1:] or ["no reason given"]
+            raise ExportBroken(f"A clean process could not load {output}: {last[0]}")
+        found = load_file(answer)
+    image = found.pop("image")
+    return ExportProof(
+        num_tensors=len(weights),
+        num_consumed=sum(_arrived(name, tensor, found) for name, tensor in weights.items()),
+        max_pixel_difference=float(np.abs(image - expected).max()),
+    )
+
+
+def _arrived(name: str, tensor: Tensor, found: Mapping[str, Any]) -> bool:
+    """Whether the reloaded model holds this tensor; compared as fp32, which holds every smaller type exactly."""
+    other = found.get(name)
+    return other is not None and np.array_equal(other, tensor.float().cpu().numpy())

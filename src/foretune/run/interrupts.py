@@ -1,0 +1,43 @@
+"""Asked to stop, a run finishes its step, saves and leaves."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2") if hasattr(signal, name))
+
+
+class StopRequest:
+    """Set by a signal; read by the loop between steps."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.reason is not None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Turns the signals that schedulers and people send into a request; a second one of the same stops at once."""
+    request = StopRequest()
+    previous: dict[int, Any] = {}
+
+    def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+        request.reason = signal.Signals(number).name
+        signal.signal(number, previous[number])
+
+    for number in _SIGNALS:
+        previous[number] = signal.getsignal(number)
+        try:
+            signal.signal(number, ask)
+        except ValueError:
+            # Only the main thread can listen to signals; elsewhere the caller decides when to stop.
+            previous.pop(number)
+    try:
+        yield request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,135 @@
+"""The loop. It never waits for the device to log: numbers are read when they have arrived."""
+
+import dataclasses
+import math
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal
+
+from foretune.data.loading import BatchLoader, loader
+from foretune.record.events import EventLog
+from foretune.run.checkpoints import CheckpointStore
+from foretune.run.encoding import free_memory
+from foretune.run.interrupts import StopRequest
+from foretune.run.meter import Meter, Reading
+from foretune.run.observer import Observer, StepReport
+from foretune.run.preparing import Prepared
+from foretune.run.state import collect
+from foretune.run.validating import Validator
+from foretune.step.optimizing import learning_rate
+
+
+@dataclass
+class Tally:
+    """What the loop remembers for the record."""
+
+    step_times_s: list[float] = field(default_factory=list)
+    first_loss: float | None = None
+    last_loss: float | None = None
+    held_out_losses: list[tuple[int, float]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+class NotFinite(Exception):
+    """The loss is no longer a number; nothing after it can be."""
+
+
+@dataclass
+class Loop:
+    """A prepared run from its first step to its last."""
+
+    prepared: Prepared
+    store: CheckpointStore
+    validator: Validator
+    events: EventLog
+    observer: Observer
+    stop: StopRequest
+    tally: Tally = field(default_factory=Tally)
+    meter: Meter = field(default_factory=Meter)
+
+    def run(self, first_step: int) -> tuple[int, Literal["finished", "interrupted"]]:
+        """Trains until the last step or until asked to stop; returns the steps done."""
+        p = self.prepared
+        accumulation = p.experiment.train.gradient_accumulation
+        batches = iter(self._batches(first_step))
+        if first_step == 0:
+            self._validate(0)
+        self.meter.restart_clock()
+        for step in range(first_step, p.num_steps):
+            lr = learning_rate(p.experiment.optimizer, step, p.num_steps)
+            micro_batches = (p.encoders.ready(batch, p.device) for batch in islice(batches, accumulation))
+            outcome = p.step(step, lr, micro_batches, accumulation)
+            self.meter.record(step, lr, outcome)
+            self._report(self.meter.arrived())
+            done = step + 1
+            last = done == p.num_steps or bool(self.stop)
+            if last or _due(done, p.experiment.save.every):
+                self._save(done)
+            if (last and not self.stop) or _due(done, p.experiment.validation.every):
+                self._validate(done)
+            if self.stop:
+                return done, "interrupted"
+        return p.num_steps, "finished"
+
+    def _batches(self, first_step: int) -> BatchLoader:
+        p = self.prepared
+        accumulation = p.experiment.train.gradient_accumulation
+        return loader(
+            p.batch_maker,
+            first_step * accumulation,
+            p.num_steps * accumulation,
+            num_workers=p.experiment.data.num_workers,
+            pin_memory=p.device.type == "cuda",
+        )
+
+    def _report(self, readings: Iterable[Reading]) -> None:
+        p = self.prepared
+        for reading in readings:
+            if not math.isfinite(reading.loss):
+                raise NotFinite(f"the loss of step {reading.step + 1} is {reading.loss}")
+            self.tally.step_times_s.append(reading.step_s)
+            if self.tally.first_loss is None:
+                self.tally.first_loss = reading.loss
+            self.tally.last_loss = reading.loss
+            self.events.append("step", **dataclasses.asdict(reading))
+            self.observer.stepped(
+                StepReport(
+                    **dataclasses.asdict(reading),
+                    num_steps=p.num_steps,
+                    samples_per_step=p.experiment.samples_per_step(),
+                )
+            )
+
+    def _save(self, done: int) -> None:
+        # The device is idle here, so everything it owes is read: a checkpoint after a non-finite loss must not be.
+        self._report(self.meter.drain())
+        path = self.store.write(collect(self.prepared.step, done))
+        self.events.append("saved", step=done, path=path.name)
+        self.events.flush()
+        self.observer.saved(done, path)
+        self.meter.restart_clock()
+
+    def _validate(self, done: int) -> None:
+        """A failed validation is said and recorded; the training goes on."""
+        self._report(self.meter.drain())
+        try:
+            result = self.validator(done)
+        except Exception as error:  # noqa: BLE001 - whatever sampling or evaluation can raise, memory included
+            text = f"Validation after step {done} failed: {type(error).__name__}: {error}"
+            self.tally.warnings.append(text)
+            self.events.append("validation failed", step=done, error=text, traceback=traceback.format_exc())
+            self.observer.warning(text + ". The training goes on.")
+            free_memory()
+        else:
+            names = [path.name for path in result.samples]
+            self.events.append("validated", step=done, held_out_loss=result.held_out_loss, samples=names)
+            if result.held_out_loss is not None:
+                self.tally.held_out_losses.append((done, result.held_out_loss))
+            self.observer.validated(done, result.held_out_loss, result.samples)
+        self.meter.restart_clock()
+
+
+def _due(done: int, every: int | None) -> bool:
+    return every is not None and done % every == 0

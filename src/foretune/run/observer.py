@@ -1,0 +1,70 @@
+"""Who watches a run: a progress bar, a tracker, a test. The run does not know which."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What is known of a step when its numbers have arrived from the device."""
+
+    step: int
+    num_steps: int
+    loss: float
+    grad_norm: float | None
+    lr: float
+    step_s: float
+    samples_per_step: int
+
+
+class Observer:
+    """Listens and does nothing; others override what they care about."""
+
+    def message(self, text: str) -> None:
+        """Something a person should read."""
+
+    def warning(self, text: str) -> None:
+        """Something a person should not miss."""
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """Work before the first step, such as encoding images."""
+
+    def stepped(self, report: StepReport) -> None:
+        """A step's numbers."""
+
+    def validated(self, step: int, held_out_loss: float | None, samples: tuple[Path, ...]) -> None:
+        """A validation's result."""
+
+    def saved(self, step: int, path: Path) -> None:
+        """A checkpoint is on the disk."""
+
+
+class Observers(Observer):
+    """Several as one."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def message(self, text: str) -> None:
+        for observer in self._observers:
+            observer.message(text)
+
+    def warning(self, text: str) -> None:
+        for observer in self._observers:
+            observer.warning(text)
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        for observer in self._observers:
+            observer.preparing(what, done, total)
+
+    def stepped(self, report: StepReport) -> None:
+        for observer in self._observers:
+            observer.stepped(report)
+
+    def validated(self, step: int, held_out_loss: float | None, samples: tuple[Path, ...]) -> None:
+        for observer in self._observers:
+            observer.validated(step, held_out_loss, samples)
+
+    def saved(self, step: int, path: Path) -> None:
+        for observer in self._observers:
+            observer.saved(step, path)

@@ -1,0 +1,237 @@
+"""Everything before the first step: the model found, the data ordered, the caches filled, the step built."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from foretune.choices.experiment import Experiment
+from foretune.core.errors import Refused
+from foretune.data.batch import Batch
+from foretune.data.grouping import buckets_for, members_by_bucket
+from foretune.data.held_out import held_out_batches
+from foretune.data.maker import BatchMaker
+from foretune.data.order import Order
+from foretune.data.sources import Source, open_source, scan
+from foretune.data.split import split
+from foretune.models.family import Conditioning, Family
+from foretune.models.locating import open_family
+from foretune.run.devices import choose_device
+from foretune.run.encoding import EncoderPlan, LiveEncoders, encode_captions
+from foretune.run.observer import Observer
+from foretune.step.building import attach_method, build_step
+from foretune.step.checkpointing import chosen_blocks
+from foretune.step.methods import METHODS, AppliedMethod
+from foretune.step.methods.lora import AppliedLora
+from foretune.step.precision import PrecisionPolicy
+from foretune.step.training_step import TrainingStep
+from foretune.step.weights import num_trained_and_all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A run that can start."""
+
+    experiment: Experiment
+    family: Family
+    folder: Path
+    device: torch.device
+    method: AppliedMethod
+    step: TrainingStep
+    batch_maker: BatchMaker
+    encoders: LiveEncoders
+    held_out: Sequence[Batch]
+    encoded_prompts: Sequence[Conditioning]
+    """The validation prompts, each with a batch of one."""
+    unconditional: Conditioning | None
+    num_steps: int
+    resolution_px: int
+    num_text_tokens: int
+    effective: dict[str, Any]
+    """What followed from the experiment: everything that was not asked for by number."""
+
+
+def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepared:
+    """From an experiment and its model's folder to a run that can start."""
+    family = open_family(folder)
+    device = choose_device(experiment.parallel.device)
+    resolution_px = checked_resolution(experiment, family)
+    num_text_tokens = experiment.data.max_text_tokens or family.default_text_tokens
+    policy = PrecisionPolicy(experiment.train.precision)
+    encoder_plan = EncoderPlan(
+        family=family,
+        folder=folder,
+        device=device,
+        text_dtype=policy.compute_dtype,
+        num_text_tokens=num_text_tokens,
+        cache_dir=Path(experiment.data.cache_dir).expanduser(),
+    )
+    source = open_source(experiment.data, resolution_px=resolution_px)
+    scan(source, lambda done, total: observer.preparing("reading images", done, total))
+    train, held_out = split(source, experiment.data.held_out)
+    held_out = held_out[: experiment.validation.num_held_out]
+    maker = _batch_maker(experiment, family, encoder_plan, source, train, resolution_px)
+    num_steps = experiment.train.steps or (experiment.train.epochs or 0) * maker.order.num_steps_per_epoch
+    prompts = experiment.validation.prompts if family.text_parts else ()
+    encoders, texts = _encode(encoder_plan, maker, num_steps, train, held_out, prompts, observer)
+
+    method_class = METHODS[experiment.method.kind]
+    observer.message(f"Loading {family.name} from {folder} on {device}.")
+    denoiser = family.load_denoiser(folder, method_class.load_dtype(policy))
+    method = attach_method(experiment, family, denoiser)
+    denoiser.to(device)
+    step = build_step(experiment, family, method, device)
+    held_out_maker = dataclasses.replace(maker, seed=experiment.validation.seed)
+    return Prepared(
+        experiment=experiment,
+        family=family,
+        folder=folder,
+        device=device,
+        method=method,
+        step=step,
+        batch_maker=maker,
+        encoders=encoders,
+        held_out=list(held_out_batches(held_out_maker, held_out)) if len(held_out) else [],
+        encoded_prompts=[_batched(texts[prompt]) for prompt in prompts],
+        unconditional=_batched(texts[""]) if "" in texts else None,
+        num_steps=num_steps,
+        resolution_px=resolution_px,
+        num_text_tokens=num_text_tokens,
+        effective={
+            **_effective_model(experiment, family, folder, device, method, step),
+            **_effective_data(experiment, source, maker, train, held_out, num_steps),
+            "resolution_px": resolution_px,
+            "num_text_tokens": num_text_tokens,
+        },
+    )
+
+
+def checked_resolution(experiment: Experiment, family: Family) -> int:
+    """The asked size, or the model's own; refused where the model could not take it."""
+    multiple = family.size_multiple_px()
+    resolution_px = experiment.data.resolution or family.default_resolution_px()
+    if resolution_px % multiple:
+        nearest = max(multiple, round(resolution_px / multiple) * multiple)
+        raise Refused(
+            f"data.resolution: {resolution_px} px is not a multiple of {multiple} px, which this {family.name} model "
+            f"needs. Nearest: data.resolution={nearest}"
+        )
+    if experiment.data.max_buckets > 1 and experiment.data.bucket_step_px % multiple:
+        raise Refused(
+            f"data.bucket_step_px: {experiment.data.bucket_step_px} px is not a multiple of {multiple} px, which this "
+            f"{family.name} model needs. Nearest: data.bucket_step_px={multiple}"
+        )
+    return resolution_px
+
+
+def _batch_maker(
+    experiment: Experiment,
+    family: Family,
+    encoder_plan: EncoderPlan,
+    source: Source,
+    train: Sequence[int],
+    resolution_px: int,
+) -> BatchMaker:
+    buckets = buckets_for(source, train, experiment.data, resolution_px)
+    order = Order(members_by_bucket(source, train, buckets), experiment.samples_per_step(), experiment.train.seed)
+    caches_latents = family.has_latents and experiment.levers.cache_latents
+    caches_text = bool(family.text_parts) and experiment.levers.cache_text
+    return BatchMaker(
+        source=source,
+        order=order,
+        buckets=buckets,
+        choice=experiment.data,
+        seed=experiment.train.seed,
+        batch_size=experiment.train.batch_size,
+        gradient_accumulation=experiment.train.gradient_accumulation,
+        latent_shape=family.latent_shape,
+        latents=encoder_plan.latent_lookup() if caches_latents else None,
+        text=encoder_plan.text_lookup() if caches_text else None,
+        has_autoencoder=family.has_latents,
+    )
+
+
+def _encode(
+    plan: EncoderPlan,
+    maker: BatchMaker,
+    num_steps: int,
+    train: Sequence[int],
+    held_out: Sequence[int],
+    prompts: Sequence[str],
+    observer: Observer,
+) -> tuple[LiveEncoders, dict[str, Conditioning]]:
+    """Fills the caches and keeps the encoders that are needed at each step; encodes the validation prompts."""
+    family = plan.family
+    needed = train if num_steps >= maker.order.num_steps_per_epoch else maker.order.samples_until(num_steps)
+    texts = tuple(dict.fromkeys((*prompts, ""))) if prompts else ()
+    encoded: dict[str, Conditioning] = {}
+    live_vae = live_text = None
+    if maker.latents is not None:
+        report = plan.fill_latents(maker, needed, held_out, observer.preparing)
+        observer.message(f"Images: {report.num_encoded} encoded, {report.num_reused} from the cache.")
+    elif family.has_latents:
+        live_vae = plan.load_vae()
+    if maker.text is not None:
+        report = plan.fill_text(maker, needed, held_out, texts, observer.preparing)
+        observer.message(f"Captions: {report.num_encoded} encoded, {report.num_reused} from the cache.")
+        encoded = {text: maker.text.conditioning(text) for text in texts}
+    elif family.text_parts:
+        live_text = plan.load_text()
+        made = encode_captions(family, live_text, texts, plan.num_text_tokens) if texts else []
+        encoded = dict(zip(texts, made, strict=True))
+    return LiveEncoders(family, live_vae, live_text, plan.num_text_tokens), encoded
+
+
+def _effective_model(
+    experiment: Experiment,
+    family: Family,
+    folder: Path,
+    device: torch.device,
+    method: AppliedMethod,
+    step: TrainingStep,
+) -> dict[str, Any]:
+    num_trained, num_all = num_trained_and_all(method)
+    blocks = family.blocks(method.denoiser)
+    checkpointed = chosen_blocks(len(blocks), experiment.levers.gradient_checkpointing)
+    facts: dict[str, Any] = {
+        "family": family.name,
+        "model_folder": str(folder.resolve()),
+        "device": str(device),
+        "objective": {"kind": type(step.objective).__name__, **vars(step.objective)},
+        "num_trained_params": num_trained,
+        "num_params": num_all,
+        "num_blocks": len(blocks),
+        "num_checkpointed_blocks": len(checkpointed),
+    }
+    if isinstance(method, AppliedLora):
+        facts["adapter"] = {"targets": list(method.targets), "alpha": method.peft_config().lora_alpha}
+    return facts
+
+
+def _effective_data(
+    experiment: Experiment,
+    source: Source,
+    maker: BatchMaker,
+    train: Sequence[int],
+    held_out: Sequence[int],
+    num_steps: int,
+) -> dict[str, Any]:
+    fingerprint = source.fingerprint()
+    return {
+        "num_steps": num_steps,
+        "num_steps_per_epoch": maker.order.num_steps_per_epoch,
+        "samples_per_step": experiment.samples_per_step(),
+        "num_train_samples": len(train),
+        "num_held_out_samples": len(held_out),
+        "buckets_px": [[bucket.width_px, bucket.height_px] for bucket in maker.buckets],
+        "data_fingerprint": fingerprint,
+        "question_hash": experiment.question_hash(fingerprint),
+        "experiment_hash": experiment.whole_hash(),
+    }
+
+
+def _batched(conditioning: Conditioning) -> Conditioning:
+    return {name: tensor[None] for name, tensor in conditioning.items()}

@@ -1,0 +1,76 @@
+"""Images from a model: same prompt, same seed, same image, whatever else is sampled beside it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from foretune.core.draws import derive_seed
+from foretune.models.family import Conditioning, Family
+
+Pixels = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleRequest:
+    """What to sample. Models without text take one sample for each prompt and ignore its words."""
+
+    prompts: tuple[str, ...]
+    seed: int
+    num_inference_steps: int
+    size_px: int
+    num_text_tokens: int
+    guidance_scale: float | None = None
+
+
+def sample(
+    family: Family,
+    pipeline: Any,
+    request: SampleRequest,
+    encoded: Sequence[Conditioning] | None = None,
+    unconditional: Conditioning | None = None,
+) -> list[Pixels]:
+    """One image for each prompt, as floats in [0, 1]; from encoded captions where no text encoder is loaded."""
+    images = []
+    for index, prompt in enumerate(request.prompts):
+        generator = torch.Generator("cpu").manual_seed(derive_seed(request.seed, "sample", index))
+        arguments: dict[str, Any] = {
+            "num_inference_steps": request.num_inference_steps,
+            "generator": generator,
+            "output_type": "np",
+            **family.sampling_arguments(request.num_text_tokens, request.guidance_scale),
+        }
+        if family.text_parts:
+            arguments |= {"height": request.size_px, "width": request.size_px}
+            if encoded is None:
+                arguments["prompt"] = prompt
+            else:
+                assert unconditional is not None, "guidance needs the empty caption"
+                arguments |= family.pipeline_text(encoded[index], unconditional)
+        with torch.no_grad():
+            images.append(np.asarray(pipeline(**arguments).images[0], dtype=np.float32))
+    return images
+
+
+def to_image(pixels: Pixels) -> Image.Image:
+    """Floats in [0, 1] as an 8-bit picture."""
+    return Image.fromarray((pixels.clip(0, 1) * 255).round().astype(np.uint8))
+
+
+def grid(rows: Sequence[Sequence[Image.Image]], gap_px: int = 4) -> Image.Image:
+    """Pictures of equal size side by side, row by row, on white."""
+    width, height = rows[0][0].size
+    columns = max(len(row) for row in rows)
+    sheet = Image.new(
+        "RGB",
+        (columns * (width + gap_px) - gap_px, len(rows) * (height + gap_px) - gap_px),
+        "white",
+    )
+    for y, row in enumerate(rows):
+        for x, picture in enumerate(row):
+            sheet.paste(picture, (x * (width + gap_px), y * (height + gap_px)))
+    return sheet

@@ -1,0 +1,217 @@
+"""`train` and `resume`: a run from an experiment to its record."""
+
+import dataclasses
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from foretune.choices.experiment import Experiment
+from foretune.config.reading import Asked
+from foretune.core.errors import UserError
+from foretune.core.values import Outcome, RunRecord
+from foretune.core.values.run_record import Measured
+from foretune.models.locating import locate
+from foretune.record.environment import environment_fingerprint, environment_hash
+from foretune.record.events import EventLog, read_events
+from foretune.record.run_directory import RunDirectory
+from foretune.run.checkpoints import CheckpointStore
+from foretune.run.devices import peak_device_bytes, peak_host_bytes
+from foretune.run.interrupts import StopRequest, stop_on_signals
+from foretune.run.loop import Loop, NotFinite, Tally
+from foretune.run.observer import Observer, Observers
+from foretune.run.preparing import Prepared, prepare
+from foretune.run.sampling import SampleRequest
+from foretune.run.state import components, restore
+from foretune.run.trackers import TRACKERS
+from foretune.run.validating import Validator
+from foretune.stats.speed import median_step_s, samples_per_s
+from foretune.step.weights import checksum, num_changed
+
+# Steps before the speed counts: the first ones allocate and tune.
+_NUM_WARMUP_STEPS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What a run leaves behind."""
+
+    run: RunDirectory
+    record: RunRecord
+    num_changed_tensors: int
+    num_trained_tensors: int
+    base_unchanged: bool | None
+    """None where the base itself is trained."""
+
+
+def train(asked: Asked, runs: Path, observer: Observer) -> Trained:
+    """Starts a new run."""
+    folder, revision = locate(asked.model)
+    for warning in asked.warnings:
+        observer.warning(warning)
+    prepared = prepare(asked.experiment, folder, observer)
+    run = RunDirectory.create(runs, asked.experiment.name)
+    effective = {**prepared.effective, "model_revision": revision}
+    run.write_experiment(asked.as_asked, asked.experiment, effective)
+    observer.message(f"Run directory: {run.path}")
+    return _run(run, prepared, observer, list(asked.warnings))
+
+
+def resume(run: RunDirectory, observer: Observer) -> Trained:
+    """Goes on with a run from its newest whole checkpoint, as if it had never stopped."""
+    _, experiment, effective = run.read_experiment()
+    record = run.read_record()
+    if record is not None and record.outcome.status == "finished":
+        raise UserError(
+            f"{run.path} has finished its {record.outcome.steps_done} steps. "
+            f"Next: foretune export {run.path}, or foretune train with more train.steps"
+        )
+    folder = Path(effective["model_folder"])
+    if not folder.is_dir():
+        raise UserError(f"The base model of {run.path} is gone: {folder} does not exist.")
+    prepared = prepare(experiment, folder, observer)
+    _refuse_other_data(run, effective, prepared)
+    return _run(run, prepared, observer, [])
+
+
+def _refuse_other_data(run: RunDirectory, before: dict[str, object], prepared: Prepared) -> None:
+    for key, what in (("data_fingerprint", "training data"), ("num_params", "base model")):
+        if before[key] != prepared.effective[key]:
+            raise UserError(
+                f"The {what} of {run.path} changed since it started, so it cannot go on as the same run. "
+                "Restore what it was, or start anew: foretune train experiment.yaml"
+            )
+
+
+def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: list[str]) -> Trained:
+    experiment = prepared.experiment
+    environment = environment_fingerprint()
+    run.write_environment(environment)
+    store = CheckpointStore(run.checkpoints, experiment.save.keep)
+    observer = Observers(observer, *(TRACKERS[name](run.path) for name in experiment.track))
+    initial = {name: p.detach().clone() for name, p in prepared.step.trained.items()}
+    base_before = checksum(prepared.method.frozen())
+    first_step = _restore(prepared, store, observer, warnings)
+    events = EventLog(run.events)
+    events.append("started", first_step=first_step, environment=environment_hash(environment))
+    started_s = time.perf_counter()
+    with stop_on_signals() as stop:
+        loop = Loop(prepared, store, _validator(run, prepared), events, observer, stop)
+        loop.tally.warnings += warnings
+        if first_step:
+            _recall(run, loop.tally, first_step)
+        outcome = _outcome(lambda: loop.run(first_step), loop, events, stop)
+    record = RunRecord(
+        run_id=run.run_id,
+        question_hash=prepared.effective["question_hash"],
+        experiment_hash=prepared.effective["experiment_hash"],
+        outcome=outcome,
+        environment=environment,
+        environment_hash=environment_hash(environment),
+        measured=_measured(loop.tally, experiment, prepared.device),
+        num_trainable_params=prepared.effective["num_trained_params"],
+        num_params=prepared.effective["num_params"],
+        wall_s=time.perf_counter() - started_s,
+        warnings=tuple(loop.tally.warnings),
+    )
+    events.append("ended", status=outcome.status, steps_done=outcome.steps_done, reason=outcome.reason)
+    events.close()
+    run.write_record(record)
+    frozen = prepared.method.frozen()
+    return Trained(
+        run=run,
+        record=record,
+        num_changed_tensors=num_changed(initial, prepared.step.trained),
+        num_trained_tensors=len(initial),
+        base_unchanged=checksum(frozen) == base_before if frozen else None,
+    )
+
+
+def _restore(prepared: Prepared, store: CheckpointStore, observer: Observer, warnings: list[str]) -> int:
+    """Puts the newest whole checkpoint in place; returns the step to go on from."""
+    found = store.read_newest(components(prepared.step))
+    if found is None:
+        return 0
+    checkpoint, faults = found
+    for fault in faults:
+        text = f"A checkpoint was passed over because it is damaged: {fault}"
+        warnings.append(text)
+        observer.warning(text)
+    restore(prepared.step, checkpoint)
+    observer.message(f"Resuming after step {checkpoint.step}.")
+    return checkpoint.step
+
+
+def _recall(run: RunDirectory, tally: Tally, first_step: int) -> None:
+    """The numbers of the steps before, so that the record of a resumed run is that of the whole run."""
+    steps: dict[int, dict[str, float]] = {}
+    held_out: dict[int, float] = {}
+    for event in read_events(run.events):
+        if event["kind"] == "step" and event["step"] < first_step:
+            steps[event["step"]] = event
+        elif event["kind"] == "validated" and event["step"] <= first_step and event["held_out_loss"] is not None:
+            held_out[event["step"]] = event["held_out_loss"]
+    ordered = [steps[step] for step in sorted(steps)]
+    tally.step_times_s += [event["step_s"] for event in ordered]
+    if ordered:
+        tally.first_loss, tally.last_loss = ordered[0]["loss"], ordered[-1]["loss"]
+    tally.held_out_losses += sorted(held_out.items())
+
+
+def _outcome(run_loop: Callable[[], tuple[int, str]], loop: Loop, events: EventLog, stop: StopRequest) -> Outcome:
+    """How the loop ended. What went wrong is an outcome with its reason, so that the record is always written."""
+    status: Literal["out of memory", "failed"] = "failed"
+    try:
+        steps_done, end = run_loop()
+        if end == "interrupted":
+            return Outcome(status="interrupted", steps_done=steps_done, reason=f"stopped by {stop.reason} after saving")
+        return Outcome(status="finished", steps_done=steps_done)
+    except torch.OutOfMemoryError as error:
+        status, reason = "out of memory", str(error).splitlines()[0]
+    except NotFinite as error:
+        reason = f"{error}. Nothing after it was saved. Try a lower optimizer.lr, or train.precision=bf16"
+    except Exception as error:  # noqa: BLE001 - the record of a crash is a record too
+        reason = f"{type(error).__name__}: {error}"
+        events.append("crashed", traceback=traceback.format_exc())
+    saved = loop.store.steps()
+    return Outcome(status=status, steps_done=saved[-1] if saved else 0, reason=reason)
+
+
+def _validator(run: RunDirectory, prepared: Prepared) -> Validator:
+    choice = prepared.experiment.validation
+    return Validator(
+        step=prepared.step,
+        family=prepared.family,
+        folder=prepared.folder,
+        device=prepared.device,
+        held_out=prepared.held_out,
+        request=SampleRequest(
+            prompts=choice.prompts,
+            seed=choice.seed,
+            num_inference_steps=choice.num_inference_steps,
+            size_px=prepared.resolution_px,
+            num_text_tokens=prepared.num_text_tokens,
+            guidance_scale=choice.guidance_scale,
+        ),
+        encoded_prompts=prepared.encoded_prompts,
+        unconditional=prepared.unconditional,
+        samples_dir=run.samples,
+        encoders=prepared.encoders,
+    )
+
+
+def _measured(tally: Tally, experiment: Experiment, device: torch.device) -> Measured:
+    times_s = tally.step_times_s
+    return Measured(
+        num_step_times=len(times_s),
+        median_step_s=median_step_s(times_s, num_warmup=_NUM_WARMUP_STEPS),
+        samples_per_s=samples_per_s(times_s, experiment.samples_per_step(), num_warmup=_NUM_WARMUP_STEPS),
+        peak_device_bytes=peak_device_bytes(device),
+        peak_host_bytes=peak_host_bytes(),
+        first_loss=tally.first_loss,
+        last_loss=tally.last_loss,
+        held_out_losses=tuple(tally.held_out_losses),
+    )

@@ -1,0 +1,108 @@
+"""Looking at the model while it trains: the held-out loss at fixed noise, and samples at fixed seeds."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from foretune.data.batch import Batch
+from foretune.models.family import Conditioning, Family
+from foretune.run.encoding import LiveEncoders
+from foretune.run.sampling import SampleRequest, sample, to_image
+from foretune.step.training_step import TrainingStep
+
+
+@dataclass(frozen=True)
+class ValidationResult:
+    """What a validation saw."""
+
+    held_out_loss: float | None
+    """None where no samples are held out."""
+    samples: tuple[Path, ...]
+
+
+@dataclass
+class Validator:
+    """Validates one training step's model."""
+
+    step: TrainingStep
+    family: Family
+    folder: Path
+    device: torch.device
+    held_out: Sequence[Batch]
+    request: SampleRequest
+    encoded_prompts: Sequence[Conditioning]
+    unconditional: Conditioning | None
+    samples_dir: Path
+    encoders: LiveEncoders
+
+    def __call__(self, steps_done: int) -> ValidationResult:
+        with _averaged_weights(self.step), _evaluating(self.step):
+            loss = (
+                held_out_loss(self.step, (self.encoders.ready(b, self.device) for b in self.held_out), self.device)
+                if self.held_out
+                else None
+            )
+            samples = tuple(self._sample(steps_done)) if self.request.prompts else ()
+        return ValidationResult(loss, samples)
+
+    def _sample(self, steps_done: int) -> Iterator[Path]:
+        """The pipeline is put together around the live denoiser and taken apart again: nothing stays in memory."""
+        left_out = dict.fromkeys(self.family.text_parts)
+        pipeline = self.family.load_pipeline(
+            self.folder, torch.float32, **{self.family.denoiser_part: self.step.denoiser}, **left_out
+        )
+        if self.family.has_latents:
+            pipeline.vae.to(self.device)
+        compute = self.step.policy.compute_dtype
+        encoded = [_moved(c, self.device, compute) for c in self.encoded_prompts] or None
+        unconditional = _moved(self.unconditional, self.device, compute) if self.unconditional else None
+        with self.step.policy.autocast(self.device.type):
+            images = sample(self.family, pipeline, self.request, encoded, unconditional)
+        for index, pixels in enumerate(images):
+            path = self.samples_dir / f"step-{steps_done:09d}-{index}.png"
+            to_image(pixels).save(path)
+            yield path
+
+
+@torch.no_grad()
+def held_out_loss(step: TrainingStep, batches: Iterable[Batch], device: torch.device) -> float:
+    """The mean loss over held-out samples, each batch weighted by its size. Waits for the device once, at the end."""
+    total = torch.zeros((), device=device)
+    num_samples = 0
+    for batch in batches:
+        size = len(batch.indices)
+        total += step.loss(batch) * size
+        num_samples += size
+    return float(total) / num_samples
+
+
+@contextmanager
+def _evaluating(step: TrainingStep) -> Iterator[None]:
+    step.denoiser.eval()
+    try:
+        yield
+    finally:
+        step.denoiser.train()
+
+
+@contextmanager
+def _averaged_weights(step: TrainingStep) -> Iterator[None]:
+    """The moving average in the place of the weights, which come back bit for bit."""
+    if step.ema is None:
+        yield
+        return
+    kept = {name: parameter.data for name, parameter in step.trained.items()}
+    for name, parameter in step.trained.items():
+        parameter.data = step.ema.average[name]
+    try:
+        yield
+    finally:
+        for name, parameter in step.trained.items():
+            parameter.data = kept[name]
+
+
+def _moved(conditioning: Conditioning, device: torch.device, dtype: torch.dtype) -> Conditioning:
+    return {name: tensor.to(device, dtype) for name, tensor in conditioning.items()}

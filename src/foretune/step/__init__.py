@@ -1,0 +1,1 @@
+"""The one training step, and what applies each choice to it."""

@@ -1,0 +1,30 @@
+"""Gradient checkpointing of a share of the repeated blocks."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+def chosen_blocks(num_blocks: int, share: float) -> tuple[int, ...]:
+    """Which blocks are computed again: the share of them, spread evenly, the last one first to be chosen."""
+    return tuple(i for i in range(num_blocks) if int((i + 1) * share + 1e-9) > int(i * share + 1e-9))
+
+
+def apply_checkpointing(blocks: tuple[nn.Module, ...], share: float, *, keeps_rng: bool) -> None:
+    """Makes the chosen blocks forget their activations and compute them again in the backward pass.
+
+    The block's own forward is wrapped, not the block, so that module and weight names stay what they are. Saving and
+    restoring the random state costs a copy a block and is only needed where a forward pass draws numbers.
+    """
+    for index in chosen_blocks(len(blocks), share):
+        block = blocks[index]
+        block.forward = _recomputed(block.forward, keeps_rng=keeps_rng)
+
+
+def _recomputed(forward: Callable[..., Any], *, keeps_rng: bool) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=keeps_rng, **kwargs)
+
+    return run

@@ -1,0 +1,52 @@
+"""What a method does to a denoiser."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from foretune.choices.method import Method
+from foretune.models.family import Family
+from foretune.step.precision import PrecisionPolicy
+
+
+class AppliedMethod(ABC):
+    """A method attached to one denoiser."""
+
+    trains_base: ClassVar[bool]
+    """Whether the base's own weights change."""
+
+    def __init__(self, choice: Method, family: Family, denoiser: nn.Module) -> None:
+        self.choice, self.family, self.denoiser = choice, family, denoiser
+
+    @classmethod
+    def load_dtype(cls, policy: PrecisionPolicy) -> torch.dtype:
+        """The type the base's weights are loaded in."""
+        return policy.trained_dtype if cls.trains_base else policy.frozen_dtype
+
+    @abstractmethod
+    def attach(self, seed: int) -> None:
+        """Adds what is trained and freezes what is not. Drawn weights are a function of the seed."""
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether a forward pass in training draws random numbers."""
+        return False
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        """Names and tensors of what is trained, in a fixed order."""
+        return {name: p for name, p in self.denoiser.named_parameters() if p.requires_grad}
+
+    def frozen(self) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in self.denoiser.named_parameters() if not p.requires_grad}
+
+    @torch.no_grad()
+    def load_trained(self, weights: Mapping[str, Tensor]) -> None:
+        """Puts saved weights in place; a missing, unknown or misshapen one is an error before any is changed."""
+        own = self.trained()
+        wrong = sorted(set(own) ^ set(weights)) or [n for n, p in own.items() if p.shape != weights[n].shape]
+        assert not wrong, f"saved weights do not belong to this model: {wrong[:5]}"
+        for name, parameter in own.items():
+            parameter.copy_(weights[name])

@@ -1,0 +1,12 @@
+"""Full fine-tuning: every weight of the denoiser."""
+
+from foretune.step.methods.base import AppliedMethod
+
+
+class AppliedFull(AppliedMethod):
+    """Nothing is added, nothing is frozen."""
+
+    trains_base = True
+
+    def attach(self, seed: int) -> None:
+        self.denoiser.requires_grad_(requires_grad=True)

@@ -1,0 +1,32 @@
+"""The optimizer, and the learning rate as a pure function of the step."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from foretune.choices.training import Optimizer
+
+
+def build_optimizer(choice: Optimizer, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """The optimizer that was asked for; its learning rate is set anew at each step."""
+    return torch.optim.AdamW(
+        list(parameters),
+        lr=choice.lr,
+        betas=choice.betas,
+        eps=choice.eps,
+        weight_decay=choice.weight_decay,
+    )
+
+
+def learning_rate(choice: Optimizer, step: int, num_steps: int) -> float:
+    """The rate of step 0, 1, ...: warmed up linearly, then kept or brought to zero at the last step."""
+    if step < choice.warmup_steps:
+        return choice.lr * (step + 1) / choice.warmup_steps
+    if choice.schedule == "constant":
+        return choice.lr
+    progress = min(1.0, (step - choice.warmup_steps) / max(1, num_steps - choice.warmup_steps))
+    if choice.schedule == "linear":
+        return choice.lr * (1 - progress)
+    return choice.lr * 0.5 * (1 + math.cos(math.pi * progress))

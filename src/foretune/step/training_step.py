@@ -1,0 +1,117 @@
+"""The training step, written once: on fake tensors it is the plan, on small models the test, on hardware the run."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from foretune.core.draws import derive_seed
+from foretune.data.batch import Batch
+from foretune.models.family import Family
+from foretune.models.objectives import Objective
+from foretune.step.ema import MovingAverage
+from foretune.step.precision import PrecisionPolicy
+
+Phase = Literal["forward", "backward", "optimizer"]
+
+
+class PhaseMarker(Protocol):
+    """Told when a phase of the step begins and ends; a planner or a stopwatch listens."""
+
+    def __call__(self, phase: Phase) -> AbstractContextManager[object]: ...
+
+
+def unmarked(phase: Phase) -> AbstractContextManager[object]:  # noqa: ARG001 - the marker of those who do not listen
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """Tensors on the device: reading them waits for it, so the loop reads them later."""
+
+    loss: Tensor
+    grad_norm: Tensor | None
+
+
+@dataclass
+class TrainingStep:
+    """Everything one optimizer step needs."""
+
+    family: Family
+    denoiser: nn.Module
+    objective: Objective
+    policy: PrecisionPolicy
+    trained: dict[str, nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    ema: MovingAverage | None
+    max_grad_norm: float | None
+    guidance_scale: float
+    dropout_seed: int | None
+    """None where no forward pass draws numbers."""
+
+    def __call__(
+        self, step: int, lr: float, batches: Iterable[Batch], num_batches: int, mark: PhaseMarker = unmarked
+    ) -> StepOutcome:
+        """Forward and backward over the batches, then one update of the weights."""
+        total: Tensor | None = None
+        for micro, batch in enumerate(batches):
+            self._seed_dropout(step, micro)
+            with mark("forward"):
+                loss = self.loss(batch) / num_batches
+            with mark("backward"):
+                self.scaler.scale(loss).backward()
+            total = loss.detach() if total is None else total + loss.detach()
+        assert total is not None, "a step has at least one batch"
+        with mark("optimizer"):
+            grad_norm = self._update(lr)
+        return StepOutcome(total, grad_norm)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The weighted squared error of the denoiser's answer, as a mean over the samples."""
+        clean = self.clean(batch)
+        level = self.objective.noise_level(batch.uniform)
+        noisy = self.objective.noisy(clean, batch.noise, level)
+        target = self.objective.target(clean, batch.noise, level)
+        compute = self.policy.compute_dtype
+        conditioning = {name: t.to(compute) for name, t in (batch.conditioning or {}).items()}
+        with self.policy.autocast(clean.device.type):
+            predicted = self.family.predict(
+                self.denoiser,
+                noisy.to(compute),
+                self.objective.time(level),
+                conditioning,
+                guidance_scale=self.guidance_scale,
+            )
+        error = (predicted.float() - target).square().flatten(1).mean(dim=1)
+        return (self.objective.weight(level) * error).mean()
+
+    def clean(self, batch: Batch) -> Tensor:
+        """The sample the denoiser should arrive at: pixels, or latents drawn from their distribution."""
+        if not self.family.has_latents:
+            assert batch.images is not None, "a model without latents trains on images"
+            return batch.images
+        assert batch.moments is not None, "latents are encoded before the step"
+        assert batch.posterior_noise is not None, "latents are drawn from a distribution"
+        return self.family.latents_from_moments(batch.moments, batch.posterior_noise)
+
+    def _update(self, lr: float) -> Tensor | None:
+        grad_norm = None
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        if self.max_grad_norm is not None:
+            self.scaler.unscale_(self.optimizer)
+            grad_norm = nn.utils.clip_grad_norm_(self.trained.values(), self.max_grad_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.ema is not None:
+            self.ema.update()
+        return grad_norm
+
+    def _seed_dropout(self, step: int, micro: int) -> None:
+        if self.dropout_seed is not None:
+            torch.manual_seed(derive_seed(self.dropout_seed, "dropout", step, micro))
