@@ -1,6 +1,7 @@
 """What a person sees of a run: one live line on a terminal, a line now and then in a log file."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -9,7 +10,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from foretune.core.units import bytes_text, duration_text, rate_text
-from foretune.run.devices import available_devices, peak_device_bytes, peak_host_bytes
 from foretune.run.observer import Observer, StepReport
 
 _LOG_LINE_EVERY_S = 5.0
@@ -35,7 +35,7 @@ class ProgressObserver(Observer):
         self._what: str | None = None
         self._step_s: float | None = None
         self._last_line_s = 0.0
-        self._device = available_devices()[0]
+        self._peak_bytes = _peak_memory()
 
     def __enter__(self) -> Self:
         if self._live:
@@ -63,7 +63,7 @@ class ProgressObserver(Observer):
         done = report.step + 1
         left_s = (report.num_steps - done) * self._step_s
         speed = rate_text(report.samples_per_step / max(self._step_s, 1e-9), "sample")
-        memory = bytes_text(peak_device_bytes(self._device) or peak_host_bytes())
+        memory = bytes_text(self._peak_bytes())
         numbers = f"{speed}  loss {report.loss:.4f}  peak {memory}  {duration_text(left_s)} left"
         self._show("training", done, report.num_steps, numbers)
 
@@ -92,3 +92,11 @@ class ProgressObserver(Observer):
         if now_s - self._last_line_s >= _LOG_LINE_EVERY_S or (done == total and what == "training"):
             self._last_line_s = now_s
             self.message(f"{what} {done}/{total}  {numbers}".rstrip())
+
+
+def _peak_memory() -> Callable[[], int]:
+    """Asks the accelerator for its high-water mark, or the process where there is none."""
+    from foretune.run.devices import available_devices, peak_device_bytes, peak_host_bytes
+
+    device = available_devices()[0]
+    return lambda: peak_device_bytes(device) or peak_host_bytes()

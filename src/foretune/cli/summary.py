@@ -1,13 +1,17 @@
 """The end of a run in a few lines: what was trained, what changed, how fast, what to do next."""
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from foretune.core.units import bytes_text, count_text, duration_text, rate_text, share_text
 from foretune.core.values import RunRecord
-from foretune.run.train import Trained
+
+if TYPE_CHECKING:
+    from foretune.run.train import Trained
 
 
-def finish(trained: Trained) -> None:
+def finish(trained: "Trained") -> None:
     """Prints the summary; a run that did not finish ends the process with an error."""
     record = trained.record
     for line in (*_weights(trained), *_measurements(record)):
@@ -23,7 +27,7 @@ def finish(trained: Trained) -> None:
     raise typer.Exit(130 if outcome.status == "interrupted" else 1)
 
 
-def _weights(trained: Trained) -> list[str]:
+def _weights(trained: "Trained") -> list[str]:
     record = trained.record
     share = record.num_trainable_params / record.num_params
     sizes = f"{count_text(record.num_trainable_params)} of {count_text(record.num_params)} weights"

@@ -13,23 +13,25 @@ _SECONDS_PER_DAY = 86_400
 
 
 def bytes_text(num_bytes: float) -> str:
-    """Bytes in the largest binary unit that keeps at least one digit before the point."""
+    """Bytes in the largest binary unit that keeps at least one digit before the point: 1.50 GiB, 512 B."""
     for unit_bytes, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if abs(num_bytes) >= unit_bytes:
+        if round(abs(num_bytes) / unit_bytes, 2) >= 1:
             return f"{num_bytes / unit_bytes:.2f} {unit}"
     return f"{num_bytes:.0f} B"
 
 
 def count_text(count: float) -> str:
-    """A count with a decimal suffix: 11.90 B parameters, 35.7 M, 512."""
+    """A count with a decimal suffix and three significant digits: 11.9 B parameters, 35.7 M, 512."""
     for size, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if abs(count) >= size:
-            return f"{count / size:.3g} {suffix}"
+        if _rounded(abs(count) / size) >= 1:
+            return f"{_three_digits(count / size)} {suffix}"
     return f"{count:.0f}"
 
 
 def duration_text(seconds: float) -> str:
-    """A duration to read at a glance: 0.21 s, 42 s, 3 min 20 s, 2 h 05 min, 3 d 4 h."""
+    """A duration to read at a glance: 4.2 ms, 0.21 s, 42 s, 3 min 20 s, 2 h 05 min, 3 d 4 h."""
+    if 0 < seconds < 0.1:  # noqa: PLR2004
+        return f"{_three_digits(seconds * 1000)} ms"
     if seconds < 10:  # noqa: PLR2004
         return f"{seconds:.2f} s"
     whole = round(seconds)
@@ -45,15 +47,25 @@ def duration_text(seconds: float) -> str:
 def rate_text(per_second: float, unit: str) -> str:
     """A rate, turned round when it is slow: 12.3 samples/s, but 4.1 s/sample."""
     if per_second >= 1 or per_second <= 0:
-        return f"{per_second:.3g} {unit}s/s"
-    return f"{1 / per_second:.3g} s/{unit}"
+        return f"{_three_digits(per_second)} {unit}s/s"
+    return f"{_three_digits(1 / per_second)} s/{unit}"
 
 
 def share_text(share: float) -> str:
     """A share of one as a percentage with three significant digits: 0.0123 -> 1.23 %."""
-    return f"{share * 100:.3g} %"
+    return f"{_three_digits(share * 100)} %"
 
 
 def usd_text(usd: float) -> str:
     """Money in US dollars."""
     return f"${usd:,.2f}"
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.3g}")
+
+
+def _three_digits(number: float) -> str:
+    """Three significant digits without an exponent: 0.0123, 4.1, 35.7, 1,230."""
+    rounded = _rounded(number)
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"  # noqa: PLR2004

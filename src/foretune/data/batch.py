@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -103,9 +104,7 @@ class Assembly:
             conditioning=self._conditioning(self.text, picks) if self.text is not None else None,
             noise=torch.stack([normal(pick.noise_seed, shape) for pick in picks]),
             posterior_noise=(
-                torch.stack([normal(pick.posterior_seed, shape) for pick in picks])
-                if draws_posterior
-                else None
+                torch.stack([normal(pick.posterior_seed, shape) for pick in picks]) if draws_posterior else None
             ),
             uniform=torch.tensor([pick.uniform for pick in picks], dtype=torch.float64),
         )
@@ -115,9 +114,7 @@ class Assembly:
 
     def _moments(self, latents: Lookup, picks: Sequence[Pick], bucket: Bucket) -> Tensor:
         infos = [self.source.info(pick.index) for pick in picks]
-        return torch.stack(
-            [latents.moments(info, pick.plan, bucket) for info, pick in zip(infos, picks, strict=True)]
-        )
+        return torch.stack([latents.moments(info, pick.plan, bucket) for info, pick in zip(infos, picks, strict=True)])
 
     @staticmethod
     def _conditioning(text: Lookup, picks: Sequence[Pick]) -> dict[str, Tensor]:
@@ -127,4 +124,6 @@ class Assembly:
 
 def normal(seed: int, shape: tuple[int, ...]) -> Tensor:
     """Standard normal numbers in fp32 that follow from the seed alone."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
+    # torch's CPU generator takes 32 bits of a seed: of a million noises some would be equal. Philox takes all 64.
+    generator = np.random.Generator(np.random.Philox(key=seed))
+    return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))

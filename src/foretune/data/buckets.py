@@ -47,9 +47,7 @@ def candidate_buckets(resolution_px: int, step_px: int) -> tuple[Bucket, ...]:
     step_px = math.gcd(resolution_px, step_px)
     most_pixels = resolution_px * resolution_px
     wide = []
-    for width_px in range(
-        resolution_px + step_px, math.floor(resolution_px * math.sqrt(_MOST_ASPECT)) + 1, step_px
-    ):
+    for width_px in range(resolution_px + step_px, math.floor(resolution_px * math.sqrt(_MOST_ASPECT)) + 1, step_px):
         height_px = most_pixels // width_px // step_px * step_px
         if height_px and width_px / height_px <= _MOST_ASPECT:
             wide.append(Bucket(width_px, height_px))

@@ -202,9 +202,7 @@ def component_fingerprint(folder: Path, cache_dir: Path | None = None) -> str:
         key=lambda file: file.relative_to(folder).as_posix(),
     )
     if not files:
-        raise UserError(
-            f"{folder} holds no model: it has no config.json and no safetensors. Download it again."
-        )
+        raise UserError(f"{folder} holds no model: it has no config.json and no safetensors. Download it again.")
     names = [file.relative_to(folder).as_posix() for file in files]
     memo = Memo(cache_dir / "components.json" if cache_dir else None)
     now, memo_name = stamp(files), "\n".join([str(folder.resolve()), *names])

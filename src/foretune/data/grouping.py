@@ -8,23 +8,15 @@ from foretune.data.buckets import Bucket, assign, choose_buckets
 from foretune.data.sources.base import Source
 
 
-def buckets_for(
-    source: Source, indices: Sequence[int], choice: Data, resolution_px: int
-) -> tuple[Bucket, ...]:
+def buckets_for(source: Source, indices: Sequence[int], choice: Data, resolution_px: int) -> tuple[Bucket, ...]:
     """The buckets that the given samples, the ones to train on, are cut to."""
-    return choose_buckets(
-        _sizes_px(source, indices), resolution_px, choice.max_buckets, choice.bucket_step_px
-    )
+    return choose_buckets(_sizes_px(source, indices), resolution_px, choice.max_buckets, choice.bucket_step_px)
 
 
-def members_by_bucket(
-    source: Source, indices: Sequence[int], buckets: Sequence[Bucket]
-) -> tuple[Sequence[int], ...]:
+def members_by_bucket(source: Source, indices: Sequence[int], buckets: Sequence[Bucket]) -> tuple[Sequence[int], ...]:
     """For each bucket its samples, each as often as an epoch sees it; a bucket may be empty."""
     if source.is_generated:
-        return tuple(
-            indices if place == bucket_of(source, 0, buckets) else range(0) for place in range(len(buckets))
-        )
+        return tuple(indices if place == bucket_of(source, 0, buckets) else range(0) for place in range(len(buckets)))
     members = tuple(array("q") for _ in buckets)
     for index in indices:
         place = bucket_of(source, index, buckets) if len(buckets) > 1 else 0

@@ -51,9 +51,7 @@ def text_jobs(
 
 def load_images(source: Source, requests: Sequence[ImageRequest]) -> Tensor:
     """The images of requests for one bucket, (B, 3, H, W) in [-1, 1]."""
-    return torch.stack(
-        [apply(source.pixels(request.index), request.plan, request.bucket) for request in requests]
-    )
+    return torch.stack([apply(source.pixels(request.index), request.plan, request.bucket) for request in requests])
 
 
 def _train_plans(maker: BatchMaker, index: int) -> Iterator[CropPlan]:

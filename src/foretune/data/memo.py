@@ -58,9 +58,7 @@ class Memo:
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             unfinished = self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex}")
-            unfinished.write_text(
-                json.dumps({"version": _VERSION, "entries": self._entries}), encoding="utf-8"
-            )
+            unfinished.write_text(json.dumps({"version": _VERSION, "entries": self._entries}), encoding="utf-8")
             unfinished.replace(self._path)
 
 

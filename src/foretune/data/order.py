@@ -54,8 +54,7 @@ class Order:
         start = (chunk - first_chunk) * self.samples_per_step
         shuffled = Permutation(len(members), self.seed, epoch, bucket_index)
         samples = tuple(
-            int(members[shuffled[place % len(members)]])
-            for place in range(start, start + self.samples_per_step)
+            int(members[shuffled[place % len(members)]]) for place in range(start, start + self.samples_per_step)
         )
         return StepSamples(epoch=epoch, bucket_index=bucket_index, samples=samples)
 

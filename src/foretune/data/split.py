@@ -29,10 +29,7 @@ def split(source: Source, share: float) -> tuple[Sequence[int], Sequence[int]]:
     if source.is_generated:
         num_held_out = min(max(1, round(num_samples * share)), num_samples - 1)
         return range(num_samples - num_held_out), range(num_samples - num_held_out, num_samples)
-    places = [
-        uniform(0, "split", fingerprint_number(source.info(index).fingerprint))
-        for index in range(num_samples)
-    ]
+    places = [uniform(0, "split", fingerprint_number(source.info(index).fingerprint)) for index in range(num_samples)]
     held_out = [place < share for place in places]
     if not any(held_out):
         held_out[places.index(min(places))] = True

@@ -46,9 +46,7 @@ def plan_crop(
     if mode == "center":
         left_px, top_px = spare_px[0] // 2, spare_px[1] // 2
     else:
-        left_px, top_px = (
-            math.floor(draw * (spare + 1)) for draw, spare in zip(draws, spare_px, strict=True)
-        )
+        left_px, top_px = (math.floor(draw * (spare + 1)) for draw, spare in zip(draws, spare_px, strict=True))
     return CropPlan(resize_px=resize_px, left_px=left_px, top_px=top_px, flip=flip)
 
 

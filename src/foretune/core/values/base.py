@@ -11,15 +11,20 @@ from foretune.core.errors import UserError
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
+_MOST_FAULTS = 5
+
 
 class WrongFormat(UserError):
     """A file that is not what it should be, or that a newer release wrote."""
 
 
 class Part(BaseModel):
-    """A piece of a value: frozen, and closed to unknown fields."""
+    """A piece of a value: frozen, and closed to unknown fields.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+    Numbers that are not finite become text ("NaN"), because JSON has no word for them that every reader knows.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True, ser_json_inf_nan="strings")
 
 
 class Value(Part):
@@ -38,29 +43,42 @@ class Value(Part):
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain data for JSON or YAML, with the format's name and version first."""
-        body = self.model_dump(mode="json")
+        body = json.loads(self.model_dump_json(by_alias=True))
         return {"format": type(self).__name__, "format_version": self.format_version(), **body}
 
     def to_json(self) -> str:
-        return json.dumps(self.to_mapping(), indent=2, allow_nan=True) + "\n"
+        return json.dumps(self.to_mapping(), indent=2, allow_nan=False) + "\n"
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+    def upgraded(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a stored mapping as this release knows them; its format and version are checked."""
         body = dict(mapping)
         name, version = body.pop("format", None), body.pop("format_version", None)
-        if name != cls.__name__ or not isinstance(version, int):
-            raise WrongFormat(f"Expected a {cls.__name__}, found format {name!r} version {version!r}.")
+        if name != cls.__name__:
+            found = "something that names no format" if name is None else f"a {name}"
+            raise WrongFormat(f"Expected a {cls.__name__}, found {found}.")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise WrongFormat(f"This {cls.__name__} is damaged: its format version is {version!r}.")
         if version > cls.format_version():
             raise WrongFormat(
                 f"This {cls.__name__} has format version {version}; this release reads up to "
                 f"{cls.format_version()}. Type: pip install --upgrade foretune"
             )
-        for step in range(version, cls.format_version()):
-            body = cls.upgrades[step](body)
+        try:
+            for step in range(version, cls.format_version()):
+                body = cls.upgrades[step](body)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise WrongFormat(f"This {cls.__name__} of format version {version} is damaged: {error!r}.") from error
+        return body
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        body = cls.upgraded(mapping)
         try:
             return cls.model_validate(body)
         except ValidationError as error:
-            raise WrongFormat(f"This {cls.__name__} is damaged: {error}") from error
+            faults = [f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}" for fault in error.errors()]
+            raise WrongFormat(f"This {cls.__name__} is damaged: {'; '.join(faults[:_MOST_FAULTS])}.") from error
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -81,18 +81,14 @@ class FileSource:
             facts = [content_fingerprint(data), *images.size_px(data, name)]
             self._memo.store(name, now, facts)
         fingerprint, width_px, height_px = facts
-        return SampleInfo(
-            fingerprint=fingerprint, width_px=width_px, height_px=height_px, caption=sample.caption
-        )
+        return SampleInfo(fingerprint=fingerprint, width_px=width_px, height_px=height_px, caption=sample.caption)
 
 
 def existing_folder(path: str, setting: str) -> Path:
     """The folder a user named, made absolute, or an error that says which setting to mend."""
     folder = Path(path).expanduser().absolute()
     if not folder.exists():
-        raise UserError(
-            f"There is no folder {path} (looked for {folder}). Set {setting} to the folder of images."
-        )
+        raise UserError(f"There is no folder {path} (looked for {folder}). Set {setting} to the folder of images.")
     if not folder.is_dir():
         raise UserError(f"{path} is a file, not a folder. Set {setting} to the folder of images.")
     return folder
@@ -106,9 +102,7 @@ def _read(path: Path) -> bytes:
 
 
 def _gone(path: Path, error: OSError) -> UserError:
-    return UserError(
-        f"The image {path} cannot be opened ({error.strerror}). Put it back, or start the run again."
-    )
+    return UserError(f"The image {path} cannot be opened ({error.strerror}). Put it back, or start the run again.")
 
 
 def _set_name(samples: Sequence[FileSample]) -> str:

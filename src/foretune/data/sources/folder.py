@@ -78,9 +78,7 @@ def _metadata_captions(file: Path) -> dict[Path, str]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise UserError(
-                f"Line {number} of {file} is not JSON ({error}). Mend it or remove it."
-            ) from error
+            raise UserError(f"Line {number} of {file} is not JSON ({error}). Mend it or remove it.") from error
         name = row.get("file_name") if isinstance(row, dict) else None
         texts = [row[key] for key in _CAPTION_KEYS if isinstance(row.get(key), str)] if name else []
         if not isinstance(name, str) or not texts:
@@ -90,9 +88,7 @@ def _metadata_captions(file: Path) -> dict[Path, str]:
             )
         image = Path(os.path.normpath(file.parent / name))
         if not image.is_file():
-            raise UserError(
-                f"Line {number} of {file} names {name}, which is not there. Add it or remove the line."
-            )
+            raise UserError(f"Line {number} of {file} names {name}, which is not there. Add it or remove the line.")
         captions[image] = _one_line(texts[0])
     return captions
 

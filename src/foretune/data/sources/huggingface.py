@@ -41,9 +41,7 @@ class HuggingFaceSource:
                 f"The column {self._image_column!r} of {self._name} does not hold images. Set "
                 f"data.image_column to one of {', '.join(rows.column_names)}."
             ) from error
-        self._caption_column = choice.caption_column and _column(
-            rows, choice.caption_column, "data.caption_column"
-        )
+        self._caption_column = choice.caption_column and _column(rows, choice.caption_column, "data.caption_column")
         self._captions = rows.select_columns([self._caption_column]) if self._caption_column else None
         self._infos: list[SampleInfo | None] = [None] * len(rows)
         self._memo = Memo(Path(choice.cache_dir) / "datasets.json")
@@ -57,9 +55,7 @@ class HuggingFaceSource:
         """Size, caption and fingerprint of a row."""
         known = self._infos[index]
         if known is None:
-            fingerprint, width_px, height_px = (
-                self._recalled[index] if self._recalled else self._measured(index)
-            )
+            fingerprint, width_px, height_px = self._recalled[index] if self._recalled else self._measured(index)
             known = self._infos[index] = SampleInfo(
                 fingerprint=fingerprint, width_px=width_px, height_px=height_px, caption=self._caption(index)
             )
@@ -150,9 +146,7 @@ def open_huggingface(choice: HuggingFaceData, resolution_px: int) -> HuggingFace
             if not were_disabled:
                 datasets.enable_progress_bars()
     if len(rows) == 0:
-        raise UserError(
-            f"The split {choice.split!r} of {choice.path} has no rows. Name another one in data.split."
-        )
+        raise UserError(f"The split {choice.split!r} of {choice.path} has no rows. Name another one in data.split.")
     return HuggingFaceSource(rows, choice)
 
 

@@ -15,8 +15,9 @@ from transformers import (
 
 NUM_LAYERS = 2
 HEAD_DIM = 8
-# Multiplies the deviation of all initial weights. Measured on captions that differ in one word, as a share of the
-# norm: at 1 token embeddings lie 0.10 to 0.20 apart, at 2 0.16 to 0.32; above, they outgrow T5's of deviation 1.
+# Multiplies the deviation of all initial weights. Measured between captions that differ in a word or two,
+# as a mean share of the norm: at 1.0 token embeddings lie 0.10 to 0.20 apart, at 2.0 0.16 to 0.32. Above that they
+# outgrow T5's, which have deviation 1.
 CLIP_INIT_FACTOR = 2.0
 
 

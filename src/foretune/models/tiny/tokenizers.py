@@ -1,4 +1,4 @@
-"""CLIP and T5 tokenizers built in memory: a token for each word of a simple caption, characters for the rest."""
+"""CLIP and T5 tokenizers built in memory: a token for each common caption word, characters for the rest."""
 
 from collections import Counter
 from functools import cache
@@ -56,7 +56,7 @@ def build_clip_tokenizer(*, pad_token: str = "<|endoftext|>") -> CLIPTokenizer: 
 
 
 def build_t5_tokenizer(*, model_max_length: int) -> T5Tokenizer:
-    """A unigram tokenizer; as to the real one, characters far from western European text are unknown to it."""
+    """A unigram tokenizer; characters outside of western European text are unknown to it."""
     vocab = [
         *((special, 0.0) for special in ("<pad>", "</s>", "<unk>")),
         (T5_SPACE, T5_CHARACTER_SCORE),

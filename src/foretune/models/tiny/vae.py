@@ -2,12 +2,12 @@
 
 A VAE at its initial weights forgets the image: what it emits is mostly its own biases, so nothing drawn with
 it could ever match a caption. Here the path along the skip connections is set by hand instead. A latent holds
-the mean red, green, blue and brightness of 8 x 8 px; decoding paints those 8 x 8 px in that colour. The residual
-branches and the attention keep random weights, scaled down, so every weight of the real class takes part.
+the mean red, green, blue and brightness of 8 x 8 px; decoding paints those 8 x 8 px in that colour. The
+residual branches and the attention keep random weights, scaled down, so that all layers take part.
 
-On the skip path channels come in fours, one four for each signal: the signal, its negative, and a constant and
-its negative. The constants dominate the deviation that GroupNorm divides by, so that it hardly depends on the
-image, and the pair undoes the activation before the last convolution exactly: silu(x) - silu(-x) = x.
+On the skip path channels come in fours, one four for each signal: the signal, its negative, a constant and
+the constant's negative. The constants dominate the deviation that GroupNorm divides by, so that it hardly depends
+on the image, and the pair undoes the activation before the last convolution exactly: silu(x) - silu(-x) = x.
 """
 
 import torch
@@ -33,7 +33,7 @@ LOG_VARIANCE = -6.0
 
 
 def build_vae(*, scaling_factor: float, shift_factor: float) -> AutoencoderKL:
-    """A VAE of 4 latent channels and 8-fold reduction; latents have deviation near 1 once shifted and scaled."""
+    """A VAE with 4 latent channels and 8 px a latent; shifted and scaled, latents have deviation near 1."""
     vae = AutoencoderKL(
         in_channels=3,
         out_channels=3,
@@ -66,7 +66,7 @@ def _quieten_branches(vae: AutoencoderKL) -> None:
         elif isinstance(module, Attention):
             _shrink(module.to_out[0])
         elif isinstance(module, Downsample2D):
-            _average_pairs_of_pixels(module.conv)
+            _halve_by_mean(module.conv)
         elif isinstance(module, Upsample2D):
             _pass_through(module.conv)
 
@@ -107,7 +107,7 @@ def _join_signals(conv: nn.Conv2d, num_signals: int, gain: float) -> None:
         conv.weight[index, first + 1, 1, 1] -= gain * GROUP_NORM_SCALE
 
 
-def _average_pairs_of_pixels(conv: nn.Conv2d) -> None:
+def _halve_by_mean(conv: nn.Conv2d) -> None:
     """Halve both sides by the mean of 2 x 2 px; the layer pads on the right and below only."""
     _clear(conv)
     for channel in range(conv.out_channels):

@@ -1,0 +1,51 @@
+"""The size of files and functions, and names that say nothing."""
+
+import ast
+from pathlib import Path
+
+from tests.architecture.source_tree import read_tree
+
+MOST_FILE_LINES = 400
+MOST_FUNCTION_LINES = 60
+VAGUE_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
+# Folders of tests that mirror no layer.
+TEST_TOPICS = frozenset({"architecture", "cli", "docs", "examples", "packaging", "proofs"})
+
+
+def long_files(source: Path) -> list[str]:
+    """Files that tell two stories."""
+    lengths = {module.shown: len(module.text.splitlines()) for module in read_tree(source)}
+    return [f"{shown} has {lines} lines" for shown, lines in lengths.items() if lines > MOST_FILE_LINES]
+
+
+def long_functions(source: Path) -> list[str]:
+    """Functions that do not fit a screen, docstring included, decorators not."""
+    violations = []
+    for module in read_tree(source):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                lines = node.end_lineno - node.lineno + 1
+                if lines > MOST_FUNCTION_LINES:
+                    violations.append(f"{module.at(node.lineno)}: {node.name} has {lines} lines")
+    return violations
+
+
+def vague_names(source: Path) -> list[str]:
+    """Modules and folders that could hold anything."""
+    return [
+        f"{module.shown}: {part!r} says nothing"
+        for module in read_tree(source)
+        for part in module.name.split(".")
+        if part.strip("_") in VAGUE_NAMES
+    ]
+
+
+def stray_test_folders(tests: Path, layers: tuple[str, ...]) -> list[str]:
+    """Folders of tests that mirror no layer and are no known topic."""
+    allowed = TEST_TOPICS | set(layers)
+    return [
+        f"{folder} mirrors no layer and is no topic"
+        for folder in sorted(tests.iterdir())
+        if folder.is_dir() and folder.name not in allowed and not folder.name.startswith(("_", "."))
+    ]

@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.layering import LAYERS
+from tests.architecture.shape import (
+    MOST_FILE_LINES,
+    MOST_FUNCTION_LINES,
+    long_files,
+    long_functions,
+    stray_test_folders,
+    vague_names,
+)
+from tests.architecture.source_tree import REPOSITORY, SOURCE, Plant
+
+
+def test_files_tell_one_story() -> None:
+    assert long_files(SOURCE) == []
+
+
+def test_functions_fit_a_screen() -> None:
+    assert long_functions(SOURCE) == []
+
+
+def test_names_say_something() -> None:
+    assert vague_names(SOURCE) == []
+
+
+def test_folders_of_tests_mirror_the_source() -> None:
+    assert stray_test_folders(REPOSITORY / "tests", LAYERS) == []
+
+
+def test_control_long_file(plant: Plant) -> None:
+    source = plant({"core/a.py": "x = 1\n" * MOST_FILE_LINES, "core/b.py": "x = 1\n" * (MOST_FILE_LINES + 1)})
+    assert long_files(source) == ["src/foretune/core/b.py has 401 lines"]
+
+
+@pytest.mark.parametrize("head", ["def f():", "async def f():"])
+def test_control_long_function(plant: Plant, head: str) -> None:
+    fits = f"{head}\n" + "    x = 1\n" * (MOST_FUNCTION_LINES - 1)
+    source = plant({"core/a.py": fits, "core/b.py": f"class C:\n{fits}    x = 1\n".replace("\n", "\n  ").rstrip()})
+    assert long_functions(source) == ["src/foretune/core/b.py:2: f has 61 lines"]
+
+
+@pytest.mark.parametrize("name", ["core/utils.py", "core/helpers/a.py", "core/_common.py"])
+def test_control_vague_name(plant: Plant, name: str) -> None:
+    assert len(vague_names(plant({name: "", "core/uncommon.py": ""}))) == 1
+
+
+def test_control_stray_test_folder(tmp_path: Path) -> None:
+    for name in ("core", "proofs", "__pycache__", "unit"):
+        (tmp_path / name).mkdir()
+    (violation,) = stray_test_folders(tmp_path, LAYERS)
+    assert violation.startswith(str(tmp_path / "unit"))

@@ -1,0 +1,191 @@
+"""Folders: captions, triggers, repeats, and mistakes answered with what to do."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretune.choices.data import FolderData
+from foretune.core.errors import UserError
+from foretune.data import images
+from foretune.data.sources import Source, open_source, scan
+from tests.data.made import save_image
+
+
+def _opened(tmp_path: Path, **fields: Any) -> Source:
+    fields.setdefault("path", str(tmp_path / "images"))
+    choice = FolderData.model_validate({"kind": "folder", "cache_dir": str(tmp_path / "cache"), **fields})
+    return open_source(choice, resolution_px=64)
+
+
+def _captions(source: Source) -> list[str]:
+    return [source.info(index).caption for index in range(len(source))]
+
+
+def test_images_below_a_folder_come_in_the_order_of_their_paths(tmp_path: Path):
+    for place, name in enumerate(["b.png", "A.JPG", "sub/a.webp", "a b.bmp", ".hidden/x.png", "._b.png"]):
+        save_image(tmp_path / "images" / name, size_px=(8 + place, 8))
+    (tmp_path / "images" / "notes.md").write_text("no image")
+    source = _opened(tmp_path)
+    assert [source.info(index).width_px for index in range(len(source))] == [9, 11, 8, 10]
+    assert _captions(source) == [""] * 4
+
+
+def test_captions_lie_beside_the_images(tmp_path: Path):
+    for name in "ab":
+        save_image(tmp_path / "images" / f"{name}.png")
+        (tmp_path / "images" / f"{name}.txt").write_bytes(f"\ufeff a  harbour\nat dusk {name}\n".encode())
+    assert _captions(_opened(tmp_path)) == ["a harbour at dusk a", "a harbour at dusk b"]
+    assert _captions(_opened(tmp_path, trigger="sks")) == [
+        "sks a harbour at dusk a",
+        "sks a harbour at dusk b",
+    ]
+
+
+def test_captions_lie_in_a_metadata_file_and_text_beside_wins(tmp_path: Path):
+    for name in ("a.png", "sub/b.png", "sub/c.png"):
+        save_image(tmp_path / "images" / name)
+    rows = [{"file_name": "a.png", "text": "one"}, {"file_name": "sub/b.png", "caption": "two", "other": 1}]
+    lines = "\n".join(json.dumps(row) for row in rows) + "\n\n"
+    (tmp_path / "images" / "metadata.jsonl").write_text(lines)
+    (tmp_path / "images" / "sub" / "metadata.jsonl").write_text('{"file_name": "c.png", "text": "three"}')
+    assert _captions(_opened(tmp_path)) == ["one", "two", "three"]
+    (tmp_path / "images" / "a.txt").write_text("beside")
+    assert _captions(_opened(tmp_path)) == ["beside", "two", "three"]
+
+
+def test_each_folder_has_its_own_repeats_and_trigger(tmp_path: Path):
+    save_image(tmp_path / "mine" / "1.png")
+    (tmp_path / "mine" / "1.txt").write_text("a cat")
+    save_image(tmp_path / "other" / "1.png")
+    save_image(tmp_path / "other" / "2.png", size_px=(9, 9))
+    mine = {"path": str(tmp_path / "mine"), "repeats": 5, "trigger": "sks"}
+    source = _opened(tmp_path, path=None, folders=[mine, {"path": str(tmp_path / "other"), "trigger": "photo"}])
+    assert _captions(source) == ["sks a cat", "photo", "photo"]
+    assert [source.repeats(index) for index in range(3)] == [5, 1, 1]
+
+
+def test_the_fingerprint_is_of_contents_captions_and_repeats_only(tmp_path: Path):
+    for place in ("images", "elsewhere/deep"):
+        save_image(tmp_path / place / "a.png")
+        (tmp_path / place / "a.txt").write_text("a cat")
+    first = _opened(tmp_path).fingerprint()
+    elsewhere = str(tmp_path / "elsewhere" / "deep")
+    assert _opened(tmp_path, path=elsewhere).fingerprint() == first
+    assert _opened(tmp_path, path=elsewhere, repeats=2).fingerprint() != first
+    assert _opened(tmp_path, path=elsewhere, trigger="x").fingerprint() != first
+    save_image(Path(elsewhere) / "a.png", colour=(1, 2, 3))
+    assert _opened(tmp_path, path=elsewhere).fingerprint() != first
+
+
+def test_a_second_start_does_not_read_the_images_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in "abc":
+        image = save_image(tmp_path / "images" / f"{name}.png")
+        os.utime(image, (1_000_000_000, 1_000_000_000))
+    seen: list[tuple[int, int]] = []
+    scan(_opened(tmp_path), on_progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    first = _opened(tmp_path).fingerprint()
+    read: list[str] = []
+    measure = images.size_px
+
+    def noted(data: bytes, name: str) -> tuple[int, int]:
+        read.append(Path(name).name)
+        return measure(data, name)
+
+    monkeypatch.setattr(images, "size_px", noted)
+    assert _opened(tmp_path).fingerprint() == first
+    assert read == []
+    changed = save_image(tmp_path / "images" / "b.png", size_px=(20, 10))
+    source = _opened(tmp_path)
+    assert (source.info(1).width_px, source.info(1).height_px) == (20, 10)
+    scan(source)
+    assert read == [changed.name]
+
+
+def test_pixels_are_the_file_s(tmp_path: Path):
+    save_image(tmp_path / "images" / "a.png", size_px=(5, 3), colour=(7, 8, 9))
+    pixels = _opened(tmp_path).pixels(0)
+    assert pixels.shape == (3, 5, 3)
+    assert np.array_equal(pixels[2, 4], (7, 8, 9))
+
+
+def test_a_missing_folder_is_named(tmp_path: Path):
+    with pytest.raises(UserError, match=r"There is no folder .*images.*data\.path"):
+        _opened(tmp_path)
+    (tmp_path / "images").write_text("")
+    with pytest.raises(UserError, match="is a file, not a folder"):
+        _opened(tmp_path)
+
+
+def test_a_folder_without_images_says_which_files_it_wants(tmp_path: Path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.gif").write_bytes(b"GIF89a")
+    with pytest.raises(UserError, match=r"no images.*\.png"):
+        _opened(tmp_path)
+
+
+def test_forgotten_captions_are_named(tmp_path: Path):
+    for name in "abcdef":
+        save_image(tmp_path / "images" / f"{name}.png")
+    (tmp_path / "images" / "d.txt").write_text("a cat")
+    with pytest.raises(
+        UserError, match=r"5 of 6 images have no caption: a\.png, b\.png, c\.png and 2 more.*\(a\.txt\)"
+    ):
+        _opened(tmp_path)
+
+
+def test_a_corrupted_image_is_named(tmp_path: Path):
+    whole = save_image(tmp_path / "images" / "a.png", size_px=(64, 64)).read_bytes()
+    (tmp_path / "images" / "b.png").write_bytes(b"not an image")
+    with pytest.raises(UserError, match=r"b\.png cannot be read"):
+        scan(_opened(tmp_path))
+    (tmp_path / "images" / "b.png").write_bytes(whole[:-30])
+    with pytest.raises(UserError, match=r"b\.png cannot be read"):
+        _opened(tmp_path).pixels(1)
+
+
+def test_an_image_that_vanishes_or_changes_is_named(tmp_path: Path):
+    image = save_image(tmp_path / "images" / "a.png")
+    source = _opened(tmp_path)
+    source.info(0)
+    save_image(image, size_px=(30, 30))
+    with pytest.raises(UserError, match=r"a\.png has changed"):
+        source.pixels(0)
+    image.unlink()
+    for ask in (source.pixels, _opened_before_removal(tmp_path, image).info):
+        with pytest.raises(UserError, match=r"a\.png cannot be opened"):
+            ask(0)
+
+
+def _opened_before_removal(tmp_path: Path, image: Path) -> Source:
+    save_image(image)
+    source = _opened(tmp_path)
+    image.unlink()
+    return source
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("{", "Line 1 .* is not JSON"),
+        ("[1]", "Line 1 .* must be an object"),
+        ('{"file_name": "a.png"}', "Line 1 .* must be an object"),
+        ('{"file_name": "z.png", "text": "x"}', r"names z\.png, which is not there"),
+    ],
+)
+def test_mistakes_in_a_metadata_file_are_named(tmp_path: Path, line: str, answer: str):
+    save_image(tmp_path / "images" / "a.png")
+    (tmp_path / "images" / "metadata.jsonl").write_text(line)
+    with pytest.raises(UserError, match=answer):
+        _opened(tmp_path)
+
+
+def test_a_caption_in_another_encoding_is_named(tmp_path: Path):
+    save_image(tmp_path / "images" / "a.png")
+    (tmp_path / "images" / "a.txt").write_bytes("caf\u00e9".encode("latin-1"))
+    with pytest.raises(UserError, match=r"a\.txt is not text in UTF-8"):
+        _opened(tmp_path)

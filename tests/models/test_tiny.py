@@ -1,0 +1,296 @@
+"""Tiny pipelines: complete, small, the same bytes for the same seed, and fit to be trained on captions."""
+
+import hashlib
+import itertools
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+import transformers
+from diffusers import AutoencoderKL, DiffusionPipeline
+
+from foretune.core.errors import UnknownName
+from foretune.models.tiny import TINY_FAMILIES, write_tiny_pipeline
+from foretune.models.tiny.tokenizers import CAPTION_WORDS, build_clip_tokenizer, build_t5_tokenizer
+
+TinyPipeline = Callable[..., Path]
+
+CASES = [(family, variant) for family, tiny in TINY_FAMILIES.items() for variant in tiny.variants]
+LATENT_CASES = [case for case in CASES if case[0] != "ddpm"]
+CLASS_NAMES = {"ddpm": "DDPMPipeline", "sd3": "StableDiffusion3Pipeline", "flux": "FluxPipeline"}
+NUM_T5_TOKENS = 32
+
+# Each differs from the first in a single word, except for the last, which has its words in another order.
+CAPTIONS = [
+    "a small red circle on blue",
+    "a small green circle on blue",
+    "a large red circle on blue",
+    "a small red square on blue",
+    "a small red circle on white",
+    "a small blue circle on red",
+]
+
+
+def load(directory: Path) -> Any:
+    pipeline = DiffusionPipeline.from_pretrained(directory, use_safetensors=True)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def sample(family: str, pipeline: Any, prompt: str) -> np.ndarray:
+    """One image with values in 0..1, of 64 x 64 px, or of 32 x 32 px by the family that takes no prompt."""
+    generator = torch.Generator().manual_seed(0)
+    if family == "ddpm":
+        images = pipeline(num_inference_steps=3, generator=generator, output_type="np").images
+    else:
+        images = pipeline(
+            prompt,
+            height=64,
+            width=64,
+            num_inference_steps=3,
+            max_sequence_length=NUM_T5_TOKENS,
+            generator=generator,
+            output_type="np",
+        ).images
+    return np.asarray(images[0])
+
+
+def digests(directory: Path) -> dict[str, str]:
+    """The SHA-256 of each file, by its path in the directory."""
+    return {
+        path.relative_to(directory).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def encode_captions(family: str, pipeline: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token embeddings and pooled embeddings of the captions, as the pipeline's denoiser gets them."""
+    with torch.no_grad():
+        if family == "flux":
+            tokens, pooled, _ = pipeline.encode_prompt(CAPTIONS, CAPTIONS, max_sequence_length=NUM_T5_TOKENS)
+        else:
+            tokens, _, pooled, _ = pipeline.encode_prompt(
+                CAPTIONS,
+                CAPTIONS,
+                CAPTIONS,
+                do_classifier_free_guidance=False,
+                max_sequence_length=NUM_T5_TOKENS,
+            )
+    return tokens, pooled
+
+
+def smallest_relative_distance(embeddings: torch.Tensor) -> float:
+    """Of all pairs of rows, the least distance as a share of the pair's mean norm."""
+    return min(
+        float(2 * (first - second).norm() / (first.norm() + second.norm()))
+        for first, second in itertools.combinations(embeddings.flatten(1), 2)
+    )
+
+
+def patchwork(num_images: int) -> torch.Tensor:
+    """Images in -1..1 of 64 x 64 px: 16 px squares of random flat colours, off the grid of the latents."""
+    colours = torch.rand(num_images, 3, 5, 5, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    return colours.repeat_interleave(16, 2).repeat_interleave(16, 3)[:, :, 4:68, 4:68]
+
+
+@pytest.mark.parametrize(("family", "variant"), CASES)
+def test_loads_without_network_and_samples(
+    family: str, variant: str, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> None:
+        raise AssertionError("a socket was opened")
+
+    directory = tiny_pipeline(family, variant)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    pipeline = load(directory)
+    assert type(pipeline).__name__ == CLASS_NAMES[family]
+    image = sample(family, pipeline, CAPTIONS[0])
+    side_px = 32 if family == "ddpm" else 64
+    assert image.shape == (side_px, side_px, 3)
+    assert np.isfinite(image).all()
+    assert image.std() > 0.05
+
+
+@pytest.mark.parametrize("family", TINY_FAMILIES)
+def test_loads_through_the_class_of_the_family(family: str, tiny_pipeline: TinyPipeline) -> None:
+    getattr(diffusers, CLASS_NAMES[family]).from_pretrained(tiny_pipeline(family), use_safetensors=True)
+
+
+@pytest.mark.parametrize(("family", "variant"), CASES)
+def test_seed_decides_the_bytes(family: str, variant: str, tiny_pipeline: TinyPipeline, tmp_path: Path) -> None:
+    first = digests(tiny_pipeline(family, variant))
+    torch.rand(7)  # the state of the caller's generator must not matter
+    again = digests(write_tiny_pipeline(family, tmp_path / "again", seed=0, variant=variant))
+    other = digests(write_tiny_pipeline(family, tmp_path / "other", seed=1, variant=variant))
+    assert again == first
+    weights = [name for name in first if name.endswith(".safetensors")]
+    assert all(other[name] != first[name] for name in weights)
+    assert all(other[name] == first[name] for name in first.keys() - set(weights))
+
+
+def test_another_process_writes_the_same_bytes(tiny_pipeline: TinyPipeline, tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib; from foretune.models.tiny import write_tiny_pipeline\n"
+        "for family in ('ddpm', 'sd3', 'flux'):\n"
+        "    write_tiny_pipeline(family, pathlib.Path(sys.argv[1]) / family)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True)
+    for family in TINY_FAMILIES:
+        assert digests(tmp_path / family) == digests(tiny_pipeline(family))
+
+
+@pytest.mark.parametrize("family", TINY_FAMILIES)
+def test_callers_random_state_is_left_alone(family: str, tmp_path: Path) -> None:
+    before = torch.get_rng_state()
+    write_tiny_pipeline(family, tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("family", "variant"), CASES)
+def test_files_are_few_small_and_safe(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
+    directory = tiny_pipeline(family, variant)
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".json", ".safetensors"}
+    assert sum(path.stat().st_size for path in files) < 3_000_000
+    components = load(directory).components.values()
+    models = [component for component in components if isinstance(component, torch.nn.Module)]
+    num_params = sum(parameter.numel() for model in models for parameter in model.parameters())
+    assert 300_000 < num_params < 750_000
+    index = json.loads((directory / "model_index.json").read_text())
+    named = {name for name, entry in index.items() if isinstance(entry, list) and entry[0] is not None}
+    assert named == {path.name for path in directory.iterdir() if path.is_dir()}
+
+
+def test_variants_differ_as_the_published_ones_do(tiny_pipeline: TinyPipeline) -> None:
+    def config(family: str, variant: str, part: str) -> dict[str, Any]:
+        name = "scheduler_config.json" if part == "scheduler" else "config.json"
+        loaded: dict[str, Any] = json.loads((tiny_pipeline(family, variant) / part / name).read_text())
+        return loaded
+
+    assert config("flux", "dev", "transformer")["guidance_embeds"] is True
+    assert config("flux", "schnell", "transformer")["guidance_embeds"] is False
+    assert config("flux", "dev", "scheduler")["use_dynamic_shifting"] is True
+    assert config("flux", "schnell", "scheduler")["use_dynamic_shifting"] is False
+    assert [config("flux", name, "scheduler")["shift"] for name in ("dev", "schnell")] == [3.0, 1.0]
+    assert config("sd3", "3.5", "transformer")["qk_norm"] == "rms_norm"
+    assert config("sd3", "3.5", "transformer")["dual_attention_layers"] == [0, 1]
+    assert config("sd3", "3", "transformer")["qk_norm"] is None
+    assert config("sd3", "3", "transformer")["dual_attention_layers"] == []
+
+
+@pytest.mark.parametrize(("family", "variant"), LATENT_CASES)
+def test_captions_stay_apart(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
+    pipeline = load(tiny_pipeline(family, variant))
+    tokens, pooled = encode_captions(family, pipeline)
+    assert tokens.shape[-1] == pipeline.transformer.config.joint_attention_dim
+    assert pooled.shape[-1] == pipeline.transformer.config.pooled_projection_dim
+    assert smallest_relative_distance(tokens) > 0.1
+    assert smallest_relative_distance(pooled) > 0.1
+    # Neither drowns the other, nor the noise of deviation 1 that the denoiser adds them to.
+    assert 0.5 < float(tokens.std()) < 4
+    assert 0.5 < float(pooled.std()) < 4
+
+
+@pytest.mark.parametrize(("family", "variant"), LATENT_CASES)
+def test_captions_change_the_image(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
+    pipeline = load(tiny_pipeline(family, variant))
+    images = [sample(family, pipeline, caption) for caption in CAPTIONS[:2]]
+    assert np.abs(images[0] - images[1]).max() > 1e-4
+
+
+@pytest.mark.parametrize("family", ["sd3", "flux"])
+def test_vae_keeps_the_colours(family: str, tiny_pipeline: TinyPipeline) -> None:
+    vae = AutoencoderKL.from_pretrained(tiny_pipeline(family) / "vae")
+    images = patchwork(16)
+    with torch.no_grad():
+        posterior = vae.encode(images).latent_dist
+        drawn = posterior.sample(torch.Generator().manual_seed(0))
+        decoded = vae.decode(drawn).sample
+    latents = (drawn - vae.config.shift_factor) * vae.config.scaling_factor
+    assert latents.shape == (16, 4, 8, 8)
+    assert latents.mean((0, 2, 3)).abs().max() < 0.5
+    assert latents.std((0, 2, 3)).min() > 0.5
+    assert latents.std((0, 2, 3)).max() < 1.5
+    assert float(1 - (decoded - images).square().mean() / images.var()) > 0.4
+
+
+@pytest.mark.parametrize(("family", "variant"), CASES)
+def test_gradients_reach_every_weight(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
+    pipeline = load(tiny_pipeline(family, variant))
+    generator = torch.Generator().manual_seed(0)
+    denoiser = pipeline.unet if family == "ddpm" else pipeline.transformer
+    if family == "ddpm":
+        inputs = torch.randn(2, 3, 32, 32, generator=generator)
+        output = denoiser(inputs, torch.tensor([10, 700])).sample
+    else:
+        tokens, pooled = encode_captions(family, pipeline)
+        arguments: dict[str, torch.Tensor | None] = {
+            "encoder_hidden_states": tokens[:2],
+            "pooled_projections": pooled[:2],
+        }
+        if family == "sd3":
+            arguments["hidden_states"] = torch.randn(2, 4, 8, 8, generator=generator)
+            arguments["timestep"] = torch.tensor([100.0, 700.0])
+        else:
+            arguments["hidden_states"] = torch.randn(2, 16, 16, generator=generator)
+            arguments["timestep"] = torch.tensor([0.1, 0.7])
+            arguments["img_ids"] = torch.cartesian_prod(torch.zeros(1), torch.arange(4.0), torch.arange(4.0))
+            arguments["txt_ids"] = torch.zeros(NUM_T5_TOKENS, 3)
+            arguments["guidance"] = torch.ones(2) if variant == "dev" else None
+        output = denoiser(**arguments).sample
+    output.square().mean().backward()
+    unreached = {
+        name for name, parameter in denoiser.named_parameters() if parameter.grad is None or not parameter.grad.any()
+    }
+    # In SD3's last block the text's queries are computed and dropped, in the published model too.
+    dropped = ("transformer_blocks.3.attn.add_q_proj", "transformer_blocks.3.attn.norm_added_q")
+    assert all(name.startswith(dropped) for name in unreached)
+    assert not unreached or family == "sd3"
+
+
+@pytest.mark.parametrize(("family", "variant"), LATENT_CASES)
+def test_tokenizers_reload_to_the_same_ids(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
+    texts = [*CAPTIONS, "Photo of Zoë's 12 blue-grey CATS, in the style of  a woodcut!", ""]
+    for folder in sorted(tiny_pipeline(family, variant).glob("tokenizer*")):
+        reloaded = transformers.AutoTokenizer.from_pretrained(folder)
+        if isinstance(reloaded, transformers.CLIPTokenizer):
+            built = build_clip_tokenizer(pad_token=reloaded.pad_token)
+            assert reloaded.model_max_length == 77
+        else:
+            built = build_t5_tokenizer(model_max_length=reloaded.model_max_length)
+            assert not any(reloaded.unk_token_id in ids for ids in reloaded(texts).input_ids)
+        options = {"padding": "max_length", "max_length": 77, "truncation": True}
+        assert reloaded(texts, **options).input_ids == built(texts, **options).input_ids
+
+
+def test_caption_words_are_single_tokens() -> None:
+    clip, t5 = build_clip_tokenizer(), build_t5_tokenizer(model_max_length=512)
+    assert [word for word in CAPTION_WORDS if clip.tokenize(word) != [f"{word}</w>"]] == []
+    assert [word for word in CAPTION_WORDS if t5.tokenize(word) != [f"▁{word}"]] == []
+    assert clip("A red circle!").input_ids == clip("a red circle!").input_ids
+    assert clip.eos_token_id == len(clip) - 1
+
+
+def test_clip_spells_what_it_does_not_know() -> None:
+    clip = build_clip_tokenizer()
+    text = "naïve 水彩 🎨 xyzzy"
+    assert clip.decode(clip(text).input_ids, skip_special_tokens=True) == text
+
+
+def test_unknown_names_are_refused_with_a_suggestion(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="flux") as refused:
+        write_tiny_pipeline("fluxx", tmp_path / "absent")
+    assert refused.value.known == ["ddpm", "flux", "sd3"]
+    with pytest.raises(UnknownName, match="schnell"):
+        write_tiny_pipeline("flux", tmp_path / "absent", variant="snell")
+    assert not (tmp_path / "absent").exists()
