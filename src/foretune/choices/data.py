@@ -4,8 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from foretune.choices.section import Section
+from foretune.choices.section import INCIDENTAL, Section
 
+# Where the data are is incidental; what they are is in their fingerprint.
+Place = Annotated[str, INCIDENTAL]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -14,7 +16,7 @@ class _Images(Section):
 
     resolution: int | None = Field(default=None, ge=8, le=8192)
     """Target size in pixels: images are cut to about resolution x resolution. Left out: the model's own."""
-    cache_dir: str = "./cache"
+    cache_dir: Place = "./cache"
     """Where encoded latents and captions are kept between runs."""
     max_buckets: int = Field(default=1, ge=1, le=64)
     """Most image shapes there may be; 1 cuts everything square, more keeps aspect ratios."""
@@ -30,14 +32,15 @@ class _Images(Section):
     """Most tokens of a caption the large text encoder sees. Left out: the model's own (512 for FLUX)."""
     held_out: Share = 0.05
     """Share of the samples that is kept out of training, for the held-out loss."""
-    num_workers: int = Field(default=0, ge=0, le=128)
+    num_workers: Annotated[int, INCIDENTAL] = Field(default=0, ge=0, le=128)
     """Processes that prepare batches; 0 prepares them in the training process. Results do not depend on it."""
 
 
 class Folder(Section):
     """One folder of images with its own weight and trigger word."""
 
-    path: str
+    path: Place
+    """Where the images are."""
     repeats: int = Field(default=1, ge=1, le=10_000)
     """How many times an epoch sees each image of this folder."""
     trigger: str | None = None
@@ -48,7 +51,8 @@ class FolderData(_Images):
     """Images with captions: `name.txt` beside `name.png`, or a `metadata.jsonl`."""
 
     kind: Literal["folder"]
-    path: str | None = None
+    path: Annotated[str | None, INCIDENTAL] = None
+    """Where the images are."""
     repeats: int = Field(default=1, ge=1, le=10_000)
     """How many times an epoch sees each image."""
     trigger: str | None = None
@@ -58,10 +62,12 @@ class FolderData(_Images):
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if (self.path is None) == (not self.folders):
-            raise ValueError("give either path (one folder) or folders (several), not both and not neither")
+        if self.path is None and not self.folders:
+            raise ValueError("needs path (one folder) or folders (several)")
+        if self.path is not None and self.folders:
+            raise ValueError("has both path and folders; put the path into folders, or take one of them away")
         if self.folders and (self.repeats != 1 or self.trigger is not None):
-            raise ValueError("with folders, repeats and trigger belong to each of the folders")
+            raise ValueError("has repeats or trigger beside folders; put them into each of the folders")
         return self
 
     def all_folders(self) -> tuple[Folder, ...]:
@@ -74,18 +80,22 @@ class Cifar10Data(_Images):
     """The CIFAR-10 folder layout: `cifar-10/train/1.png`, with `trainLabels.csv` beside it or not."""
 
     kind: Literal["cifar10"]
-    path: str
+    path: Place
+    """The folder that holds train/."""
 
 
 class HuggingFaceData(_Images):
     """A Hugging Face dataset on this disk: a `save_to_disk` folder, or a folder of Parquet files."""
 
     kind: Literal["huggingface"]
-    path: str
+    path: Place
+    """The dataset's folder."""
     split: str = "train"
+    """Which split of it is trained on."""
     image_column: str = "image"
+    """The column with the images."""
     caption_column: str | None = "text"
-    """None trains without captions."""
+    """The column with the captions; null trains without."""
     trigger: str | None = None
     """A word put before each caption."""
 

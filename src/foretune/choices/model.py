@@ -10,6 +10,7 @@ from foretune import catalog
 from foretune.choices.capabilities import TRAINABLE, family_of_pipeline
 from foretune.core.errors import Refused, UnknownName, UserError
 
+_INDEX = "model_index.json"
 _HUB_ID = re.compile(r"^(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?$")
 
 
@@ -28,14 +29,17 @@ class ModelReference:
 
 
 def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelReference:
-    """Finds out what a name means: a folder if there is one, a catalogue name, or a hub id."""
-    folder = (relative_to or Path()) / Path(asked).expanduser()
-    looks_like_path = asked.startswith((".", "/", "~")) or asked.endswith("/")
-    if folder.is_dir():
+    """Finds out what a name means: a folder if there is one, a catalogue name, or a hub id.
+
+    A folder that holds no model does not hide the catalogue's model of the same name.
+    """
+    folder = _folder_named(asked, relative_to or Path())
+    in_catalogue = asked in catalog.denoisers()
+    if folder is not None and not (in_catalogue and not (folder / _INDEX).is_file()):
         return _folder_reference(asked, folder)
-    if looks_like_path:
+    if asked.startswith((".", "/", "~")) or asked.endswith("/"):
         raise UserError(f"The model folder {asked} does not exist. Type: foretune list models")
-    if asked in catalog.denoisers():
+    if in_catalogue:
         row = catalog.denoiser(asked)
         return ModelReference(
             asked, "catalogue", row.family, row.distilled, repo=row.hub_repo, revision=row.hub_revision
@@ -50,6 +54,15 @@ def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelRefere
     return ModelReference(asked, "hub", None, None, repo=repo, revision=revision)
 
 
+def _folder_named(asked: str, relative_to: Path) -> Path | None:
+    try:
+        folder = relative_to / Path(asked).expanduser()
+        return folder if folder.is_dir() else None
+    except (OSError, RuntimeError):
+        # Too long for a file system, or "~someone" who is not there: no folder has that name.
+        return None
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object of a checkpoint; anything else is named as what is wrong with the folder."""
     try:
@@ -62,7 +75,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _folder_reference(asked: str, folder: Path) -> ModelReference:
-    index = folder / "model_index.json"
+    index = folder / _INDEX
     if not index.is_file():
         raise UserError(
             f"{asked} is a folder without model_index.json, so it is not in the diffusers layout. "

@@ -1,10 +1,10 @@
 """What happens around the training: validation, saving, devices, trackers."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from foretune.choices.section import Section
+from foretune.choices.section import INCIDENTAL, Section
 
 Tracker = Literal["tensorboard"]
 
@@ -12,16 +12,18 @@ Tracker = Literal["tensorboard"]
 class Validate(Section):
     """Looking at the model while it trains. A failed validation never ends the training."""
 
-    every: int | None = Field(default=None, ge=1)
+    every: Annotated[int | None, INCIDENTAL] = Field(default=None, ge=1)
     """Steps between validations. Left out: before the first and after the last step only."""
     prompts: tuple[str, ...] = ()
     """Captions to sample from; models without text take one unconditional sample for each entry."""
     num_inference_steps: int = Field(default=28, ge=1)
+    """Denoising steps of each sample."""
     guidance_scale: float | None = Field(default=None, ge=0)
     """Guidance when sampling. Left out: the pipeline's own."""
     num_held_out: int = Field(default=32, ge=0)
     """Held-out samples in the held-out loss; 0 switches it off."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Decides the noise of samples and of the held-out loss."""
 
 
 class Save(Section):
@@ -37,5 +39,6 @@ class Parallel(Section):
     """Where it runs."""
 
     devices: int = Field(default=1, ge=1)
+    """How many devices take part."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """auto takes an accelerator if there is one."""

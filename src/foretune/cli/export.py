@@ -1,7 +1,7 @@
 """`foretune export`: files that other programs load, and the proof that they do."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,25 +14,22 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write to; RUN/export if left out.")
     ] = None,
-    precision: Annotated[str, typer.Option("--precision", help="Numbers in the files: fp32, bf16 or fp16.")] = "fp32",
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="Numbers in the files.")
+    ] = "fp32",
 ) -> None:
     """Export a run for diffusers pipelines; a clean process then reloads it and compares images."""
     require("train", "Exporting")
     quieten()
-    import torch
-
-    from foretune.core.errors import UnknownName
     from foretune.record.run_directory import RunDirectory
     from foretune.run.exporting import ExportBroken
     from foretune.run.exporting import export as write_export
+    from foretune.step.precision import PrecisionPolicy
 
-    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    if precision not in dtypes:
-        raise UnknownName("precision", precision, dtypes)
     directory = RunDirectory.open(run)
     target = output or directory.path / "export"
     typer.echo(f"Exporting to {target}, then reloading it in a clean process ...", err=True)
-    exported = write_export(directory, target, dtypes[precision])
+    exported = write_export(directory, target, PrecisionPolicy(precision).compute_dtype)
     proof = exported.proof
     typer.echo(
         f"{proof.num_consumed} of {proof.num_tensors} tensors arrived bit for bit; "

@@ -1,9 +1,12 @@
 """`foretune init`: an experiment file to start from."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from foretune.cli.files import write_file
 
 _TEMPLATE = """\
 # A Foretune experiment. Start it with: foretune train {file}
@@ -36,7 +39,8 @@ def init(
     """Write an experiment file to start from."""
     from foretune.choices.method import METHODS
     from foretune.choices.model import resolve_model
-    from foretune.config import read_experiment
+    from foretune.config.reading import understand
+    from foretune.config.yaml_files import parse
     from foretune.core.errors import Refused, UnknownName
 
     if file.exists() and not force:
@@ -45,15 +49,9 @@ def init(
         raise UnknownName("method", method, METHODS)
     reference = resolve_model(model)
     text = _filled(file, model, method, data, family=reference.family)
-    previous = file.read_text(encoding="utf-8") if file.exists() else None
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
-    try:
-        asked = read_experiment(file)
-    except Exception:
-        # What was asked for is refused with its reason; the file must not stay behind as if it were good.
-        file.unlink() if previous is None else file.write_text(previous, encoding="utf-8")
-        raise
+    # Checked before it is written: a file that would be refused must not be left behind as if it were good.
+    asked = understand(parse(text), source="This request")
+    write_file(file, text)
     for warning in asked.warnings:
         typer.secho(f"Warning: {warning}", fg="yellow", err=True)
     typer.echo(f"Wrote {file}. Next: foretune train {file}")
@@ -82,5 +80,8 @@ def _filled(file: Path, model: str, method: str, data: str | None, *, family: st
 
 
 def _quoted(text: str) -> str:
+    """Text as YAML takes it for text: a JSON string always is, a plain word mostly."""
+    from foretune.config.yaml_files import parse
+
     plain = all(character.isalnum() or character in "./_-" for character in text)
-    return text if plain else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return text if plain and parse(text) == text else json.dumps(text, ensure_ascii=False)

@@ -1,11 +1,14 @@
 """`foretune list models|devices|methods`."""
 
 import json
+import os
 from typing import Annotated, Any
 
 import typer
 
 app = typer.Typer(help="What there is: models, devices, methods.", no_args_is_help=True)
+
+_WIDTH_OF_A_PIPE = 400
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -17,7 +20,7 @@ def models(as_json: AsJson = False) -> None:
     from foretune.choices.capabilities import TRAINABLE
     from foretune.core.units import count_text
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": row.name,
             "family": row.family,
@@ -25,7 +28,7 @@ def models(as_json: AsJson = False) -> None:
             "trainable": row.family in TRAINABLE,
             "distilled": row.distilled,
             "hub_repo": row.hub_repo,
-            "source": row.source,
+            "source": row.source.model_dump(mode="json"),
         }
         for row in catalog.denoisers().values()
     ]
@@ -38,7 +41,7 @@ def models(as_json: AsJson = False) -> None:
             (
                 r["name"],
                 r["family"],
-                count_text(float(str(r["num_params"]))),
+                count_text(r["num_params"]),
                 "yes" if r["trainable"] else "not yet",
             )
             for r in rows
@@ -102,9 +105,12 @@ def _print_table(headings: tuple[str, ...], rows: list[tuple[Any, ...]], footer:
     from rich.console import Console
     from rich.table import Table
 
+    console = Console(highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    if not console.is_terminal:
+        # A row in a file or a pipe is one line, however long.
+        console.width = _WIDTH_OF_A_PIPE
     table = Table(*headings, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    console = Console()
     console.print(table)
-    console.print(footer, style="dim", highlight=False)
+    console.print(footer, style="dim")

@@ -24,6 +24,8 @@ app = typer.Typer(
     help="Know before you fine-tune: plan, run and measure the fine-tuning of diffusion models.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Help in boxes would double the time it takes to start.
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -39,15 +41,15 @@ def _root(
         raise typer.Exit
 
 
-app.command("init")(init.init)
-app.command("train")(train.train)
-app.command("resume")(resume.resume)
-app.command("sample")(sample.sample)
-app.command("export")(export.export)
-app.add_typer(listing.app, name="list")
-app.command("schema")(schema.schema)
-app.command("doctor")(doctor.doctor)
-app.command("tiny")(tiny.tiny)
+app.command("init", short_help="Write an experiment file to start from.")(init.init)
+app.command("train", short_help="Train what an experiment file asks for.")(train.train)
+app.command("resume", short_help="Go on with an interrupted run.")(resume.resume)
+app.command("sample", short_help="Sample the base and what was made of it.")(sample.sample)
+app.command("export", short_help="Export a run for diffusers pipelines.")(export.export)
+app.add_typer(listing.app, name="list", short_help="What there is: models, devices, methods.")
+app.command("schema", short_help="Print the JSON schema of experiment files.")(schema.schema)
+app.command("doctor", short_help="Say what works on this machine.")(doctor.doctor)
+app.command("tiny", short_help="Write a tiny pipeline, for tests and trials.")(tiny.tiny)
 
 
 def main() -> None:
@@ -55,10 +57,12 @@ def main() -> None:
     # Progress bars of the libraries underneath would tear ours apart.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # None: colour where the output is a terminal.
+    color = False if os.environ.get("NO_COLOR") else None
     try:
-        app()
+        app(prog_name="foretune", color=color)
     except UserError as error:
-        typer.secho(f"Error: {error}", fg="red", err=True)
+        typer.secho(f"Error: {error}", fg="red", err=True, color=color)
         sys.exit(error.exit_code)
 
 

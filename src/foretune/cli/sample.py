@@ -1,7 +1,7 @@
 """`foretune sample`: same prompt, same seed, side by side."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,12 +20,17 @@ def sample(
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture to write.")] = Path("samples.png"),
     seed: Annotated[int, typer.Option("--seed")] = 0,
-    steps: Annotated[int, typer.Option("--steps", help="Denoising steps.")] = 28,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Denoising steps.")] = 28,
     size: Annotated[int | None, typer.Option("--size", help="Side in pixels; the model's own if left out.")] = None,
     guidance: Annotated[float | None, typer.Option("--guidance", help="The pipeline's own if left out.")] = None,
     text_tokens: Annotated[int | None, typer.Option("--text-tokens", help="Most tokens of a prompt.")] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
-    precision: Annotated[str, typer.Option("--precision", help="fp32, bf16 or fp16.")] = "fp32",
+    device: Annotated[
+        Literal["auto", "cpu", "cuda", "mps"],
+        typer.Option("--device", help="auto takes an accelerator if there is one."),
+    ] = "auto",
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="Numbers to compute with.")
+    ] = "fp32",
 ) -> None:
     """Sample the base and what was made of it, with the same prompts and seed, in one picture."""
     require("train", "Sampling")

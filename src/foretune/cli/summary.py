@@ -29,6 +29,8 @@ def finish(trained: "Trained") -> None:
 
 def _weights(trained: "Trained") -> list[str]:
     record = trained.record
+    assert record.num_trainable_params is not None, "a run that was prepared knows its sizes"
+    assert record.num_params is not None, "a run that was prepared knows its sizes"
     share = record.num_trainable_params / record.num_params
     sizes = f"{count_text(record.num_trainable_params)} of {count_text(record.num_params)} weights"
     changed = f"{trained.num_changed_tensors} of {trained.num_trained_tensors} trained tensors changed"

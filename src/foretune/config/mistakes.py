@@ -1,120 +1,246 @@
 """Validation errors as sentences: where, what is the case, what was probably meant."""
 
-from collections.abc import Mapping
-from typing import Any, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from foretune.choices.experiment import Experiment
+from foretune.config.places import Place, fields_by_key, find_place, kind_of, places_of_key, sections_in
 from foretune.core.errors import closest
 
 
-def describe_mistakes(error: ValidationError, mapping: Mapping[str, Any]) -> list[str]:
-    """One sentence for each thing that is wrong, in the order of the file's sections."""
-    return [_sentence(details, mapping) for details in error.errors()]
+def describe_mistakes(error: ValidationError) -> list[str]:
+    """One sentence for each mistake, however many errors it causes."""
+    found = [(find_place(details["loc"]), details) for details in error.errors()]
+    guessed = {(*place.path[:-1], _guess(place)) for place, details in found if _is_unknown_key(details)}
+    return [
+        f"{place}{'.kind' if details['type'].startswith('union_tag') else ''}: {_sentence(place, details)}"
+        for place, details in found
+        if not (details["type"] == "missing" and place.path in guessed) and not _follows(place, details, found)
+    ]
 
 
-def _sentence(details: ErrorDetails, mapping: Mapping[str, Any]) -> str:
-    path, section = _walk(details["loc"], mapping)
-    where = ".".join(path)
-    kind, context = details["type"], details.get("ctx", {})
-    if kind == "extra_forbidden":
-        known = _keys(section)
-        guess = closest(path[-1], known)
-        hint = f"Did you mean {guess!r}?" if guess else f"Known here: {', '.join(known)}."
-        return f"{where}: unknown key. {hint}"
-    if kind == "missing":
-        return f"{where}: is missing.{_help_text(section, path[-1])}"
-    if kind == "union_tag_not_found":
-        tags = str(context["discriminator"]).strip("'")
-        return f"{where}.{tags}: is missing. Known: {_kinds(section, path[-1])}."
-    if kind == "union_tag_invalid":
-        return f"{where}.kind: {_not_one_of(str(context['tag']), _plain_list(str(context['expected_tags'])))}"
-    if kind == "literal_error":
-        return f"{where}: {_not_one_of(str(details['input']), _plain_list(str(context['expected'])))}"
-    message = details["msg"].removeprefix("Value error, ")
-    return f"{where or 'experiment'}: {message[:1].lower()}{message[1:]} (found {_shown(details['input'])})"
+def _follows(place: Place, details: ErrorDetails, found: Sequence[tuple[Place, ErrorDetails]]) -> bool:
+    """Whether a list counts as too short only because entries of it are wrong, which is said of each entry."""
+    return details["type"] == "too_short" and any(other.path[:-1] == place.path for other, _ in found)
 
 
-def _walk(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> tuple[list[str], type[BaseModel]]:
-    """The path as it stands in the file, and the section that the last key belongs to.
-
-    A location inside a section with kinds also names the kind ("data", "folder", "path"); the file does not.
-    """
-    path: list[str] = []
-    section: type[BaseModel] = Experiment
-    value: Any = mapping
-    for position, key in enumerate(loc):
-        last = position == len(loc) - 1
-        if isinstance(key, str) and not last and _is_tag(value, key):
-            section = _variant(section, path[-1], key) or section
-            continue
-        path.append(str(key))
-        if isinstance(value, Mapping):
-            value = value.get(key)
-        elif isinstance(value, (list, tuple)) and isinstance(key, int) and key < len(value):
-            value = value[key]
-        if not last:
-            section = _inner(section, str(key)) or section
-    return path, section
+def _sentence(place: Place, details: ErrorDetails) -> str:
+    describe = _SENTENCES.get(details["type"])
+    if describe is not None:
+        return describe(place, details)
+    return f"{details['msg']}{_found(details)}"
 
 
-def _is_tag(value: Any, key: str) -> bool:
-    return isinstance(value, Mapping) and value.get("kind") == key and key not in value
+def _is_unknown_key(details: ErrorDetails) -> bool:
+    return details["type"] in ("extra_forbidden", "invalid_key")
 
 
-def _field_types(section: type[BaseModel], key: str) -> tuple[type[BaseModel], ...]:
-    for name, field in section.model_fields.items():
-        if key in (name, field.alias):
-            found = [field.annotation, *_all_args(field.annotation)]
-            return tuple(t for t in found if isinstance(t, type) and issubclass(t, BaseModel))
-    return ()
+def _guess(place: Place) -> str | None:
+    return closest(place.key, fields_by_key(place.section))
 
 
-def _all_args(annotation: Any) -> list[Any]:
-    inner = [argument for argument in get_args(annotation) if argument is not Ellipsis]
-    return inner + [deeper for argument in inner for deeper in _all_args(argument)]
+def _unknown_key(place: Place, _: ErrorDetails) -> str:
+    kinds = [kind_of(sibling) for sibling in place.siblings if place.key in fields_by_key(sibling)]
+    if kinds:
+        return f"goes with kind {_either(kinds)}, but this is kind {kind_of(place.section)}."
+    elsewhere = list(places_of_key(place.key))
+    if elsewhere:
+        return f"unknown key. Did you mean {_either(list(map(repr, elsewhere)))}?"
+    guess = _guess(place)
+    hint = f"Did you mean {guess!r}?" if guess else f"Known here: {', '.join(fields_by_key(place.section))}."
+    return f"unknown key. {hint}"
 
 
-def _inner(section: type[BaseModel], key: str) -> type[BaseModel] | None:
-    types = _field_types(section, key)
-    return types[0] if len(types) == 1 else None
+def _missing(place: Place, details: ErrorDetails) -> str:
+    if isinstance(details["loc"][-1], int):
+        return f"is missing; the list should have {_fixed_length(place)} entries{_found(details)}"
+    return f"is missing. {_help(place)}".rstrip()
 
 
-def _variant(section: type[BaseModel], key: str, tag: str) -> type[BaseModel] | None:
-    for candidate in _field_types(section, key):
-        if tag in get_args(candidate.model_fields["kind"].annotation):
-            return candidate
-    return None
+def _kind_missing(place: Place, _: ErrorDetails) -> str:
+    return f"is missing. Known: {', '.join(map(kind_of, _sections(place)))}."
 
 
-def _keys(section: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in section.model_fields.items()]
+def _kind_unknown(place: Place, details: ErrorDetails) -> str:
+    asked = details["input"].get("kind")
+    if asked is None:
+        return _kind_missing(place, details)
+    return _not_one_of(asked, [kind_of(section) for section in _sections(place)])
 
 
-def _kinds(section: type[BaseModel], key: str) -> str:
-    kinds = [get_args(t.model_fields["kind"].annotation)[0] for t in _field_types(section, key)]
-    return ", ".join(kinds)
+def _not_in_list(_: Place, details: ErrorDetails) -> str:
+    expected = details["ctx"]["expected"]
+    known = [part.strip().strip("'") for part in expected.replace(" or ", ", ").split(",")]
+    return _not_one_of(details["input"], known)
 
 
-def _help_text(section: type[BaseModel], key: str) -> str:
-    for name, field in section.model_fields.items():
-        if key in (name, field.alias) and field.description:
-            return f" It is: {field.description[:1].lower()}{field.description[1:]}"
-    return ""
+def _not_a_section(place: Place, details: ErrorDetails) -> str:
+    """Where the value shows which section was meant (`method: lora`), that section is the answer."""
+    value, sections = details["input"], _sections(place)
+    kinds = {kind_of(section): section for section in sections} if len(sections) > 1 else {}
+    guess = closest(value, kinds) if isinstance(value, str) else None
+    if guess is not None:
+        return f"should be a section. Did you mean `{_as_written(place, _outline(kinds[guess], kind=guess))}`?"
+    required = _required(sections[0])
+    if len(sections) == 1 and len(required) == 1 and isinstance(value, str):
+        return f"should be a section. Did you mean `{_as_written(place, _typed({required[0]: value}))}`?"
+    return f"should be a section, for example `{_example(place)}`{_found(details)}"
 
 
-def _plain_list(expected: str) -> list[str]:
-    return [part.strip().strip("'") for part in expected.replace(" or ", ", ").split(",")]
+def _not_a_list(place: Place, details: ErrorDetails) -> str:
+    value = details["input"]
+    if value is None:
+        return "should be a list; an empty one is []."
+    length = _fixed_length(place)
+    if length is not None:
+        return f"should be a list of {length}{_found(details)}"
+    return f"should be a list. Did you mean `{_as_written(place, _typed([value]))}`?"
 
 
-def _not_one_of(found: str, known: list[str]) -> str:
-    guess = closest(found, known)
+def _too_long(_: Place, details: ErrorDetails) -> str:
+    return f"should have {details['ctx']['max_length']} entries{_found(details)}"
+
+
+def _too_short(place: Place, _: ErrorDetails) -> str:
+    return f"should not be empty. {_help(place)}".rstrip()
+
+
+def _not_text(place: Place, details: ErrorDetails) -> str:
+    value = details["input"]
+    if value is None or isinstance(value, (list, dict)):
+        return f"should be text{_found(details)}. {_help(place)}".rstrip()
+    return f"should be text, so it needs quotes: '{_typed(value)}'"
+
+
+def _wrong_form(place: Place, details: ErrorDetails) -> str:
+    return f"{_shown(details['input'])} will not do. {_help(place)}".rstrip()
+
+
+def _our_own(_: Place, details: ErrorDetails) -> str:
+    return f"{details['ctx']['error']}."
+
+
+def _should_be(what: str) -> Callable[[Place, ErrorDetails], str]:
+    """A sentence with the error's limit in it, where it has one."""
+
+    def describe(_: Place, details: ErrorDetails) -> str:
+        limits = {name: _typed(int(limit) if limit == int(limit) else limit) for name, limit in _limits(details)}
+        return f"should be {what.format(**limits)}{_found(details)}"
+
+    return describe
+
+
+def _limits(details: ErrorDetails) -> list[tuple[str, float]]:
+    return [(name, limit) for name, limit in details.get("ctx", {}).items() if isinstance(limit, (int, float))]
+
+
+_WHOLE_NUMBER = _should_be("a whole number")
+_NUMBER = _should_be("a number")
+_YES_OR_NO = _should_be("true or false")
+
+_SENTENCES: dict[str, Callable[[Place, ErrorDetails], str]] = {
+    "extra_forbidden": _unknown_key,
+    "invalid_key": _unknown_key,
+    "missing": _missing,
+    "union_tag_not_found": _kind_missing,
+    "union_tag_invalid": _kind_unknown,
+    "literal_error": _not_in_list,
+    "model_type": _not_a_section,
+    "model_attributes_type": _not_a_section,
+    "tuple_type": _not_a_list,
+    "too_short": _too_short,
+    "string_too_short": _too_short,
+    "too_long": _too_long,
+    "string_type": _not_text,
+    "string_pattern_mismatch": _wrong_form,
+    "value_error": _our_own,
+    "int_type": _WHOLE_NUMBER,
+    "int_parsing": _WHOLE_NUMBER,
+    "int_parsing_size": _WHOLE_NUMBER,
+    "int_from_float": _WHOLE_NUMBER,
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "finite_number": _should_be("a finite number"),
+    "bool_type": _YES_OR_NO,
+    "bool_parsing": _YES_OR_NO,
+    "greater_than": _should_be("more than {gt}"),
+    "greater_than_equal": _should_be("at least {ge}"),
+    "less_than": _should_be("less than {lt}"),
+    "less_than_equal": _should_be("at most {le}"),
+}
+
+
+def _sections(place: Place) -> tuple[type[BaseModel], ...]:
+    return sections_in(place.field.annotation) if place.field is not None else ()
+
+
+def _fixed_length(place: Place) -> int | None:
+    """How many entries a list must have, where that is fixed."""
+    annotation = place.field.annotation if place.field is not None else None
+    arguments = get_args(annotation)
+    return len(arguments) if get_origin(annotation) is tuple and Ellipsis not in arguments else None
+
+
+def _help(place: Place) -> str:
+    """What the documentation of the field says, with its example."""
+    if place.field is None:
+        return ""
+    example = f" For example `{_example(place)}`." if place.field.examples else ""
+    return f"{place.field.description or ''}{example}".strip()
+
+
+def _example(place: Place) -> str:
+    """The field as it could stand in a file."""
+    if place.field is not None and place.field.examples:
+        return _as_written(place, _typed(place.field.examples[0]))
+    (section,) = _sections(place)
+    return _as_written(place, _outline(section))
+
+
+def _outline(section: type[BaseModel], **known: str) -> str:
+    """A section with the keys it cannot do without; if it can do without any, with one that has a default."""
+    keys = dict.fromkeys(_required(section), "...") | known
+    if not keys:
+        defaults = {key: field.get_default() for key, field in fields_by_key(section).items()}
+        keys = {key: _typed(value) for key, value in defaults.items() if value}
+        keys = dict(list(keys.items())[:1])
+    return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}"
+
+
+def _required(section: type[BaseModel]) -> list[str]:
+    return [key for key, field in fields_by_key(section).items() if field.is_required()]
+
+
+def _as_written(place: Place, text: str) -> str:
+    """A value with its key before it; an entry of a list has none."""
+    return text if place.key.isdecimal() else f"{place.key}: {text}"
+
+
+def _not_one_of(found: Any, known: Sequence[str]) -> str:
+    if len(known) == 1:
+        return f"should be {known[0]!r} (found {_shown(found)})"
+    guess = closest(str(found), known)
     hint = f" Did you mean {guess!r}?" if guess else ""
-    return f"{found!r} is not one of {', '.join(known)}.{hint}"
+    return f"{_shown(found)} is not one of {', '.join(known)}.{hint}"
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _found(details: ErrorDetails) -> str:
+    return f" (found {_shown(details['input'])})"
 
 
 def _shown(value: Any, most: int = 60) -> str:
-    text = repr(value)
+    """A value that was found, text in quotes."""
+    text = "nothing" if value is None else repr(value) if isinstance(value, str) else _typed(value)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _typed(value: Any) -> str:
+    """A value as one types it in YAML, on one line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")

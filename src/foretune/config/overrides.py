@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from foretune.config.yaml_files import parse, what_is_wrong
 from foretune.core.errors import UserError
 
 
@@ -17,9 +18,12 @@ def parse_overrides(arguments: Iterable[str]) -> list[tuple[tuple[str, ...], Any
         if not equals or not all(path):
             raise UserError(f"{argument!r} is not an override. Type key=value, for example train.steps=100")
         try:
-            value = yaml.safe_load(text) if text.strip() else None
+            value = parse(text)
         except yaml.YAMLError as error:
-            raise UserError(f"The value in {argument!r} is not YAML: {error}") from error
+            raise UserError(
+                f"The value in {argument!r} cannot be read: {what_is_wrong(error)}. "
+                f"Text with special characters goes in quotes: {key}='\"...\"'"
+            ) from error
         parsed.append((path, value))
     return parsed
 
@@ -30,7 +34,7 @@ def apply_overrides(mapping: dict[str, Any], arguments: Iterable[str]) -> dict[s
     Where `kind` of a section is overridden, the file's other keys of that section belong to the old kind: they are
     dropped, so that `method.kind=full` works on a file that asks for a LoRA of some rank.
     """
-    result = {key: dict(value) if isinstance(value, dict) else value for key, value in mapping.items()}
+    result = dict(mapping)
     overrides = parse_overrides(arguments)
     for path, value in overrides:
         section = result.get(path[0])
@@ -42,9 +46,25 @@ def apply_overrides(mapping: dict[str, Any], arguments: Iterable[str]) -> dict[s
 
 
 def _set(mapping: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    for key in path[:-1]:
-        inner = mapping.get(key)
-        inner = dict(inner) if isinstance(inner, dict) else {}
-        mapping[key] = inner
-        mapping = inner
-    mapping[path[-1]] = value
+    """Puts a value in its place; what stands on the way is copied, not changed."""
+    where: dict[str, Any] | list[Any] = mapping
+    for depth, key in enumerate(path[:-1], start=1):
+        place = _place(where, path[:depth])
+        inner = where.get(key) if isinstance(where, dict) else where[place]
+        inner = list(inner) if isinstance(inner, list) else dict(inner) if isinstance(inner, dict) else {}
+        where[place] = inner
+        where = inner
+    where[_place(where, path)] = value
+
+
+def _place(where: dict[str, Any] | list[Any], path: tuple[str, ...]) -> Any:
+    """The last key of a path; in a list it is the number of an entry that is there, counted from 0."""
+    key = path[-1]
+    if isinstance(where, dict):
+        return key
+    if not key.isdecimal() or int(key) >= len(where):
+        raise UserError(
+            f"{'.'.join(path)} is not there: {'.'.join(path[:-1])} is a list of {len(where)}, counted from 0. "
+            f"Type {'.'.join(path[:-1])}=[...] to replace it"
+        )
+    return int(key)

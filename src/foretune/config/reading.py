@@ -1,11 +1,10 @@
 """From a file and overrides to a checked Experiment."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from foretune.choices.capabilities import Objection, objections
@@ -13,6 +12,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.model import ModelReference, resolve_model
 from foretune.config.mistakes import describe_mistakes
 from foretune.config.overrides import apply_overrides
+from foretune.config.yaml_files import load_mapping
 from foretune.core.errors import ExperimentErrors, UserError
 
 
@@ -28,25 +28,25 @@ class Asked:
 
 
 def read_experiment(path: Path, overrides: Iterable[str] = ()) -> Asked:
-    """Reads and checks an experiment file; raises with every mistake at once."""
-    mapping = apply_overrides(load_yaml(path), overrides)
-    mapping.setdefault("name", _name_from(path))
-    return understand(mapping, source=str(path))
+    """Reads and checks an experiment file; raises with every mistake at once. A file without `name` gives its own."""
+    mapping = apply_overrides(load_mapping(path), overrides)
+    return understand(mapping, source=str(path), name=_name_from(path))
 
 
-def understand(mapping: dict[str, Any], *, source: str) -> Asked:
+def understand(mapping: dict[str, Any], *, source: str, name: str = "experiment") -> Asked:
     """Checks a mapping as an experiment: its form, the model's name, and whether the choices go together."""
     problems: list[str] = []
     experiment: Experiment | None = None
-    form = {key: value for key, value in mapping.items() if key not in ("format", "format_version")}
+    # What a run directory keeps of an experiment is an experiment too, of the version that it says.
+    form = {"name": name, **(Experiment.upgraded(mapping) if "format" in mapping else mapping)}
     try:
         experiment = Experiment.model_validate(form)
     except ValidationError as error:
-        problems += describe_mistakes(error, form)
+        problems += describe_mistakes(error)
     model: ModelReference | None = None
-    if isinstance(mapping.get("model"), str):
+    if isinstance(form.get("model"), str) and form["model"]:
         try:
-            model = resolve_model(mapping["model"])
+            model = resolve_model(form["model"])
         except UserError as error:
             problems.append(f"model: {error}")
     found: tuple[Objection, ...] = ()
@@ -60,36 +60,6 @@ def understand(mapping: dict[str, Any], *, source: str) -> Asked:
     return Asked(mapping, experiment, model, tuple(o.text for o in found if o.severity == "warning"))
 
 
-def load_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping; a key that stands twice is an error, because one of the two would be lost."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(f"{path} cannot be read: {reason}. Type: foretune init {path}") from error
-    try:
-        mapping = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not YAML: {error}") from error
-    if not isinstance(mapping, dict):
-        raise UserError(f"{path} should hold a mapping such as `model: flux.1-dev`. Type: foretune init {path}")
-    return mapping
-
-
 def _name_from(path: Path) -> str:
-    kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in path.stem).lstrip("._-")
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in path.stem).lstrip("._-")
     return kept[:100] or "experiment"
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses duplicate keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                line = key_node.start_mark.line + 1
-                raise yaml.YAMLError(f"the key {key!r} stands twice, again in line {line}")
-            seen.add(key)
-        return super().construct_mapping(node, deep)

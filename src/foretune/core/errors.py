@@ -6,11 +6,15 @@
 import difflib
 from collections.abc import Iterable, Sequence
 
+_FEWEST_LETTERS_OF_A_BEGINNING = 3
+
 
 def closest(asked: str, known: Iterable[str]) -> str | None:
     """The known name that the asked one was probably meant to be, or None if nothing is near."""
     by_lower = {name.lower(): name for name in known}
-    matches = difflib.get_close_matches(asked.lower(), by_lower, n=1, cutoff=0.55)
+    lower = asked.lower()
+    begun = [name for name in by_lower if len(lower) >= _FEWEST_LETTERS_OF_A_BEGINNING and name.startswith(lower)]
+    matches = [min(begun, key=len)] if begun else difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.55)
     return by_lower[matches[0]] if matches else None
 
 

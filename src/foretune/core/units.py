@@ -15,7 +15,8 @@ _SECONDS_PER_DAY = 86_400
 def bytes_text(num_bytes: float) -> str:
     """Bytes in the largest binary unit that keeps at least one digit before the point: 1.50 GiB, 512 B."""
     for unit_bytes, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if round(abs(num_bytes) / unit_bytes, 2) >= 1:
+        # Where the next smaller unit would show 1024.00, this one shows 1.00.
+        if round(abs(num_bytes) / unit_bytes * KIB, 2) >= KIB:
             return f"{num_bytes / unit_bytes:.2f} {unit}"
     return f"{num_bytes:.0f} B"
 

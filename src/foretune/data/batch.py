@@ -10,7 +10,7 @@ from torch import Tensor
 
 from foretune.data.buckets import Bucket
 from foretune.data.lookup import Lookup
-from foretune.data.sources.base import Source
+from foretune.data.sources.base import SampleInfo, Source
 from foretune.data.transforms import CropPlan, apply
 
 LatentShape = Callable[[int, int], tuple[int, ...]]
@@ -73,6 +73,7 @@ class Pick:
     """One sample of a batch with all that was drawn for it."""
 
     index: int
+    info: SampleInfo
     plan: CropPlan
     caption: str
     uniform: float
@@ -112,9 +113,9 @@ class Assembly:
     def _images(self, picks: Sequence[Pick], bucket: Bucket) -> Tensor:
         return torch.stack([apply(self.source.pixels(pick.index), pick.plan, bucket) for pick in picks])
 
-    def _moments(self, latents: Lookup, picks: Sequence[Pick], bucket: Bucket) -> Tensor:
-        infos = [self.source.info(pick.index) for pick in picks]
-        return torch.stack([latents.moments(info, pick.plan, bucket) for info, pick in zip(infos, picks, strict=True)])
+    @staticmethod
+    def _moments(latents: Lookup, picks: Sequence[Pick], bucket: Bucket) -> Tensor:
+        return torch.stack([latents.moments(pick.info, pick.plan, bucket) for pick in picks])
 
     @staticmethod
     def _conditioning(text: Lookup, picks: Sequence[Pick]) -> dict[str, Tensor]:

@@ -57,6 +57,7 @@ class HeldOutBatches(Dataset[Batch]):
         info = self._maker.source.info(index)
         return Pick(
             index=index,
+            info=info,
             plan=held_out_plan(info, bucket),
             caption=info.caption,
             uniform=self._stratified(place, repeat, uniform(seed, "timestep", HELD_OUT, index, repeat)),

@@ -1,11 +1,12 @@
 """Entries of the cache as a run asks for them: by sample and cut, or by caption."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from foretune.data.buckets import Bucket
 from foretune.data.cache import Entry, TensorCache
+from foretune.data.recent import RecentEntries
 from foretune.data.sources.base import SampleInfo
 from foretune.data.transforms import CropPlan
 
@@ -22,6 +23,7 @@ class Lookup:
 
     cache: TensorCache
     encoder: str
+    recent: RecentEntries = field(default_factory=RecentEntries, compare=False, repr=False)
 
     def latent_key(self, info: SampleInfo, plan: CropPlan, bucket: Bucket) -> str:
         """The key of an image's moments: the image's content and exactly how it is cut, nothing else."""
@@ -37,7 +39,7 @@ class Lookup:
 
     def moments(self, info: SampleInfo, plan: CropPlan, bucket: Bucket) -> Tensor:
         """An image's moments (2C, h, w)."""
-        return self.cache.get(self.latent_key(info, plan, bucket))[MOMENTS]
+        return self.recent.get(self.latent_key(info, plan, bucket), self.cache.get)[MOMENTS]
 
     def text_key(self, caption: str) -> str:
         """The key of a caption's conditioning."""
@@ -45,4 +47,4 @@ class Lookup:
 
     def conditioning(self, caption: str) -> Entry:
         """A caption's tensors, each without a batch dimension."""
-        return self.cache.get(self.text_key(caption))
+        return self.recent.get(self.text_key(caption), self.cache.get)

@@ -74,15 +74,20 @@ class BatchMaker(Dataset[Batch]):
 
     def _pick(self, index: int, bucket: Bucket, step: int, slot: int) -> Pick:
         info = self.source.info(index)
-        flip = uniform(self.seed, "flip", step, slot) < self.choice.flip
-        is_dropped = uniform(self.seed, "caption", step, slot) < self.choice.caption_dropout
-        if self.latents is None:
+        # Draws are pure functions, so those that decide nothing can be left out.
+        flip = self.choice.flip > 0 and uniform(self.seed, "flip", step, slot) < self.choice.flip
+        dropout = self.choice.caption_dropout
+        is_dropped = dropout > 0 and uniform(self.seed, "caption", step, slot) < dropout
+        if self.choice.crop == "center":
+            plan = plan_crop((info.width_px, info.height_px), bucket, "center", flip=flip)
+        elif self.latents is None:
             draws = uniform(self.seed, "crop", step, slot, 0), uniform(self.seed, "crop", step, slot, 1)
             plan = plan_crop((info.width_px, info.height_px), bucket, self.choice.crop, draws, flip=flip)
         else:
             plan = cached_plan(info, bucket, self.choice, self.seed, flip=flip)
         return Pick(
             index=index,
+            info=info,
             plan=plan,
             caption="" if is_dropped else info.caption,
             uniform=uniform(self.seed, "timestep", step, slot),
@@ -93,6 +98,8 @@ class BatchMaker(Dataset[Batch]):
 
 def cached_plan(info: SampleInfo, bucket: Bucket, choice: Data, seed: int, *, flip: bool) -> CropPlan:
     """How a sample is cut whose latent is cached: the same in all epochs; where, its content decides."""
+    if choice.crop == "center":
+        return plan_crop((info.width_px, info.height_px), bucket, "center", flip=flip)
     number = fingerprint_number(info.fingerprint)
     draws = uniform(seed, "crop", number, 0), uniform(seed, "crop", number, 1)
     return plan_crop((info.width_px, info.height_px), bucket, choice.crop, draws, flip=flip)

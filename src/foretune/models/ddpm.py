@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from foretune.choices.training import ObjectiveChoice
+from foretune.core.errors import Refused
 from foretune.models.family import Conditioning, Family, TensorSpec
 from foretune.models.objectives import Epsilon, Objective
 
@@ -13,21 +14,11 @@ class Ddpm(Family):
     """A UNet that predicts the noise in an image."""
 
     name = "ddpm"
+    denoiser_class_name = "UNet2DModel"
+    pipeline_class_name = "DDPMPipeline"
     denoiser_part = "unet"
     has_latents = False
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
-
-    @classmethod
-    def denoiser_class(cls) -> Any:
-        from diffusers import UNet2DModel
-
-        return UNet2DModel
-
-    @classmethod
-    def pipeline_class(cls) -> Any:
-        from diffusers import DDPMPipeline
-
-        return DDPMPipeline
 
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
         return (*denoiser.down_blocks, denoiser.mid_block, *denoiser.up_blocks)
@@ -45,8 +36,7 @@ class Ddpm(Family):
         return {}
 
     def objective(self, choice: ObjectiveChoice) -> Objective:
-        scheduler = self.architecture.scheduler or {}
-        assert scheduler.get("beta_schedule", "linear") == "linear", "the paper's schedule"
+        self._refuse_other_noise()
         return Epsilon(
             num_levels=int(self._scheduler_value("num_train_timesteps", 1000)),
             beta_start=self._scheduler_value("beta_start", 1e-4),
@@ -64,6 +54,17 @@ class Ddpm(Family):
     ) -> Tensor:
         predicted: Tensor = denoiser(noisy, time, return_dict=False)[0]
         return predicted
+
+    def _refuse_other_noise(self) -> None:
+        """A model that was trained to another question would be taught away from what it knows, without a word."""
+        scheduler = self.architecture.scheduler or {}
+        for key, known in (("beta_schedule", "linear"), ("prediction_type", "epsilon")):
+            asked = scheduler.get(key, known)
+            if asked != known:
+                raise Refused(
+                    f"This model's scheduler has {key} {asked!r}, which cannot be trained yet; {known!r} can. "
+                    "Type: foretune list models"
+                )
 
     def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
         return {}

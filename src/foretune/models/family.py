@@ -3,8 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from foretune.choices.model import read_json
 from foretune.choices.training import ObjectiveChoice
 from foretune.core.errors import Refused
-from foretune.models.objectives import Objective
+from foretune.models.objectives import FlowMatching, Objective
 
 Conditioning = dict[str, Tensor]
 
@@ -28,14 +29,19 @@ class Architecture:
     @classmethod
     def from_folder(cls, folder: Path, denoiser_part: str) -> "Architecture":
         def optional(part: str, file: str) -> Mapping[str, Any] | None:
-            path = folder / part / file
+            path = part_folder(folder, part) / file
             return read_json(path) if path.is_file() else None
 
         return cls(
-            denoiser=read_json(folder / denoiser_part / "config.json"),
+            denoiser=read_json(part_folder(folder, denoiser_part) / "config.json"),
             vae=optional("vae", "config.json"),
             scheduler=optional("scheduler", "scheduler_config.json"),
         )
+
+
+def part_folder(folder: Path, part: str) -> Path:
+    """Where a part of a pipeline lies: in a folder of its name, or, as in the oldest checkpoints, beside the index."""
+    return folder / part if (folder / part).is_dir() else folder
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,8 @@ class Family(ABC):
     """One architecture of models, bound to the configuration of one of them."""
 
     name: ClassVar[str]
+    denoiser_class_name: ClassVar[str]
+    pipeline_class_name: ClassVar[str]
     denoiser_part: ClassVar[str]
     """Folder of the denoiser in the diffusers layout."""
     text_parts: ClassVar[tuple[str, ...]] = ()
@@ -65,14 +73,14 @@ class Family(ABC):
     # ---- building
 
     @classmethod
-    @abstractmethod
     def denoiser_class(cls) -> Any:
-        """The diffusers class of the denoiser."""
+        """The diffusers class of the denoiser; imported when it is needed, because that takes seconds."""
+        return getattr(import_module("diffusers"), cls.denoiser_class_name)
 
     @classmethod
-    @abstractmethod
     def pipeline_class(cls) -> Any:
         """The diffusers pipeline that samples from it."""
+        return getattr(import_module("diffusers"), cls.pipeline_class_name)
 
     def denoiser_on_meta(self, dtype: torch.dtype) -> nn.Module:
         """The denoiser with shapes only: no weights, no memory."""
@@ -89,12 +97,7 @@ class Family(ABC):
     def load_denoiser(self, folder: Path, dtype: torch.dtype) -> nn.Module:
         """The denoiser with its weights, on the CPU; safetensors only."""
         loader: Any = self.denoiser_class()
-        part = folder / self.denoiser_part
-        if not list(part.glob("*.safetensors")):
-            raise Refused(
-                f"{part} holds no .safetensors file. Pickled weights can run code when loaded and are refused; "
-                "convert them first (DiffusionPipeline.save_pretrained with safe_serialization=True)."
-            )
+        part = _safe_part(folder, self.denoiser_part)
         module: nn.Module = loader.from_pretrained(part, dtype=dtype, use_safetensors=True)
         return module
 
@@ -110,11 +113,14 @@ class Family(ABC):
         """The autoencoder alone."""
         from diffusers import AutoencoderKL
 
-        vae: nn.Module = AutoencoderKL.from_pretrained(folder / "vae", dtype=dtype, use_safetensors=True)
+        vae: nn.Module = AutoencoderKL.from_pretrained(_safe_part(folder, "vae"), dtype=dtype, use_safetensors=True)
         return vae.requires_grad_(requires_grad=False).eval()
 
     def load_text_encoders(self, folder: Path, dtype: torch.dtype) -> Any:
         """A pipeline that holds the text encoders and tokenizers, nothing else."""
+        for part in self.text_parts:
+            if part.startswith("text_encoder"):
+                _safe_part(folder, part)
         return self.load_pipeline(folder, dtype, **{self.denoiser_part: None, "vae": None})
 
     # ---- shapes
@@ -123,9 +129,10 @@ class Family(ABC):
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
         """The repeated blocks in the order they run: for checkpointing, sharding, compiling, extrapolating."""
 
-    @abstractmethod
     def latent_shape(self, height_px: int, width_px: int) -> tuple[int, ...]:
         """Shape of one sample as the denoiser sees it before packing."""
+        factor = self._vae_factor()
+        return (self._vae_channels(), height_px // factor, width_px // factor)
 
     @abstractmethod
     def size_multiple_px(self) -> int:
@@ -187,6 +194,19 @@ class Family(ABC):
 
     # ---- shared arithmetic
 
+    def _flow_matching(
+        self, choice: ObjectiveChoice, density: Literal["uniform", "logit_normal"], shift: float
+    ) -> FlowMatching:
+        """Flow matching with this density and shift, unless others were asked for."""
+        return FlowMatching(
+            density=choice.timestep_density or density,
+            weighting=choice.weighting or "none",
+            shift=choice.shift or shift,
+            logit_mean=choice.logit_mean,
+            logit_std=choice.logit_std,
+            mode_scale=choice.mode_scale,
+        )
+
     def _vae_factor(self) -> int:
         assert self.architecture.vae is not None
         return int(2 ** (len(self.architecture.vae["block_out_channels"]) - 1))
@@ -197,3 +217,14 @@ class Family(ABC):
 
     def _scheduler_value(self, key: str, default: float) -> float:
         return float((self.architecture.scheduler or {}).get(key, default))
+
+
+def _safe_part(folder: Path, part: str) -> Path:
+    """The folder of a part that has weights which are safe to load."""
+    path = part_folder(folder, part)
+    if not list(path.glob("*.safetensors")):
+        raise Refused(
+            f"{path} holds no .safetensors file. Pickled weights can run code when loaded and are refused; "
+            "convert them first (DiffusionPipeline.save_pretrained with safe_serialization=True)."
+        )
+    return path

@@ -8,29 +8,19 @@ from torch import Tensor, nn
 
 from foretune.choices.training import ObjectiveChoice
 from foretune.models.family import Conditioning, Family, TensorSpec
-from foretune.models.objectives import FlowMatching, Objective
+from foretune.models.objectives import Objective
 
 
 class Flux(Family):
     """Double-stream blocks, then single-stream blocks, over 2x2 patches of latents and text tokens."""
 
     name = "flux"
+    denoiser_class_name = "FluxTransformer2DModel"
+    pipeline_class_name = "FluxPipeline"
     denoiser_part = "transformer"
     text_parts = ("text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
     default_text_tokens = 512
-
-    @classmethod
-    def denoiser_class(cls) -> Any:
-        from diffusers import FluxTransformer2DModel
-
-        return FluxTransformer2DModel
-
-    @classmethod
-    def pipeline_class(cls) -> Any:
-        from diffusers import FluxPipeline
-
-        return FluxPipeline
 
     @property
     def has_guidance(self) -> bool:
@@ -39,10 +29,6 @@ class Flux(Family):
 
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
         return (*denoiser.transformer_blocks, *denoiser.single_transformer_blocks)
-
-    def latent_shape(self, height_px: int, width_px: int) -> tuple[int, ...]:
-        factor = self._vae_factor()
-        return (self._vae_channels(), height_px // factor, width_px // factor)
 
     def size_multiple_px(self) -> int:
         return self._vae_factor() * 2
@@ -62,14 +48,7 @@ class Flux(Family):
         # depends on the image size (dev) does not.
         dynamic = bool((self.architecture.scheduler or {}).get("use_dynamic_shifting", False))
         own_shift = 1.0 if dynamic else self._scheduler_value("shift", 1.0)
-        return FlowMatching(
-            density=choice.timestep_density or "uniform",
-            weighting=choice.weighting or "none",
-            shift=choice.shift or own_shift,
-            logit_mean=choice.logit_mean,
-            logit_std=choice.logit_std,
-            mode_scale=choice.mode_scale,
-        )
+        return self._flow_matching(choice, "uniform", own_shift)
 
     def predict(
         self,

@@ -1,6 +1,7 @@
 """From what `model` refers to, to a folder on this disk; from the catalogue, to an architecture."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from foretune.core.errors import Refused, UserError
 from foretune.models import FAMILIES
 from foretune.models.family import Architecture, Family
 
+_INDEX = "model_index.json"
 # Configurations, tokenizers and safetensors: nothing that could run code when loaded.
-_WANTED_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
-_LEFT_OUT_FILES = ("*.bin", "*.pt", "*.ckpt", "*.pkl", "*.py", "*.msgpack", "*.onnx*")
+_WANTED_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+# The same weights a second time, in another type.
+_VARIANTS = ("*.fp16.*", "*.bf16.*", "*.fp16-*", "*.bf16-*")
 _TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
@@ -27,11 +30,7 @@ def locate(model: ModelReference) -> tuple[Path, str | None]:
 
 def open_family(folder: Path) -> Family:
     """The family of a checkpoint on disk, bound to its configuration."""
-    pipeline_class = str(read_json(folder / "model_index.json").get("_class_name"))
-    name = family_of_pipeline(pipeline_class)
-    if name is None:
-        raise Refused(f"{folder} is a {pipeline_class}, which cannot be trained yet. Type: foretune list models")
-    family = FAMILIES[name]
+    family = _family_class(read_json(folder / _INDEX), str(folder))
     return family(Architecture.from_folder(folder, family.denoiser_part))
 
 
@@ -43,19 +42,38 @@ def family_from_catalogue(name: str) -> Family:
     return FAMILIES[row.family](Architecture(denoiser=row.config, vae=vae))
 
 
+def _family_class(index: Mapping[str, Any], whose: str) -> type[Family]:
+    pipeline_class = str(index.get("_class_name"))
+    name = family_of_pipeline(pipeline_class)
+    if name is None:
+        raise Refused(f"{whose} is a {pipeline_class}, which cannot be trained yet. Type: foretune list models")
+    return FAMILIES[name]
+
+
 def _download(repo: str, revision: str | None) -> tuple[Path, str]:
+    """The pipeline's index first: it says whether the rest is worth gigabytes, and which folders that is."""
     from huggingface_hub import HfApi, snapshot_download
 
     token = next((os.environ[name] for name in _TOKEN_VARIABLES if os.environ.get(name)), None)
     try:
         pinned = revision if _is_commit(revision) else _newest_commit(HfApi(token=token), repo, revision)
-        folder = snapshot_download(
-            repo,
-            revision=pinned,
-            token=token,
-            allow_patterns=list(_WANTED_FILES),
-            ignore_patterns=list(_LEFT_OUT_FILES),
-        )
+
+        def fetch(*patterns: str) -> Path:
+            return Path(
+                snapshot_download(
+                    repo, revision=pinned, token=token, allow_patterns=list(patterns), ignore_patterns=list(_VARIANTS)
+                )
+            )
+
+        index = read_json(fetch(_INDEX) / _INDEX)
+        family = _family_class(index, repo)
+        parts = [name for name, entry in index.items() if isinstance(entry, list) and entry[0] is not None]
+        folder = fetch(_INDEX, *(f"{part}/*{suffix}" for part in parts for suffix in _WANTED_SUFFIXES))
+        if not (folder / family.denoiser_part).is_dir():
+            # The oldest checkpoints have everything beside the index.
+            folder = fetch(*(f"*{suffix}" for suffix in _WANTED_SUFFIXES))
+    except UserError:
+        raise
     except Exception as error:  # every way a hub can fail ends in the same advice, with its own words in it
         raise UserError(
             f"{repo} could not be had from the hub: {type(error).__name__}: {_first_line(error)}. "
@@ -63,7 +81,7 @@ def _download(repo: str, revision: str | None) -> tuple[Path, str]:
             "`model` at a local folder in the diffusers layout."
         ) from error
     assert pinned is not None, "a snapshot has a revision"
-    return Path(folder), pinned
+    return folder, pinned
 
 
 def _is_commit(revision: str | None) -> bool:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from foretune.choices.training import ObjectiveChoice
 from foretune.models.family import Conditioning, Family, TensorSpec
-from foretune.models.objectives import FlowMatching, Objective
+from foretune.models.objectives import Objective
 
 _CLIP_TOKENS = 77
 
@@ -16,6 +16,8 @@ class StableDiffusion3(Family):
     """Joint text and image blocks over patches of latents."""
 
     name = "sd3"
+    denoiser_class_name = "SD3Transformer2DModel"
+    pipeline_class_name = "StableDiffusion3Pipeline"
     denoiser_part = "transformer"
     text_parts = (
         "text_encoder",
@@ -28,24 +30,8 @@ class StableDiffusion3(Family):
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
     default_text_tokens = 256
 
-    @classmethod
-    def denoiser_class(cls) -> Any:
-        from diffusers import SD3Transformer2DModel
-
-        return SD3Transformer2DModel
-
-    @classmethod
-    def pipeline_class(cls) -> Any:
-        from diffusers import StableDiffusion3Pipeline
-
-        return StableDiffusion3Pipeline
-
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
         return tuple(denoiser.transformer_blocks)
-
-    def latent_shape(self, height_px: int, width_px: int) -> tuple[int, ...]:
-        factor = self._vae_factor()
-        return (self._vae_channels(), height_px // factor, width_px // factor)
 
     def size_multiple_px(self) -> int:
         return self._vae_factor() * int(self.architecture.denoiser.get("patch_size", 2))
@@ -62,14 +48,7 @@ class StableDiffusion3(Family):
         }
 
     def objective(self, choice: ObjectiveChoice) -> Objective:
-        return FlowMatching(
-            density=choice.timestep_density or "logit_normal",
-            weighting=choice.weighting or "none",
-            shift=choice.shift or self._scheduler_value("shift", 3.0),
-            logit_mean=choice.logit_mean,
-            logit_std=choice.logit_std,
-            mode_scale=choice.mode_scale,
-        )
+        return self._flow_matching(choice, "logit_normal", self._scheduler_value("shift", 3.0))
 
     def predict(
         self,

@@ -5,13 +5,16 @@ from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces a file in one step that survives a power cut."""
+    """Replaces a file in one step that survives a power cut; if that fails, the old file is as it was."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
 
 

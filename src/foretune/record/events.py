@@ -1,6 +1,7 @@
 """events.jsonl: append-only, one JSON object a line; raw numbers as they were measured."""
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,8 @@ class EventLog:
         self._last_flush_s = time.monotonic()
 
     def append(self, kind: str, **fields: Any) -> None:
-        self._file.write(json.dumps({"time_s": round(time.time(), 6), "kind": kind, **fields}) + "\n")
+        event = _strict({"time_s": round(time.time(), 6), "kind": kind, **fields})
+        self._file.write(json.dumps(event, allow_nan=False) + "\n")
         now_s = time.monotonic()
         if now_s - self._last_flush_s > _FLUSH_EVERY_S:
             self.flush()
@@ -40,6 +42,17 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             if line.endswith("\n"):
                 yield json.loads(line)
+
+
+def _strict(value: Any) -> Any:
+    """JSON has no word for NaN and infinity that every reader knows, so they become text that `float` takes."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    return value
 
 
 def _drop_torn_line(path: Path) -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import UserError
-from foretune.core.values import RunRecord
+from foretune.core.values import RunRecord, WrongFormat
 from foretune.record.atomic import write_text
 
 
@@ -23,12 +23,19 @@ class RunDirectory:
 
     @classmethod
     def create(cls, runs: Path, name: str) -> "RunDirectory":
-        """A new directory whose name says when; a few random digits keep two starts in a second apart."""
-        run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        """A new directory whose name says when; random digits keep many starts in one second apart."""
+        run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(4).hex()}"
         path = runs / name / run_id
-        path.mkdir(parents=True)
-        for part in ("checkpoints", "samples"):
-            (path / part).mkdir()
+        try:
+            path.mkdir(parents=True)
+            for part in ("checkpoints", "samples"):
+                (path / part).mkdir()
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(
+                f"The run directory {path} cannot be made: {reason}. Type --runs to put it elsewhere."
+            ) from error
+        _point_latest_at(path)
         return cls(path)
 
     @classmethod
@@ -36,7 +43,7 @@ class RunDirectory:
         if not (path / "experiment.yaml").is_file():
             raise UserError(
                 f"{path} is not a run directory: it has no experiment.yaml. A run's path has the form "
-                "runs/<experiment>/<run id>; `foretune train` prints it."
+                "runs/<experiment>/<run id>; `foretune train` prints it, and runs/<experiment>/latest is the newest."
             )
         return cls(path)
 
@@ -56,14 +63,26 @@ class RunDirectory:
     def events(self) -> Path:
         return self.path / "events.jsonl"
 
+    @property
+    def lock(self) -> Path:
+        return self.path / "run.lock"
+
     def write_experiment(self, as_asked: dict[str, Any], experiment: Experiment, effective: dict[str, Any]) -> None:
         """As asked, as understood with every default, and what followed from it: nothing silent."""
         content = {"asked": as_asked, "resolved": experiment.to_mapping(), "effective": effective}
         write_text(self.path / "experiment.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
     def read_experiment(self) -> tuple[dict[str, Any], Experiment, dict[str, Any]]:
-        content = yaml.safe_load((self.path / "experiment.yaml").read_text(encoding="utf-8"))
-        return content["asked"], Experiment.from_mapping(content["resolved"]), content["effective"]
+        """What `write_experiment` was given."""
+        path = self.path / "experiment.yaml"
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            return content["asked"], Experiment.from_mapping(content["resolved"]), content["effective"]
+        except WrongFormat as error:
+            raise WrongFormat(f"{path}: {error}") from error
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, LookupError, TypeError) as error:
+            reason = " ".join(str(error).split())
+            raise WrongFormat(f"{path} is not the experiment of a run, or is damaged: {reason}") from error
 
     def write_environment(self, environment: dict[str, Any]) -> None:
         write_text(self.path / "environment.json", json.dumps(environment, indent=2, sort_keys=True) + "\n")
@@ -71,6 +90,27 @@ class RunDirectory:
     def write_record(self, record: RunRecord) -> None:
         write_text(self.path / "record.json", record.to_json())
 
+    def remove_record(self) -> None:
+        """A run that goes on has no end yet."""
+        (self.path / "record.json").unlink(missing_ok=True)
+
     def read_record(self) -> RunRecord | None:
+        """None where the run was stopped before it could write one."""
         path = self.path / "record.json"
-        return RunRecord.from_json(path.read_text(encoding="utf-8")) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            return RunRecord.from_json(path.read_text(encoding="utf-8"))
+        except (WrongFormat, UnicodeDecodeError) as error:
+            raise WrongFormat(f"{path}: {error}") from error
+
+
+def _point_latest_at(path: Path) -> None:
+    """`latest` beside the runs leads to the newest, so that nobody has to copy its name."""
+    temporary = path.parent / f".latest-{path.name}"
+    try:
+        temporary.symlink_to(path.name)
+        temporary.replace(path.parent / "latest")
+    except OSError:
+        # No symbolic links here, or a folder of that name already: the run's own name is printed all the same.
+        temporary.unlink(missing_ok=True)

@@ -10,13 +10,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -67,13 +67,6 @@ class CheckpointStore:
         """Commits a checkpoint, then removes those past the number to keep."""
         self._clear_leftovers()
         final = self.path(checkpoint.step)
-        if final.exists():
-            try:
-                verify(final)
-            except DamagedCheckpoint:
-                self._remove(final)
-            else:
-                return final
         temporary = self.directory / f".writing-{final.name}"
         temporary.mkdir()
         files = {f"{name}.safetensors": tensors for name, tensors in checkpoint.tensors.items()}
@@ -87,19 +80,32 @@ class CheckpointStore:
         }
         _write_bytes(temporary / _MANIFEST, _json(manifest))
         sync_directory(temporary)
+        if os.path.lexists(final):
+            # A run goes on from its newest good checkpoint, so one that is in its way was refused when it was read.
+            self._set_aside(final)
         temporary.rename(final)
         sync_directory(self.directory)
-        for step in self.steps()[: -self._keep]:
-            self._remove(self.path(step))
+        # Newer ones were refused too: counting them would push out the good ones.
+        for step in [step for step in self.steps() if step <= checkpoint.step][: -self._keep]:
+            self._set_aside(self.path(step))
+        self._clear_leftovers()
         return final
 
-    def read_newest(self, components: Iterable[str]) -> tuple[Checkpoint, list[str]] | None:
-        """The newest checkpoint that is whole, and what was wrong with newer ones; None where there is none at all."""
-        steps = self.steps()
+    def read_newest(
+        self, components: Iterable[str], check: Callable[[Checkpoint], None] | None = None
+    ) -> tuple[Checkpoint, list[str]] | None:
+        """The newest checkpoint that is whole, and what was wrong with newer ones; None where there is none at all.
+
+        `check` may refuse what a reader cannot judge, such as whether it fits the model, with DamagedCheckpoint.
+        """
+        components, steps = tuple(components), self.steps()
         faults: list[str] = []
         for step in reversed(steps):
             try:
-                return read(self.path(step), components), faults
+                checkpoint = read(self.path(step), components)
+                if check is not None:
+                    check(checkpoint)
+                return checkpoint, faults
             except DamagedCheckpoint as fault:
                 faults.append(f"{self.path(step).name}: {fault}")
         if steps:
@@ -110,34 +116,35 @@ class CheckpointStore:
             )
         return None
 
-    def _remove(self, path: Path) -> None:
-        """Renamed first: a checkpoint that is half removed must not look like one."""
-        doomed = self.directory / f".removing-{path.name}"
-        path.rename(doomed)
-        shutil.rmtree(doomed)
+    def _set_aside(self, path: Path) -> None:
+        """Renamed before it is removed: a checkpoint that is half removed must not look like one."""
+        path.rename(self.directory / f".removing-{path.name}")
 
     def _clear_leftovers(self) -> None:
         for pattern in (".writing-*", ".removing-*"):
             for path in self.directory.glob(pattern):
-                shutil.rmtree(path)
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
 
 def verify(path: Path) -> dict[str, Any]:
     """Checks that every file of a checkpoint is what was written; returns the manifest."""
     try:
         manifest = json.loads((path / _MANIFEST).read_bytes())
-        version, files = manifest["format_version"], dict(manifest["files"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        version, files = manifest["format_version"], manifest["files"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedCheckpoint(f"the manifest cannot be read ({error})") from error
     if version != _FORMAT_VERSION:
         raise DamagedCheckpoint(f"format version {version} is not known to this release")
-    for name, expected in files.items():
+    for name, expected in files:
         if Path(name).name != name:
             raise DamagedCheckpoint(f"the manifest names a file outside the checkpoint: {name!r}")
         try:
             found = _describe(path / name)
-        except OSError as error:
-            raise DamagedCheckpoint(f"{name} cannot be read ({error.strerror})") from error
+        except (OSError, ValueError) as error:
+            raise DamagedCheckpoint(f"{name} cannot be read ({error})") from error
         if found != expected:
             raise DamagedCheckpoint(f"{name} is not what was written")
     return dict(manifest)
@@ -152,12 +159,12 @@ def read(path: Path, components: Iterable[str]) -> Checkpoint:
         raise DamagedCheckpoint(f"it does not hold the parts this experiment needs: {difference}")
     try:
         tensors = {name: load_file(path / f"{name}.safetensors") for name in components}
-        state = json.loads((path / _STATE).read_bytes())
-    except (OSError, ValueError, SafetensorError) as error:
+        state = dict(json.loads((path / _STATE).read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError, SafetensorError) as error:
         raise DamagedCheckpoint(f"it cannot be read ({error})") from error
     step = state.pop("step", None)
-    if step != manifest["step"] or f"step-{step:09d}" != path.name:
-        raise DamagedCheckpoint(f"it says it is of step {step}")
+    if not isinstance(step, int) or step != manifest.get("step") or path.name != f"step-{step:09d}":
+        raise DamagedCheckpoint(f"it says it is of step {step}, its manifest of {manifest.get('step')}")
     return Checkpoint(step, tensors, state)
 
 
@@ -170,10 +177,11 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    written = load_file(path)
-    for name, tensor in on_cpu.items():
-        if not _same_bits(written[name], tensor):
-            raise OSError(f"{path} reads back different from what was written: {name}")
+    with safe_open(path, framework="pt") as written:
+        # One tensor at a time: a second copy of everything might not fit beside the first.
+        for name, tensor in on_cpu.items():
+            if not _same_bits(written.get_tensor(name), tensor):
+                raise OSError(f"{path} reads back different from what was written: {name}")
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:

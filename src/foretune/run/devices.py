@@ -1,6 +1,6 @@
 """Where to run, and how much memory was used there."""
 
-import resource
+import os
 import sys
 
 import torch
@@ -37,5 +37,11 @@ def peak_device_bytes(device: torch.device) -> int | None:
 
 def peak_host_bytes() -> int:
     """The process's high-water mark."""
+    if os.name == "nt":
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # kilobytes everywhere but there

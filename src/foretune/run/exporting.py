@@ -95,9 +95,8 @@ def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32) -> Train
         raise UserError(f"{run.path} has no checkpoint yet. Type: foretune resume {run.path}")
     checkpoint, _ = found
     method.load_trained(checkpoint.tensors["ema" if experiment.train.ema else "weights"])
-    for parameter in method.trained().values():
-        parameter.data = parameter.data.to(dtype)
-    denoiser.eval()
+    # Buffers too: whoever loads the export has them in its type.
+    denoiser.to(dtype).eval()
     return Trained(family, folder, method, checkpoint.step, experiment)
 
 
@@ -105,8 +104,10 @@ def export(run: RunDirectory, output: Path, dtype: torch.dtype = torch.float32) 
     """Writes the adapter, or the whole pipeline with the trained denoiser in it, and proves that it loads."""
     trained = load_trained(run, dtype)
     _, _, effective = run.read_experiment()
-    if output.exists() and any(output.iterdir()):
-        raise UserError(f"{output} is not empty. Choose another folder: foretune export {run.path} --output DIR")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(
+            f"{output} is not an empty folder. Choose another folder: foretune export {run.path} --output DIR"
+        )
     request = SampleRequest(
         prompts=(_PROOF_PROMPT,),
         seed=0,

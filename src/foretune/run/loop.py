@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
@@ -33,7 +33,7 @@ class Tally:
 
 
 class NotFinite(Exception):
-    """The loss is no longer a number; nothing after it can be."""
+    """The loss or its gradient is no longer a number; nothing after it can be."""
 
 
 @dataclass
@@ -51,11 +51,28 @@ class Loop:
 
     def run(self, first_step: int) -> tuple[int, Literal["finished", "interrupted"]]:
         """Trains until the last step or until asked to stop; returns the steps done."""
+        choices, done = self.prepared.experiment, first_step
+        if first_step == 0:
+            self._validate(0)
+        for done in self.steps(first_step):
+            last = done == self.prepared.num_steps
+            stopping = bool(self.stop)  # once: a signal between the two questions would leave without saving
+            if last or stopping or _due(done, choices.save.every):
+                self._save(done)
+            if stopping and not last:
+                return done, "interrupted"
+            if last or _due(done, choices.validation.every):
+                self._validate(done)
+        if first_step == self.prepared.num_steps:
+            # It was stopped between its last checkpoint and its last validation.
+            self._validate(done)
+        return done, "finished"
+
+    def steps(self, first_step: int) -> Iterator[int]:
+        """Makes one optimizer step after the other; yields how many are done."""
         p = self.prepared
         accumulation = p.experiment.train.gradient_accumulation
         batches = iter(self._batches(first_step))
-        if first_step == 0:
-            self._validate(0)
         self.meter.restart_clock()
         for step in range(first_step, p.num_steps):
             lr = learning_rate(p.experiment.optimizer, step, p.num_steps)
@@ -63,15 +80,7 @@ class Loop:
             outcome = p.step(step, lr, micro_batches, accumulation)
             self.meter.record(step, lr, outcome)
             self._report(self.meter.arrived())
-            done = step + 1
-            last = done == p.num_steps or bool(self.stop)
-            if last or _due(done, p.experiment.save.every):
-                self._save(done)
-            if (last and not self.stop) or _due(done, p.experiment.validation.every):
-                self._validate(done)
-            if self.stop:
-                return done, "interrupted"
-        return p.num_steps, "finished"
+            yield step + 1
 
     def _batches(self, first_step: int) -> BatchLoader:
         p = self.prepared
@@ -87,8 +96,7 @@ class Loop:
     def _report(self, readings: Iterable[Reading]) -> None:
         p = self.prepared
         for reading in readings:
-            if not math.isfinite(reading.loss):
-                raise NotFinite(f"the loss of step {reading.step + 1} is {reading.loss}")
+            self._refuse_not_finite(reading)
             self.tally.step_times_s.append(reading.step_s)
             if self.tally.first_loss is None:
                 self.tally.first_loss = reading.loss
@@ -102,9 +110,22 @@ class Loop:
                 )
             )
 
+    def _refuse_not_finite(self, reading: Reading) -> None:
+        """Weights that took a gradient without a value are lost, though the loss before it had one.
+
+        Where the loss is scaled, such a gradient only means that the step was skipped and the scale lowered.
+        """
+        norm = reading.grad_norm
+        if not math.isfinite(reading.loss):
+            raise NotFinite(f"the loss of step {reading.step + 1} is {reading.loss}")
+        if norm is not None and not math.isfinite(norm) and not self.prepared.step.scaler.is_enabled():
+            raise NotFinite(f"the gradient of step {reading.step + 1} has norm {norm}")
+
     def _save(self, done: int) -> None:
         # The device is idle here, so everything it owes is read: a checkpoint after a non-finite loss must not be.
         self._report(self.meter.drain())
+        # The numbers of the steps are on the disk before the checkpoint that makes repeating them needless.
+        self.events.flush()
         path = self.store.write(collect(self.prepared.step, done))
         self.events.append("saved", step=done, path=path.name)
         self.events.flush()

@@ -38,6 +38,9 @@ class Observer:
     def saved(self, step: int, path: Path) -> None:
         """A checkpoint is on the disk."""
 
+    def ended(self) -> None:
+        """Nothing more will come, however the run ended."""
+
 
 class Observers(Observer):
     """Several as one."""
@@ -68,3 +71,7 @@ class Observers(Observer):
     def saved(self, step: int, path: Path) -> None:
         for observer in self._observers:
             observer.saved(step, path)
+
+    def ended(self) -> None:
+        for observer in self._observers:
+            observer.ended()

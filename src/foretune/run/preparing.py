@@ -10,6 +10,7 @@ import torch
 
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import Refused
+from foretune.core.values.base import content_hash
 from foretune.data.batch import Batch
 from foretune.data.grouping import buckets_for, members_by_bucket
 from foretune.data.held_out import held_out_batches
@@ -28,7 +29,7 @@ from foretune.step.methods import METHODS, AppliedMethod
 from foretune.step.methods.lora import AppliedLora
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.training_step import TrainingStep
-from foretune.step.weights import num_trained_and_all
+from foretune.step.weights import checksums, num_trained_and_all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
     method_class = METHODS[experiment.method.kind]
     observer.message(f"Loading {family.name} from {folder} on {device}.")
     denoiser = family.load_denoiser(folder, method_class.load_dtype(policy))
+    base_checksum = content_hash(checksums(dict(denoiser.named_parameters())))
     method = attach_method(experiment, family, denoiser)
     denoiser.to(device)
     step = build_step(experiment, family, method, device)
@@ -103,6 +105,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
         effective={
             **_effective_model(experiment, family, folder, device, method, step),
             **_effective_data(experiment, source, maker, train, held_out, num_steps),
+            "base_checksum": base_checksum,
             "resolution_px": resolution_px,
             "num_text_tokens": num_text_tokens,
         },

@@ -41,7 +41,8 @@ def sample(
         arguments: dict[str, Any] = {
             "num_inference_steps": request.num_inference_steps,
             "generator": generator,
-            "output_type": "np",
+            # Tensors, because NumPy has no bfloat16 and not every pipeline converts it.
+            "output_type": "pt",
             **family.sampling_arguments(request.num_text_tokens, request.guidance_scale),
         }
         if family.text_parts:
@@ -52,7 +53,8 @@ def sample(
                 assert unconditional is not None, "guidance needs the empty caption"
                 arguments |= family.pipeline_text(encoded[index], unconditional)
         with torch.no_grad():
-            images.append(np.asarray(pipeline(**arguments).images[0], dtype=np.float32))
+            image: torch.Tensor = pipeline(**arguments).images[0]
+        images.append(image.float().permute(1, 2, 0).cpu().numpy())
     return images
 
 

@@ -1,14 +1,16 @@
 """The base model and what was made of it, sampled with the same prompts and seeds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from PIL import Image
 
 from foretune.choices.model import resolve_model
 from foretune.choices.training import Precision
+from foretune.core.errors import Refused
 from foretune.models.adapters import load_adapter
 from foretune.models.family import Family
 from foretune.models.locating import locate, open_family
@@ -32,11 +34,15 @@ class Comparison:
     guidance_scale: float | None
     num_text_tokens: int | None
     device: str
-    precision: str
+    precision: Precision
 
 
 def side_by_side(request: Comparison, output: Path, progress: Callable[[str, int, int], None]) -> tuple[str, ...]:
     """Writes one picture, a row for each prompt and a column for each model; returns the columns' names."""
+    if output.suffix.lower() not in Image.registered_extensions():
+        raise Refused(
+            f"{output} does not end like a picture, such as .png. Type: --output {output.with_suffix('.png')}"
+        )
     folder, _ = locate(resolve_model(request.base))
     family = open_family(folder)
     sampling = SampleRequest(
@@ -47,26 +53,32 @@ def side_by_side(request: Comparison, output: Path, progress: Callable[[str, int
         num_text_tokens=request.num_text_tokens or family.default_text_tokens,
         guidance_scale=request.guidance_scale,
     )
-    num_models = 1 + len(request.adapters) + len(request.full)
     columns: dict[str, list[Image.Image]] = {}
-    for number, (name, pipeline) in enumerate(_pipelines(request, family, folder)):
-        progress(f"sampling {name}", number, num_models)
-        columns[name] = [to_image(pixels) for pixels in sample(family, pipeline, sampling)]
-        del pipeline
+    loaders = _loaders(request, family, folder)
+    for number, (name, load) in enumerate(loaders.items()):
+        progress(f"sampling {name}", number, len(loaders))
+        # Held by nobody: two models at once might not fit.
+        columns[name] = [to_image(pixels) for pixels in sample(family, load(), sampling)]
         free_memory()
     output.parent.mkdir(parents=True, exist_ok=True)
     grid(list(zip(*columns.values(), strict=True))).save(output)
     return tuple(columns)
 
 
-def _pipelines(request: Comparison, family: Family, folder: Path) -> Iterator[tuple[str, Any]]:
-    """One model after the other: two at once might not fit."""
+def _loaders(request: Comparison, family: Family, folder: Path) -> dict[str, Callable[[], Any]]:
+    """How each model is loaded, by the name of its column."""
     device = choose_device(request.device)
-    dtype = PrecisionPolicy(cast(Precision, request.precision)).compute_dtype
-    yield "base", family.load_pipeline(folder, dtype).to(device)
-    for directory in request.adapters:
-        pipeline = family.load_pipeline(folder, dtype)
-        load_adapter(family, pipeline, directory)
-        yield f"adapter {directory}", pipeline.to(device)
-    for directory in request.full:
-        yield f"full {directory}", open_family(directory).load_pipeline(directory, dtype).to(device)
+    dtype = PrecisionPolicy(request.precision).compute_dtype
+
+    def load(adapter: Path | None = None, full: Path | None = None) -> Any:
+        of_family, where = (family, folder) if full is None else (open_family(full), full)
+        pipeline = of_family.load_pipeline(where, dtype)
+        if adapter is not None:
+            load_adapter(family, pipeline, adapter)
+        return pipeline.to(device)
+
+    return {
+        "base": load,
+        **{f"adapter {path}": partial(load, adapter=path) for path in request.adapters},
+        **{f"full {path}": partial(load, full=path) for path in request.full},
+    }

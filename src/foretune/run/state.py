@@ -2,10 +2,16 @@
 that is kept of randomness, data order and learning rate.
 """
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from torch import Tensor
 
-from foretune.run.checkpoints import Checkpoint
+from foretune.run.checkpoints import Checkpoint, DamagedCheckpoint
 from foretune.step.training_step import TrainingStep
+
+# What AdamW remembers of a weight. A part that a writer forgets must not look like one that never was.
+_OPTIMIZER_FIELDS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def components(step: TrainingStep) -> tuple[str, ...]:
@@ -16,20 +22,44 @@ def components(step: TrainingStep) -> tuple[str, ...]:
 def collect(step: TrainingStep, steps_done: int) -> Checkpoint:
     """References to the live tensors; they are copied when they are written."""
     tensors: dict[str, dict[str, Tensor]] = {"weights": dict(step.trained), "optimizer": {}}
+    untouched = []
     for name, parameter in step.trained.items():
-        for key, value in step.optimizer.state[parameter].items():
-            tensors["optimizer"][f"{name}/{key}"] = value
+        state = step.optimizer.state.get(parameter)
+        if not state:
+            untouched.append(name)
+            continue
+        assert sorted(state) == sorted(_OPTIMIZER_FIELDS), "this optimizer remembers something else"
+        tensors["optimizer"] |= {f"{name}/{field}": state[field] for field in _OPTIMIZER_FIELDS}
     if step.ema is not None:
         tensors["ema"] = step.ema.average
-    return Checkpoint(steps_done, tensors, {"scaler": step.scaler.state_dict()})
+    return Checkpoint(steps_done, tensors, {"scaler": step.scaler.state_dict(), "untouched": untouched})
+
+
+def check(step: TrainingStep, checkpoint: Checkpoint) -> None:
+    """Raises DamagedCheckpoint unless everything is there that this step needs, and nothing else."""
+    scalars = checkpoint.scalars
+    _same_names("state.json", scalars, ("scaler", "untouched"))
+    _same_names("the loss scaler", scalars["scaler"], step.scaler.state_dict())
+    weights = {name: parameter.detach() for name, parameter in step.trained.items()}
+    # Weights that no gradient has reached yet, in a part that is not used or before the first step that was not
+    # skipped, have no state in the optimizer. They are named, so that any other one is missed.
+    untouched = set(scalars["untouched"])
+    touched = [name for name in weights if name not in untouched]
+    moments = {f"{name}/{field}": weights[name] for name in touched for field in _OPTIMIZER_FIELDS}
+    expected = {"weights": weights, "optimizer": moments, "ema": weights}
+    for component, tensors in checkpoint.tensors.items():
+        _same_names(component, tensors, expected[component])
+        for name, tensor in tensors.items():
+            like = expected[component][name]
+            shape = () if component == "optimizer" and name.endswith("/step") else tuple(like.shape)
+            if tuple(tensor.shape) != shape or tensor.dtype != like.dtype:
+                raise DamagedCheckpoint(f"{component}: {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
 
 
 def restore(step: TrainingStep, checkpoint: Checkpoint) -> None:
-    """Puts a checkpoint's state into a freshly built step."""
-    saved = checkpoint.tensors["weights"]
-    assert set(saved) == set(step.trained), "the checkpoint belongs to another model or method"
+    """Puts a checked checkpoint's state into a freshly built step."""
     for name, parameter in step.trained.items():
-        parameter.data.copy_(saved[name])
+        parameter.data.copy_(checkpoint.tensors["weights"][name])
     index_of = {name: index for index, name in enumerate(step.trained)}
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in checkpoint.tensors["optimizer"].items():
@@ -41,3 +71,11 @@ def restore(step: TrainingStep, checkpoint: Checkpoint) -> None:
         step.ema.load(checkpoint.tensors["ema"])
     if checkpoint.scalars["scaler"]:
         step.scaler.load_state_dict(dict(checkpoint.scalars["scaler"]))
+
+
+def _same_names(what: str, found: Any, expected: Iterable[str]) -> None:
+    """A name too few would leave a part as it was built, one too many belongs to something else."""
+    names = set(found) if isinstance(found, Mapping) else set()
+    if wrong := sorted(names ^ set(expected)):
+        kind = "misses" if wrong[0] in set(expected) else "should not hold"
+        raise DamagedCheckpoint(f"{what} {kind} {wrong[0]}" + (f" and {len(wrong) - 1} more" if wrong[1:] else ""))

@@ -37,5 +37,8 @@ class TensorBoard(Observer):
             self._writer.add_image(f"samples/{index}", pixels, step, dataformats="HWC")
         self._writer.flush()
 
+    def ended(self) -> None:
+        self._writer.close()
+
 
 TRACKERS: Registry[type[TensorBoard]] = Registry("tracker", {"tensorboard": "foretune.run.trackers:TensorBoard"})

@@ -17,6 +17,7 @@ from foretune.core.values.run_record import Measured
 from foretune.models.locating import locate
 from foretune.record.environment import environment_fingerprint, environment_hash
 from foretune.record.events import EventLog, read_events
+from foretune.record.locking import locked
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.devices import peak_device_bytes, peak_host_bytes
@@ -25,11 +26,11 @@ from foretune.run.loop import Loop, NotFinite, Tally
 from foretune.run.observer import Observer, Observers
 from foretune.run.preparing import Prepared, prepare
 from foretune.run.sampling import SampleRequest
-from foretune.run.state import components, restore
+from foretune.run.state import check, components, restore
 from foretune.run.trackers import TRACKERS
 from foretune.run.validating import Validator
 from foretune.stats.speed import median_step_s, samples_per_s
-from foretune.step.weights import checksum, num_changed
+from foretune.step.weights import checksums, num_changed
 
 # Steps before the speed counts: the first ones allocate and tune.
 _NUM_WARMUP_STEPS = 2
@@ -52,12 +53,19 @@ def train(asked: Asked, runs: Path, observer: Observer) -> Trained:
     folder, revision = locate(asked.model)
     for warning in asked.warnings:
         observer.warning(warning)
-    prepared = prepare(asked.experiment, folder, observer)
+    try:
+        prepared = prepare(asked.experiment, folder, observer)
+    except UserError:
+        raise  # said before anything was made
+    except Exception as error:
+        run = RunDirectory.create(runs, asked.experiment.name)
+        run.write_experiment(asked.as_asked, asked.experiment, {"model_folder": str(folder.resolve())})
+        raise _preparation_failed(run, asked.experiment, error) from error
     run = RunDirectory.create(runs, asked.experiment.name)
-    effective = {**prepared.effective, "model_revision": revision}
-    run.write_experiment(asked.as_asked, asked.experiment, effective)
+    run.write_experiment(asked.as_asked, asked.experiment, {**prepared.effective, "model_revision": revision})
     observer.message(f"Run directory: {run.path}")
-    return _run(run, prepared, observer, list(asked.warnings))
+    with locked(run.lock):
+        return _run(run, prepared, observer, list(asked.warnings))
 
 
 def resume(run: RunDirectory, observer: Observer) -> Trained:
@@ -72,18 +80,53 @@ def resume(run: RunDirectory, observer: Observer) -> Trained:
     folder = Path(effective["model_folder"])
     if not folder.is_dir():
         raise UserError(f"The base model of {run.path} is gone: {folder} does not exist.")
-    prepared = prepare(experiment, folder, observer)
-    _refuse_other_data(run, effective, prepared)
-    return _run(run, prepared, observer, [])
+    with locked(run.lock):
+        prepared = prepare(experiment, folder, observer)
+        _refuse_other_data(run, effective, prepared)
+        run.remove_record()
+        return _run(run, prepared, observer, [])
 
 
 def _refuse_other_data(run: RunDirectory, before: dict[str, object], prepared: Prepared) -> None:
-    for key, what in (("data_fingerprint", "training data"), ("num_params", "base model")):
-        if before[key] != prepared.effective[key]:
+    for key, what in (("data_fingerprint", "training data"), ("base_checksum", "base model")):
+        if before.get(key) != prepared.effective[key]:
             raise UserError(
                 f"The {what} of {run.path} changed since it started, so it cannot go on as the same run. "
                 "Restore what it was, or start anew: foretune train experiment.yaml"
             )
+
+
+class PreparationFailed(UserError):
+    """A crash before the first step, with its record."""
+
+    exit_code = 1
+
+
+def _preparation_failed(run: RunDirectory, experiment: Experiment, error: Exception) -> PreparationFailed:
+    environment = environment_fingerprint()
+    status = status_of(error)
+    reason = f"{type(error).__name__} while preparing: {str(error).strip()[:500]}"
+    run.write_environment(environment)
+    run.write_record(
+        RunRecord(
+            run_id=run.run_id,
+            question_hash=None,
+            experiment_hash=experiment.whole_hash(),
+            outcome=Outcome(status=status, steps_done=0, reason=reason),
+            environment=environment,
+            environment_hash=environment_hash(environment),
+            measured=Measured(peak_host_bytes=peak_host_bytes()),
+            num_trainable_params=None,
+            num_params=None,
+            wall_s=0.0,
+        )
+    )
+    return PreparationFailed(f"{status.capitalize()} before the first step: {reason}. Recorded in {run.path}")
+
+
+def status_of(error: Exception) -> Literal["out of memory", "failed"]:
+    """Running out of memory is told apart: it has a remedy of its own."""
+    return "out of memory" if isinstance(error, (torch.OutOfMemoryError, MemoryError)) else "failed"
 
 
 def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: list[str]) -> Trained:
@@ -92,14 +135,13 @@ def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: li
     run.write_environment(environment)
     store = CheckpointStore(run.checkpoints, experiment.save.keep)
     observer = Observers(observer, *(TRACKERS[name](run.path) for name in experiment.track))
-    initial = {name: p.detach().clone() for name, p in prepared.step.trained.items()}
-    base_before = checksum(prepared.method.frozen())
+    initial, base = checksums(prepared.step.trained), checksums(prepared.method.frozen())
     first_step = _restore(prepared, store, observer, warnings)
     events = EventLog(run.events)
-    events.append("started", first_step=first_step, environment=environment_hash(environment))
+    events.append("started", first_step=first_step, environment=environment)
     started_s = time.perf_counter()
     with stop_on_signals() as stop:
-        loop = Loop(prepared, store, _validator(run, prepared), events, observer, stop)
+        loop = Loop(prepared, store, build_validator(run, prepared), events, observer, stop)
         loop.tally.warnings += warnings
         if first_step:
             _recall(run, loop.tally, first_step)
@@ -119,20 +161,20 @@ def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: li
     )
     events.append("ended", status=outcome.status, steps_done=outcome.steps_done, reason=outcome.reason)
     events.close()
+    observer.ended()
     run.write_record(record)
-    frozen = prepared.method.frozen()
     return Trained(
         run=run,
         record=record,
-        num_changed_tensors=num_changed(initial, prepared.step.trained),
+        num_changed_tensors=num_changed(initial, checksums(prepared.step.trained)),
         num_trained_tensors=len(initial),
-        base_unchanged=checksum(frozen) == base_before if frozen else None,
+        base_unchanged=checksums(prepared.method.frozen()) == base if base else None,
     )
 
 
 def _restore(prepared: Prepared, store: CheckpointStore, observer: Observer, warnings: list[str]) -> int:
     """Puts the newest whole checkpoint in place; returns the step to go on from."""
-    found = store.read_newest(components(prepared.step))
+    found = store.read_newest(components(prepared.step), lambda checkpoint: check(prepared.step, checkpoint))
     if found is None:
         return 0
     checkpoint, faults = found
@@ -163,24 +205,22 @@ def _recall(run: RunDirectory, tally: Tally, first_step: int) -> None:
 
 def _outcome(run_loop: Callable[[], tuple[int, str]], loop: Loop, events: EventLog, stop: StopRequest) -> Outcome:
     """How the loop ended. What went wrong is an outcome with its reason, so that the record is always written."""
-    status: Literal["out of memory", "failed"] = "failed"
     try:
         steps_done, end = run_loop()
         if end == "interrupted":
             return Outcome(status="interrupted", steps_done=steps_done, reason=f"stopped by {stop.reason} after saving")
         return Outcome(status="finished", steps_done=steps_done)
-    except torch.OutOfMemoryError as error:
-        status, reason = "out of memory", str(error).splitlines()[0]
     except NotFinite as error:
+        status: Literal["out of memory", "failed"] = "failed"
         reason = f"{error}. Nothing after it was saved. Try a lower optimizer.lr, or train.precision=bf16"
     except Exception as error:  # noqa: BLE001 - the record of a crash is a record too
-        reason = f"{type(error).__name__}: {error}"
+        status, reason = status_of(error), f"{type(error).__name__}: {error}"
         events.append("crashed", traceback=traceback.format_exc())
     saved = loop.store.steps()
     return Outcome(status=status, steps_done=saved[-1] if saved else 0, reason=reason)
 
 
-def _validator(run: RunDirectory, prepared: Prepared) -> Validator:
+def build_validator(run: RunDirectory, prepared: Prepared) -> Validator:
     choice = prepared.experiment.validation
     return Validator(
         step=prepared.step,

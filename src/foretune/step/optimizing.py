@@ -21,7 +21,7 @@ def build_optimizer(choice: Optimizer, parameters: Iterable[nn.Parameter]) -> to
 
 
 def learning_rate(choice: Optimizer, step: int, num_steps: int) -> float:
-    """The rate of step 0, 1, ...: warmed up linearly, then kept or brought to zero at the last step."""
+    """The rate of step 0, 1, ...: warmed up linearly, then kept or brought down, to zero after the last step."""
     if step < choice.warmup_steps:
         return choice.lr * (step + 1) / choice.warmup_steps
     if choice.schedule == "constant":

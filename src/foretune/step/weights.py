@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from foretune.step.methods import AppliedMethod
 
@@ -16,15 +16,21 @@ def num_trained_and_all(method: AppliedMethod) -> tuple[int, int]:
     return trained, trained + sum(p.numel() for p in method.frozen().values())
 
 
-def checksum(parameters: Mapping[str, nn.Parameter]) -> int:
-    """A sum over the bits of weights, made on their device at the speed of its memory; any single change alters it."""
-    total = 0
-    for parameter in parameters.values():
-        flat = parameter.detach().reshape(-1)
-        total += int(flat.view(_INTEGER_OF_SIZE[flat.element_size()]).sum(dtype=torch.int64))
-    return total
+def checksums(parameters: Mapping[str, nn.Parameter]) -> dict[str, int]:
+    """A sum over the bits of each tensor: any single change alters it.
+
+    Made on the device at the speed of its memory and brought to the host in one go, so that it costs no copy of the
+    weights, which may fill half of the device.
+    """
+    if not parameters:
+        return {}
+    sums = [
+        flat.view(_INTEGER_OF_SIZE[flat.element_size()]).sum(dtype=torch.int64)
+        for flat in (parameter.detach().reshape(-1) for parameter in parameters.values())
+    ]
+    return dict(zip(parameters, torch.stack(sums).tolist(), strict=True))
 
 
-def num_changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> int:
+def num_changed(before: Mapping[str, int], after: Mapping[str, int]) -> int:
     """How many tensors are no longer the same."""
-    return sum(not torch.equal(before[name], after[name]) for name in after)
+    return sum(before[name] != after[name] for name in after)

@@ -35,7 +35,8 @@ class RunRecord(Value):
     """Written last. A run directory without one was stopped without warning."""
 
     run_id: str
-    question_hash: str
+    question_hash: str | None
+    """None where the run ended before its data were read."""
     experiment_hash: str
     outcome: Outcome
     plan: Plan | None = None
@@ -43,7 +44,8 @@ class RunRecord(Value):
     environment: dict[str, Any]
     environment_hash: str
     measured: Measured
-    num_trainable_params: int
-    num_params: int
+    num_trainable_params: int | None
+    num_params: int | None
     wall_s: float
+    """From the first step to the end; of a resumed run, the last part."""
     warnings: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from foretune.choices.method import Method
 from foretune.models.family import Family
@@ -32,8 +33,8 @@ class AppliedMethod(ABC):
 
     @property
     def has_dropout(self) -> bool:
-        """Whether a forward pass in training draws random numbers."""
-        return False
+        """Whether a forward pass in training draws random numbers, for the method's sake or the model's own."""
+        return any(isinstance(module, _DropoutNd) and module.p > 0 for module in self.denoiser.modules())
 
     def trained(self) -> dict[str, nn.Parameter]:
         """Names and tensors of what is trained, in a fixed order."""

@@ -24,10 +24,6 @@ class AppliedLora(AppliedMethod):
     def targets(self) -> tuple[str, ...]:
         return self._lora.targets or self.family.adapter_targets
 
-    @property
-    def has_dropout(self) -> bool:
-        return self._lora.dropout > 0
-
     def peft_config(self) -> LoraConfig:
         # peft writes alpha as given; a whole number stays one, which older readers insist on.
         alpha = self._lora.effective_alpha

@@ -1,0 +1,144 @@
+"""What the loop costs: steps/s of a Foretune training against a bare PyTorch loop on the same model and data.
+
+The bare loop is what one would write by hand: latents and captions in memory, random noise, forward, backward,
+clipping, AdamW; no checkpoint, no log, no validation. Both run in turns in one process (A B A B ...), so that a slow
+moment of the machine hits both.
+
+    python benchmarks/loop_overhead.py [--rounds 10] [--steps 20]
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from foretune.cli.quiet import quieten
+from foretune.config.reading import understand
+from foretune.data.loading import loader
+from foretune.models.locating import locate
+from foretune.models.tiny import write_tiny_pipeline
+from foretune.record.events import EventLog
+from foretune.record.run_directory import RunDirectory
+from foretune.run.checkpoints import CheckpointStore
+from foretune.run.interrupts import StopRequest
+from foretune.run.loop import Loop
+from foretune.run.observer import Observer
+from foretune.run.preparing import Prepared, prepare
+from foretune.run.train import build_validator
+
+
+def experiment(work: Path, steps: int, batch_size: int) -> dict[str, object]:
+    return {
+        "model": str(work / "tiny"),
+        "method": {"kind": "full"},
+        "data": {
+            "kind": "shapes",
+            "num_samples": 256,
+            "resolution": 64,
+            "cache_dir": str(work / "cache"),
+            "max_text_tokens": 16,
+            "held_out": 0.0,
+        },
+        "train": {"steps": steps, "batch_size": batch_size, "precision": "fp32"},
+        "optimizer": {"lr": 1e-4},
+        "validate": {"num_held_out": 0},
+    }
+
+
+class ProductLoop:
+    """The product's loop, one round at a time; its final checkpoint is left out of the time."""
+
+    def __init__(self, prepared: Prepared, work: Path) -> None:
+        run = RunDirectory.create(work / "runs", "bench")
+        self.loop = Loop(
+            prepared,
+            CheckpointStore(run.checkpoints, keep=1),
+            build_validator(run, prepared),
+            EventLog(run.events),
+            Observer(),
+            StopRequest(),
+        )
+        self.steps = self.loop.steps(0)
+
+    def round(self, num_steps: int) -> float:
+        began_s = time.perf_counter()
+        for _ in islice(self.steps, num_steps):
+            pass
+        return time.perf_counter() - began_s
+
+
+class BareLoop:
+    """The same model and samples without anything around them."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.family, self.denoiser = prepared.family, prepared.step.denoiser
+        self.batch_size = prepared.experiment.train.batch_size
+        batches = list(loader(prepared.batch_maker, 0, prepared.batch_maker.order.num_steps_per_epoch))
+        self.moments = torch.cat([b.moments for b in batches if b.moments is not None])
+        self.conditioning = {
+            name: torch.cat([b.conditioning[name] for b in batches if b.conditioning is not None])
+            for name in batches[0].conditioning or {}
+        }
+        self.optimizer = torch.optim.AdamW(self.denoiser.parameters(), lr=1e-4)
+
+    def round(self, num_steps: int) -> float:
+        began_s = time.perf_counter()
+        for _ in range(num_steps):
+            chosen = torch.randint(len(self.moments), (self.batch_size,))
+            mean, log_variance = self.moments[chosen].chunk(2, dim=1)
+            clean = mean + torch.exp(0.5 * log_variance) * torch.randn_like(mean)
+            noise, sigma = torch.randn_like(clean), torch.rand(self.batch_size)
+            mix = sigma.view(-1, 1, 1, 1)
+            predicted = self.family.predict(
+                self.denoiser,
+                (1 - mix) * clean + mix * noise,
+                sigma * 1000,
+                {name: tensor[chosen] for name, tensor in self.conditioning.items()},
+                guidance_scale=3.5,
+            )
+            loss = (predicted - (noise - clean)).square().mean()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.denoiser.parameters(), 1.0)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        return time.perf_counter() - began_s
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments.add_argument("--rounds", type=int, default=10)
+    arguments.add_argument("--steps", type=int, default=20)
+    arguments.add_argument("--batch-size", type=int, default=16)
+    asked = arguments.parse_args()
+    quieten()
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(scratch)
+        write_tiny_pipeline("flux", work / "tiny")
+        steps = (asked.rounds + 1) * asked.steps
+        request = understand(experiment(work, steps, asked.batch_size), source="benchmark")
+        folder, _ = locate(request.model)
+        ours = ProductLoop(prepare(request.experiment, folder, Observer()), work)
+        bare = BareLoop(prepare(request.experiment, folder, Observer()))
+        ratios = []
+        for number in range(asked.rounds + 1):
+            bare_s = bare.round(asked.steps)
+            ours_s = ours.round(asked.steps)
+            if number:  # the first round warms both up
+                ratios.append(bare_s / ours_s)
+                print(
+                    f"round {number}: bare {asked.steps / bare_s:.1f} steps/s, ours {asked.steps / ours_s:.1f} steps/s"
+                )
+    quarters = statistics.quantiles(ratios, n=4)
+    print(
+        f"ours / bare: median {statistics.median(ratios):.3f} of the bare loop's steps/s "
+        f"(middle half {quarters[0]:.3f} to {quarters[2]:.3f}, {len(ratios)} rounds of {asked.steps} steps)"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The entries used last, kept in memory: a small data set is read from the disk once, not once an epoch."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+Entry = dict[str, Tensor]
+
+DEFAULT_MAX_BYTES = 256 * 2**20
+
+
+class RecentEntries:
+    """At most so many bytes of entries, in each process of its own; whoever was used longest ago makes room.
+
+    Entries are shared, not copied: nobody may write to them.
+    """
+
+    def __init__(self, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._held_bytes = 0
+
+    def get(self, key: str, read: Callable[[str], Entry]) -> Entry:
+        """The entry, read only if it is not at hand."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._entries.move_to_end(key)
+            return entry
+        entry = read(key)
+        self._entries[key] = entry
+        self._held_bytes += _num_bytes(entry)
+        while self._held_bytes > self.max_bytes:
+            _, oldest = self._entries.popitem(last=False)
+            self._held_bytes -= _num_bytes(oldest)
+        return entry
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy for another process begins empty: sending the entries would cost more than reading them."""
+        return {"max_bytes": self.max_bytes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["max_bytes"])  # type: ignore[misc]
+
+
+def _num_bytes(entry: Entry) -> int:
+    return sum(tensor.nbytes for tensor in entry.values())

@@ -1,0 +1,89 @@
+"""README and docs are part of the program: their commands run, their tables are true, their links lead somewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from foretune.cli.main import app
+from foretune.config.reading import understand
+from foretune.config.reference import experiment_reference
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "examples" / "README.md")
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#([\w-]+))?\)")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for name, body in FENCE.findall(page.read_text(encoding="utf-8")) if name == language]
+
+
+@pytest.fixture
+def foretune_on_path(tmp_path: Path) -> dict[str, str]:
+    """The command as a user types it, run by this interpreter."""
+    command = tmp_path / "bin" / "foretune"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m foretune.cli.main "$@"\n')
+    command.chmod(0o755)
+    source = str(ROOT / "src")
+    return {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "PYTHONPATH": source}
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "bash")], ids=lambda page: page.stem)
+def test_commands_run(page: Path, tmp_path: Path, foretune_on_path: dict[str, str]) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for script in blocks(page, "bash"):
+        answer = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=work,
+            env=foretune_on_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert answer.returncode == 0, f"{script}\n{answer.stdout}\n{answer.stderr}"
+        assert "Traceback" not in answer.stderr
+    if page.name == "README.md":
+        assert (work / "side-by-side.png").stat().st_size > 1000
+        assert (work / "my-adapter" / "pytorch_lora_weights.safetensors").is_file()
+
+
+def test_readme_experiment_is_accepted() -> None:
+    (text,) = blocks(ROOT / "README.md", "yaml")
+    asked = understand(yaml.safe_load(text), source="README.md")
+    assert asked.model.family == "flux"
+    assert asked.experiment.validation.every == 250
+
+
+def test_readme_names_every_command() -> None:
+    named = set(re.findall(r"^\| `foretune (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+    assert named == {c.name for c in app.registered_commands} | {g.name for g in app.registered_groups}
+
+
+def test_reference_is_that_of_the_source() -> None:
+    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    assert page.endswith(experiment_reference()), (
+        "docs/experiments.md is stale: replace its tables by the output of `foretune schema --markdown`"
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        path = (page.parent / target).resolve()
+        assert path.exists(), f"{page.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in slugs, f"{page.name} links to {target}#{anchor}"
+
+
+def test_figures_were_filled_in() -> None:
+    for page in PAGES:
+        assert not re.search(r"\b[A-Z]+_FIGURES?\b", page.read_text(encoding="utf-8")), page
