@@ -21,7 +21,7 @@ class Experiment(Value):
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     """Names the folder of its runs: letters, digits, ".", "_" and "-", at most 100, a letter or digit first."""
-    model: str = Field(min_length=1, examples=["flux.1-dev"])
+    model: Annotated[str, INCIDENTAL] = Field(min_length=1, examples=["flux.1-dev"])
     """A catalogue name, a hub id (owner/name, or owner/name@revision), or a local folder in the diffusers layout."""
     method: Method = Field(default=Lora(), examples=[{"kind": "lora", "rank": 16}])
     """How the model is changed."""
@@ -50,14 +50,15 @@ class Experiment(Value):
         """Equal when everything asked is equal, paths and devices included."""
         return content_hash(self.to_mapping())
 
-    def question_hash(self, data_fingerprint: str) -> str:
+    def question_hash(self, data_fingerprint: str, model_fingerprint: str) -> str:
         """Equal across machines: the model, method, data, objective and hyperparameters.
 
-        The batch counts as the product that makes one optimizer step, so that one device with accumulation and
+        Data and model count by their content, wherever they lie and whatever they are called there. The batch counts as the product that makes one optimizer step, so that one device with accumulation and
         several without answer the same question.
         """
         asked = question_in(self)
-        return content_hash({**asked, "data": [data_fingerprint, asked["data"]], "samples": self.samples_per_step()})
+        content = {"data": [data_fingerprint, asked["data"]], "model": model_fingerprint}
+        return content_hash({**asked, **content, "samples": self.samples_per_step()})
 
     def samples_per_step(self) -> int:
         """Samples whose gradients make one optimizer step, over all devices."""

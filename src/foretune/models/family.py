@@ -28,19 +28,18 @@ class Architecture:
 
     @classmethod
     def from_folder(cls, folder: Path, denoiser_part: str) -> "Architecture":
-        def optional(part: str, file: str) -> Mapping[str, Any] | None:
-            path = part_folder(folder, part) / file
+        def optional(path: Path) -> Mapping[str, Any] | None:
             return read_json(path) if path.is_file() else None
 
         return cls(
             denoiser=read_json(part_folder(folder, denoiser_part) / "config.json"),
-            vae=optional("vae", "config.json"),
-            scheduler=optional("scheduler", "scheduler_config.json"),
+            vae=optional(folder / "vae" / "config.json"),
+            scheduler=optional(part_folder(folder, "scheduler") / "scheduler_config.json"),
         )
 
 
 def part_folder(folder: Path, part: str) -> Path:
-    """Where a part of a pipeline lies: in a folder of its name, or, as in the oldest checkpoints, beside the index."""
+    """Where a denoiser or scheduler lies: in a folder of its name or, as in the oldest checkpoints, beside the index."""
     return folder / part if (folder / part).is_dir() else folder
 
 
@@ -97,7 +96,7 @@ class Family(ABC):
     def load_denoiser(self, folder: Path, dtype: torch.dtype) -> nn.Module:
         """The denoiser with its weights, on the CPU; safetensors only."""
         loader: Any = self.denoiser_class()
-        part = _safe_part(folder, self.denoiser_part)
+        part = _with_safetensors(part_folder(folder, self.denoiser_part))
         module: nn.Module = loader.from_pretrained(part, dtype=dtype, use_safetensors=True)
         return module
 
@@ -113,14 +112,16 @@ class Family(ABC):
         """The autoencoder alone."""
         from diffusers import AutoencoderKL
 
-        vae: nn.Module = AutoencoderKL.from_pretrained(_safe_part(folder, "vae"), dtype=dtype, use_safetensors=True)
+        vae: nn.Module = AutoencoderKL.from_pretrained(
+            _with_safetensors(folder / "vae"), dtype=dtype, use_safetensors=True
+        )
         return vae.requires_grad_(requires_grad=False).eval()
 
     def load_text_encoders(self, folder: Path, dtype: torch.dtype) -> Any:
         """A pipeline that holds the text encoders and tokenizers, nothing else."""
         for part in self.text_parts:
-            if part.startswith("text_encoder"):
-                _safe_part(folder, part)
+            if part.startswith("text_encoder") and (folder / part).is_dir():
+                _with_safetensors(folder / part)
         return self.load_pipeline(folder, dtype, **{self.denoiser_part: None, "vae": None})
 
     # ---- shapes
@@ -219,12 +220,11 @@ class Family(ABC):
         return float((self.architecture.scheduler or {}).get(key, default))
 
 
-def _safe_part(folder: Path, part: str) -> Path:
-    """The folder of a part that has weights which are safe to load."""
-    path = part_folder(folder, part)
-    if not list(path.glob("*.safetensors")):
+def _with_safetensors(part: Path) -> Path:
+    """The folder of a part, if its weights are in the one form that is safe to load."""
+    if not list(part.glob("*.safetensors")):
         raise Refused(
-            f"{path} holds no .safetensors file. Pickled weights can run code when loaded and are refused; "
+            f"{part} holds no .safetensors file. Pickled weights can run code when loaded and are refused; "
             "convert them first (DiffusionPipeline.save_pretrained with safe_serialization=True)."
         )
-    return path
+    return part

@@ -3,10 +3,10 @@
 import dataclasses
 import math
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import Literal, TypeVar
 
 from foretune.data.loading import BatchLoader, loader
 from foretune.record.events import EventLog
@@ -19,6 +19,8 @@ from foretune.run.preparing import Prepared
 from foretune.run.state import collect
 from foretune.run.validating import Validator
 from foretune.step.optimizing import learning_rate
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -133,23 +135,27 @@ class Loop:
         self.meter.restart_clock()
 
     def _validate(self, done: int) -> None:
-        """A failed validation is said and recorded; the training goes on."""
+        """The held-out loss and samples. Where one of them fails the other is still there, and the training goes on."""
         self._report(self.meter.drain())
+        loss = self._attempted(done, self.validator.held_out_loss)
+        samples = self._attempted(done, lambda: self.validator.samples(done)) or ()
+        self.events.append("validated", step=done, held_out_loss=loss, samples=[path.name for path in samples])
+        if loss is not None:
+            self.tally.held_out_losses.append((done, loss))
+        self.observer.validated(done, loss, samples)
+        self.meter.restart_clock()
+
+    def _attempted(self, done: int, validate: Callable[[], T]) -> T | None:
+        """What a part of a validation gives; that it failed is said and recorded."""
         try:
-            result = self.validator(done)
+            return validate()
         except Exception as error:  # noqa: BLE001 - whatever sampling or evaluation can raise, memory included
             text = f"Validation after step {done} failed: {type(error).__name__}: {error}"
             self.tally.warnings.append(text)
             self.events.append("validation failed", step=done, error=text, traceback=traceback.format_exc())
             self.observer.warning(text + ". The training goes on.")
             free_memory()
-        else:
-            names = [path.name for path in result.samples]
-            self.events.append("validated", step=done, held_out_loss=result.held_out_loss, samples=names)
-            if result.held_out_loss is not None:
-                self.tally.held_out_losses.append((done, result.held_out_loss))
-            self.observer.validated(done, result.held_out_loss, result.samples)
-        self.meter.restart_clock()
+            return None
 
 
 def _due(done: int, every: int | None) -> bool:

@@ -106,6 +106,8 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
             **_effective_model(experiment, family, folder, device, method, step),
             **_effective_data(experiment, source, maker, train, held_out, num_steps),
             "base_checksum": base_checksum,
+            "question_hash": experiment.question_hash(source.fingerprint(), base_checksum),
+            "experiment_hash": experiment.whole_hash(),
             "resolution_px": resolution_px,
             "num_text_tokens": num_text_tokens,
         },
@@ -222,7 +224,6 @@ def _effective_data(
     held_out: Sequence[int],
     num_steps: int,
 ) -> dict[str, Any]:
-    fingerprint = source.fingerprint()
     return {
         "num_steps": num_steps,
         "num_steps_per_epoch": maker.order.num_steps_per_epoch,
@@ -230,9 +231,7 @@ def _effective_data(
         "num_train_samples": len(train),
         "num_held_out_samples": len(held_out),
         "buckets_px": [[bucket.width_px, bucket.height_px] for bucket in maker.buckets],
-        "data_fingerprint": fingerprint,
-        "question_hash": experiment.question_hash(fingerprint),
-        "experiment_hash": experiment.whole_hash(),
+        "data_fingerprint": source.fingerprint(),
     }
 
 

@@ -126,7 +126,9 @@ def _preparation_failed(run: RunDirectory, experiment: Experiment, error: Except
 
 def status_of(error: Exception) -> Literal["out of memory", "failed"]:
     """Running out of memory is told apart: it has a remedy of its own."""
-    return "out of memory" if isinstance(error, (torch.OutOfMemoryError, MemoryError)) else "failed"
+    # On the host torch has no error of its own for it, only these words.
+    no_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
+    return "out of memory" if no_memory else "failed"
 
 
 def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: list[str]) -> Trained:

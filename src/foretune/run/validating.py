@@ -14,15 +14,6 @@ from foretune.run.sampling import SampleRequest, sample, to_image
 from foretune.step.training_step import TrainingStep
 
 
-@dataclass(frozen=True)
-class ValidationResult:
-    """What a validation saw."""
-
-    held_out_loss: float | None
-    """None where no samples are held out."""
-    samples: tuple[Path, ...]
-
-
 @dataclass
 class Validator:
     """Validates one training step's model."""
@@ -38,15 +29,19 @@ class Validator:
     samples_dir: Path
     encoders: LiveEncoders
 
-    def __call__(self, steps_done: int) -> ValidationResult:
+    def held_out_loss(self) -> float | None:
+        """The loss at fixed noise and levels; None where no samples are held out."""
+        if not self.held_out:
+            return None
         with _averaged_weights(self.step), _evaluating(self.step):
-            loss = (
-                held_out_loss(self.step, (self.encoders.ready(b, self.device) for b in self.held_out), self.device)
-                if self.held_out
-                else None
-            )
-            samples = tuple(self._sample(steps_done)) if self.request.prompts else ()
-        return ValidationResult(loss, samples)
+            return mean_loss(self.step, (self.encoders.ready(b, self.device) for b in self.held_out), self.device)
+
+    def samples(self, steps_done: int) -> tuple[Path, ...]:
+        """Pictures of the asked prompts, at fixed seeds."""
+        if not self.request.prompts:
+            return ()
+        with _averaged_weights(self.step), _evaluating(self.step):
+            return tuple(self._sample(steps_done))
 
     def _sample(self, steps_done: int) -> Iterator[Path]:
         """The pipeline is put together around the live denoiser and taken apart again: nothing stays in memory."""
@@ -68,8 +63,8 @@ class Validator:
 
 
 @torch.no_grad()
-def held_out_loss(step: TrainingStep, batches: Iterable[Batch], device: torch.device) -> float:
-    """The mean loss over held-out samples, each batch weighted by its size. Waits for the device once, at the end."""
+def mean_loss(step: TrainingStep, batches: Iterable[Batch], device: torch.device) -> float:
+    """The mean loss over samples, each batch weighted by its size. Waits for the device once, at the end."""
     total = torch.zeros((), device=device)
     num_samples = 0
     for batch in batches:

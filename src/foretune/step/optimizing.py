@@ -9,7 +9,9 @@ from torch import nn
 from foretune.choices.training import Optimizer
 
 
-def build_optimizer(choice: Optimizer, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+def build_optimizer(
+    choice: Optimizer, parameters: Iterable[nn.Parameter], *, foreach: bool | None = None
+) -> torch.optim.Optimizer:
     """The optimizer that was asked for; its learning rate is set anew at each step."""
     return torch.optim.AdamW(
         list(parameters),
@@ -17,6 +19,7 @@ def build_optimizer(choice: Optimizer, parameters: Iterable[nn.Parameter]) -> to
         betas=choice.betas,
         eps=choice.eps,
         weight_decay=choice.weight_decay,
+        foreach=foreach,
     )
 
 

@@ -48,6 +48,8 @@ class TrainingStep:
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     ema: MovingAverage | None
+    foreach: bool | None
+    """Updates over all tensors at once; None leaves it to torch."""
     max_grad_norm: float | None
     guidance_scale: float
     dropout_seed: int | None
@@ -104,7 +106,7 @@ class TrainingStep:
             group["lr"] = lr
         if self.max_grad_norm is not None:
             self.scaler.unscale_(self.optimizer)
-            grad_norm = nn.utils.clip_grad_norm_(self.trained.values(), self.max_grad_norm)
+            grad_norm = nn.utils.clip_grad_norm_(self.trained.values(), self.max_grad_norm, foreach=self.foreach)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)

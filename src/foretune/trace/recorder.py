@@ -1,0 +1,168 @@
+"""Watches operators and writes down every storage that comes to life and dies, and what each operator costs."""
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+from torch.utils.weak import WeakIdKeyDictionary
+
+_EMPTY_MAKERS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A storage that came to life."""
+
+    number: int
+    num_bytes: int
+    place: "Place"
+    shape: tuple[int, ...]
+    dtype: str
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A storage that died, or was resized to nothing."""
+
+    number: int
+    place: "Place"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the step something happened."""
+
+    phase: str
+    block: int | None
+    """Number of the repeated block; None before, between and after them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operator that does work: it writes memory that it did not just reserve."""
+
+    place: Place
+    kind: str
+    """matmul, conv, attention or pointwise."""
+    dtype: str
+    flops: int
+    num_bytes_moved: int
+
+
+@dataclass
+class Recording:
+    """What was seen, in order."""
+
+    events: list[Allocation | Release] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    num_dispatched: int = 0
+    """Operators the host issued, views included: each costs host time."""
+
+
+class Recorder(TorchDispatchMode):
+    """A dispatch mode below autograd: it sees every operator of forward, backward and optimizer alike."""
+
+    def __init__(self, current_block: Callable[[str], int | None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.recording = Recording()
+        self.phase = "setup"
+        self._current_block = current_block
+        self._numbers: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self._sizes: dict[int, int] = {}
+        self._next_number = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.recording.num_dispatched += 1
+        place = Place(self.phase, self._current_block(self.phase))
+        results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+        made = [self.adopt(result, func, place) for result in results]
+        if (any(made) or func._schema.is_mutable) and not func.is_view:
+            self._note_work(func, args, kwargs or {}, out, results, place)
+        return out
+
+    def adopt(self, tensor: Tensor, func: Any = None, place: Place | None = None) -> bool:
+        """Begins to follow a tensor's storage; False if it was followed already."""
+        storage = tensor.untyped_storage()
+        if storage in self._numbers:
+            return False
+        place = place or Place(self.phase, None)
+        number, self._next_number = self._next_number, self._next_number + 1
+        self._numbers[storage] = number
+        self._sizes[number] = storage.nbytes()
+        operator = func.overloadpacket.__name__ if func is not None else "given"
+        self.recording.events.append(
+            Allocation(number, storage.nbytes(), place, tuple(tensor.shape), _dtype_name(tensor.dtype), operator)
+        )
+        weakref.finalize(storage, self._released, number)
+        return True
+
+    def number_of(self, tensor: Tensor) -> int:
+        """The number under which a tensor's storage is followed."""
+        return int(self._numbers[tensor.untyped_storage()])
+
+    def charge(self, kind: str, tensor: Tensor, flops: int, num_bytes_moved: int) -> None:
+        """Counts work that an imitated kernel does in one go, which no operator below shows."""
+        place = Place(self.phase, self._current_block(self.phase))
+        self.recording.operations.append(Operation(place, kind, _dtype_name(tensor.dtype), flops, num_bytes_moved))
+
+    def _released(self, number: int) -> None:
+        if self._sizes.pop(number, None) is not None:
+            self.recording.events.append(Release(number, Place(self.phase, self._current_block(self.phase))))
+
+    def _note_work(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, results: list[Tensor], place: Place
+    ) -> None:
+        name = func.overloadpacket.__name__
+        if name in _EMPTY_MAKERS or not results:
+            return
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        moved = sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in (*inputs, *results))
+        formula = flop_registry.get(func.overloadpacket)
+        flops = int(formula(*args, **kwargs, out_val=out)) if formula is not None else 0
+        kind = "conv" if "conv" in name else "matmul" if "mm" in name else "attention" if "attention" in name else None
+        self.recording.operations.append(
+            Operation(place, kind or "pointwise", _dtype_name(results[0].dtype), flops, moved)
+        )
+
+    @contextmanager
+    def watching_resizes(self) -> Iterator[None]:
+        """Sharded training frees weights by resizing their storage; that goes past every dispatcher."""
+        original = torch.UntypedStorage.resize_
+
+        def resize(storage: torch.UntypedStorage, size: int) -> Any:
+            number = self._numbers.get(storage)
+            result = original(storage, size)
+            if number is not None and size != self._sizes.get(number, 0):
+                self._resized(storage, int(number), size)
+            return result
+
+        torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]
+
+    def _resized(self, storage: torch.UntypedStorage, number: int, size: int) -> None:
+        self._released(number)
+        if size:
+            place = Place(self.phase, self._current_block(self.phase))
+            fresh, self._next_number = self._next_number, self._next_number + 1
+            self._numbers[storage] = fresh
+            self._sizes[fresh] = size
+            self.recording.events.append(Allocation(fresh, size, place, (size,), "uint8", "resize"))
+            weakref.finalize(storage, self._released, fresh)
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,108 @@
+"""What goes together, and what is said where it does not."""
+
+from typing import Any
+
+import pytest
+
+from foretune import catalog
+from foretune.choices.capabilities import TRAINABLE, Objection, family_of_pipeline, objections
+from foretune.choices.experiment import Experiment
+
+
+def experiment(**changes: Any) -> Experiment:
+    base = {"model": "flux.1-dev", "data": {"kind": "shapes"}, "train": {"steps": 10}}
+    return Experiment.model_validate({**base, **changes})
+
+
+def only(found: tuple[Objection, ...]) -> Objection:
+    (objection,) = found
+    return objection
+
+
+@pytest.mark.parametrize("family", TRAINABLE)
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_what_is_supported_meets_no_objection(family: str, method: str, precision: str) -> None:
+    asked = experiment(method={"kind": method}, train={"steps": 10, "precision": precision})
+    assert objections(asked, family, distilled=False) == ()
+    assert objections(asked, family, distilled=None) == ()
+
+
+def test_trainable_families_are_families_of_the_catalogue() -> None:
+    assert set(TRAINABLE) <= {row.family for row in catalog.denoisers().values()}
+
+
+@pytest.mark.parametrize(
+    ("family", "hint"),
+    [("flux2", "The nearest family that can be is 'flux'."), ("hidream", "Trainable: ddpm, flux, sd3.")],
+)
+def test_another_family_is_refused_with_the_nearest(family: str, hint: str) -> None:
+    found = only(objections(experiment(), family, distilled=False))
+    assert found.severity == "refused"
+    assert found.text == f"model: models of the family {family!r} cannot be trained yet. {hint}"
+
+
+def test_fp16_without_scaling_is_refused_with_two_ways_out() -> None:
+    asked = experiment(train={"steps": 10, "precision": "fp16", "loss_scaling": "off"})
+    found = only(objections(asked, "sd3", distilled=False))
+    assert found.severity == "refused"
+    assert found.text.startswith("train.loss_scaling: fp16 without loss scaling")
+    assert "train.loss_scaling=dynamic" in found.text
+    assert "train.precision=bf16" in found.text
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_scaling_does_not_matter_elsewhere(precision: str) -> None:
+    asked = experiment(train={"steps": 10, "precision": precision, "loss_scaling": "off"})
+    assert objections(asked, "sd3", distilled=False) == ()
+
+
+def test_more_devices_are_refused_with_the_accumulation_that_does_the_same() -> None:
+    asked = experiment(parallel={"devices": 2}, train={"steps": 10, "gradient_accumulation": 3})
+    found = only(objections(asked, "flux", distilled=False))
+    assert found.severity == "refused"
+    assert "2 devices are not supported for flux yet" in found.text
+    assert "parallel.devices=1 with train.gradient_accumulation=6" in found.text
+
+
+def test_captions_of_a_model_without_text_are_warned_about() -> None:
+    asked = experiment(data={"kind": "shapes", "caption_dropout": 0.1})
+    assert only(objections(asked, "ddpm", distilled=False)).severity == "warning"
+    assert objections(asked, "flux", distilled=False) == ()
+
+
+def test_full_fine_tuning_of_a_distilled_base_is_refused_with_three_ways_out() -> None:
+    found = only(objections(experiment(method={"kind": "full"}), "flux", distilled=True))
+    assert found.severity == "refused"
+    for way_out in ("method.kind=lora", "flux.1-dev", "accept=[distilled-base]"):
+        assert way_out in found.text
+
+
+def test_a_risk_that_is_accepted_is_only_warned_about() -> None:
+    asked = experiment(method={"kind": "full"}, accept=["distilled-base"])
+    assert only(objections(asked, "flux", distilled=True)).severity == "warning"
+
+
+def test_an_adapter_on_a_distilled_base_is_warned_about() -> None:
+    found = only(objections(experiment(), "flux", distilled=True))
+    assert found.severity == "warning"
+    assert "flux.1-dev" in found.text
+
+
+def test_all_objections_come_at_once() -> None:
+    asked = experiment(
+        method={"kind": "full"},
+        train={"steps": 10, "precision": "fp16", "loss_scaling": "off"},
+        parallel={"devices": 4},
+    )
+    assert [found.severity for found in objections(asked, "flux", distilled=True)] == ["refused"] * 3
+
+
+@pytest.mark.parametrize("family", TRAINABLE)
+def test_a_pipeline_leads_to_its_family(family: str) -> None:
+    for pipeline in TRAINABLE[family].pipelines:
+        assert family_of_pipeline(pipeline) == family
+
+
+def test_another_pipeline_leads_to_none() -> None:
+    assert family_of_pipeline("WanPipeline") is None

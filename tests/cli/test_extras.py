@@ -1,0 +1,60 @@
+"""What an installation lacks is named with the command that adds it."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretune.cli import extras
+from foretune.core.errors import MissingExtra
+from tests.cli.conftest import Foretune
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+DISTRIBUTIONS = {"PIL": "pillow"}
+
+
+def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(name: str) -> Any:
+        return None if name == package else object()
+
+    monkeypatch.setattr(extras, "find_spec", find)
+
+
+@pytest.mark.parametrize("extra", extras._NEEDED)
+def test_what_is_looked_for_is_what_the_extra_installs(extra: str) -> None:
+    listed = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"][extra]
+    names = {re.split(r"[<>=\[]", requirement)[0] for requirement in listed}
+    assert {DISTRIBUTIONS.get(package, package) for package in extras._NEEDED[extra]} <= names
+
+
+@pytest.mark.parametrize(("extra", "package"), [(e, p) for e, packages in extras._NEEDED.items() for p in packages])
+def test_one_missing_package_is_enough(extra: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    without("", monkeypatch)
+    extras.require(extra, "This")
+    without(package, monkeypatch)
+    with pytest.raises(MissingExtra, match=rf"This needs .* Type: pip install 'foretune\[{extra}\]'"):
+        extras.require(extra, "This")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "x.yaml"),
+        ("resume", "r"),
+        ("export", "r"),
+        ("doctor",),
+        ("tiny", "flux", "t"),
+        ("sample", "--base", "b"),
+    ],
+    ids=" ".join,
+)
+def test_verbs_that_need_torch_say_so(
+    foretune: Foretune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / "x.yaml").write_text("model: flux.1-dev\ndata: {kind: shapes}\ntrain: {steps: 1}\n")
+    without("torch", monkeypatch)
+    answer = foretune(*arguments)
+    assert answer.returncode == 2
+    assert answer.stderr.endswith("needs packages that are not installed. Type: pip install 'foretune[train]'\n")

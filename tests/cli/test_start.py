@@ -1,0 +1,113 @@
+"""The command line starts fast, brings nothing heavy in, and says its name."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from foretune import __version__
+from tests.cli.conftest import PROGRAM, Foretune, environment
+
+NUM_STARTS = 10
+VERBS = ("init", "train", "resume", "sample", "export", "list", "schema", "doctor", "tiny")
+HEAVY = ("accelerate", "datasets", "diffusers", "huggingface_hub", "numpy", "peft", "PIL", "torch", "transformers")
+
+
+def start() -> tuple[float, float]:
+    """Seconds of processor and of wall time that one start takes."""
+    before, began_s = os.times(), time.perf_counter()
+    subprocess.run([*PROGRAM, "--help"], env=environment(), stdout=subprocess.DEVNULL, check=True)
+    wall_s, after = time.perf_counter() - began_s, os.times()
+    used_s = after.children_user + after.children_system - before.children_user - before.children_system
+    return used_s, wall_s
+
+
+def test_help_starts_in_under_0_3_s(report_figure: Callable[[str], None]) -> None:
+    start()  # the first one may compile
+    starts = [start() for _ in range(NUM_STARTS)]
+    used_s = statistics.median(used for used, _ in starts)
+    wall_s = statistics.median(wall for _, wall in starts)
+    report_figure(f"foretune --help: median of {NUM_STARTS} starts {wall_s:.3f} s, {used_s:.3f} s of it at work")
+    assert used_s < 0.3
+    # Other tests may have the processors at the same time, so the clock on the wall gets twice as much.
+    assert wall_s < 0.6
+
+
+def imported(packages: tuple[str, ...], *arguments: str) -> list[str]:
+    """Which of the packages a run of the program imports."""
+    code = (
+        "import sys\n"
+        "from foretune.cli.main import main\n"
+        f"sys.argv = ['foretune', *{arguments!r}]\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as end:\n"
+        "    assert not end.code, end.code\n"
+        f"print(*(name for name in {packages!r} if name in sys.modules), file=sys.stderr)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60, check=True
+    )
+    return ran.stderr.split()
+
+
+def test_help_imports_nothing_it_does_not_need() -> None:
+    assert imported((*HEAVY, "rich", "pydantic", "yaml"), "--help") == []
+
+
+@pytest.mark.parametrize("arguments", ["--version", "train --help", "list --help"])
+def test_other_help_is_light_too(arguments: str) -> None:
+    assert imported((*HEAVY, "rich", "yaml"), *arguments.split()) == []
+
+
+@pytest.mark.parametrize("arguments", ["list models", "list devices --json", "list methods", "schema", "doctor --help"])
+def test_torch_is_not_imported_without_need(arguments: str) -> None:
+    assert imported(HEAVY, *arguments.split()) == []
+
+
+def test_the_check_itself_sees_an_import() -> None:
+    assert "rich" in imported(("rich",), "list", "methods")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("-h",), ()])
+def test_help_lists_every_verb_whole(foretune: Foretune, arguments: tuple[str, ...]) -> None:
+    answer = foretune(*arguments)
+    shown = answer.stdout + answer.stderr
+    assert "Usage: foretune [OPTIONS] COMMAND" in shown
+    lines = {line.split()[0]: line for line in shown.partition("Commands:")[2].splitlines() if line.strip()}
+    assert sorted(lines) == sorted(VERBS)
+    assert [line for line in lines.values() if line.endswith("...")] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_under_the_program_s_name(foretune: Foretune, verb: str) -> None:
+    answer = foretune(verb, "--help")
+    assert answer.returncode == 0
+    assert answer.stdout.startswith(f"Usage: foretune {verb} ")
+
+
+def test_the_version(foretune: Foretune) -> None:
+    answer = foretune("--version")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"foretune {__version__}\n", "")
+
+
+def test_both_ways_to_start_it_are_one(foretune_process: Foretune) -> None:
+    other = subprocess.run(
+        [sys.executable, "-m", "foretune.cli.main", "--help"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert other.stdout == foretune_process("--help").stdout
+
+
+def test_a_mistyped_verb(foretune: Foretune) -> None:
+    answer = foretune("trian")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("Usage: foretune ")
+    assert "No such command 'trian'. Did you mean 'train'" in answer.stderr

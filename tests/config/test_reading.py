@@ -1,0 +1,193 @@
+"""From a file and overrides to a checked Experiment."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretune.choices.experiment import Experiment
+from foretune.choices.method import Full, Lora
+from foretune.config import Asked, read_experiment
+from foretune.config.reading import understand
+from foretune.core.errors import ExperimentErrors, UserError
+from foretune.core.values import WrongFormat
+
+# What users are promised to be able to write.
+PROMISED = """\
+model: flux.1-dev                # a catalogue name, a hub id, or a local folder in the diffusers layout
+method: {kind: lora, rank: 16}   # or {kind: full}
+data: {kind: folder, path: ./paintings, resolution: 1024, cache_dir: ./cache}
+train: {steps: 1000, batch_size: 1, gradient_accumulation: 4, precision: bf16, seed: 0}   # or epochs
+optimizer: {kind: adamw, lr: 1.0e-4, schedule: cosine, warmup_steps: 100}
+levers: {gradient_checkpointing: 1.0, cache_latents: true, cache_text: true}
+validate: {every: 250, prompts: ["a harbour at dusk"], num_inference_steps: 28}
+save: {every: 250, keep: 3}
+parallel: {devices: 1}           # sharding and more come later
+track: [tensorboard]
+"""
+SHORT = "model: flux.1-dev\nmethod: {kind: lora, rank: 16}\ndata: {kind: shapes}\ntrain: {steps: 10}\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(text: str, *overrides: str, name: str = "x.yaml") -> Asked:
+    Path(name).write_text(text, encoding="utf-8")
+    return read_experiment(Path(name), overrides)
+
+
+def problems(text: str, *overrides: str) -> tuple[str, ...]:
+    with pytest.raises(ExperimentErrors) as caught:
+        read(text, *overrides)
+    return caught.value.problems
+
+
+def test_the_promised_shape_is_accepted() -> None:
+    asked = read(PROMISED, name="paintings.yaml")
+    experiment = asked.experiment
+    assert asked.warnings == ()
+    assert (asked.model.kind, asked.model.family) == ("catalogue", "flux")
+    assert experiment.name == "paintings"
+    assert experiment.method == Lora(rank=16)
+    assert experiment.data.kind == "folder"
+    assert (experiment.data.path, experiment.data.resolution) == ("./paintings", 1024)
+    assert (experiment.train.steps, experiment.train.gradient_accumulation) == (1000, 4)
+    assert (experiment.optimizer.lr, experiment.optimizer.schedule) == (1e-4, "cosine")
+    assert experiment.levers.gradient_checkpointing == 1.0
+    assert experiment.validation.prompts == ("a harbour at dusk",)
+    assert (experiment.save.every, experiment.save.keep) == (250, 3)
+    assert experiment.track == ("tensorboard",)
+
+
+def test_as_asked_holds_what_was_asked_and_nothing_else() -> None:
+    asked = read(SHORT, "train.steps=20", "optimizer.lr=1e-3")
+    assert asked.as_asked == {
+        "model": "flux.1-dev",
+        "method": {"kind": "lora", "rank": 16},
+        "data": {"kind": "shapes"},
+        "train": {"steps": 20},
+        "optimizer": {"lr": 1e-3},
+    }
+    assert (asked.experiment.train.steps, asked.experiment.optimizer.lr) == (20, 1e-3)
+
+
+def test_what_was_resolved_reads_back_as_the_same_experiment() -> None:
+    asked = read(PROMISED)
+    assert Experiment.from_mapping(asked.experiment.to_mapping()) == asked.experiment
+    assert understand(asked.experiment.to_mapping(), source="resolved").experiment == asked.experiment
+
+
+def test_a_resolved_experiment_of_a_newer_release_is_refused() -> None:
+    stored = read(SHORT).experiment.to_mapping()
+    with pytest.raises(WrongFormat, match="pip install --upgrade foretune"):
+        understand({**stored, "format_version": 99}, source="resolved")
+
+
+def test_a_method_can_be_changed_on_the_command_line() -> None:
+    assert read(SHORT, "method.kind=full").experiment.method == Full()
+    assert read(SHORT, "method.rank=4").experiment.method == Lora(rank=4)
+
+
+@pytest.mark.parametrize(
+    ("override", "section", "key", "value"),
+    [
+        ("optimizer.lr=1e-4", "optimizer", "lr", 1e-4),
+        ("optimizer.betas=[0.8, 0.9]", "optimizer", "betas", (0.8, 0.9)),
+        ("train.max_grad_norm=null", "train", "max_grad_norm", None),
+        ("train.loss_scaling=off", "train", "loss_scaling", "off"),
+        ("levers.cache_text=no", "levers", "cache_text", False),
+        ("validate.prompts=[a cat, 'a dog, too']", "validation", "prompts", ("a cat", "a dog, too")),
+        ("parallel.device=cpu", "parallel", "device", "cpu"),
+    ],
+)
+def test_overrides(override: str, section: str, key: str, value: Any) -> None:
+    assert getattr(getattr(read(SHORT, override).experiment, section), key) == value
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("flux-lora.yaml", "flux-lora"),
+        ("my run (2).yml", "my-run--2-"),
+        ("bär.yaml", "b-r"),
+        ("_x.yaml", "x"),
+        ("---.yaml", "experiment"),
+        (f"{'long' * 50}.yaml", "long" * 25),
+    ],
+)
+def test_a_file_gives_its_name(file: str, name: str) -> None:
+    assert read(SHORT, name=file).experiment.name == name
+
+
+def test_a_name_that_is_given_stays() -> None:
+    assert read(SHORT + "name: mine\n").experiment.name == "mine"
+    assert read(SHORT, "name=mine").experiment.name == "mine"
+
+
+def test_three_mistakes_are_told_at_once() -> None:
+    found = problems(
+        SHORT.replace("rank", "rnak").replace("steps: 10", "steps: ten").replace("flux.1-dev", "flux1-dev")
+    )
+    assert found == (
+        "method.rnak: unknown key. Did you mean 'rank'?",
+        "train.steps: should be a whole number (found 'ten')",
+        "model: There is no model in the catalogue named 'flux1-dev'. Did you mean 'flux.1-dev'?",
+    )
+
+
+@pytest.mark.parametrize("model", ["", "null", "[a]", "5"])
+def test_a_model_that_is_no_name_is_one_mistake(model: str) -> None:
+    assert len(problems(SHORT.replace("flux.1-dev", model or "''"))) == 1
+
+
+def test_a_model_folder_that_is_not_there() -> None:
+    assert problems(SHORT, "model=./mine") == (
+        "model: The model folder ./mine does not exist. Type: foretune list models",
+    )
+
+
+def test_a_family_that_cannot_be_trained_yet() -> None:
+    assert problems(SHORT, "model=qwen-image") == (
+        "model: models of the family 'qwen_image' cannot be trained yet. Trainable: ddpm, flux, sd3.",
+    )
+
+
+def test_fp16_without_scaling_is_refused_with_the_alternative() -> None:
+    (problem,) = problems(SHORT, "train.precision=fp16", "train.loss_scaling=off")
+    assert problem.startswith("train.loss_scaling: fp16 without loss scaling")
+    assert "train.loss_scaling=dynamic, or train.precision=bf16" in problem
+    assert read(SHORT, "train.precision=fp16").warnings == ()
+
+
+def test_a_second_device_is_refused_with_the_alternative() -> None:
+    (problem,) = problems(SHORT, "parallel.devices=2", "train.gradient_accumulation=4")
+    assert "parallel.devices=1 with train.gradient_accumulation=8" in problem
+
+
+def test_a_distilled_base() -> None:
+    full = ("model=flux.1-schnell", "method.kind=full")
+    (problem,) = problems(SHORT, *full)
+    for way_out in ("method.kind=lora", "flux.1-dev", "accept=[distilled-base]"):
+        assert way_out in problem
+    (accepted,) = read(SHORT, *full, "accept=[distilled-base]").warnings
+    (adapter,) = read(SHORT, "model=flux.1-schnell").warnings
+    assert accepted == adapter
+    assert "distilled to few sampling steps" in adapter
+
+
+def test_a_hub_id_that_is_not_known_is_taken_at_its_word() -> None:
+    asked = read(SHORT, "model=someone/something@v2")
+    assert (asked.model.repo, asked.model.revision, asked.model.family) == ("someone/something", "v2", None)
+
+
+def test_a_key_that_stands_twice_is_refused() -> None:
+    with pytest.raises(UserError, match=r"x\.yaml cannot be read as YAML: line 5, column 1: the key 'model' stands"):
+        read(SHORT + "model: sd3.5-medium\n")
+
+
+def test_the_source_is_named() -> None:
+    with pytest.raises(ExperimentErrors, match=r"^x\.yaml has 1 mistake:\n  1\. train\.steps: "):
+        read(SHORT, "train.steps=0")

@@ -1,0 +1,116 @@
+"""Numbers as people read them."""
+
+import pytest
+
+from foretune.core.units import (
+    GIB,
+    KIB,
+    MIB,
+    bytes_text,
+    count_text,
+    duration_text,
+    rate_text,
+    share_text,
+    usd_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1, "1 B"),
+        (1000, "1000 B"),
+        (1023, "1023 B"),
+        (KIB, "1.00 KiB"),
+        (10**6, "976.56 KiB"),
+        (MIB - 1, "1.00 MiB"),
+        (MIB, "1.00 MiB"),
+        (10**9, "953.67 MiB"),
+        (GIB - 1, "1.00 GiB"),
+        (GIB, "1.00 GiB"),
+        (24 * 10**9, "22.35 GiB"),
+        (24 * GIB, "24.00 GiB"),
+        (2048 * GIB, "2048.00 GiB"),
+        (-GIB, "-1.00 GiB"),
+    ],
+)
+def test_bytes(num_bytes: float, text: str) -> None:
+    assert bytes_text(num_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (512, "512"),
+        (999, "999"),
+        (1000, "1 k"),
+        (35_746_307, "35.7 M"),
+        (999_499, "999 k"),
+        (999_999, "1 M"),
+        (999_999_999, "1 B"),
+        (11_901_408_320, "11.9 B"),
+        (1_234_000_000_000, "1,230 B"),
+        (-1500, "-1.5 k"),
+    ],
+)
+def test_counts(count: float, text: str) -> None:
+    assert count_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.00 s"),
+        (0.0000123, "0.0123 ms"),
+        (0.0042, "4.2 ms"),
+        (0.0999, "99.9 ms"),
+        (0.1, "0.10 s"),
+        (0.214, "0.21 s"),
+        (9.99, "9.99 s"),
+        (10, "10 s"),
+        (42.4, "42 s"),
+        (59.4, "59 s"),
+        (59.5, "1 min 00 s"),
+        (200, "3 min 20 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+        (86_399, "23 h 59 min"),
+        (86_400, "1 d 0 h"),
+        (3 * 86_400 + 4 * 3600 + 59 * 60, "3 d 4 h"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("per_second", "text"),
+    [
+        (0, "0 samples/s"),
+        (1, "1 samples/s"),
+        (12.34, "12.3 samples/s"),
+        (999.9, "1,000 samples/s"),
+        (45_678, "45,700 samples/s"),
+        (0.5, "2 s/sample"),
+        (0.2439, "4.1 s/sample"),
+        (0.0001, "10,000 s/sample"),
+    ],
+)
+def test_rates(per_second: float, text: str) -> None:
+    assert rate_text(per_second, "sample") == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0, "0 %"), (0.0123, "1.23 %"), (0.5, "50 %"), (1, "100 %"), (0.00012345, "0.0123 %"), (12.5, "1,250 %")],
+)
+def test_shares(share: float, text: str) -> None:
+    assert share_text(share) == text
+
+
+@pytest.mark.parametrize(("usd", "text"), [(0, "$0.00"), (0.346, "$0.35"), (1234.5, "$1,234.50")])
+def test_money(usd: float, text: str) -> None:
+    assert usd_text(usd) == text

@@ -1,0 +1,121 @@
+"""The fingerprint says what a number was measured in, and no secret."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from foretune import __version__
+from foretune.record.environment import environment_fingerprint, environment_hash
+
+CANARY = "canary-4f1c9d2e"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is in no git checkout; other tests may or may not have imported torch."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    return tmp_path
+
+
+def make_program(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+def git(*arguments: str) -> None:
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *identity, *arguments], check=True, capture_output=True)
+
+
+def test_it_says_what_matters() -> None:
+    found = environment_fingerprint()
+    assert found["foretune"] == __version__
+    assert found["python"] == platform.python_version()
+    assert found["num_logical_cpus"] == os.cpu_count()
+    assert found["memory_bytes"] > 2**28
+    assert found["packages"]["pydantic"].startswith("2.")
+    assert found["torch"] is None
+    assert found["source"] is None
+
+
+def test_it_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "MY_CANARY"):
+        monkeypatch.setenv(name, f"{CANARY}-{name}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    text = json.dumps(environment_fingerprint())
+    assert CANARY not in text
+    assert '"CUDA_VISIBLE_DEVICES": "0,1"' in text
+
+
+def test_it_is_json_and_equal_when_asked_twice() -> None:
+    first, second = environment_fingerprint(), environment_fingerprint()
+    assert json.loads(json.dumps(first, allow_nan=False)) == first == second
+    assert environment_hash(first) == environment_hash(second)
+    assert environment_hash(first) == environment_hash(json.loads(json.dumps(first)))
+
+
+def test_another_environment_has_another_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    first = environment_hash(environment_fingerprint())
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert environment_hash(environment_fingerprint()) != first
+
+
+def test_it_does_not_bring_torch_in() -> None:
+    code = (
+        "import sys; from foretune.record.environment import environment_fingerprint; environment_fingerprint();"
+        "print('torch' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "False"
+
+
+def test_the_source_revision(here: Path) -> None:
+    git("init", "--quiet")
+    (here / "a.txt").write_text("a")
+    git("add", "a.txt")
+    git("commit", "--quiet", "-m", "first")
+    source = environment_fingerprint()["source"]
+    assert len(source["commit"]) == 40
+    assert source["dirty"] is False
+    (here / "a.txt").write_text("b")
+    assert environment_fingerprint()["source"] == {"commit": source["commit"], "dirty": True}
+
+
+@pytest.mark.parametrize(
+    ("script", "driver"),
+    [("echo 570.86.15; echo 570.86.15", "570.86.15"), ("echo broken; exit 9", None), ("exit 0", None)],
+)
+def test_the_driver(here: Path, monkeypatch: pytest.MonkeyPatch, script: str, driver: str | None) -> None:
+    make_program(here / "bin", "nvidia-smi", script, monkeypatch)
+    assert environment_fingerprint()["nvidia_driver"] == driver
+
+
+def test_the_devices_that_torch_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = SimpleNamespace(name="A100", total_memory=80 * 2**30, major=8, minor=0, multi_processor_count=108)
+    torch = SimpleNamespace(
+        __version__="2.13.0",
+        version=SimpleNamespace(cuda="12.8", hip=None),
+        cuda=SimpleNamespace(is_available=lambda: True, device_count=lambda: 2, get_device_properties=lambda _: card),
+        backends=SimpleNamespace(mps=SimpleNamespace(is_available=lambda: False)),
+        get_num_threads=lambda: 8,
+        get_float32_matmul_precision=lambda: "highest",
+        are_deterministic_algorithms_enabled=lambda: True,
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    found = environment_fingerprint()["torch"]
+    assert (
+        found["devices"]
+        == [{"name": "A100", "memory_bytes": 80 * 2**30, "capability": "8.0", "num_processors": 108}] * 2
+    )
+    assert (found["version"], found["cuda"], found["deterministic"]) == ("2.13.0", "12.8", True)
