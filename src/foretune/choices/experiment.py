@@ -53,8 +53,9 @@ class Experiment(Value):
     def question_hash(self, data_fingerprint: str, model_fingerprint: str) -> str:
         """Equal across machines: the model, method, data, objective and hyperparameters.
 
-        Data and model count by their content, wherever they lie and whatever they are called there. The batch counts as the product that makes one optimizer step, so that one device with accumulation and
-        several without answer the same question.
+        Data and model count by their content, wherever they lie and whatever they are called there. The batch counts
+        as the product that makes one optimizer step, so that one device with accumulation and several without answer
+        the same question.
         """
         asked = question_in(self)
         content = {"data": [data_fingerprint, asked["data"]], "model": model_fingerprint}

@@ -39,7 +39,7 @@ class Architecture:
 
 
 def part_folder(folder: Path, part: str) -> Path:
-    """Where a denoiser or scheduler lies: in a folder of its name or, as in the oldest checkpoints, beside the index."""
+    """Where a denoiser or scheduler lies: in a folder of its name or, as in the oldest checkpoints, with the index."""
     return folder / part if (folder / part).is_dir() else folder
 
 
