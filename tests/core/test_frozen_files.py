@@ -96,9 +96,11 @@ def test_the_record_is_read_as_it_was_meant() -> None:
 def test_the_trace_is_read_as_it_was_meant() -> None:
     trace = current("StepTrace")
     assert isinstance(trace, StepTrace)
-    forward = trace.phases[0]
-    activations = forward.peak_bytes_by_category["activations"]
-    assert activations.at({"batch": 2, "tokens": 4096, "depth": 57}) == 2 * 57 * (1.5e6 + 6144 * 4096)
+    assert trace.growths[1].at((2, 4096, 512, 16)) == 2 * (1536 * 4096 + 6144 * 512)
+    (kind,) = trace.kinds
+    assert kind.of_block(0, 19) == kind.first[0]
+    assert kind.of_block(9, 19) == kind.middle
+    assert kind.of_block(18, 19) == kind.last[0]
 
 
 def test_the_comparison_and_the_finding_are_read_as_they_were_meant() -> None:

@@ -175,9 +175,9 @@ def test_other_content_has_another_hash(other: dict[str, Any]) -> None:
 
 
 def test_growth_by_hand() -> None:
-    growth = Growth(terms=((5.0, {}), (2.0, {"batch": 1, "tokens": 2}), (3.0, {"rank": 1})))
-    assert growth.at({"batch": 2, "tokens": 10, "rank": 4}) == 5 + 2 * 2 * 100 + 3 * 4
-    assert Growth(terms=()).at({}) == 0
+    growth = Growth(terms=((5.0, (0, 0, 0, 0)), (2.0, (1, 2, 0, 0)), (3.0, (0, 0, 1, 1))))
+    assert growth.at((2, 10, 7, 4)) == 5 + 2 * 2 * 100 + 3 * 7 * 4
+    assert Growth(terms=()).at((1, 1, 1, 1)) == 0
 
 
 def test_memory_of_a_phase_is_the_sum_of_its_parts() -> None:

@@ -51,6 +51,6 @@ def test_a_file_system_without_locks_does_not_stop_a_run(tmp_path: Path, monkeyp
     def refuse(*_: object) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "lockf", refuse)
     with locked(tmp_path / "run.lock"):
         pass

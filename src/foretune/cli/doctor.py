@@ -7,6 +7,10 @@ from typing import Annotated
 import typer
 
 from foretune.cli.extras import require
+from foretune.cli.quiet import hush
+
+# A row in a file or a pipe is one line, however long.
+_WIDTH_OF_A_PIPE = 400
 
 
 def doctor(
@@ -14,6 +18,8 @@ def doctor(
 ) -> None:
     """Run the operations a training needs on each device present, and say what works."""
     require("train", "The doctor")
+    # No more than that: importing the libraries is among the things examined.
+    hush()
     from rich.console import Console
     from rich.table import Table
 
@@ -37,6 +43,8 @@ def doctor(
             verdict = "[green]works[/]" if f.works else "[red]fails[/]" if f.needed else "[yellow]not available[/]"
             table.add_row(f.device, f.operation, verdict, duration_text(f.seconds), f.detail)
         out = Console(highlight=False)
+        if not out.is_terminal:
+            out.width = _WIDTH_OF_A_PIPE
         out.print(table)
         packages = ", ".join(f"{name} {v}" for name, v in environment["packages"].items() if v)
         out.print(f"python {environment['python']}, {packages}", style="dim")

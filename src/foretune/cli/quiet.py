@@ -4,10 +4,15 @@ import os
 import warnings
 
 
-def quieten() -> None:
-    """Turns off the libraries' progress bars and hints; errors still come through. Imports them, so call it late."""
+def hush() -> None:
+    """Turns off the hints of libraries that are not imported yet; errors still come through."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("DIFFUSERS_VERBOSITY", "error")
+
+
+def quieten() -> None:
+    """Turns off the libraries' progress bars too. Imports them, so call it late."""
+    hush()
     from diffusers.utils import logging as diffusers_logging
     from transformers.utils import logging as transformers_logging
 

@@ -23,7 +23,7 @@ class Ddpm(Family):
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
         return (*denoiser.down_blocks, denoiser.mid_block, *denoiser.up_blocks)
 
-    def latent_shape(self, height_px: int, width_px: int) -> tuple[int, ...]:
+    def latent_shape(self, height_px: int, width_px: int, num_frames: int = 1) -> tuple[int, ...]:
         return (int(self.architecture.denoiser.get("in_channels", 3)), height_px, width_px)
 
     def size_multiple_px(self) -> int:

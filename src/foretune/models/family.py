@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from foretune.core.errors import Refused
 from foretune.models.objectives import FlowMatching, Objective
 
 Conditioning = dict[str, Tensor]
+
+GUIDE = "guide_latents"
+"""Name, among the conditioning, of latents that stand beside the noisy ones: a first frame and where it applies."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,14 @@ class TensorSpec:
     dtype: torch.dtype = torch.float32
 
 
+@dataclass(frozen=True)
+class BlockKind:
+    """A stack of like blocks, and how many of them this model has."""
+
+    name: str
+    count: int
+
+
 class Family(ABC):
     """One architecture of models, bound to the configuration of one of them."""
 
@@ -65,6 +76,8 @@ class Family(ABC):
     adapter_targets: ClassVar[tuple[str, ...]]
     """Ends of the module names that adapters go to unless told otherwise."""
     default_text_tokens: ClassVar[int] = 0
+    stacks: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Lists of like blocks, in the order they run: attribute of the denoiser, configuration key that counts them."""
 
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = architecture
@@ -89,9 +102,10 @@ class Family(ABC):
             with torch.device("meta"):
                 config = {k: v for k, v in self.architecture.denoiser.items() if not k.startswith("_")}
                 denoiser: nn.Module = self.denoiser_class()(**config)
-                return denoiser
         finally:
             torch.set_default_dtype(previous)
+        _as_loaded(denoiser, dtype)
+        return denoiser
 
     def load_denoiser(self, folder: Path, dtype: torch.dtype) -> nn.Module:
         """The denoiser with its weights, on the CPU; safetensors only."""
@@ -128,10 +142,22 @@ class Family(ABC):
 
     @abstractmethod
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
-        """The repeated blocks in the order they run: for checkpointing, sharding, compiling, extrapolating."""
+        """The repeated blocks in the order they run: for checkpointing, sharding, compiling, extrapolating.
 
-    def latent_shape(self, height_px: int, width_px: int) -> tuple[int, ...]:
-        """Shape of one sample as the denoiser sees it before packing."""
+        They are those that the model's own gradient checkpointing would compute again.
+        """
+
+    def block_kinds(self) -> tuple[BlockKind, ...]:
+        """The stacks that `blocks` is made of, in its order; empty where the depth cannot be changed."""
+        config = self.architecture.denoiser
+        return tuple(BlockKind(name, int(config[key])) for name, key in self.stacks)
+
+    def with_depths(self, depths: tuple[int, ...]) -> Self:
+        """The same architecture with another number of blocks of each kind."""
+        return self._with_config({key: depth for (_, key), depth in zip(self.stacks, depths, strict=True)})
+
+    def latent_shape(self, height_px: int, width_px: int, num_frames: int = 1) -> tuple[int, ...]:
+        """Shape of one sample as the denoiser sees it before packing; videos have frames after the channels."""
         factor = self._vae_factor()
         return (self._vae_channels(), height_px // factor, width_px // factor)
 
@@ -141,11 +167,31 @@ class Family(ABC):
 
     @abstractmethod
     def default_resolution_px(self) -> int:
-        """The size the model was made for."""
+        """The size the model was made for; of a video, the shorter side."""
+
+    def max_resolution_px(self) -> int | None:
+        """The largest side it has positions for; None where there is no limit."""
+        return None
+
+    def own_text_tokens(self) -> int:
+        """Most caption tokens unless told otherwise."""
+        return self.default_text_tokens
+
+    def default_size_px(self) -> tuple[int, int]:
+        """Height and width the model was made for."""
+        return (self.default_resolution_px(), self.default_resolution_px())
+
+    def default_num_frames(self) -> int:
+        """The length the model was made for."""
+        return 1
 
     @abstractmethod
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
         """What a step needs besides latents and noise."""
+
+    def num_guide_channels(self) -> int:
+        """Channels as large as the latents that the denoiser is given beside the noisy ones, as `GUIDE`."""
+        return 0
 
     # ---- doing
 
@@ -167,7 +213,7 @@ class Family(ABC):
 
     def encode_text(self, encoders: Any, captions: Sequence[str], num_text_tokens: int) -> Conditioning:
         """What the denoiser is told about each caption."""
-        raise AssertionError(f"{self.name} models take no captions")
+        raise AssertionError(f"{self.name} models cannot be trained on captions yet")
 
     def encode_images(self, vae: Any, images: Tensor) -> Tensor:
         """Mean and log-variance of the latents of images in [-1, 1], stacked along the channels."""
@@ -176,15 +222,13 @@ class Family(ABC):
 
     def latents_from_moments(self, moments: Tensor, posterior_noise: Tensor) -> Tensor:
         """A draw from the latents' distribution, scaled as the denoiser expects it."""
-        assert self.architecture.vae is not None
         mean, log_variance = moments.chunk(2, dim=1)
         sample = mean + torch.exp(0.5 * log_variance.clamp(-30, 20)) * posterior_noise
-        shift = float(self.architecture.vae.get("shift_factor") or 0.0)
-        return (sample - shift) * float(self.architecture.vae["scaling_factor"])
+        return self._scaled(sample)
 
     def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Tensor]:
         """Encoded captions as this family's pipeline takes them in place of prompts."""
-        raise AssertionError(f"{self.name} models take no captions")
+        raise AssertionError(f"{self.name} models cannot be trained on captions yet")
 
     def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
         """What this family's pipeline is called with besides prompt, size, steps and generator."""
@@ -208,16 +252,41 @@ class Family(ABC):
             mode_scale=choice.mode_scale,
         )
 
+    def _with_config(self, changes: Mapping[str, Any]) -> Self:
+        denoiser = {**self.architecture.denoiser, **changes}
+        return type(self)(replace(self.architecture, denoiser=denoiser))
+
+    @property
+    def _vae(self) -> Mapping[str, Any]:
+        assert self.architecture.vae is not None, f"the autoencoder of this {self.name} model is not known"
+        return self.architecture.vae
+
     def _vae_factor(self) -> int:
-        assert self.architecture.vae is not None
-        return int(2 ** (len(self.architecture.vae["block_out_channels"]) - 1))
+        return int(2 ** (len(self._vae["block_out_channels"]) - 1))
 
     def _vae_channels(self) -> int:
-        assert self.architecture.vae is not None
-        return int(self.architecture.vae["latent_channels"])
+        return int(self._vae["latent_channels"] if "latent_channels" in self._vae else self._vae["z_dim"])
+
+    def _scaled(self, sample: Tensor) -> Tensor:
+        """Latents as the autoencoder made them, brought to the size and place the denoiser was trained on."""
+        if self._vae.get("latents_mean") is None:
+            return (sample - float(self._vae.get("shift_factor") or 0.0)) * float(self._vae["scaling_factor"])
+        mean, std = (
+            torch.tensor(self._vae[key], device=sample.device).view(1, -1, *([1] * (sample.dim() - 2)))
+            for key in ("latents_mean", "latents_std")
+        )
+        return (sample - mean) * float(self._vae.get("scaling_factor", 1.0)) / std
 
     def _scheduler_value(self, key: str, default: float) -> float:
         return float((self.architecture.scheduler or {}).get(key, default))
+
+
+def _as_loaded(denoiser: nn.Module, dtype: torch.dtype) -> None:
+    """Types as loading gives them: what a checkpoint stores in that type, but for what the class keeps in fp32."""
+    kept = set(getattr(denoiser, "_keep_in_fp32_modules", None) or ())
+    for name, tensor in denoiser.state_dict(keep_vars=True).items():
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(torch.float32 if kept & set(name.split(".")) else dtype)
 
 
 def _with_safetensors(part: Path) -> Path:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from foretune.choices.training import ObjectiveChoice
 from foretune.models.family import Conditioning, Family, TensorSpec
 from foretune.models.objectives import Objective
+from foretune.models.packing import grid_positions, pack_patches, unpack_patches
 
 
 class Flux(Family):
@@ -21,6 +22,7 @@ class Flux(Family):
     text_parts = ("text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
     default_text_tokens = 512
+    stacks = (("transformer_blocks", "num_layers"), ("single_transformer_blocks", "num_single_layers"))
 
     @property
     def has_guidance(self) -> bool:
@@ -32,6 +34,10 @@ class Flux(Family):
 
     def size_multiple_px(self) -> int:
         return self._vae_factor() * 2
+
+    def own_text_tokens(self) -> int:
+        """schnell was made with half of dev's."""
+        return self.default_text_tokens if self.has_guidance else self.default_text_tokens // 2
 
     def default_resolution_px(self) -> int:
         return 1024
@@ -59,24 +65,20 @@ class Flux(Family):
         *,
         guidance_scale: float,
     ) -> Tensor:
-        batch, channels, height, width = noisy.shape
+        batch, _, height, width = noisy.shape
         prompt = conditioning["prompt_embeds"]
-        tokens = noisy.view(batch, channels, height // 2, 2, width // 2, 2).permute(0, 2, 4, 1, 3, 5)
-        tokens = tokens.reshape(batch, (height // 2) * (width // 2), channels * 4)
         guidance = torch.full((batch,), guidance_scale, device=noisy.device) if self.has_guidance else None
         predicted = denoiser(
-            hidden_states=tokens,
+            hidden_states=pack_patches(noisy),
             timestep=time / 1000,
             guidance=guidance,
             pooled_projections=conditioning["pooled_embeds"],
             encoder_hidden_states=prompt,
             txt_ids=torch.zeros(prompt.shape[1], 3, device=noisy.device, dtype=noisy.dtype),
-            img_ids=_image_positions(height // 2, width // 2, noisy),
+            img_ids=grid_positions(height // 2, width // 2, noisy),
             return_dict=False,
         )[0]
-        patches = predicted.view(batch, height // 2, width // 2, channels, 2, 2).permute(0, 3, 1, 4, 2, 5)
-        out: Tensor = patches.reshape(batch, channels, height, width)
-        return out
+        return unpack_patches(predicted, noisy.shape)
 
     def encode_text(self, encoders: Any, captions: Sequence[str], num_text_tokens: int) -> Conditioning:
         prompt, pooled, _ = encoders.encode_prompt(
@@ -89,10 +91,3 @@ class Flux(Family):
             "prompt_embeds": conditioning["prompt_embeds"],
             "pooled_prompt_embeds": conditioning["pooled_embeds"],
         }
-
-
-def _image_positions(height: int, width: int, like: Tensor) -> Tensor:
-    """(0, row, column) of each patch, row by row."""
-    rows = torch.arange(height, device=like.device, dtype=like.dtype)[:, None].expand(height, width)
-    columns = torch.arange(width, device=like.device, dtype=like.dtype)[None, :].expand(height, width)
-    return torch.stack((torch.zeros_like(rows), rows, columns), dim=-1).reshape(height * width, 3)

@@ -37,14 +37,14 @@ class Epsilon:
     num_levels: int = 1000
     beta_start: float = 1e-4
     beta_end: float = 0.02
+    beta_schedule: Literal["linear", "scaled_linear"] = "linear"
+    """Whether the betas or their square roots grow evenly."""
 
     def noise_level(self, uniform: Tensor) -> Tensor:
         return (uniform * self.num_levels).long().clamp(max=self.num_levels - 1)
 
     def noisy(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
-        # Made where it is used, in a few small operators: a table from the host would wait for the device.
-        betas = torch.linspace(self.beta_start, self.beta_end, self.num_levels, device=clean.device)
-        kept = torch.cumprod(1 - betas, dim=0)[level]
+        kept = self._kept(level)
         return _expand(kept.sqrt(), clean) * clean + _expand((1 - kept).sqrt(), clean) * noise
 
     def target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
@@ -55,6 +55,25 @@ class Epsilon:
 
     def time(self, level: Tensor) -> Tensor:
         return level
+
+    def _kept(self, level: Tensor) -> Tensor:
+        """The share of the clean sample's variance that is left at a level."""
+        # Made where it is used, in a few small operators: a table from the host would wait for the device.
+        start, end = self.beta_start, self.beta_end
+        if self.beta_schedule == "linear":
+            betas = torch.linspace(start, end, self.num_levels, device=level.device)
+        else:
+            betas = torch.linspace(start**0.5, end**0.5, self.num_levels, device=level.device) ** 2
+        return torch.cumprod(1 - betas, dim=0)[level]
+
+
+@dataclass(frozen=True)
+class Velocity(Epsilon):
+    """Denoising diffusion that predicts the direction from clean to noise (arXiv:2202.00512)."""
+
+    def target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
+        kept = self._kept(level)
+        return _expand(kept.sqrt(), clean) * noise - _expand((1 - kept).sqrt(), clean) * clean
 
 
 @dataclass(frozen=True)

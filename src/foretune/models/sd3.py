@@ -1,12 +1,12 @@
 """Stable Diffusion 3 and 3.5: two CLIPs and a T5, flow matching with a logit-normal density."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
 from foretune.choices.training import ObjectiveChoice
-from foretune.models.family import Conditioning, Family, TensorSpec
+from foretune.models.family import BlockKind, Conditioning, Family, TensorSpec
 from foretune.models.objectives import Objective
 
 _CLIP_TOKENS = 77
@@ -33,11 +33,26 @@ class StableDiffusion3(Family):
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
         return tuple(denoiser.transformer_blocks)
 
+    def block_kinds(self) -> tuple[BlockKind, ...]:
+        """The first blocks of 3.5 medium attend twice, to text and image and to the image alone."""
+        num_dual, num_layers = self._num_dual_layers(), int(self.architecture.denoiser["num_layers"])
+        kinds = (BlockKind("dual_attention", num_dual), BlockKind("transformer_blocks", num_layers - num_dual))
+        return tuple(kind for kind in kinds if kind.count)
+
+    def with_depths(self, depths: tuple[int, ...]) -> Self:
+        assert len(depths) == len(self.block_kinds())
+        num_dual = depths[0] if self._num_dual_layers() else 0
+        return self._with_config({"num_layers": sum(depths), "dual_attention_layers": list(range(num_dual))})
+
     def size_multiple_px(self) -> int:
         return self._vae_factor() * int(self.architecture.denoiser.get("patch_size", 2))
 
     def default_resolution_px(self) -> int:
         return int(self.architecture.denoiser.get("sample_size", 128)) * self._vae_factor()
+
+    def max_resolution_px(self) -> int | None:
+        positions = self.architecture.denoiser.get("pos_embed_max_size")
+        return int(positions) * self.size_multiple_px() if positions else None
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
         config = self.architecture.denoiser
@@ -67,6 +82,11 @@ class StableDiffusion3(Family):
             return_dict=False,
         )[0]
         return predicted
+
+    def _num_dual_layers(self) -> int:
+        layers = list(self.architecture.denoiser.get("dual_attention_layers") or ())
+        assert layers == list(range(len(layers))), "the blocks that attend twice are the first ones"
+        return len(layers)
 
     def encode_text(self, encoders: Any, captions: Sequence[str], num_text_tokens: int) -> Conditioning:
         prompt, _, pooled, _ = encoders.encode_prompt(

@@ -127,10 +127,15 @@ def _fill(
     what: str,
     progress: Progress,
 ) -> FillReport:
+    def encode_alike(missing: Sequence[Job[P]]) -> Sequence[Entry]:
+        # Products of another size may round otherwise, and what is missing depends on what was stopped before.
+        padding = [missing[-1]] * (_ENCODE_BATCH - len(missing))
+        return encode([*missing, *padding])[: len(missing)]
+
     return fill(
         cache,
         jobs,
-        encode,
+        encode_alike,
         _ENCODE_BATCH,
         lambda done, total: progress(what, done, total),
         verify=len(jobs) <= _MOST_VERIFIED_ENTRIES,

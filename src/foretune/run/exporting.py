@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from peft import get_peft_model_state_dict
 from safetensors.numpy import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import UserError
@@ -95,8 +95,8 @@ def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32) -> Train
         raise UserError(f"{run.path} has no checkpoint yet. Type: foretune resume {run.path}")
     checkpoint, _ = found
     method.load_trained(checkpoint.tensors["ema" if experiment.train.ema else "weights"])
-    # Buffers too: whoever loads the export has them in its type.
-    denoiser.to(dtype).eval()
+    # Buffers too: whoever loads the export has them in its type. Not by diffusers' own `to`, which warns of any cast.
+    nn.Module.to(denoiser, dtype).eval()
     return Trained(family, folder, method, checkpoint.step, experiment)
 
 

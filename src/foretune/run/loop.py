@@ -31,6 +31,7 @@ class Tally:
     first_loss: float | None = None
     last_loss: float | None = None
     held_out_losses: list[tuple[int, float]] = field(default_factory=list)
+    validated_steps: set[int] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -54,8 +55,9 @@ class Loop:
     def run(self, first_step: int) -> tuple[int, Literal["finished", "interrupted"]]:
         """Trains until the last step or until asked to stop; returns the steps done."""
         choices, done = self.prepared.experiment, first_step
-        if first_step == 0:
-            self._validate(0)
+        if self._validation_is_due(done) and done not in self.tally.validated_steps:
+            # At the start, or where the run was stopped between a checkpoint and its validation.
+            self._validate(done)
         for done in self.steps(first_step):
             last = done == self.prepared.num_steps
             stopping = bool(self.stop)  # once: a signal between the two questions would leave without saving
@@ -63,11 +65,8 @@ class Loop:
                 self._save(done)
             if stopping and not last:
                 return done, "interrupted"
-            if last or _due(done, choices.validation.every):
+            if self._validation_is_due(done):
                 self._validate(done)
-        if first_step == self.prepared.num_steps:
-            # It was stopped between its last checkpoint and its last validation.
-            self._validate(done)
         return done, "finished"
 
     def steps(self, first_step: int) -> Iterator[int]:
@@ -133,6 +132,9 @@ class Loop:
         self.events.flush()
         self.observer.saved(done, path)
         self.meter.restart_clock()
+
+    def _validation_is_due(self, done: int) -> bool:
+        return done in (0, self.prepared.num_steps) or _due(done, self.prepared.experiment.validation.every)
 
     def _validate(self, done: int) -> None:
         """The held-out loss and samples. Where one of them fails the other is still there, and the training goes on."""

@@ -60,7 +60,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
     family = open_family(folder)
     device = choose_device(experiment.parallel.device)
     resolution_px = checked_resolution(experiment, family)
-    num_text_tokens = experiment.data.max_text_tokens or family.default_text_tokens
+    num_text_tokens = experiment.data.max_text_tokens or family.own_text_tokens()
     policy = PrecisionPolicy(experiment.train.precision)
     encoder_plan = EncoderPlan(
         family=family,
@@ -123,6 +123,12 @@ def checked_resolution(experiment: Experiment, family: Family) -> int:
         raise Refused(
             f"data.resolution: {resolution_px} px is not a multiple of {multiple} px, which this {family.name} model "
             f"needs. Nearest: data.resolution={nearest}"
+        )
+    largest_px = family.max_resolution_px()
+    if largest_px is not None and resolution_px > largest_px:
+        raise Refused(
+            f"data.resolution: {resolution_px} px is more than the {largest_px} px that this {family.name} model has "
+            f"positions for. Nearest: data.resolution={largest_px}"
         )
     if experiment.data.max_buckets > 1 and experiment.data.bucket_step_px % multiple:
         raise Refused(

@@ -50,7 +50,7 @@ def side_by_side(request: Comparison, output: Path, progress: Callable[[str, int
         seed=request.seed,
         num_inference_steps=request.num_inference_steps,
         size_px=request.size_px or family.default_resolution_px(),
-        num_text_tokens=request.num_text_tokens or family.default_text_tokens,
+        num_text_tokens=request.num_text_tokens or family.own_text_tokens(),
         guidance_scale=request.guidance_scale,
     )
     columns: dict[str, list[Image.Image]] = {}

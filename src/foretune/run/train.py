@@ -77,6 +77,11 @@ def resume(run: RunDirectory, observer: Observer) -> Trained:
             f"{run.path} has finished its {record.outcome.steps_done} steps. "
             f"Next: foretune export {run.path}, or foretune train with more train.steps"
         )
+    if "data_fingerprint" not in effective:
+        raise UserError(
+            f"{run.path} failed before its first step, so there is nothing to go on with. Mend what its record.json "
+            "names and start anew: foretune train experiment.yaml"
+        )
     folder = Path(effective["model_folder"])
     if not folder.is_dir():
         raise UserError(f"The base model of {run.path} is gone: {folder} does not exist.")
@@ -196,8 +201,10 @@ def _recall(run: RunDirectory, tally: Tally, first_step: int) -> None:
     for event in read_events(run.events):
         if event["kind"] == "step" and event["step"] < first_step:
             steps[event["step"]] = event
-        elif event["kind"] == "validated" and event["step"] <= first_step and event["held_out_loss"] is not None:
-            held_out[event["step"]] = event["held_out_loss"]
+        elif event["kind"] == "validated" and event["step"] <= first_step:
+            tally.validated_steps.add(event["step"])
+            if event["held_out_loss"] is not None:
+                held_out[event["step"]] = event["held_out_loss"]
     ordered = [steps[step] for step in sorted(steps)]
     tally.step_times_s += [event["step_s"] for event in ordered]
     if ordered:

@@ -79,7 +79,9 @@ class TrainingStep:
         noisy = self.objective.noisy(clean, batch.noise, level)
         target = self.objective.target(clean, batch.noise, level)
         compute = self.policy.compute_dtype
-        conditioning = {name: t.to(compute) for name, t in (batch.conditioning or {}).items()}
+        conditioning = {
+            name: t.to(compute) if t.is_floating_point() else t for name, t in (batch.conditioning or {}).items()
+        }
         with self.policy.autocast(clean.device.type):
             predicted = self.family.predict(
                 self.denoiser,

@@ -26,9 +26,6 @@ _FULL_PRECISION = {
     Tensor.cumsum, torch.norm, Tensor.norm, torch.reciprocal, torch.linalg.vector_norm,
 }  # fmt: skip
 
-# Rows that the backward kernel works on together; its fp32 buffers are padded to them.
-_ATTENTION_ROWS = 128
-
 
 class AcceleratorNumerics(TorchFunctionMode):
     """Active around a forward pass, and again where a checkpointed block is recomputed."""
@@ -102,7 +99,10 @@ class AcceleratorNumerics(TorchFunctionMode):
 
 
 class _FusedAttention(torch.autograd.Function):
-    """Keeps q, k, v, the output and one number a row; the backward pass adds up dq in fp32 over padded rows."""
+    """Keeps q, k, v, the output and one number a row; the backward pass adds up dq in fp32.
+
+    The kernel pads the rows of its sums to 128; that is left out, so that bytes grow evenly with the tokens.
+    """
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, recorder: Recorder) -> Tensor:
@@ -122,9 +122,8 @@ class _FusedAttention(torch.autograd.Function):
         batch, heads, rows, width = query.shape
         if not gradient.transpose(1, 2).is_contiguous() and not gradient.is_contiguous():
             gradient = gradient.contiguous()
-        padded = -(-rows // _ATTENTION_ROWS) * _ATTENTION_ROWS
-        sums = torch.empty(batch, heads, padded, width, dtype=torch.float32)
-        deltas = torch.empty(batch, heads, padded, dtype=torch.float32)
+        sums = torch.empty(batch, heads, rows, width, dtype=torch.float32)
+        deltas = torch.empty(batch, heads, rows, dtype=torch.float32)
         needed = [
             _like_transposed(tensor) if wanted else None
             for tensor, wanted in zip((query, key, value), ctx.needs_input_grad, strict=False)

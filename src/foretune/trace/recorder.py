@@ -26,6 +26,10 @@ class Allocation:
     shape: tuple[int, ...]
     dtype: str
     operator: str
+    result: int
+    """Which of the operator's results it is."""
+    num_results: int
+    """An operator over all trained tensors has as many results as there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class Recorder(TorchDispatchMode):
         self._numbers: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._sizes: dict[int, int] = {}
         self._next_number = 0
+        self._finished = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -86,12 +91,14 @@ class Recorder(TorchDispatchMode):
         self.recording.num_dispatched += 1
         place = Place(self.phase, self._current_block(self.phase))
         results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
-        made = [self.adopt(result, func, place) for result in results]
+        made = [self.adopt(result, func, place, index, len(results)) for index, result in enumerate(results)]
         if (any(made) or func._schema.is_mutable) and not func.is_view:
             self._note_work(func, args, kwargs or {}, out, results, place)
         return out
 
-    def adopt(self, tensor: Tensor, func: Any = None, place: Place | None = None) -> bool:
+    def adopt(
+        self, tensor: Tensor, func: Any = None, place: Place | None = None, result: int = 0, num_results: int = 1
+    ) -> bool:
         """Begins to follow a tensor's storage; False if it was followed already."""
         storage = tensor.untyped_storage()
         if storage in self._numbers:
@@ -101,8 +108,9 @@ class Recorder(TorchDispatchMode):
         self._numbers[storage] = number
         self._sizes[number] = storage.nbytes()
         operator = func.overloadpacket.__name__ if func is not None else "given"
+        shape, dtype = tuple(tensor.shape), _dtype_name(tensor.dtype)
         self.recording.events.append(
-            Allocation(number, storage.nbytes(), place, tuple(tensor.shape), _dtype_name(tensor.dtype), operator)
+            Allocation(number, storage.nbytes(), place, shape, dtype, operator, result, num_results)
         )
         weakref.finalize(storage, self._released, number)
         return True
@@ -116,7 +124,14 @@ class Recorder(TorchDispatchMode):
         place = Place(self.phase, self._current_block(self.phase))
         self.recording.operations.append(Operation(place, kind, _dtype_name(tensor.dtype), flops, num_bytes_moved))
 
+    def finish(self) -> Recording:
+        """The recording; what dies from now on belongs to the end of the program, not to the step."""
+        self._finished = True
+        return self.recording
+
     def _released(self, number: int) -> None:
+        if self._finished:
+            return
         if self._sizes.pop(number, None) is not None:
             self.recording.events.append(Release(number, Place(self.phase, self._current_block(self.phase))))
 
@@ -160,7 +175,7 @@ class Recorder(TorchDispatchMode):
             fresh, self._next_number = self._next_number, self._next_number + 1
             self._numbers[storage] = fresh
             self._sizes[fresh] = size
-            self.recording.events.append(Allocation(fresh, size, place, (size,), "uint8", "resize"))
+            self.recording.events.append(Allocation(fresh, size, place, (size,), "uint8", "resize", 0, 1))
             weakref.finalize(storage, self._released, fresh)
 
 

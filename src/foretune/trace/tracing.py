@@ -11,12 +11,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from foretune.choices.experiment import Experiment
 from foretune.data.batch import Batch
-from foretune.models.family import Family
+from foretune.models.family import GUIDE, Family
 from foretune.step.building import attach_method, build_step
 from foretune.step.methods import METHODS
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.training_step import Phase, TrainingStep
 from foretune.trace.accelerator import AcceleratorNumerics
+from foretune.trace.answers import AssumedData
 from foretune.trace.blocks import BlockTracker
 from foretune.trace.fake_model import materialise
 from foretune.trace.recorder import Recorder, Recording
@@ -37,11 +38,17 @@ class StepSizes:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A recording of two optimizer steps, and what its lasting storages are."""
+    """A recording of one optimizer step in steady state, and what its storages are."""
 
     recording: Recording
     categories: dict[int, str]
-    """Category by storage number, for storages that outlive a step or are known: weights, gradients, states."""
+    """Category by storage number, where it is known: weights, gradients, optimizer state, moving average."""
+    owners: dict[int, int]
+    """Block by storage number, for what belongs to the weights of a block."""
+    trained_owners: tuple[int | None, ...]
+    """Block of each trained tensor, in the optimizer's order."""
+    block_kinds: tuple[int, ...]
+    """Which kind of block each block is: equal numbers are equal blocks."""
     num_trained_params: int
     num_params: int
 
@@ -49,49 +56,67 @@ class TracedStep:
 def trace_step(
     experiment: Experiment, family: Family, sizes: StepSizes, numerics: Numerics, denoiser: nn.Module | None = None
 ) -> TracedStep:
-    """Runs two optimizer steps on fake tensors: the optimizer's state appears in the first and counts in the second."""
+    """Runs one optimizer step on fake tensors, after the optimizer has made its state: all later steps are like it."""
     policy = PrecisionPolicy(experiment.train.precision)
     if denoiser is None:
         denoiser = family.denoiser_on_meta(METHODS[experiment.method.kind].load_dtype(policy))
     tracker = BlockTracker(family.blocks(denoiser))
     recorder = Recorder(tracker.current)
+    assumed = AssumedData()
     on_accelerator = numerics == "cuda"
     if on_accelerator:
         policy = _AcceleratorPolicy(policy.name, recorder)
-        method = attach_method(experiment, family, denoiser, lambda: (nullcontext(), policy.autocast("cuda")))
-    else:
-        method = attach_method(experiment, family, denoiser)
+    method = attach_method(
+        experiment,
+        family,
+        denoiser,
+        lambda: (nullcontext(), _both(assumed, policy.autocast("cuda") if on_accelerator else nullcontext())),
+    )
     accumulation = experiment.train.gradient_accumulation
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), recorder, recorder.watching_resizes():
+        with FakeTensorMode(allow_non_fake_inputs=True), recorder, recorder.watching_resizes(), assumed:
             materialise(denoiser)
             step = build_step(experiment, family, method, torch.device("cpu"), foreach=on_accelerator or None)
             step.policy = policy
             step.scaler = _SteppingScaler("cpu", enabled=policy.needs_loss_scaling)
             categories = _lasting(recorder, step, denoiser)
-            for number in range(2):
-                recorder.phase = "inputs"
-                tracker.begin_forward()
-                batches = (_fake_batch(family, sizes) for _ in range(accumulation))
-                step(number, 1e-4, batches, accumulation, _marker(recorder, step, categories))
-                recorder.phase = "between"
+            _make_optimizer_state(step)
             _note_states(recorder, step, categories)
+            recorder.phase = "inputs"
+            tracker.begin_forward()
+            batches = (_fake_batch(family, sizes, recorder) for _ in range(accumulation))
+            step(1, 1e-4, batches, accumulation, _marker(recorder, step, categories))
+            recorder.phase = "between"
+            owners = _owners(recorder, step, family.blocks(denoiser))
+            recording = recorder.finish()
     finally:
         tracker.remove()
     return TracedStep(
-        recorder.recording,
+        recording,
         categories,
+        owners=owners,
+        trained_owners=tuple(owners.get(recorder.number_of(p)) for p in step.trained.values()),
+        block_kinds=_kinds(family.blocks(denoiser)),
         num_trained_params=sum(p.numel() for p in step.trained.values()),
         num_params=sum(p.numel() for p in denoiser.parameters()),
     )
 
 
-def _fake_batch(family: Family, sizes: StepSizes) -> Batch:
-    latent = (sizes.batch_size, *family.latent_shape(sizes.height_px, sizes.width_px))
+@contextmanager
+def _both(outer: AbstractContextManager[object], inner: AbstractContextManager[object]) -> Iterator[None]:
+    with outer, inner:
+        yield
+
+
+def _fake_batch(family: Family, sizes: StepSizes, recorder: Recorder) -> Batch:
+    recorder.phase = "inputs"
+    latent = (sizes.batch_size, *family.latent_shape(sizes.height_px, sizes.width_px, sizes.num_frames))
     conditioning = {
         name: torch.empty(spec.shape, dtype=spec.dtype)
         for name, spec in family.conditioning_specs(sizes.batch_size, sizes.num_text_tokens).items()
     }
+    if family.num_guide_channels():
+        conditioning[GUIDE] = torch.empty(latent[0], family.num_guide_channels(), *latent[2:])
     return Batch(
         step=0,
         micro=0,
@@ -116,6 +141,37 @@ def _lasting(recorder: Recorder, step: TrainingStep, denoiser: nn.Module) -> dic
         for average in step.ema.average.values():
             categories[recorder.number_of(average)] = "moving average"
     return categories
+
+
+def _make_optimizer_state(step: TrainingStep) -> None:
+    """The first step of an optimizer makes its state: a step with gradients of zero does the same, without a model."""
+    for parameter in step.trained.values():
+        parameter.grad = torch.zeros_like(parameter)
+    step.optimizer.step()
+    step.optimizer.zero_grad(set_to_none=True)
+
+
+def _owners(recorder: Recorder, step: TrainingStep, blocks: tuple[nn.Module, ...]) -> dict[int, int]:
+    """The block of every weight, and of the optimizer's state and average of it."""
+    owners: dict[int, int] = {}
+    names = {id(parameter): name for name, parameter in step.trained.items()}
+    for index, block in enumerate(blocks):
+        for tensor in (*block.parameters(), *block.buffers()):
+            owners[recorder.number_of(tensor)] = index
+            state = step.optimizer.state.get(tensor, {}) if isinstance(tensor, nn.Parameter) else {}
+            for value in state.values():
+                if isinstance(value, Tensor):
+                    owners[recorder.number_of(value)] = index
+            if step.ema is not None and id(tensor) in names:
+                owners[recorder.number_of(step.ema.average[names[id(tensor)]])] = index
+    return owners
+
+
+def _kinds(blocks: tuple[nn.Module, ...]) -> tuple[int, ...]:
+    """Blocks are of one kind if their weights have the same names and shapes."""
+    seen: dict[object, int] = {}
+    shapes = (tuple((name, tuple(p.shape)) for name, p in block.named_parameters()) for block in blocks)
+    return tuple(seen.setdefault(shape, len(seen)) for shape in shapes)
 
 
 def _note_states(recorder: Recorder, step: TrainingStep, categories: dict[int, str]) -> None:

@@ -1,4 +1,8 @@
-"""What one training step allocates and computes, as a function of its sizes."""
+"""What one training step allocates, as a program that can be run at any size and depth without the model.
+
+A step of the same model does the same things at every size: only how many bytes each storage has changes, and how many
+equal blocks there are. So a trace made once, at small sizes and a few blocks, answers for all of them.
+"""
 
 from typing import Literal
 
@@ -6,44 +10,94 @@ from pydantic import Field
 
 from foretune.core.values.base import Part, Value
 
-Size = Literal["batch", "tokens", "frames", "depth", "rank"]
+Size = Literal["batch", "image", "text", "rank"]
+SIZES: tuple[Size, ...] = ("batch", "image", "text", "rank")
+"""Samples, latent positions of a sample (height x width x frames), text tokens, adapter rank."""
+
+Powers = tuple[int, int, int, int]
+"""Of the sizes above, in their order."""
+
+NEVER = -1
+"""The phase in which something is released that outlives the step."""
 
 
 class Growth(Part):
-    """A number as a sum of terms, each a coefficient times powers of the sizes.
+    """A number as a sum of terms, each a coefficient times powers of the sizes."""
 
-    Bytes and FLOPs of a step grow like this exactly, because every operator's shape is a product of sizes.
-    """
+    terms: tuple[tuple[float, Powers], ...]
 
-    terms: tuple[tuple[float, dict[Size, int]], ...]
-    """(coefficient, {size: power}); no powers is a constant."""
-
-    def at(self, sizes: dict[Size, float]) -> float:
+    def at(self, sizes: tuple[float, float, float, float]) -> float:
         total = 0.0
         for coefficient, powers in self.terms:
             product = coefficient
-            for size, power in powers.items():
-                product *= sizes[size] ** power
+            for size, power in zip(sizes, powers, strict=True):
+                if power:
+                    product *= size**power
             total += product
         return total
 
 
-class PhaseTrace(Part):
-    """One phase of a step: forward, backward, optimizer."""
+class Moment(Part):
+    """A point in the step: a phase, a block or none, and the place among what happens there."""
+
+    phase: int
+    """Index into the trace's phases; NEVER for the end of what is not released."""
+    block: Literal["none", "own", "from start", "from end"] = "none"
+    """none: before the phase's first block. own: counted from the storage's own block."""
+    kind: int = 0
+    """The kind of block that `from start` and `from end` count in."""
+    offset: int = 0
+    position: int = 0
+
+
+class Storage(Part):
+    """One storage: when it is made, when it is released, how many bytes it has, what it is."""
+
+    made: Moment
+    released: Moment
+    growth: int
+    """Index into the trace's growths: its bytes."""
+    category: int
+    """Index into the trace's categories."""
+
+
+class BlockKind(Part):
+    """Blocks that are equal but for their place: their storages, once for each place that differs."""
 
     name: str
-    peak_bytes_by_category: dict[str, Growth]
-    """Live bytes at the phase's peak: weights, gradients, optimizer state, activations, temporaries."""
-    flops: Growth
-    bytes_moved: Growth
+    count: int
+    """How many there are in the model."""
+    first: tuple[tuple[Storage, ...], ...]
+    """The storages of the first blocks, one list a block."""
+    middle: tuple[Storage, ...]
+    """Those of every block between the first and the last ones."""
+    last: tuple[tuple[Storage, ...], ...]
+
+    def of_block(self, index: int, count: int) -> tuple[Storage, ...]:
+        """The storages of one of `count` blocks."""
+        if index < len(self.first):
+            return self.first[index]
+        from_end = count - 1 - index
+        return self.last[len(self.last) - 1 - from_end] if from_end < len(self.last) else self.middle
 
 
 class StepTrace(Value):
     """Keyed by the numerics it imitates and the sharding layout, not by a device."""
 
     model: str
+    method: str
+    precision: str
+    checkpointing: float
     numerics: Literal["cuda", "cpu"]
     sharding: str = "none"
-    phases: tuple[PhaseTrace, ...]
+    phases: tuple[str, ...]
+    """In the order they happen; a phase that happens twice stands twice."""
+    backward_phases: tuple[int, ...]
+    """The phases that go through the blocks from the last to the first."""
+    categories: tuple[str, ...]
+    growths: tuple[Growth, ...]
+    outside: tuple[Storage, ...]
+    """Storages that belong to no block."""
+    kinds: tuple[BlockKind, ...]
     made_with: dict[str, str] = Field(description="versions of the packages the trace was made with")
     made_from: str = Field(description="hash of the step's sources and the model's configuration")

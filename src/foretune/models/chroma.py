@@ -1,0 +1,51 @@
+"""Chroma: FLUX.1 without its guidance and pooled caption; one small network makes all blocks' modulation."""
+
+import torch
+from torch import Tensor, nn
+
+from foretune.models.family import Conditioning, TensorSpec
+from foretune.models.packing import grid_positions, pack_patches, unpack_patches
+from foretune.models.transformer import LatentTransformer
+
+
+class Chroma(LatentTransformer):
+    """Double-stream blocks, then single-stream blocks; padded text is masked away."""
+
+    name = "chroma"
+    denoiser_class_name = "ChromaTransformer2DModel"
+    pipeline_class_name = "ChromaPipeline"
+    default_text_tokens = 512
+    stacks = (("transformer_blocks", "num_layers"), ("single_transformer_blocks", "num_single_layers"))
+
+    def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
+        width = self.architecture.denoiser["joint_attention_dim"]
+        return {
+            "prompt_embeds": TensorSpec((batch_size, num_text_tokens, width)),
+            "prompt_mask": TensorSpec((batch_size, num_text_tokens), torch.bool),
+        }
+
+    def predict(
+        self,
+        denoiser: nn.Module,
+        noisy: Tensor,
+        time: Tensor,
+        conditioning: Conditioning,
+        *,
+        guidance_scale: float,
+    ) -> Tensor:
+        height, width = noisy.shape[-2:]
+        prompt, mask = conditioning["prompt_embeds"], conditioning["prompt_mask"]
+        tokens = pack_patches(noisy)
+        predicted = denoiser(
+            hidden_states=tokens,
+            encoder_hidden_states=prompt,
+            timestep=time / 1000,
+            txt_ids=torch.zeros(prompt.shape[1], 3, device=noisy.device, dtype=noisy.dtype),
+            img_ids=grid_positions(height // 2, width // 2, noisy),
+            attention_mask=torch.cat([mask, mask.new_ones(tokens.shape[:2])], dim=1),
+            return_dict=False,
+        )[0]
+        return unpack_patches(predicted, noisy.shape)
+
+    def _patch_size(self) -> int:
+        return 2  # the denoiser counts tokens that were packed before it

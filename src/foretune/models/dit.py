@@ -1,0 +1,44 @@
+"""DiT (arXiv:2212.09748): a transformer that is told a class of ImageNet, not a caption."""
+
+import torch
+from torch import Tensor, nn
+
+from foretune.choices.training import ObjectiveChoice
+from foretune.models.family import Conditioning, TensorSpec
+from foretune.models.objectives import Epsilon, Objective
+from foretune.models.transformer import LatentTransformer
+
+
+class Dit(LatentTransformer):
+    """It also predicts the variance of a step, which the loss leaves alone. Images are square."""
+
+    name = "dit"
+    denoiser_class_name = "DiTTransformer2DModel"
+    pipeline_class_name = "DiTPipeline"
+
+    def default_resolution_px(self) -> int:
+        return int(self.architecture.denoiser["sample_size"]) * self._vae_factor()
+
+    def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
+        return {"class_labels": TensorSpec((batch_size,), torch.int64)}
+
+    def objective(self, choice: ObjectiveChoice) -> Objective:
+        return Epsilon(
+            num_levels=int(self._scheduler_value("num_train_timesteps", 1000)),
+            beta_start=self._scheduler_value("beta_start", 1e-4),
+            beta_end=self._scheduler_value("beta_end", 0.02),
+        )
+
+    def predict(
+        self,
+        denoiser: nn.Module,
+        noisy: Tensor,
+        time: Tensor,
+        conditioning: Conditioning,
+        *,
+        guidance_scale: float,
+    ) -> Tensor:
+        predicted: Tensor = denoiser(
+            hidden_states=noisy, timestep=time, class_labels=conditioning["class_labels"], return_dict=False
+        )[0]
+        return predicted[:, : noisy.shape[1]]

@@ -1,0 +1,21 @@
+"""Kolors: the UNet of Stable Diffusion XL with the text of a language model."""
+
+from foretune.choices.training import ObjectiveChoice
+from foretune.models.objectives import Epsilon, Objective
+from foretune.models.sdxl import StableDiffusionXl
+
+
+class Kolors(StableDiffusionXl):
+    """A wider projection before the cross-attention, and a longer noise schedule."""
+
+    name = "kolors"
+    pipeline_class_name = "KolorsPipeline"
+    default_text_tokens = 256
+
+    def objective(self, choice: ObjectiveChoice) -> Objective:
+        return Epsilon(
+            num_levels=int(self._scheduler_value("num_train_timesteps", 1100)),
+            beta_start=self._scheduler_value("beta_start", 0.00085),
+            beta_end=self._scheduler_value("beta_end", 0.014),
+            beta_schedule="scaled_linear",
+        )

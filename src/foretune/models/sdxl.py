@@ -1,0 +1,31 @@
+"""Stable Diffusion XL: a larger UNet that is also told the image's size and a pooled caption."""
+
+from torch import Tensor
+
+from foretune.models.family import Conditioning, TensorSpec
+from foretune.models.unet import TextToImageUNet
+
+_NUM_TIME_IDS = 6  # original size, corner of the crop, target size
+
+
+class StableDiffusionXl(TextToImageUNet):
+    """Two CLIPs' text, ten transformer blocks at the lowest size."""
+
+    name = "sdxl"
+    pipeline_class_name = "StableDiffusionXLPipeline"
+    default_text_tokens = 77
+
+    def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
+        config = self.architecture.denoiser
+        # One projection takes the pooled caption and the embedded numbers together.
+        pooled_width = (
+            config["projection_class_embeddings_input_dim"] - _NUM_TIME_IDS * config["addition_time_embed_dim"]
+        )
+        return {
+            **super().conditioning_specs(batch_size, num_text_tokens),
+            "pooled_embeds": TensorSpec((batch_size, pooled_width)),
+            "time_ids": TensorSpec((batch_size, _NUM_TIME_IDS)),
+        }
+
+    def _added(self, conditioning: Conditioning) -> dict[str, Tensor] | None:
+        return {"text_embeds": conditioning["pooled_embeds"], "time_ids": conditioning["time_ids"]}

@@ -1,0 +1,80 @@
+"""What the families of text-to-image UNets share."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from foretune.choices.training import ObjectiveChoice
+from foretune.models.family import Conditioning, Family, TensorSpec
+from foretune.models.objectives import Epsilon, Objective
+
+
+class TextToImageUNet(Family):
+    """Convolutions and attention at falling and rising sizes, with the text by cross-attention."""
+
+    denoiser_class_name = "UNet2DConditionModel"
+    denoiser_part = "unet"
+    adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
+
+    def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
+        """Every residual layer and every transformer block: there is no stack of equal ones to repeat."""
+        middle = denoiser.mid_block
+        return (
+            *(block for part in denoiser.down_blocks for block in _layers(part.resnets, _attentions(part))),
+            *_layers(middle.resnets, [None, *_attentions(middle)], attention_first=True),
+            *(block for part in denoiser.up_blocks for block in _layers(part.resnets, _attentions(part))),
+        )
+
+    def size_multiple_px(self) -> int:
+        return self._vae_factor() * int(2 ** (len(self.architecture.denoiser["block_out_channels"]) - 1))
+
+    def default_resolution_px(self) -> int:
+        return int(self.architecture.denoiser["sample_size"]) * self._vae_factor()
+
+    def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
+        config = self.architecture.denoiser
+        width = config.get("encoder_hid_dim") or config["cross_attention_dim"]
+        return {"prompt_embeds": TensorSpec((batch_size, num_text_tokens, width))}
+
+    def objective(self, choice: ObjectiveChoice) -> Objective:
+        return Epsilon(
+            num_levels=int(self._scheduler_value("num_train_timesteps", 1000)),
+            beta_start=self._scheduler_value("beta_start", 0.00085),
+            beta_end=self._scheduler_value("beta_end", 0.012),
+            beta_schedule="scaled_linear",
+        )
+
+    def predict(
+        self,
+        denoiser: nn.Module,
+        noisy: Tensor,
+        time: Tensor,
+        conditioning: Conditioning,
+        *,
+        guidance_scale: float,
+    ) -> Tensor:
+        predicted: Tensor = denoiser(
+            noisy,
+            time,
+            encoder_hidden_states=conditioning["prompt_embeds"],
+            added_cond_kwargs=self._added(conditioning),
+            return_dict=False,
+        )[0]
+        return predicted
+
+    def _added(self, conditioning: Conditioning) -> dict[str, Tensor] | None:
+        """What is added to the embedding of the time."""
+        return None
+
+
+def _attentions(part: Any) -> list[Any]:
+    return list(getattr(part, "attentions", None) or [None] * len(part.resnets))
+
+
+def _layers(resnets: Any, attentions: list[Any], *, attention_first: bool = False) -> list[nn.Module]:
+    """Residual layers and the transformer blocks beside them, in the order they run."""
+    layers: list[nn.Module] = []
+    for resnet, attention in zip(resnets, attentions, strict=True):
+        blocks = list(attention.transformer_blocks) if attention is not None else []
+        layers += [*blocks, resnet] if attention_first else [resnet, *blocks]
+    return layers

@@ -1,0 +1,1 @@
+"""Prediction without torch: what fits, read off the traces that ship with the package."""

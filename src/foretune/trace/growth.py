@@ -1,0 +1,92 @@
+"""How a number of bytes grows with the sizes, found from a few probes and checked on one more."""
+
+from collections.abc import Sequence
+
+from foretune.core.values.step_trace import Growth, Powers
+
+Sizes = tuple[int, int, int, int]
+
+_EXACT = 1e-9
+
+
+class IrregularGrowth(Exception):
+    """A number that does not grow in any of the known ways."""
+
+
+def fit(probes: Sequence[Sizes], values: Sequence[float]) -> Growth:
+    """The growth through all probes.
+
+    The first probe is the base; each of the next changes one size alone, in the order of the sizes that vary. Bytes are
+    products of a tensor's dimensions, so a dependence is a factor (batch, rank), or a sum of image and text tokens, or
+    the square of such a sum; probes that change several sizes then check what was found.
+    """
+    base, value = probes[0], float(values[0])
+    changed: dict[int, tuple[int, float]] = {}
+    for probe, other in zip(probes[1:], values[1:], strict=True):
+        differing = [axis for axis in range(4) if probe[axis] != base[axis]]
+        if len(differing) == 1:
+            changed.setdefault(differing[0], (probe[differing[0]], float(other)))
+    factor: list[int] = [0, 0, 0, 0]
+    for axis in (0, 3):
+        if axis in changed:
+            factor[axis] = _power(base[axis], value, *changed[axis])
+    scale = base[0] ** factor[0] * base[3] ** factor[3]
+    for squared in (False, True):
+        growth = _tokens(base, value / scale, changed, scale, factor, squared=squared)
+        if growth is not None and all(_close(growth.at(p), v) for p, v in zip(probes, values, strict=True)):
+            return growth
+    raise IrregularGrowth(f"{list(values)} at {list(probes)}")
+
+
+def _power(size: int, value: float, other_size: int, other: float) -> int:
+    if _close(value, other):
+        return 0
+    if _close(other * size, value * other_size):
+        return 1
+    raise IrregularGrowth(f"{value} at {size}, {other} at {other_size}")
+
+
+def _tokens(
+    base: Sizes,
+    value: float,
+    changed: dict[int, tuple[int, float]],
+    scale: int,
+    factor: list[int],
+    *,
+    squared: bool,
+) -> Growth | None:
+    """constant + a * image + b * text, or the square of it, times what batch and rank multiply."""
+    root = value**0.5 if squared else value
+    slopes = {}
+    for axis in (1, 2):
+        if axis in changed:
+            size, other = changed[axis]
+            other_root = (other / scale) ** 0.5 if squared else other / scale
+            slopes[axis] = (other_root - root) / (size - base[axis])
+    constant = root - sum(slope * base[axis] for axis, slope in slopes.items())
+    parts: dict[tuple[int, int], float] = {(0, 0): constant, (1, 0): slopes.get(1, 0.0), (0, 1): slopes.get(2, 0.0)}
+    if squared:
+        if not slopes or all(abs(slope) < _EXACT for slope in slopes.values()):
+            return None
+        products: dict[tuple[int, int], float] = {}
+        for (i, j), a in parts.items():
+            for (k, m), b in parts.items():
+                products[(i + k, j + m)] = products.get((i + k, j + m), 0.0) + a * b
+        parts = products
+    largest = max(abs(part) for part in parts.values())
+    terms: list[tuple[float, Powers]] = [
+        (_rounded(part), (factor[0], image, text, factor[3]))
+        for (image, text), part in sorted(parts.items())
+        if abs(part) > _EXACT * max(largest, 1.0)
+    ]
+    return Growth(terms=tuple(terms))
+
+
+def _rounded(number: float) -> float:
+    """Coefficients are products of whole numbers; what division left beside them is dropped."""
+    nearest = round(number * 4096) / 4096
+    return nearest if _close(nearest, number) else number
+
+
+def _close(a: float, b: float) -> bool:
+    return abs(a - b) <= 1e-6 * max(abs(a), abs(b), 1.0)

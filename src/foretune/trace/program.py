@@ -1,0 +1,174 @@
+"""From a few recordings of a small, shallow step to a StepTrace that answers for every size and depth."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from foretune.core.values.step_trace import NEVER, BlockKind, Growth, Moment, Storage
+from foretune.trace.growth import IrregularGrowth, Sizes, fit
+from foretune.trace.timeline import Lifetime, Point, Timeline
+
+# What depends on the sizes in no known way is a table of a few positions; larger would be a mistake of ours.
+_MOST_IRREGULAR_BYTES = 1 << 20
+# The two first and the two last blocks of a kind have neighbours that differ; what is between is all alike.
+_NUM_ENDS = 2
+
+
+class IrregularStep(Exception):
+    """A step whose blocks or sizes do not repeat as they should, so that it cannot be extrapolated."""
+
+
+@dataclass(frozen=True)
+class BlockRun:
+    """Neighbouring blocks of one kind, by their numbers in the traced model."""
+
+    start: int
+    count: int
+    full_count: int
+    """How many the real model has in this place."""
+
+    def __contains__(self, block: int) -> bool:
+        return self.start <= block < self.start + self.count
+
+
+def block_runs(kinds: Sequence[int], full_kinds: Sequence[int]) -> tuple[BlockRun, ...]:
+    """The runs of equal blocks of a shallow model, each with its length in the model of full depth."""
+    shallow = [len(list(run)) for _, run in groupby(kinds)]
+    full = [len(list(run)) for _, run in groupby(full_kinds)]
+    if len(shallow) != len(full):
+        raise IrregularStep(f"{len(shallow)} runs of equal blocks in the shallow model, {len(full)} in the full one")
+    runs, start = [], 0
+    for count, full_count in zip(shallow, full, strict=True):
+        if count != full_count and count < 2 * _NUM_ENDS:
+            raise IrregularStep(f"{count} blocks are too few to tell {full_count} from")
+        runs.append(BlockRun(start, count, full_count))
+        start += count
+    return tuple(runs)
+
+
+@dataclass
+class Program:
+    """The parts of a StepTrace as they are put together."""
+
+    runs: tuple[BlockRun, ...]
+    growths: dict[Growth, int] = field(default_factory=dict)
+    categories: dict[str, int] = field(default_factory=dict)
+    outside: tuple[Storage, ...] = ()
+    kinds: tuple[BlockKind, ...] = ()
+
+
+def build_program(timelines: Sequence[Timeline], sizes: Sequence[Sizes], runs: tuple[BlockRun, ...]) -> Program:
+    """Fits each storage's bytes to the probes and folds equal blocks into one."""
+    program = Program(runs)
+    rows = [_fitted(program, probes, sizes) for probes in _aligned(timelines)]
+    by_owner: dict[int | None, list[_Row]] = {}
+    for row in rows:
+        by_owner.setdefault(row.lifetime.owner, []).append(row)
+    program.outside = tuple(_storage(row, runs, relative=False) for row in by_owner.get(None, []))
+    program.kinds = tuple(_folded(f"kind {index}", run, by_owner, runs) for index, run in enumerate(runs))
+    return program
+
+
+@dataclass(frozen=True)
+class _Row:
+    lifetime: Lifetime
+    growth: int
+    category: int
+
+
+def _aligned(timelines: Sequence[Timeline]) -> Sequence[tuple[Lifetime, ...]]:
+    base = timelines[0]
+    for other in timelines[1:]:
+        if other.phases != base.phases or len(other.lifetimes) != len(base.lifetimes):
+            raise IrregularStep("the step does other things at another size")
+    columns = list(zip(*(one.lifetimes for one in timelines), strict=True))
+    for column in columns:
+        first = column[0]
+        if any(
+            (one.made, one.released, one.category) != (first.made, first.released, first.category) for one in column
+        ):
+            raise IrregularStep(f"a {first.operator} lives elsewhere at another size: {column}")
+    return columns
+
+
+def _fitted(program: Program, probes: tuple[Lifetime, ...], sizes: Sequence[Sizes]) -> _Row:
+    values = [lifetime.num_bytes for lifetime in probes]
+    try:
+        growth = fit(sizes, values)
+    except IrregularGrowth as error:
+        if max(values) > _MOST_IRREGULAR_BYTES:
+            raise IrregularStep(f"{probes[0].operator} {probes[0].shape}: {error}") from error
+        growth = Growth(terms=((float(max(values)), (0, 0, 0, 0)),))
+    return _Row(
+        probes[0],
+        program.growths.setdefault(growth, len(program.growths)),
+        program.categories.setdefault(probes[0].category, len(program.categories)),
+    )
+
+
+def _folded(name: str, run: BlockRun, by_owner: dict[int | None, list[_Row]], runs: tuple[BlockRun, ...]) -> BlockKind:
+    def listed(index: int) -> tuple[Storage, ...]:
+        return tuple(_storage(row, runs, relative=True) for row in by_owner.get(run.start + index, []))
+
+    if run.count == run.full_count:
+        return BlockKind(name=name, count=run.count, first=tuple(map(listed, range(run.count))), middle=(), last=())
+    after_first = by_owner.get(run.start + 1, [])
+    before_last = by_owner.get(run.start + run.count - 2, [])
+    if len(after_first) != len(before_last):
+        raise IrregularStep(f"equal blocks have {len(after_first)} and {len(before_last)} storages")
+    return BlockKind(
+        name=name,
+        count=run.full_count,
+        first=(listed(0), listed(1)),
+        middle=tuple(_between(a, b, runs) for a, b in zip(after_first, before_last, strict=True)),
+        last=(listed(run.count - 2), listed(run.count - 1)),
+    )
+
+
+def _between(after_first: _Row, before_last: _Row, runs: tuple[BlockRun, ...]) -> Storage:
+    """A storage of a block both of whose neighbours are of its kind and not at an end.
+
+    What it leaves to the block after it is read off the second block, whose next is such a one; what it leaves to the
+    block before it, off the last but one.
+    """
+    for relative in (True, False):
+        one, other = (_storage(row, runs, relative=relative) for row in (after_first, before_last))
+        same = (one.growth, one.category) == (other.growth, other.category)
+        if same and _same_moment(one.made, other.made) and _same_moment(one.released, other.released):
+            return other if one.released.block == "own" and one.released.offset < 0 else one
+    raise IrregularStep(f"equal blocks differ: {after_first.lifetime} and {before_last.lifetime}")
+
+
+def _same_moment(a: Moment, b: Moment) -> bool:
+    return (a.phase, a.block, a.kind, a.offset) == (b.phase, b.block, b.kind, b.offset)
+
+
+def _storage(row: _Row, runs: tuple[BlockRun, ...], *, relative: bool) -> Storage:
+    lifetime = row.lifetime
+    return Storage(
+        made=_moment(lifetime.made, lifetime.owner, runs, relative=True),
+        released=_moment(lifetime.released, lifetime.owner, runs, relative=relative),
+        growth=row.growth,
+        category=row.category,
+    )
+
+
+def _moment(point: Point | None, owner: int | None, runs: tuple[BlockRun, ...], *, relative: bool) -> Moment:
+    if point is None:
+        return Moment(phase=NEVER)
+    if point.block is None:
+        return Moment(phase=point.phase, position=point.position)
+    kind, run = next((index, run) for index, run in enumerate(runs) if point.block in run)
+    if owner is not None and owner in run:
+        distance = point.block - owner
+        if distance == 0 or (relative and abs(distance) == 1):
+            return Moment(phase=point.phase, block="own", offset=distance, position=point.position)
+    index = point.block - run.start
+    from_start = index < _NUM_ENDS or run.count == run.full_count
+    return Moment(
+        phase=point.phase,
+        block="from start" if from_start else "from end",
+        kind=kind,
+        offset=index if from_start else run.count - 1 - index,
+        position=point.position,
+    )

@@ -1,0 +1,84 @@
+"""What a person sees while a run goes on: a live line in a terminal, a line now and then in a file."""
+
+import io
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from foretune.cli import progress as progress_module
+from foretune.cli.progress import ProgressObserver
+from foretune.run.observer import StepReport
+
+
+def report(step: int, step_s: float = 0.5, loss: float = 0.25) -> StepReport:
+    return StepReport(step=step, num_steps=100, loss=loss, grad_norm=None, lr=1e-4, step_s=step_s, samples_per_step=8)
+
+
+def watched(console: Console) -> ProgressObserver:
+    observer = ProgressObserver(console)
+    observer._peak_bytes = lambda: 3 * 2**29
+    return observer
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time in seconds, in the only element; tests set it forward."""
+    now_s = [100.0]
+    monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    return now_s
+
+
+def test_a_file_gets_a_line_every_few_seconds_and_the_last_one(clock: list[float]) -> None:
+    file = io.StringIO()
+    with watched(Console(file=file, width=200)) as observer:
+        for step in range(100):
+            clock[0] += 0.5
+            observer.stepped(report(step))
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 11
+    assert lines[0] == "training 1/100  16 samples/s  loss 0.2500  peak 1.50 GiB  50 s left"
+    assert lines[-1] == "training 100/100  16 samples/s  loss 0.2500  peak 1.50 GiB  0.00 s left"
+    assert "\x1b" not in file.getvalue()
+
+
+def test_time_left_follows_slowly(clock: list[float]) -> None:
+    """One slow step among many must not make it jump: 99 steps at 0.5 s, then one that took 10 s."""
+    file = io.StringIO()
+    observer = watched(Console(file=file, width=200))
+    for step in range(50):
+        observer.stepped(report(step))
+    clock[0] += 10
+    observer.stepped(report(50, step_s=10.5))
+    assert file.getvalue().splitlines()[-1].endswith("1 min 14 s left")  # 49 steps of 0.5 + 0.1 * 10 s
+
+
+def test_a_terminal_gets_one_live_line(clock: list[float]) -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=160, color_system=None)
+    with watched(console) as observer:
+        observer.preparing("encoding images", 3, 9)
+        observer.stepped(report(0))
+        observer.message("Run directory: [runs]/x")
+        observer.stepped(report(1))
+    shown = file.getvalue()
+    assert "encoding images" in shown
+    assert re.search(r"training .* 2/100 +16 samples/s  loss 0\.2500  peak 1\.50 GiB  49 s left", shown)
+    # A path in brackets is a path, not a colour.
+    assert "Run directory: [runs]/x" in shown
+
+
+def test_validation_is_said_in_one_line(clock: list[float]) -> None:
+    file = io.StringIO()
+    observer = watched(Console(file=file, width=200))
+    observer.validated(50, 0.125, (Path("samples/a.png"), Path("samples/b.png")))
+    observer.validated(60, None, ())
+    observer.validated(70, 0.5, ())
+    observer.warning("something")
+    assert file.getvalue().splitlines() == [
+        "After step 50: held-out loss 0.1250, 2 samples in samples",
+        "After step 70: held-out loss 0.5000",
+        "Warning: something",
+    ]

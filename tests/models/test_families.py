@@ -1,0 +1,212 @@
+"""What every family answers, on the catalogue's models without weights and on tiny ones with them."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from diffusers import AutoencoderKL
+from torch import nn
+
+from foretune import catalog
+from foretune.choices.capabilities import TRAINABLE
+from foretune.choices.training import ObjectiveChoice
+from foretune.core.errors import Refused
+from foretune.models import FAMILIES, Family
+from foretune.models.locating import family_from_catalogue, open_family
+from foretune.models.tiny import TINY_FAMILIES
+
+TinyPipeline = Callable[..., Path]
+
+TINY = [(family, variant) for family, tiny in TINY_FAMILIES.items() for variant in tiny.variants]
+WITH_LATENTS = [case for case in TINY if case[0] != "ddpm"]
+# Blocks as published: 19 double and 38 single ones, 24, 24, 38, and 4 down, 1 in the middle, 4 up.
+NUM_BLOCKS = {
+    "flux.1-dev": 57,
+    "flux.1-schnell": 57,
+    "sd3-medium": 24,
+    "sd3.5-medium": 24,
+    "sd3.5-large": 38,
+    "ddpm-cifar10": 9,
+}
+CAPTIONS = ["a small red circle on blue", "", "a large green star on white with a very long tail of words " * 3]
+NUM_TEXT_TOKENS = 24
+
+
+def made_conditioning(family: Family, batch_size: int, device: str = "cpu") -> dict[str, torch.Tensor]:
+    """What the family says a step needs, made of noise."""
+    generator = torch.Generator().manual_seed(7)
+    specs = family.conditioning_specs(batch_size, NUM_TEXT_TOKENS)
+    return {name: torch.randn(spec.shape, generator=generator).to(device) for name, spec in specs.items()}
+
+
+def test_trainable_families_are_what_the_capabilities_say() -> None:
+    assert set(TRAINABLE) <= set(FAMILIES)
+    for name in TRAINABLE:
+        family = FAMILIES[name]
+        assert family.name == name
+        assert family.pipeline_class().__name__ in TRAINABLE[name].pipelines
+        assert family.has_latents == TRAINABLE[name].has_latents
+        assert bool(family.text_parts) == TRAINABLE[name].has_text
+
+
+def test_every_catalogued_model_of_these_families_is_tested_here() -> None:
+    assert set(NUM_BLOCKS) <= {row.name for row in catalog.denoisers().values() if row.family in TRAINABLE}
+
+
+@pytest.mark.parametrize("name", NUM_BLOCKS)
+def test_denoiser_on_meta_is_the_catalogued_one(name: str) -> None:
+    family = family_from_catalogue(name)
+    denoiser = family.denoiser_on_meta(torch.bfloat16)
+    parameters = list(denoiser.parameters())
+    assert sum(p.numel() for p in parameters) == catalog.denoiser(name).num_params
+    assert {p.device.type for p in parameters} == {"meta"}
+    assert {p.dtype for p in parameters} == {torch.bfloat16}
+    assert torch.get_default_dtype() == torch.float32
+    blocks = family.blocks(denoiser)
+    assert len(blocks) == NUM_BLOCKS[name]
+    assert len({id(block) for block in blocks}) == len(blocks)
+    assert set(map(id, blocks)) <= set(map(id, denoiser.modules()))
+
+
+def test_default_dtype_comes_back_when_building_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = family_from_catalogue("ddpm-cifar10")
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(family, "denoiser_class", lambda: fail)
+    with pytest.raises(RuntimeError, match="no"):
+        family.denoiser_on_meta(torch.bfloat16)
+    assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "size_px", "latent", "multiple_px", "default_px"),
+    [
+        ("flux.1-dev", (768, 1024), (16, 96, 128), 16, 1024),
+        ("sd3-medium", (768, 1024), (16, 96, 128), 16, 1024),
+        ("sd3.5-large", (512, 512), (16, 64, 64), 16, 1024),
+        ("ddpm-cifar10", (32, 32), (3, 32, 32), 8, 32),
+    ],
+)
+def test_sizes(name: str, size_px: tuple[int, int], latent: tuple[int, ...], multiple_px: int, default_px: int) -> None:
+    family = family_from_catalogue(name)
+    assert family.latent_shape(*size_px) == latent
+    assert family.size_multiple_px() == multiple_px
+    assert family.default_resolution_px() == default_px
+
+
+@pytest.mark.parametrize("name", ["flux.1-dev", "sd3.5-medium", "ddpm-cifar10"])
+def test_a_published_model_takes_what_its_family_says(name: str) -> None:
+    """Shapes only: nothing is computed, but the denoiser's own code runs on what `predict` hands it."""
+    family = family_from_catalogue(name)
+    denoiser = family.denoiser_on_meta(torch.float32)
+    side_px = family.size_multiple_px() * 4
+    noisy = torch.empty(2, *family.latent_shape(side_px, side_px), device="meta")
+    time = torch.zeros(2, device="meta")
+    with torch.no_grad():
+        predicted = family.predict(denoiser, noisy, time, made_conditioning(family, 2, "meta"), guidance_scale=1.0)
+    assert predicted.shape == noisy.shape
+
+
+@pytest.mark.parametrize(("name", "variant"), TINY)
+def test_prediction_has_the_shape_of_its_input(name: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
+    folder = tiny_pipeline(name, variant)
+    family = open_family(folder)
+    denoiser = family.load_denoiser(folder, torch.float32)
+    conditioning = made_conditioning(family, 3)
+    for height_px, width_px in ((32, 32), (64, 32)):
+        noisy = torch.randn(3, *family.latent_shape(height_px, width_px))
+        with torch.no_grad():
+            predicted = family.predict(denoiser, noisy, torch.tensor([1, 500, 999]), conditioning, guidance_scale=3.5)
+        assert predicted.shape == noisy.shape
+        assert predicted.isfinite().all()
+        assert predicted.std() > 0
+
+
+@pytest.mark.parametrize(("name", "variant"), WITH_LATENTS)
+def test_captions_are_encoded_as_by_the_pipeline(name: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
+    folder = tiny_pipeline(name, variant)
+    family = open_family(folder)
+    pipeline = family.load_pipeline(folder, torch.float32)
+    encoders = family.load_text_encoders(folder, torch.float32)
+    assert getattr(encoders, family.denoiser_part) is None
+    assert encoders.vae is None
+    with torch.no_grad():
+        found = family.encode_text(encoders, CAPTIONS, NUM_TEXT_TOKENS)
+        if name == "flux":
+            prompt, pooled, _ = pipeline.encode_prompt(CAPTIONS, None, max_sequence_length=NUM_TEXT_TOKENS)
+        else:
+            prompt, _, pooled, _ = pipeline.encode_prompt(CAPTIONS, None, None, max_sequence_length=NUM_TEXT_TOKENS)
+    assert torch.equal(found["prompt_embeds"], prompt)
+    assert torch.equal(found["pooled_embeds"], pooled)
+    specs = family.conditioning_specs(len(CAPTIONS), NUM_TEXT_TOKENS)
+    assert {key: tuple(tensor.shape) for key, tensor in found.items()} == {k: s.shape for k, s in specs.items()}
+
+
+@pytest.mark.parametrize("name", ["sd3", "flux"])
+def test_latents_are_drawn_as_the_autoencoder_draws_them(name: str, tiny_pipeline: TinyPipeline) -> None:
+    folder = tiny_pipeline(name)
+    family = open_family(folder)
+    vae: Any = AutoencoderKL.from_pretrained(folder / "vae")
+    images = torch.rand(3, 3, 64, 32, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    noise = torch.randn(3, *family.latent_shape(64, 32), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        drawn = vae.encode(images).latent_dist.sample(torch.Generator().manual_seed(5))
+        moments = family.encode_images(family.load_vae(folder, torch.float32), images)
+    expected = (drawn - vae.config.shift_factor) * vae.config.scaling_factor
+    torch.testing.assert_close(family.latents_from_moments(moments, noise), expected, rtol=1e-6, atol=1e-6)
+    # Without noise it is the mean: what the scaling of the published model says, by hand.
+    mean = (moments[:, :4] - vae.config.shift_factor) * vae.config.scaling_factor
+    torch.testing.assert_close(family.latents_from_moments(moments, torch.zeros_like(noise)), mean)
+
+
+@pytest.mark.parametrize("name", TINY_FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_are_loaded_in_the_asked_type(name: str, dtype: torch.dtype, tiny_pipeline: TinyPipeline) -> None:
+    folder = tiny_pipeline(name)
+    denoiser = open_family(folder).load_denoiser(folder, dtype)
+    assert {p.dtype for p in denoiser.parameters()} == {dtype}
+
+
+@pytest.mark.parametrize("part", ["transformer", "vae", "text_encoder_2"])
+def test_pickled_weights_are_refused(part: str, tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_pipeline("flux"), folder)
+    for file in (folder / part).glob("*.safetensors"):
+        file.rename(file.with_suffix(".bin"))
+    family = open_family(folder)
+    loaders = {"transformer": family.load_denoiser, "vae": family.load_vae, "text_encoder_2": family.load_text_encoders}
+    with pytest.raises(Refused, match=rf"{part} holds no \.safetensors file.*can run code"):
+        loaders[part](folder, torch.float32)
+
+
+def test_autoencoder_is_frozen(tiny_pipeline: TinyPipeline) -> None:
+    folder = tiny_pipeline("sd3")
+    vae: nn.Module = open_family(folder).load_vae(folder, torch.float32)
+    assert not vae.training
+    assert not any(p.requires_grad for p in vae.parameters())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("beta_schedule", "squaredcos_cap_v2"), ("prediction_type", "v_prediction")]
+)
+def test_a_ddpm_trained_to_another_question_is_refused(key: str, value: str, tiny_pipeline: TinyPipeline) -> None:
+    family = open_family(tiny_pipeline("ddpm"))
+    scheduler = {**(family.architecture.scheduler or {}), key: value}
+    changed = type(family)(type(family.architecture)(denoiser=family.architecture.denoiser, scheduler=scheduler))
+    family.objective(ObjectiveChoice())
+    with pytest.raises(Refused, match=f"{key} '{value}'"):
+        changed.objective(ObjectiveChoice())
+
+
+def test_a_model_without_text_takes_no_captions(tiny_pipeline: TinyPipeline) -> None:
+    family = open_family(tiny_pipeline("ddpm"))
+    assert family.conditioning_specs(2, 16) == {}
+    with pytest.raises(AssertionError):
+        family.encode_text(None, ["a caption"], 16)
+    with pytest.raises(AssertionError):
+        family.pipeline_text({}, {})

@@ -1,0 +1,99 @@
+"""Savers of small checkpoints, for processes that are stopped or end in the middle of it."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from foretune.run.checkpoints import Checkpoint, CheckpointStore
+from tests.proofs.naive_store import NaiveStore
+from tests.proofs.syscalls import NotPermitted, run_until_syscall
+
+COMPONENTS = ("weights", "optimizer", "ema")
+_NUM_VALUES = 20_000
+
+
+def made_checkpoint(step: int) -> Checkpoint:
+    """Different in every value from that of any other step."""
+    tensors = {
+        component: {
+            f"{part}": torch.arange(_NUM_VALUES, dtype=torch.float32) + 1_000_000 * step + part for part in range(4)
+        }
+        for component in COMPONENTS
+    }
+    return Checkpoint(step, tensors, {"scaler": {"scale": float(step)}})
+
+
+def is_made_checkpoint(found: Checkpoint) -> bool:
+    """Whether it is, bit for bit, the one of its step."""
+    made = made_checkpoint(found.step)
+    return dict(found.scalars) == made.scalars and all(
+        set(found.tensors[component]) == set(tensors)
+        and all(torch.equal(found.tensors[component][name], tensor) for name, tensor in tensors.items())
+        for component, tensors in made.tensors.items()
+    )
+
+
+def save_many(directory: str, num_saves: int, keep: int, removes_first: bool) -> None:
+    """Saves one step after the other. The control removes what it will not keep before it writes."""
+    store = CheckpointStore(Path(directory), keep)
+    for step in range(1, num_saves + 1):
+        if removes_first:
+            for old in store.steps():
+                shutil.rmtree(store.path(old))
+        store.write(made_checkpoint(step))
+
+
+def end_at_every_syscall(folder: str, every: int, result: str) -> None:
+    """Ends a save at one system call after the other and writes down what can be loaded afterwards."""
+    real = list(_outcomes(Path(folder) / "real", CheckpointStore, every))
+    naive = list(_outcomes(Path(folder) / "naive", NaiveStore, every)) if real else []
+    Path(result).write_text(json.dumps({"real": real, "naive": naive}))
+
+
+def _outcomes(folder: Path, kind: type[CheckpointStore] | type[NaiveStore], every: int) -> Iterator[str]:
+    """By system call: what is loaded after a save of step 2 over step 1 ended there; empty if none can be traced."""
+    base, work = folder / "base", folder / "work"
+    base.mkdir(parents=True)
+    kind(base, keep=1).write(made_checkpoint(1))
+    second = made_checkpoint(2)
+
+    def save() -> None:
+        kind(work, keep=1).write(second)
+
+    shutil.copytree(base, work)
+    try:
+        num_syscalls = run_until_syscall(save, None)
+    except NotPermitted:
+        return
+    for number in range(0, num_syscalls, every):
+        shutil.rmtree(work)
+        shutil.copytree(base, work)
+        run_until_syscall(save, number)
+        yield _loaded(kind(work, keep=1))
+
+
+def _loaded(store: CheckpointStore | NaiveStore) -> str:
+    is_committed = (store.directory / "step-000000002").exists()
+    try:
+        found = store.read_newest(COMPONENTS)
+    except Exception as error:  # noqa: BLE001 - the control is expected to fail in any way
+        return f"lost: {type(error).__name__}"
+    if found is None or not is_made_checkpoint(found[0]):
+        return "lost: not what was saved"
+    if isinstance(store, CheckpointStore):
+        if found[0].step != 1 + is_committed:
+            return f"lost: step {found[0].step} is not the last that was committed"
+        store.write(made_checkpoint(3))
+        left = sorted(path.name for path in store.directory.iterdir())
+        if left != ["step-000000003"]:
+            return f"lost: the next save leaves {left}"
+    return f"step {found[0].step}"
+
+
+def facts_of(result: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(result.read_text())
+    return facts

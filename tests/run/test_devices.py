@@ -1,0 +1,37 @@
+"""The device that was asked for, or a refusal that names what there is."""
+
+import pytest
+import torch
+
+from foretune.core.errors import Refused
+from foretune.run import devices
+from foretune.run.devices import available_devices, choose_device, peak_device_bytes, peak_host_bytes
+
+
+def test_the_cpu_is_always_there_and_last() -> None:
+    assert available_devices()[-1] == torch.device("cpu")
+    assert choose_device("cpu") == torch.device("cpu")
+
+
+def test_accelerators_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert available_devices() == [torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")]
+    assert choose_device("auto") == torch.device("cuda", 0)
+    assert choose_device("cpu") == torch.device("cpu")
+
+
+def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "available_devices", lambda: [torch.device("mps"), torch.device("cpu")])
+    with pytest.raises(Refused, match=r"there is no cuda device here\. Present: cpu, mps\. Type: foretune doctor"):
+        choose_device("cuda")
+
+
+def test_peaks() -> None:
+    assert peak_device_bytes(torch.device("cpu")) is None
+    before = peak_host_bytes()
+    assert 10 * 2**20 < before < 2**40
+    block = torch.ones(64 * 2**20)  # 256 MiB, written to
+    assert peak_host_bytes() >= before
+    assert peak_host_bytes() >= block.nbytes

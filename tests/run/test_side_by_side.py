@@ -1,0 +1,99 @@
+"""The base and what was made of it in one picture, one model in memory at a time."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from foretune.core.errors import Refused, UserError
+from foretune.models.adapters import ADAPTER_FILE, save_adapter
+from foretune.models.family import Family
+from foretune.run.exporting import _save_pipeline, adapter_weights, load_trained
+from foretune.run.side_by_side import Comparison, side_by_side
+from foretune.step.methods.lora import AppliedLora
+from tests.run.short_runs import short_run
+
+TinyPipeline = Callable[..., Path]
+
+
+def comparison(base: Path, **changes: Any) -> Comparison:
+    defaults: dict[str, Any] = {
+        "base": str(base),
+        "adapters": (),
+        "full": (),
+        "prompts": ("a small red circle on blue", "a large green star on white"),
+        "seed": 0,
+        "num_inference_steps": 1,
+        "size_px": 32,
+        "guidance_scale": None,
+        "num_text_tokens": 16,
+        "device": "cpu",
+        "precision": "fp32",
+    }
+    return Comparison(**{**defaults, **changes})
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def exports(base: Path, work: Path) -> tuple[Path, Path]:
+    """An adapter and a full model that differ from the base."""
+    sections: dict[str, Any] = {"optimizer": {"lr": 5e-2}, "validate": {"num_held_out": 0}}
+    adapted = load_trained(short_run(base, work, "lora", **sections).run)
+    assert isinstance(adapted.method, AppliedLora)
+    save_adapter(adapted.family, work / "adapter", adapter_weights(adapted.method), adapted.method.peft_config())
+    _save_pipeline(load_trained(short_run(base, work, "full", **sections).run), work / "full")
+    return work / "adapter", work / "full"
+
+
+def test_a_row_for_each_prompt_and_a_column_for_each_model(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tiny_pipeline("flux")
+    adapter, full = exports(base, tmp_path)
+    alive: list[weakref.ref[Any]] = []
+    load = Family.load_pipeline
+
+    def watched(self: Family, *args: Any, **kwargs: Any) -> Any:
+        gc.collect()
+        assert [reference for reference in alive if reference() is not None] == [], "two models at once"
+        pipeline = load(self, *args, **kwargs)
+        alive.append(weakref.ref(pipeline.transformer))
+        return pipeline
+
+    monkeypatch.setattr(Family, "load_pipeline", watched)
+    progress: list[tuple[str, int, int]] = []
+    output = tmp_path / "deep" / "sheet.png"
+    request = comparison(base, adapters=(adapter,), full=(full,))
+    columns = side_by_side(request, output, lambda *said: progress.append(said))
+    assert columns == ("base", f"adapter {adapter}", f"full {full}")
+    assert [said[1:] for said in progress] == [(0, 3), (1, 3), (2, 3)]
+    assert len(alive) == 3
+    sheet = np.asarray(Image.open(output))
+    assert sheet.shape == (2 * 32 + 4, 3 * 32 + 8, 3)
+    cells = [sheet[:32, left : left + 32] for left in (0, 36, 72)]
+    assert not np.array_equal(cells[0], cells[1])
+    assert not np.array_equal(cells[0], cells[2])
+
+
+def test_sizes_are_the_models_own_unless_asked(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    side_by_side(comparison(tiny_pipeline("ddpm"), size_px=None, prompts=("one",)), tmp_path / "a.png", quiet)
+    assert Image.open(tmp_path / "a.png").size == (32, 32)
+
+
+@pytest.mark.parametrize("name", ["picture", "picture.txt"])
+def test_no_picture_is_refused_before_anything_is_sampled(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"does not end like a picture.*--output .*picture\.png"):
+        side_by_side(comparison(tmp_path / "no such model"), tmp_path / name, quiet)
+
+
+def test_an_adapter_that_is_not_there(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    request = comparison(tiny_pipeline("ddpm"), adapters=(tmp_path,))
+    with pytest.raises(UserError, match=f"holds no {ADAPTER_FILE}"):
+        side_by_side(request, tmp_path / "a.png", quiet)

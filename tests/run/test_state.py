@@ -1,0 +1,68 @@
+"""A step's state as a checkpoint, and back into a fresh step."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from foretune.run.checkpoints import Checkpoint, DamagedCheckpoint
+from foretune.run.state import check, collect, components, restore
+from foretune.step.weights import checksums
+from tests.step.small_steps import SmallStep, made_batch, small_step
+
+TinyPipeline = Callable[..., Path]
+
+CASES: list[dict[str, Any]] = [
+    {"method": "full"},
+    {"method": {"kind": "lora", "rank": 2}, "train": {"ema": {"decay": 0.5}}},
+    {"method": {"kind": "lora", "rank": 2}, "train": {"precision": "fp16"}},
+]
+
+
+def advance(small: SmallStep, first: int, num: int) -> list[float]:
+    batches = [made_batch(small.family, 2, seed=index) for index in range(first, first + num)]
+    return [float(small.step(first + i, 1e-2, [batch], 1).loss) for i, batch in enumerate(batches)]
+
+
+def copied(checkpoint: Checkpoint) -> Checkpoint:
+    """As it would come from the disk: without a tie to the live tensors."""
+    tensors = {part: {k: t.detach().clone() for k, t in all_.items()} for part, all_ in checkpoint.tensors.items()}
+    return Checkpoint(checkpoint.step, tensors, checkpoint.scalars)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_fresh_step_goes_on_as_the_old_one(case: dict[str, Any], tiny_pipeline: TinyPipeline) -> None:
+    first = small_step(tiny_pipeline("flux"), **case)
+    advance(first, 0, 2)
+    checkpoint = copied(collect(first.step, 2))
+    assert set(checkpoint.tensors) == set(components(first.step))
+    second = small_step(tiny_pipeline("flux"), **case)
+    check(second.step, checkpoint)
+    restore(second.step, checkpoint)
+    assert checksums(second.step.trained) == checksums(first.step.trained)
+    assert second.step.scaler.state_dict() == first.step.scaler.state_dict()
+    assert advance(second, 2, 2) == advance(first, 2, 2)
+    assert checksums(second.step.trained) == checksums(first.step.trained)
+    if first.step.ema is not None and second.step.ema is not None:
+        for name, average in first.step.ema.average.items():
+            assert torch.equal(average, second.step.ema.average[name])
+
+
+def test_before_the_first_step(tiny_pipeline: TinyPipeline) -> None:
+    """Nothing is in the optimizer yet, and that is not a fault."""
+    first, second = (small_step(tiny_pipeline("flux")) for _ in range(2))
+    checkpoint = copied(collect(first.step, 0))
+    check(second.step, checkpoint)
+    restore(second.step, checkpoint)
+    assert advance(second, 0, 1) == advance(first, 0, 1)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tiny_pipeline: TinyPipeline) -> None:
+    lora = small_step(tiny_pipeline("flux"), {"kind": "lora", "rank": 2})
+    advance(lora, 0, 1)
+    checkpoint = copied(collect(lora.step, 1))
+    for method in ("full", {"kind": "lora", "rank": 3}):
+        with pytest.raises(DamagedCheckpoint):
+            check(small_step(tiny_pipeline("flux"), method).step, checkpoint)

@@ -1,0 +1,103 @@
+"""Which numbers are used where, and how loss scaling behaves."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from foretune.choices.training import Precision
+from foretune.step.precision import PrecisionPolicy
+from tests.step.small_steps import SmallStep, gradients, made_batch, small_step
+
+TinyPipeline = Callable[..., Path]
+
+LORA = {"kind": "lora", "rank": 2}
+COMPUTE = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def dtypes(tensors: Any) -> set[torch.dtype]:
+    return {tensor.dtype for tensor in tensors}
+
+
+def linear_output_dtypes(small: SmallStep) -> set[torch.dtype]:
+    """The types in which the base's linear layers answer during a step."""
+    found: set[torch.dtype] = set()
+    for module in small.step.denoiser.modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_hook(lambda _, __, output: found.add(output.dtype))
+    small.step(0, 1e-3, [made_batch(small.family, 1)], 1)
+    return found
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("method", ["full", LORA])
+def test_types_of_weights_gradients_and_states(precision: Precision, method: Any, tiny_pipeline: TinyPipeline) -> None:
+    small = small_step(tiny_pipeline("flux"), method, train={"precision": precision})
+    batch = made_batch(small.family, 1)
+    frozen = small.method.frozen()
+    assert dtypes(small.step.trained.values()) == {torch.float32}
+    assert dtypes(frozen.values()) == (set() if method == "full" else {COMPUTE[precision]})
+    assert dtypes(gradients(small.step, batch).values()) == {torch.float32}
+    outcome = small.step(0, 1e-3, [batch], 1)
+    assert outcome.loss.dtype == torch.float32
+    moments = [value for state in small.step.optimizer.state.values() for value in state.values()]
+    assert moments
+    assert dtypes(moments) == {torch.float32}
+    assert dtypes(small.step.trained.values()) == {torch.float32}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("method", ["full", LORA])
+def test_products_run_in_the_compute_type(precision: Precision, method: Any, tiny_pipeline: TinyPipeline) -> None:
+    small = small_step(tiny_pipeline("flux"), method, train={"precision": precision})
+    assert linear_output_dtypes(small) == {COMPUTE[precision]}
+
+
+@pytest.mark.parametrize("name", ["ddpm", "sd3", "flux"])
+def test_bf16_is_near_fp32(name: str, tiny_pipeline: TinyPipeline) -> None:
+    losses = []
+    for precision in ("fp32", "bf16"):
+        small = small_step(tiny_pipeline(name), train={"precision": precision})
+        with torch.no_grad():
+            losses.append(float(small.step.loss(made_batch(small.family, 2))))
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize(("precision", "scales"), [("fp32", False), ("bf16", False), ("fp16", True)])
+def test_only_fp16_scales_its_loss(precision: Precision, scales: bool, tiny_pipeline: TinyPipeline) -> None:
+    assert PrecisionPolicy(precision).needs_loss_scaling is scales
+    assert small_step(tiny_pipeline("flux"), train={"precision": precision}).step.scaler.is_enabled() is scales
+
+
+def test_scaler_counts_good_steps_and_backs_off_on_overflow(tiny_pipeline: TinyPipeline) -> None:
+    small = small_step(tiny_pipeline("flux"), LORA, train={"precision": "fp16"})
+    step, batch = small.step, made_batch(small.family, 1)
+    # A scale that small gradients survive and that leaves room below the largest half.
+    step.scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    step(0, 1e-3, [batch], 1)
+    assert step.scaler.state_dict()["_growth_tracker"] == 1
+    assert step.scaler.get_scale() == 256.0
+    weights = {name: parameter.detach().clone() for name, parameter in step.trained.items()}
+    # A target too large for the scaled loss: its gradient is infinite, the step is skipped, the scale halved.
+    outcome = step(1, 1e-3, [dataclasses.replace(batch, noise=batch.noise * 3e37)], 1)
+    assert outcome.grad_norm is not None
+    assert not outcome.grad_norm.isfinite()
+    assert step.scaler.get_scale() == 128.0
+    assert step.scaler.state_dict()["_growth_tracker"] == 0
+    assert all(torch.equal(weights[name], parameter) for name, parameter in step.trained.items())
+
+
+def test_scaled_gradients_are_unscaled_before_they_are_clipped(tiny_pipeline: TinyPipeline) -> None:
+    norms = []
+    for scale in (1.0, 512.0):
+        small = small_step(tiny_pipeline("flux"), LORA, train={"precision": "fp16"})
+        small.step.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        outcome = small.step(0, 1e-3, [made_batch(small.family, 1)], 1)
+        assert outcome.grad_norm is not None
+        norms.append(float(outcome.grad_norm))
+    assert norms[0] == pytest.approx(norms[1], rel=0.02)

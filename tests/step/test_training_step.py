@@ -1,0 +1,176 @@
+"""The training step against one written out by hand, and its promises about accumulation, clipping and phases."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from diffusers import DDPMScheduler, FluxPipeline
+from torch import Tensor, nn
+from torch.nn import functional
+
+from foretune.data.batch import Batch
+from foretune.models import Family
+from foretune.step.training_step import Phase, TrainingStep
+from tests.step.small_steps import gradients, made_batch, small_step, split_batch
+
+TinyPipeline = Callable[..., Path]
+
+CASES = [("ddpm", "cifar10"), ("sd3", "3.5"), ("sd3", "3"), ("flux", "dev"), ("flux", "schnell")]
+FAMILIES = ["ddpm", "sd3", "flux"]
+
+
+def reference_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
+    """The loss as a training script for this one family would have it, from the papers and from diffusers alone."""
+    uniform = batch.uniform.float()
+    if family.name == "ddpm":
+        assert batch.images is not None
+        scheduler = DDPMScheduler(num_train_timesteps=1000, beta_start=1e-4, beta_end=0.02)
+        timesteps = (uniform * 1000).long()
+        predicted = denoiser(scheduler.add_noise(batch.images, batch.noise, timesteps), timesteps).sample
+        return functional.mse_loss(predicted, batch.noise)
+    assert batch.moments is not None
+    assert batch.posterior_noise is not None
+    assert batch.conditioning is not None
+    scaling, shift = {"sd3": (1.5305, 0.0609), "flux": (0.3611, 0.1159)}[family.name]
+    mean, log_variance = batch.moments[:, :4], batch.moments[:, 4:]
+    latents = (mean + (log_variance / 2).exp() * batch.posterior_noise - shift) * scaling
+    if family.name == "sd3":
+        level = torch.sigmoid(torch.distributions.Normal(0, 1).icdf(uniform))
+        level = 3 * level / (1 + 2 * level)
+    else:
+        level = uniform
+    spread = level.view(-1, 1, 1, 1)
+    noisy = (1 - spread) * latents + spread * batch.noise
+    velocity = batch.noise - latents
+    text, pooled = batch.conditioning["prompt_embeds"], batch.conditioning["pooled_embeds"]
+    if family.name == "sd3":
+        predicted = denoiser(noisy, text, pooled, level * 1000).sample
+        return functional.mse_loss(predicted, velocity)
+    size, channels, height, width = noisy.shape
+    packed = FluxPipeline._pack_latents(noisy, size, channels, height, width)
+    predicted = denoiser(
+        packed,
+        encoder_hidden_states=text,
+        pooled_projections=pooled,
+        timestep=level,
+        img_ids=FluxPipeline._prepare_latent_image_ids(size, height // 2, width // 2, "cpu", torch.float32),
+        txt_ids=torch.zeros(text.shape[1], 3),
+        guidance=torch.full((size,), 3.5) if denoiser.config.guidance_embeds else None,
+    ).sample
+    return functional.mse_loss(FluxPipeline._unpack_latents(predicted, height * 8, width * 8, 8), velocity)
+
+
+@pytest.mark.parametrize(("name", "variant"), CASES)
+def test_gradient_is_that_of_a_step_written_by_hand(name: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
+    small = small_step(tiny_pipeline(name, variant))
+    batch = made_batch(small.family, 3)
+    reference = copy.deepcopy(small.step.denoiser)
+    loss = reference_loss(small.family, reference, batch)
+    loss.backward()
+    torch.testing.assert_close(small.step.loss(batch).detach(), loss.detach(), rtol=1e-6, atol=0)
+    found = gradients(small.step, batch)
+    expected = {name: p.grad for name, p in reference.named_parameters()}
+    assert found.keys() == expected.keys()
+    for key, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[key], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_update_is_that_of_a_loop_written_by_hand(name: str, tiny_pipeline: TinyPipeline) -> None:
+    small = small_step(tiny_pipeline(name), train={"max_grad_norm": 0.5}, optimizer={"weight_decay": 0.1})
+    batches = [made_batch(small.family, 2, seed=seed) for seed in range(3)]
+    reference = copy.deepcopy(small.step.denoiser)
+    optimizer = torch.optim.AdamW(reference.parameters(), betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
+    for index, batch in enumerate(batches):
+        lr = 1e-3 * (index + 1)
+        # The same gradients go into both optimizers: where one is almost zero, AdamW turns rounding into a full step.
+        for key, gradient in gradients(small.step, batch).items():
+            reference.get_parameter(key).grad = gradient
+        norm = nn.utils.clip_grad_norm_(reference.parameters(), 0.5)
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.step()
+        outcome = small.step(index, lr, [batch], 1)
+        assert outcome.grad_norm is not None
+        torch.testing.assert_close(outcome.grad_norm, norm)
+        for key, weight in reference.named_parameters():
+            torch.testing.assert_close(small.step.trained[key], weight, rtol=1e-6, atol=1e-8)
+
+
+def plain_descent(step: TrainingStep) -> TrainingStep:
+    """The same step with an optimizer that subtracts the gradient, so that it can be read off the weights."""
+    return dataclasses.replace(step, optimizer=torch.optim.SGD(step.trained.values(), lr=1.0), max_grad_norm=None)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_accumulated_batches_are_one_large_batch(name: str, tiny_pipeline: TinyPipeline) -> None:
+    small = small_step(tiny_pipeline(name))
+    whole = made_batch(small.family, 6)
+    expected_loss = float(small.step.loss(whole).detach())
+    expected = gradients(small.step, whole)
+    before = {key: weight.detach().clone() for key, weight in small.step.trained.items()}
+    outcome = plain_descent(small.step)(0, 1.0, split_batch(whole, 2), 3)
+    assert float(outcome.loss) == pytest.approx(expected_loss, rel=1e-5)
+    assert outcome.grad_norm is None
+    for key, weight in small.step.trained.items():
+        torch.testing.assert_close(before[key] - weight.detach(), expected[key], rtol=1e-3, atol=2e-6)
+
+
+def test_clipping_leaves_short_gradients_alone_and_shortens_long_ones(tiny_pipeline: TinyPipeline) -> None:
+    small = small_step(tiny_pipeline("flux"))
+    batch = made_batch(small.family, 2)
+    by_hand = torch.cat([g.flatten() for g in gradients(small.step, batch).values()]).norm()
+    for longest in (float(by_hand) * 2, float(by_hand) / 4):
+        before = {key: weight.detach().clone() for key, weight in small.step.trained.items()}
+        outcome = dataclasses.replace(plain_descent(small.step), max_grad_norm=longest)(0, 1.0, [batch], 1)
+        moved = torch.cat([(before[key] - w.detach()).flatten() for key, w in small.step.trained.items()]).norm()
+        assert outcome.grad_norm is not None
+        # The norm is reported as it was before clipping.
+        torch.testing.assert_close(outcome.grad_norm, by_hand, rtol=1e-4, atol=0)
+        assert float(moved) == pytest.approx(min(longest, float(by_hand)), rel=1e-3)
+        with torch.no_grad():
+            for key, weight in small.step.trained.items():
+                weight.copy_(before[key])
+
+
+def test_weight_of_a_level_scales_its_sample(tiny_pipeline: TinyPipeline) -> None:
+    """Two samples, weights 4 and 1: the loss is their weighted mean, not the mean error times a mean weight."""
+    small = small_step(tiny_pipeline("flux"), objective={"weighting": "sigma_sqrt"})
+    plain = small_step(tiny_pipeline("flux"))
+    batch = dataclasses.replace(made_batch(small.family, 2), uniform=torch.tensor([0.5, 1 - 1e-5]))
+    with torch.no_grad():
+        first, second = (float(plain.step.loss(part)) for part in split_batch(batch, 1))
+        assert float(small.step.loss(batch)) == pytest.approx((4 * first + second) / 2, rel=1e-4)
+
+
+def test_phases_are_marked_in_order(tiny_pipeline: TinyPipeline) -> None:
+    small = small_step(tiny_pipeline("flux"))
+    seen: list[str] = []
+
+    @contextmanager
+    def mark(phase: Phase) -> Iterator[None]:
+        seen.append(phase)
+        yield
+        seen.append(f"end of {phase}")
+
+    small.step(0, 1e-3, split_batch(made_batch(small.family, 2), 1), 2, mark)
+    once = ["forward", "end of forward", "backward", "end of backward"]
+    assert seen == [*once, *once, "optimizer", "end of optimizer"]
+
+
+def test_a_step_leaves_no_gradients_and_gives_tensors(tiny_pipeline: TinyPipeline) -> None:
+    small = small_step(tiny_pipeline("flux"))
+    outcome = small.step(0, 1e-3, [made_batch(small.family, 1)], 1)
+    assert all(parameter.grad is None for parameter in small.step.trained.values())
+    assert not outcome.loss.requires_grad
+    assert isinstance(outcome.grad_norm, Tensor)
+
+
+def test_a_step_without_batches_is_a_mistake_of_ours(tiny_pipeline: TinyPipeline) -> None:
+    small = small_step(tiny_pipeline("flux"))
+    with pytest.raises(AssertionError, match="at least one batch"):
+        small.step(0, 1e-3, [], 1)

@@ -1,0 +1,40 @@
+"""Growth is found from probes that change one size each, and refused where it does not hold."""
+
+import pytest
+
+from foretune.trace.growth import IrregularGrowth, Sizes, fit
+
+PROBES: list[Sizes] = [(2, 64, 16, 4), (3, 64, 16, 4), (2, 128, 16, 4), (2, 64, 32, 4), (2, 64, 16, 8), (5, 256, 48, 2)]
+ELSEWHERE: Sizes = (7, 1000, 77, 32)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda b, n, m, r: 4096,
+        lambda b, n, m, r: 2 * b * n * 3072,
+        lambda b, n, m, r: b * (n // 4 + m) * 3072 * 2,
+        lambda b, n, m, r: (n + m) * 128 * 4,
+        lambda b, n, m, r: b * (n + m) * r * 2,
+        lambda b, n, m, r: r * 3072 * 4,
+        lambda b, n, m, r: b * (n // 4 + m) ** 2,
+        lambda b, n, m, r: b * (77 + m) * 4096,
+        lambda b, n, m, r: b * 8,
+    ],
+)
+def test_finds_what_a_tensor_can_do(function) -> None:
+    growth = fit(PROBES, [function(*sizes) for sizes in PROBES])
+    assert growth.at(ELSEWHERE) == pytest.approx(function(*ELSEWHERE), rel=1e-9)
+
+
+def test_without_an_adapter_nothing_depends_on_its_rank() -> None:
+    probes = [sizes for sizes in PROBES if sizes[3] != 8]
+    assert fit(probes, [b * n for b, n, _, _ in probes]).at(ELSEWHERE) == 7000
+
+
+@pytest.mark.parametrize(
+    "function", [lambda b, n, m, r: b**2 * n, lambda b, n, m, r: n**3, lambda b, n, m, r: b * n + r * m * 7 + 1]
+)
+def test_refuses_what_it_does_not_know(function) -> None:
+    with pytest.raises(IrregularGrowth):
+        fit(PROBES, [function(*sizes) for sizes in PROBES])
