@@ -97,7 +97,7 @@ def test_r1_control_a_naive_writer_loses_checkpoints(
     proof_size: ProofSize,
     report_figure: Callable[[str], None],
 ) -> None:
-    most, enough = proof_size(200, 40), proof_size(10, 1)
+    most, enough = proof_size(200, 60), proof_size(10, 1)
     rng = random.Random("r1 control")
     launch = forked(fork_server, "naive_command_line")
     num_kills = num_lost = 0

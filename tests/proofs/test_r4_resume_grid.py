@@ -1,4 +1,7 @@
-"""R4: a run that was stopped and resumed is, bit for bit, the run that was not."""
+"""R4: a run that was stopped and resumed is, bit for bit, the run that was not.
+
+What holds on a CPU need not hold on a GPU, where some sums have no fixed order; the same cells are there for one.
+"""
 
 import itertools
 from collections.abc import Callable

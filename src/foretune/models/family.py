@@ -142,10 +142,7 @@ class Family(ABC):
 
     @abstractmethod
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
-        """The repeated blocks in the order they run: for checkpointing, sharding, compiling, extrapolating.
-
-        They are those that the model's own gradient checkpointing would compute again.
-        """
+        """The repeated blocks in the order they run: for checkpointing, sharding, compiling, extrapolating."""
 
     def block_kinds(self) -> tuple[BlockKind, ...]:
         """The stacks that `blocks` is made of, in its order; empty where the depth cannot be changed."""

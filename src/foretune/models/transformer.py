@@ -17,6 +17,7 @@ class LatentTransformer(Family):
     stacks: ClassVar[tuple[tuple[str, str], ...]] = (("transformer_blocks", "num_layers"),)
 
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
+        """Those that the model's own gradient checkpointing computes again: refiners only where it does them, too."""
         return tuple(block for name, _ in self.stacks for block in getattr(denoiser, name))
 
     def size_multiple_px(self) -> int:

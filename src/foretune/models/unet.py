@@ -17,7 +17,7 @@ class TextToImageUNet(Family):
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
 
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
-        """Every residual layer and every transformer block: there is no stack of equal ones to repeat."""
+        """Every residual layer and every transformer block, as in the model's own gradient checkpointing."""
         middle = denoiser.mid_block
         return (
             *(block for part in denoiser.down_blocks for block in _layers(part.resnets, _attentions(part))),
