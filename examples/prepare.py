@@ -10,7 +10,6 @@ from PIL import Image
 
 from foretune.cli.quiet import quieten
 from foretune.data.sources.shapes import Shapes
-from foretune.models.tiny import write_tiny_pipeline
 
 HERE = Path(__file__).parent
 NUM_IMAGES = 512
@@ -28,6 +27,8 @@ def write_cifar10_layout(directory: Path) -> None:
 
 def main(family: str) -> None:
     quieten()
+    from foretune.models.tiny import write_tiny_pipeline
+
     work = HERE / "work"
     write_tiny_pipeline(family, work / f"tiny-{family}")
     if family == "ddpm":

@@ -39,7 +39,9 @@ class Lookup:
 
     def moments(self, info: SampleInfo, plan: CropPlan, bucket: Bucket) -> Tensor:
         """An image's moments (2C, h, w)."""
-        return self.recent.get(self.latent_key(info, plan, bucket), self.cache.get)[MOMENTS]
+        # Asked for by what it is, not by its key: hashing that for each sample would cost more than all the rest.
+        what = (info.fingerprint, plan, bucket)
+        return self.recent.get(what, lambda: self.cache.get(self.latent_key(info, plan, bucket)))[MOMENTS]
 
     def text_key(self, caption: str) -> str:
         """The key of a caption's conditioning."""
@@ -47,4 +49,4 @@ class Lookup:
 
     def conditioning(self, caption: str) -> Entry:
         """A caption's tensors, each without a batch dimension."""
-        return self.recent.get(self.text_key(caption), self.cache.get)
+        return self.recent.get(caption, lambda: self.cache.get(self.text_key(caption)))

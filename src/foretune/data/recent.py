@@ -1,7 +1,7 @@
 """The entries used last, kept in memory: a small data set is read from the disk once, not once an epoch."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from torch import Tensor
@@ -19,17 +19,17 @@ class RecentEntries:
 
     def __init__(self, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self.max_bytes = max_bytes
-        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
         self._held_bytes = 0
 
-    def get(self, key: str, read: Callable[[str], Entry]) -> Entry:
-        """The entry, read only if it is not at hand."""
-        entry = self._entries.get(key)
+    def get(self, what: Hashable, read: Callable[[], Entry]) -> Entry:
+        """The entry of what is asked for, read only if it is not at hand."""
+        entry = self._entries.get(what)
         if entry is not None:
-            self._entries.move_to_end(key)
+            self._entries.move_to_end(what)
             return entry
-        entry = read(key)
-        self._entries[key] = entry
+        entry = read()
+        self._entries[what] = entry
         self._held_bytes += _num_bytes(entry)
         while self._held_bytes > self.max_bytes:
             _, oldest = self._entries.popitem(last=False)

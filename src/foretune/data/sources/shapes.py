@@ -26,6 +26,8 @@ SHAPES = ("circle", "square", "triangle", "cross")
 SIZES = {"small": 0.14, "medium": 0.22, "large": 0.32}
 
 # A change of what is drawn for an index must change this, because fingerprints are made of it.
+# Samples whose description is kept: a small set is described once, a large one costs no memory.
+_MOST_KNOWN = 10_000
 _DRAWING = "shapes-1"
 _Plane = npt.NDArray[np.float32]
 
@@ -55,6 +57,7 @@ class Shapes:
     def __init__(self, num_samples: int, size_px: int = 64) -> None:
         self.num_samples = num_samples
         self.size_px = size_px
+        self._known: dict[int, SampleInfo] = {}
 
     def __len__(self) -> int:
         return self.num_samples
@@ -83,12 +86,17 @@ class Shapes:
 
     def info(self, index: int) -> SampleInfo:
         """Size, caption and fingerprint of a sample, without drawing it."""
-        return SampleInfo(
-            fingerprint=_hash(f"{_DRAWING} {self.size_px} {index}"),
-            width_px=self.size_px,
-            height_px=self.size_px,
-            caption=self.scene(index).caption,
-        )
+        info = self._known.get(index)
+        if info is None:
+            info = SampleInfo(
+                fingerprint=_hash(f"{_DRAWING} {self.size_px} {index}"),
+                width_px=self.size_px,
+                height_px=self.size_px,
+                caption=self.scene(index).caption,
+            )
+            if len(self._known) < _MOST_KNOWN:
+                self._known[index] = info
+        return info
 
     def pixels(self, index: int) -> Pixels:
         """The image, with edges smoothed over one pixel."""
