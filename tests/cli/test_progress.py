@@ -40,7 +40,7 @@ def test_a_file_gets_a_line_every_few_seconds_and_the_last_one(clock: list[float
     lines = file.getvalue().splitlines()
     assert len(lines) == 11
     assert lines[0] == "training 1/100  16 samples/s  loss 0.2500  peak 1.50 GiB  50 s left"
-    assert lines[-1] == "training 100/100  16 samples/s  loss 0.2500  peak 1.50 GiB  0.00 s left"
+    assert lines[-1] == "training 100/100  16 samples/s  loss 0.2500  peak 1.50 GiB  done"
     assert "\x1b" not in file.getvalue()
 
 
@@ -53,6 +53,17 @@ def test_time_left_follows_slowly(clock: list[float]) -> None:
     clock[0] += 10
     observer.stepped(report(50, step_s=10.5))
     assert file.getvalue().splitlines()[-1].endswith("1 min 14 s left")  # 49 steps of 0.5 + 0.1 * 10 s
+
+
+def test_the_first_step_does_not_weigh_on_the_speed(clock: list[float]) -> None:
+    """It allocates and tunes: ten times as slow as the rest, it must be forgotten at the second."""
+    file = io.StringIO()
+    observer = watched(Console(file=file, width=200))
+    for step, step_s in enumerate([10.0, 1.0, 1.0]):
+        clock[0] += 100
+        observer.stepped(report(step, step_s=step_s))
+    speeds = [line.split("  ")[1] for line in file.getvalue().splitlines()]
+    assert speeds == ["1.25 s/sample", "8 samples/s", "8 samples/s"]
 
 
 def test_a_terminal_gets_one_live_line(clock: list[float]) -> None:

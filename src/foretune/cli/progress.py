@@ -34,6 +34,7 @@ class ProgressObserver(Observer):
         self._task: TaskID | None = None
         self._what: str | None = None
         self._step_s: float | None = None
+        self._num_steps_seen = 0
         self._last_line_s = 0.0
         self._peak_bytes = _peak_memory()
 
@@ -59,12 +60,17 @@ class ProgressObserver(Observer):
 
     def stepped(self, report: StepReport) -> None:
         step_s = report.step_s
-        self._step_s = step_s if self._step_s is None else self._step_s + _SMOOTHING * (step_s - self._step_s)
+        # The first step warms the machine up: it is shown, but the second one takes its place. Then a plain mean of
+        # the first few, so that one slow step does not weigh for long.
+        self._num_steps_seen += 1
+        share = max(_SMOOTHING, 1 / max(1, self._num_steps_seen - 1))
+        self._step_s = step_s if self._step_s is None else self._step_s + share * (step_s - self._step_s)
         done = report.step + 1
         left_s = (report.num_steps - done) * self._step_s
         speed = rate_text(report.samples_per_step / max(self._step_s, 1e-9), "sample")
         memory = bytes_text(self._peak_bytes())
-        numbers = f"{speed}  loss {report.loss:.4f}  peak {memory}  {duration_text(left_s)} left"
+        left = f"{duration_text(left_s)} left" if left_s else "done"
+        numbers = f"{speed}  loss {report.loss:.4f}  peak {memory}  {left}"
         self._show("training", done, report.num_steps, numbers)
 
     def validated(self, step: int, held_out_loss: float | None, samples: tuple[Path, ...]) -> None:
@@ -83,7 +89,7 @@ class ProgressObserver(Observer):
         if what != self._what:
             if self._task is not None:
                 self._progress.remove_task(self._task)
-            self._task, self._what = self._progress.add_task(what, numbers=""), what
+            self._task, self._what = self._progress.add_task(what, total=total, numbers=""), what
         assert self._task is not None
         self._progress.update(self._task, completed=done, total=total, numbers=numbers)
 
