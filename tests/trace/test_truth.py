@@ -102,6 +102,17 @@ def test_traced_memory_is_the_real_one(tiny_pipeline, name, method, precision, s
     assert traced_peak_bytes(asked, family, sizes) == pytest.approx(truth, rel=0.01)
 
 
+@pytest.mark.parametrize("name", ["flux", "sd3"])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_full_bf16_with_checkpointing_is_traced_a_little_low(tiny_pipeline, name, share) -> None:
+    """Known to be off by up to 2.4 %, the reason not found: held here so that it neither grows nor is forgotten."""
+    family = open_family(tiny_pipeline(name))
+    asked = experiment({"kind": "full"}, "bf16", share, 1, False)
+    sizes = StepSizes(batch_size=8, height_px=128, width_px=128, num_text_tokens=64)
+    truth = measured_peak_bytes(asked, family, sizes)
+    assert traced_peak_bytes(asked, family, sizes) == pytest.approx(truth, rel=0.03)
+
+
 def test_pixel_unet_without_checkpointing(tiny_pipeline) -> None:
     family = open_family(tiny_pipeline("ddpm"))
     asked = experiment({"kind": "full"}, "fp32", 0.0, 1, False)
