@@ -31,6 +31,10 @@ TRAINABLE: dict[str, Capability] = {
 }
 
 
+# Half of the distance to the next bf16 number is at least 1/512: a smaller decrease is rounded away.
+_LARGEST_BF16_DECAY = 1 - 1 / 512
+
+
 @dataclass(frozen=True)
 class Objection:
     """Something that speaks against an experiment."""
@@ -47,8 +51,20 @@ def family_of_pipeline(pipeline_class: str) -> str | None:
     return None
 
 
-def objections(experiment: Experiment, family: str, *, distilled: bool | None) -> tuple[Objection, ...]:
-    """All that speaks against running this experiment on a model of this family."""
+def objections(
+    experiment: Experiment, family: str, *, distilled: bool | None, only_planned: bool = False
+) -> tuple[Objection, ...]:
+    """All that speaks against running this experiment on a model of this family, or against planning it.
+
+    A plan needs the architecture alone, so families that cannot be trained yet can be planned.
+    """
+    if family not in TRAINABLE and only_planned:
+        planned = Capability(pipelines=())
+        return (
+            *_precision_objections(experiment),
+            *_weight_objections(experiment),
+            *_device_objections(experiment, planned, family),
+        )
     if family not in TRAINABLE:
         guess = closest(family, TRAINABLE)
         hint = f"The nearest family that can be is {guess!r}." if guess else f"Trainable: {_listed(TRAINABLE)}."
@@ -58,6 +74,7 @@ def objections(experiment: Experiment, family: str, *, distilled: bool | None) -
         *_unlisted("method.kind", experiment.method.kind, capability.methods, family),
         *_unlisted("train.precision", experiment.train.precision, capability.precisions, family),
         *_precision_objections(experiment),
+        *_weight_objections(experiment),
         *_device_objections(experiment, capability, family),
         *_text_objections(experiment, capability, family),
         *_distilled_objections(experiment, distilled=distilled),
@@ -76,6 +93,36 @@ def _precision_objections(experiment: Experiment) -> Iterable[Objection]:
             "refused",
             "train.loss_scaling: fp16 without loss scaling loses small gradients to underflow. "
             "Nearest: train.loss_scaling=dynamic, or train.precision=bf16, which needs no scaling",
+        )
+
+
+def _weight_objections(experiment: Experiment) -> Iterable[Objection]:
+    train, optimizer = experiment.train, experiment.optimizer
+    if train.weights == "fp32":
+        if optimizer.compensation != "none":
+            yield Objection(
+                "refused",
+                f"optimizer.compensation: {optimizer.compensation} keeps what bf16 weights lose to rounding; these are "
+                "fp32. Nearest: optimizer.compensation=none, or train.weights=bf16",
+            )
+        return
+    if train.precision != "bf16":
+        yield Objection(
+            "refused",
+            f"train.weights: weights in bf16 do not go with train.precision={train.precision}. "
+            "Nearest: train.precision=bf16, or train.weights=fp32",
+        )
+    if optimizer.compensation == "none":
+        yield Objection(
+            "warning",
+            "train.weights: updates below about 1/256 of a bf16 weight are lost to rounding. "
+            "optimizer.compensation=kahan keeps them, for 2 bytes a weight",
+        )
+    if optimizer.betas[1] > _LARGEST_BF16_DECAY:
+        yield Objection(
+            "warning",
+            f"optimizer.betas: in bf16 an average that decays by {optimizer.betas[1]} a step is rounded back to what "
+            "it was, so that the average of squared gradients only ever grows. optimizer.betas=[0.9,0.99] lets it fall",
         )
 
 

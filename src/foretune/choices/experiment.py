@@ -1,23 +1,32 @@
 """The Experiment: what is asked. Choices only, no derived number."""
 
-from typing import Annotated, Literal
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from foretune.choices.data import Data
 from foretune.choices.method import Lora, Method
 from foretune.choices.running import Parallel, Save, Tracker, Validate
-from foretune.choices.section import INCIDENTAL, question_in
+from foretune.choices.section import INCIDENTAL, is_later_default, question_in
 from foretune.choices.training import Levers, ObjectiveChoice, Optimizer, Train
-from foretune.core.values.base import Value, content_hash
+from foretune.core.values.base import Upgrade, Value, content_hash
 
 Risk = Literal["distilled-base"]
+
+
+def _with_fp32_weights(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 knew no other weights, and nothing that makes up for rounding."""
+    train, optimizer = body.get("train", {}), body.get("optimizer", {})
+    return {**body, "train": {**train, "weights": "fp32"}, "optimizer": {**optimizer, "compensation": "none"}}
 
 
 class Experiment(Value):
     """One fine-tuning, as asked for. Everything that follows is computed from it and from the catalogue."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, allow_inf_nan=False)
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_fp32_weights}
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     """Names the folder of its runs: letters, digits, ".", "_" and "-", at most 100, a letter or digit first."""
@@ -47,8 +56,8 @@ class Experiment(Value):
     """Risks that were pointed out and are taken all the same."""
 
     def whole_hash(self) -> str:
-        """Equal when everything asked is equal, paths and devices included."""
-        return content_hash(self.to_mapping())
+        """Equal when everything asked is equal, paths and devices included, in whichever version it was written."""
+        return content_hash({"format": "Experiment", "format_version": 1, **_without_later_defaults(self)})
 
     def question_hash(self, data_fingerprint: str, model_fingerprint: str) -> str:
         """Equal across machines: the model, method, data, objective and hyperparameters.
@@ -64,3 +73,14 @@ class Experiment(Value):
     def samples_per_step(self) -> int:
         """Samples whose gradients make one optimizer step, over all devices."""
         return self.train.batch_size * self.train.gradient_accumulation * self.parallel.devices
+
+
+def _without_later_defaults(section: BaseModel) -> dict[str, Any]:
+    data = json.loads(section.model_dump_json(by_alias=True))
+    for name, field in type(section).model_fields.items():
+        key, inner = field.alias or name, getattr(section, name)
+        if is_later_default(section, name):
+            del data[key]
+        elif isinstance(inner, BaseModel):
+            data[key] = _without_later_defaults(inner)
+    return dict(data)

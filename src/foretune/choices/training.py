@@ -4,9 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from foretune.choices.section import INCIDENTAL, Section
+from foretune.choices.section import INCIDENTAL, LATER, Section
 
 Precision = Literal["fp32", "bf16", "fp16"]
+WeightNumbers = Literal["fp32", "bf16"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -30,7 +31,10 @@ class Train(Section):
     gradient_accumulation: Annotated[int, INCIDENTAL] = Field(default=1, ge=1)
     """Forward passes that make one optimizer step."""
     precision: Precision = "bf16"
-    """Numbers of the forward and backward pass. Trained weights and optimizer states are fp32 in all three."""
+    """Numbers of the forward and backward pass; frozen weights are kept in them too."""
+    weights: Annotated[WeightNumbers, LATER] = "fp32"
+    """Numbers of the trained weights, their gradients and the optimizer's states: 16 bytes a weight in fp32, 8 in bf16.
+    bf16 goes with precision bf16; updates below about 1/256 of a weight are lost in it, unless compensated."""
     loss_scaling: Literal["dynamic", "off"] = "dynamic"
     """fp16 only: gradients are scaled so that small ones do not vanish."""
     seed: int = Field(default=0, ge=0, lt=2**63)
@@ -84,6 +88,8 @@ class Optimizer(Section):
     """Keeps the division by small squares finite."""
     weight_decay: float = Field(default=1e-2, ge=0)
     """Share of each weight, times the learning rate, that is taken off at each step."""
+    compensation: Annotated[Literal["none", "kahan"], LATER] = "none"
+    """bf16 weights only: kahan keeps what rounding takes from each update in a third state, 2 bytes a weight."""
 
 
 class Levers(Section):

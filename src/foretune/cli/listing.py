@@ -1,14 +1,11 @@
 """`foretune list models|devices|methods`."""
 
 import json
-import os
 from typing import Annotated, Any
 
 import typer
 
 app = typer.Typer(help="What there is: models, devices, methods.", no_args_is_help=True)
-
-_WIDTH_OF_A_PIPE = 400
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -102,15 +99,10 @@ def _number(value: float | None) -> str:
 
 
 def _print_table(headings: tuple[str, ...], rows: list[tuple[Any, ...]], footer: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from foretune.cli.tables import console, table
 
-    console = Console(highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
-    if not console.is_terminal:
-        # A row in a file or a pipe is one line, however long.
-        console.width = _WIDTH_OF_A_PIPE
-    table = Table(*headings, box=None, pad_edge=False, header_style="bold")
+    out, made = console(), table(*headings)
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    console.print(table)
-    console.print(footer, style="dim")
+        made.add_row(*(str(cell) for cell in row))
+    out.print(made)
+    out.print(footer, style="dim")

@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from foretune.cli import (
+    backtest,
     doctor,
     export,
     init,
     listing,
+    plan,
     resume,
     sample,
     schema,
@@ -42,6 +44,8 @@ def _root(
 
 
 app.command("init", short_help="Write an experiment file to start from.")(init.init)
+app.command("plan", short_help="Say what fits, before anything is downloaded.")(plan.plan)
+app.command("backtest", short_help="Hold the plan against published measurements.")(backtest.backtest)
 app.command("train", short_help="Train what an experiment file asks for.")(train.train)
 app.command("resume", short_help="Go on with an interrupted run.")(resume.resume)
 app.command("sample", short_help="Sample the base and what was made of it.")(sample.sample)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from foretune.core.units import bytes_text, count_text, duration_text, rate_text, share_text
-from foretune.core.values import RunRecord
+from foretune.core.values import Plan, RunRecord
 
 if TYPE_CHECKING:
     from foretune.run.train import Trained
@@ -56,4 +56,20 @@ def _measurements(record: RunRecord) -> list[str]:
             f"Speed {rate_text(measured.samples_per_s, 'sample')}, median step {duration_text(measured.median_step_s)}"
             + (f", {where} peak {bytes_text(memory)}" if memory else "")
         )
+    if record.plan is not None:
+        lines.append(_expected(record, record.plan))
     return lines
+
+
+def _expected(record: RunRecord, plan: Plan) -> str:
+    """What was forecast, beside what was measured: tensors on a device, the whole process on the host."""
+    measured = record.measured.peak_device_bytes
+    expected, what = plan.allocated_bytes, "allocated"
+    if measured is None:
+        measured, expected, what = record.measured.peak_host_bytes, plan.process_bytes, "process"
+    if not measured:
+        return f"Memory expected ({what}): {bytes_text(expected)}, not measured"
+    return (
+        f"Memory ({what}): expected {bytes_text(expected)}, measured {bytes_text(measured)} "
+        f"({expected / measured - 1:+.1%} off)"
+    )

@@ -27,14 +27,17 @@ class Asked:
     warnings: tuple[str, ...]
 
 
-def read_experiment(path: Path, overrides: Iterable[str] = ()) -> Asked:
+def read_experiment(path: Path, overrides: Iterable[str] = (), *, only_planned: bool = False) -> Asked:
     """Reads and checks an experiment file; raises with every mistake at once. A file without `name` gives its own."""
     mapping = apply_overrides(load_mapping(path), overrides)
-    return understand(mapping, source=str(path), name=_name_from(path))
+    return understand(mapping, source=str(path), name=_name_from(path), only_planned=only_planned)
 
 
-def understand(mapping: dict[str, Any], *, source: str, name: str = "experiment") -> Asked:
-    """Checks a mapping as an experiment: its form, the model's name, and whether the choices go together."""
+def understand(mapping: dict[str, Any], *, source: str, name: str = "experiment", only_planned: bool = False) -> Asked:
+    """Checks a mapping as an experiment: its form, the model's name, and whether the choices go together.
+
+    `only_planned` also takes models that can be planned but not trained yet.
+    """
     problems: list[str] = []
     experiment: Experiment | None = None
     # What a run directory keeps of an experiment is an experiment too, of the version that it says.
@@ -51,7 +54,7 @@ def understand(mapping: dict[str, Any], *, source: str, name: str = "experiment"
             problems.append(f"model: {error}")
     found: tuple[Objection, ...] = ()
     if experiment is not None and model is not None and model.family is not None:
-        found = objections(experiment, model.family, distilled=model.distilled)
+        found = objections(experiment, model.family, distilled=model.distilled, only_planned=only_planned)
         problems += [objection.text for objection in found if objection.severity == "refused"]
     if problems:
         raise ExperimentErrors(source, problems)

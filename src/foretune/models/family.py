@@ -76,6 +76,10 @@ class Family(ABC):
     adapter_targets: ClassVar[tuple[str, ...]]
     """Ends of the module names that adapters go to unless told otherwise."""
     default_text_tokens: ClassVar[int] = 0
+    text_is_fixed: ClassVar[bool] = False
+    """Whether it takes captions of that many tokens only, padded."""
+    goes_by_samples: ClassVar[bool] = False
+    """Whether it goes through a batch sample by sample, so that a larger batch means more operators."""
     stacks: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Lists of like blocks, in the order they run: attribute of the denoiser, configuration key that counts them."""
 

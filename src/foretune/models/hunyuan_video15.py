@@ -16,6 +16,7 @@ class HunyuanVideo15(VideoTransformer):
     name = "hunyuan_video15"
     denoiser_class_name = "HunyuanVideo15Transformer3DModel"
     pipeline_class_name = "HunyuanVideo15Pipeline"
+    goes_by_samples = True
     default_text_tokens = 1000
     usual_num_frames = 121
 

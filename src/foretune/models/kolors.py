@@ -11,6 +11,7 @@ class Kolors(StableDiffusionXl):
     name = "kolors"
     pipeline_class_name = "KolorsPipeline"
     default_text_tokens = 256
+    text_is_fixed = True
 
     def objective(self, choice: ObjectiveChoice) -> Objective:
         return Epsilon(

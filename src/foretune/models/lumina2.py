@@ -13,6 +13,7 @@ class Lumina2(LatentTransformer):
     name = "lumina2"
     denoiser_class_name = "Lumina2Transformer2DModel"
     pipeline_class_name = "Lumina2Pipeline"
+    goes_by_samples = True
     default_text_tokens = 256
     stacks = (("layers", "num_layers"),)
 

@@ -15,6 +15,7 @@ class Mochi(VideoTransformer):
     name = "mochi"
     denoiser_class_name = "MochiTransformer3DModel"
     pipeline_class_name = "MochiPipeline"
+    goes_by_samples = True
     default_text_tokens = 256
     usual_size_px = (480, 848)
     usual_num_frames = 19

@@ -9,3 +9,4 @@ class StableDiffusion1(TextToImageUNet):
     name = "sd1"
     pipeline_class_name = "StableDiffusionPipeline"
     default_text_tokens = 77
+    text_is_fixed = True

@@ -14,6 +14,7 @@ class StableDiffusionXl(TextToImageUNet):
     name = "sdxl"
     pipeline_class_name = "StableDiffusionXLPipeline"
     default_text_tokens = 77
+    text_is_fixed = True
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
         config = self.architecture.denoiser

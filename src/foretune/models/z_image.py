@@ -15,6 +15,7 @@ class ZImage(LatentTransformer):
     name = "z_image"
     denoiser_class_name = "ZImageTransformer2DModel"
     pipeline_class_name = "ZImagePipeline"
+    goes_by_samples = True
     default_text_tokens = 512
     stacks = (("noise_refiner", "n_refiner_layers"), ("context_refiner", "n_refiner_layers"), ("layers", "n_layers"))
 

@@ -1,153 +1,187 @@
 """A model of PyTorch's CUDA caching allocator: how much it reserves for what a step allocates.
 
-The rules are those of the allocator's source (c10/cuda/CUDACachingAllocator.cpp): sizes are rounded up to 512 bytes; up
-to 1 MiB they come from segments of 2 MiB, below 10 MiB from segments of 20 MiB, above from segments of their own,
-rounded up to 2 MiB; the smallest free block that fits is taken and split; released neighbours are joined; segments are
-kept. With expandable segments each pool is one range of addresses that grows by pages at its end.
+The rules are those of the allocator's source (pytorch c10/cuda/CUDACachingAllocator.cpp; the sizes stand in
+c10/core/AllocatorConfig.h of torch 2.13). Sizes are rounded up to 512 bytes; up to 1 MiB they come from segments of
+2 MiB, below 10 MiB from segments of 20 MiB, above from segments of their own, rounded up to 2 MiB. The smallest free
+block that fits is taken; a rest is split off if it has 512 bytes (small) or more than 1 MiB (large). Released
+neighbours are joined; segments are kept. With expandable segments each pool is one range of addresses that is mapped
+page by page (`foretune.plan.expandable`). When the device is full, everything that is wholly free is given back and the
+request is tried once more; only then is the step out of memory.
+
+Left at their defaults and not modelled: max_split_size (any block may be split), rounding to powers of two, garbage
+collection (off), private pools of CUDA graphs, more than one stream. ROCm builds of torch run the same source. Apple's
+allocator is another one (heaps of 8 MiB, 32 MiB and 1 GiB): its reserved memory is not modelled, and what is allocated
+stands in for it.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from foretune.core.units import MIB
+from foretune.plan.blocks import Block
+from foretune.plan.expandable import AddressSpace
 from foretune.plan.expansion import Event
 
-_ROUNDING_BYTES = 512
+ROUNDING_BYTES = 512
 _MOST_SMALL_BYTES = MIB
 _SMALL_SEGMENT_BYTES = 2 * MIB
 _LARGE_SEGMENT_BYTES = 20 * MIB
 _LEAST_OWN_SEGMENT_BYTES = 10 * MIB
-_OWN_ROUNDING_BYTES = 2 * MIB
+OWN_ROUNDING_BYTES = 2 * MIB
 _LEAST_LARGE_REST_BYTES = MIB
 
 
-@dataclass(eq=False, slots=True)
-class _Block:
-    """A piece of a segment, in use or free, with its neighbours."""
-
-    num_bytes: int
-    segment: int
-    offset: int
-    is_small: bool
-    before: "_Block | None" = None
-    after: "_Block | None" = None
-    is_free: bool = False
-
-    def order(self) -> tuple[int, int, int]:
-        """Free blocks are searched by size, then by address."""
-        return self.num_bytes, self.segment, self.offset
+class DeviceFullError(Exception):
+    """A request was refused although everything free had been given back."""
 
 
 class CachingAllocator:
-    """Serves requests as the allocator would, and remembers the most it held."""
+    """Serves requests as the allocator would, and remembers the most it held.
 
-    def __init__(self, *, expandable_segments: bool = False) -> None:
+    `limit_bytes` is what it may reserve: the device's memory less what others hold. None is without end.
+    """
+
+    def __init__(self, *, expandable_segments: bool = False, limit_bytes: int | None = None) -> None:
         self.reserved_bytes = self.allocated_bytes = 0
         self.peak_reserved_bytes = self.peak_allocated_bytes = 0
-        self._expandable = expandable_segments
-        self._free: dict[bool, list[tuple[tuple[int, int, int], _Block]]] = {True: [], False: []}
+        self.num_retries = 0
+        """How often cached memory was given back to make room: each time the device waits (num_alloc_retries)."""
+        self.ran_out_of_memory = False
+        self.least_needed_bytes = 0
+        """What had to be reserved at the least: the peak, or what the refused request would have made of it."""
+        self._limit_bytes = limit_bytes
+        self._free: dict[bool, list[tuple[tuple[int, int, int], Block]]] = {True: [], False: []}
         self._num_segments = 0
-        self._ends: dict[bool, _Block] = {}
-        """The last block of each expandable pool."""
+        self._spaces: dict[bool, AddressSpace] | None = None
+        if expandable_segments:
+            self._spaces = {
+                is_small: AddressSpace(is_small=is_small, page_bytes=page_bytes, reserve=self._reserve)
+                for is_small, page_bytes in ((True, _SMALL_SEGMENT_BYTES), (False, _LARGE_SEGMENT_BYTES))
+            }
 
-    def allocate(self, num_bytes: int) -> _Block:
-        size = max(_ROUNDING_BYTES, -(-num_bytes // _ROUNDING_BYTES) * _ROUNDING_BYTES)
+    def allocate(self, num_bytes: int) -> Block:
+        size = max(ROUNDING_BYTES, -(-num_bytes // ROUNDING_BYTES) * ROUNDING_BYTES)
         is_small = size <= _MOST_SMALL_BYTES
-        pool = self._free[is_small]
-        found = bisect_left(pool, (size, -1, -1), key=lambda entry: entry[0])
-        block = pool.pop(found)[1] if found < len(pool) else self._more(size, is_small=is_small)
+        block = self._found(size, is_small=is_small) or self._more(size, is_small=is_small)
+        if block is None:
+            self.give_back()
+            self.num_retries += 1
+            block = self._more(size, is_small=is_small)
+        if block is None:
+            self.ran_out_of_memory = True
+            self.least_needed_bytes = max(self.least_needed_bytes, self.reserved_bytes + self._missing_bytes(size))
+            raise DeviceFullError
         block.is_free = False
         self._split(block, size)
         self.allocated_bytes += block.num_bytes
         self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
         return block
 
-    def release(self, block: _Block) -> None:
+    def release(self, block: Block) -> None:
         self.allocated_bytes -= block.num_bytes
         block.is_free = True
-        if block.before is not None and block.before.is_free:
-            self._take(block.before)
-            block = self._joined(block.before, block)
-        if block.after is not None and block.after.is_free:
-            self._take(block.after)
-            block = self._joined(block, block.after)
+        for neighbour in (block.before, block.after):
+            if neighbour is not None and neighbour.is_free and neighbour.is_mapped:
+                self._take(neighbour)
+                block.absorb(neighbour)
         self._give(block)
 
-    def _more(self, size: int, *, is_small: bool) -> _Block:
-        if self._expandable:
-            return self._extended(size, is_small=is_small)
-        if is_small:
-            segment_bytes = _SMALL_SEGMENT_BYTES
-        elif size < _LEAST_OWN_SEGMENT_BYTES:
-            segment_bytes = _LARGE_SEGMENT_BYTES
-        else:
-            segment_bytes = -(-size // _OWN_ROUNDING_BYTES) * _OWN_ROUNDING_BYTES
-        self._reserve(segment_bytes)
+    def give_back(self) -> None:
+        """Returns wholly free segments, or wholly free pages, to the driver."""
+        for is_small, pool in self._free.items():
+            if self._spaces is not None:
+                rests = [rest for _, block in pool for rest in self._spaces[is_small].unmap(block)]
+                pool.clear()
+                for rest in rests:
+                    self._give(rest)
+            else:
+                pool[:] = [(order, block) for order, block in pool if block.before or block.after]
+        in_pools = sum(block.num_bytes for pool in self._free.values() for _, block in pool)
+        self.reserved_bytes = self.allocated_bytes + in_pools
+
+    def _found(self, size: int, *, is_small: bool) -> Block | None:
+        """The smallest free block that fits.
+
+        With expandable segments, a block that has room to grow counts as large as it can grow, so that another one
+        is preferred to the open end.
+        """
+        pool = self._free[is_small]
+        index = bisect_left(pool, (size, -1, -1), key=lambda entry: entry[0])
+        if index == len(pool):
+            return None
+        if self._spaces is not None:
+            while index + 1 < len(pool) and pool[index + 1][1].room_bytes() < pool[index][1].room_bytes():
+                index += 1
+        return pool.pop(index)[1]
+
+    def _more(self, size: int, *, is_small: bool) -> Block | None:
+        """New memory from the driver; None if it has none left."""
+        if self._spaces is not None:
+            block = self._spaces[is_small].extend(size, take=self._take, give=self._give)
+            if block is not None:
+                self._take(block)
+            return block
+        segment_bytes = _segment_bytes(size)
+        if not self._reserve(segment_bytes):
+            return None
         self._num_segments += 1
-        return _Block(segment_bytes, self._num_segments, 0, is_small)
+        return Block(segment_bytes, self._num_segments, 0, is_small)
 
-    def _extended(self, size: int, *, is_small: bool) -> _Block:
-        """New pages at the end of the pool, joined to the free block that may be there."""
-        page_bytes = _SMALL_SEGMENT_BYTES if is_small else _LARGE_SEGMENT_BYTES
-        end = self._ends.get(is_small)
-        missing = size - (end.num_bytes if end is not None and end.is_free else 0)
-        added = -(-missing // page_bytes) * page_bytes
-        self._reserve(added)
-        offset = end.offset + end.num_bytes if end is not None else 0
-        block = _Block(added, 0 if is_small else 1, offset, is_small, before=end)
-        if end is not None:
-            end.after = block
-        self._ends[is_small] = block
-        if end is not None and end.is_free:
-            self._take(end)
-            block = self._joined(end, block)
-        return block
+    def _missing_bytes(self, size: int) -> int:
+        """What would have had to be reserved for a request; with expandable segments at least this."""
+        if self._spaces is None:
+            return _segment_bytes(size)
+        is_small = size <= _MOST_SMALL_BYTES
+        return self._spaces[is_small].missing_bytes(size)
 
-    def _reserve(self, num_bytes: int) -> None:
+    def _reserve(self, num_bytes: int) -> bool:
+        if self._limit_bytes is not None and self.reserved_bytes + num_bytes > self._limit_bytes:
+            return False
         self.reserved_bytes += num_bytes
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
+        self.least_needed_bytes = self.peak_reserved_bytes
+        return True
 
-    def _split(self, block: _Block, size: int) -> None:
-        rest = block.num_bytes - size
-        if rest < _ROUNDING_BYTES or (not block.is_small and not self._expandable and rest <= _LEAST_LARGE_REST_BYTES):
+    def _split(self, block: Block, size: int) -> None:
+        rest_bytes = block.num_bytes - size
+        leaves_small_rests = block.is_small or self._spaces is not None
+        if rest_bytes < ROUNDING_BYTES or (not leaves_small_rests and rest_bytes <= _LEAST_LARGE_REST_BYTES):
             return
-        remainder = _Block(
-            rest, block.segment, block.offset + size, block.is_small, before=block, after=block.after, is_free=True
-        )
-        if block.after is not None:
-            block.after.before = remainder
-        block.after, block.num_bytes = remainder, size
-        if self._ends.get(block.is_small) is block:
-            self._ends[block.is_small] = remainder
-        self._give(remainder)
+        rest = block.cut(size)
+        rest.is_free = True
+        self._give(rest)
 
-    def _joined(self, left: _Block, right: _Block) -> _Block:
-        left.num_bytes += right.num_bytes
-        left.after = right.after
-        if right.after is not None:
-            right.after.before = left
-        if self._ends.get(right.is_small) is right:
-            self._ends[right.is_small] = left
-        return left
-
-    def _give(self, block: _Block) -> None:
+    def _give(self, block: Block) -> None:
+        block.is_free = True
         insort(self._free[block.is_small], (block.order(), block), key=lambda entry: entry[0])
 
-    def _take(self, block: _Block) -> None:
+    def _take(self, block: Block) -> None:
         pool = self._free[block.is_small]
         place = bisect_left(pool, block.order(), key=lambda entry: entry[0])
         assert pool[place][1] is block, "a free block is in its pool"
         pool.pop(place)
 
 
-def replay(events: Iterable[Event], *, expandable_segments: bool = False) -> CachingAllocator:
-    """Runs a step's events through the allocator."""
-    allocator = CachingAllocator(expandable_segments=expandable_segments)
-    live: dict[int, _Block] = {}
+def _segment_bytes(size: int) -> int:
+    if size <= _MOST_SMALL_BYTES:
+        return _SMALL_SEGMENT_BYTES
+    if size < _LEAST_OWN_SEGMENT_BYTES:
+        return _LARGE_SEGMENT_BYTES
+    return -(-size // OWN_ROUNDING_BYTES) * OWN_ROUNDING_BYTES
+
+
+def replay(
+    events: Iterable[Event], *, expandable_segments: bool = False, limit_bytes: int | None = None
+) -> CachingAllocator:
+    """Runs a step's events through the allocator; stops at the request that does not fit within the limit."""
+    allocator = CachingAllocator(expandable_segments=expandable_segments, limit_bytes=limit_bytes)
+    live: dict[int, Block] = {}
     for event in events:
-        if event.num_bytes:
-            live[event.storage] = allocator.allocate(event.num_bytes)
-        else:
+        if not event.num_bytes:
             allocator.release(live.pop(event.storage))
+            continue
+        try:
+            live[event.storage] = allocator.allocate(event.num_bytes)
+        except DeviceFullError:
+            break
     return allocator

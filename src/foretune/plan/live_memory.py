@@ -1,5 +1,6 @@
 """Live bytes over a step: the peak, and what it is made of."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,31 +15,50 @@ class Peak:
     """The moment with the most live bytes."""
 
     num_bytes: int
-    by_category: dict[int, int]
-    phase: int
-    by_phase: dict[int, int]
+    by_category: dict[str, int]
+    phase: str
+    by_phase: dict[str, int]
     """The most there was in each phase."""
+    largest: tuple[tuple[str, int, int], ...]
+    """The storages that took most of it: category, bytes of one, how many of that size."""
 
 
-def find_peak(events: Iterable[Event], rounding_bytes: int = 1) -> Peak:
+def find_peak(events: Iterable[Event], rounding_bytes: int = 1, num_largest: int = 12) -> Peak:
     """Adds up what is alive after each event."""
+    events = list(events)
+    total = peak_bytes = peak_index = 0
+    by_phase: dict[str, int] = {}
     sizes: dict[int, int] = {}
-    live: dict[int, int] = {}
-    total = peak_bytes = 0
-    peak_live: dict[int, int] = {}
-    peak_phase = 0
-    by_phase: dict[int, int] = {}
-    for event in events:
+    for index, event in enumerate(events):
         if event.num_bytes:
-            size = -(-event.num_bytes // rounding_bytes) * rounding_bytes
-            sizes[event.storage] = size
-            live[event.category] = live.get(event.category, 0) + size
-            total += size
+            sizes[event.storage] = -(-event.num_bytes // rounding_bytes) * rounding_bytes
+            total += sizes[event.storage]
             by_phase[event.phase] = max(by_phase.get(event.phase, 0), total)
             if total > peak_bytes:
-                peak_bytes, peak_phase, peak_live = total, event.phase, dict(live)
-        elif event.storage in sizes:
-            size = sizes.pop(event.storage)
-            live[event.category] -= size
-            total -= size
-    return Peak(peak_bytes, peak_live, peak_phase, by_phase)
+                peak_bytes, peak_index = total, index
+        else:
+            total -= sizes[event.storage]
+    alive = _alive(events[: peak_index + 1])
+    by_category: Counter[str] = Counter()
+    alike: Counter[tuple[str, int]] = Counter()
+    for event in alive:
+        by_category[event.category] += sizes[event.storage]
+        alike[event.category, sizes[event.storage]] += 1
+    most = sorted(alike.items(), key=lambda item: -item[0][1] * item[1])[:num_largest]
+    return Peak(
+        num_bytes=peak_bytes,
+        by_category=dict(by_category),
+        phase=events[peak_index].phase if events else "",
+        by_phase=by_phase,
+        largest=tuple((category, num_bytes, count) for (category, num_bytes), count in most),
+    )
+
+
+def _alive(events: Iterable[Event]) -> list[Event]:
+    found: dict[int, Event] = {}
+    for event in events:
+        if event.num_bytes:
+            found[event.storage] = event
+        else:
+            del found[event.storage]
+    return list(found.values())

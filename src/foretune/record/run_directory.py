@@ -11,7 +11,7 @@ import yaml
 
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import UserError
-from foretune.core.values import RunRecord, WrongFormat
+from foretune.core.values import Plan, RunRecord, WrongFormat
 from foretune.record.atomic import write_text
 
 
@@ -86,6 +86,21 @@ class RunDirectory:
 
     def write_environment(self, environment: dict[str, Any]) -> None:
         write_text(self.path / "environment.json", json.dumps(environment, indent=2, sort_keys=True) + "\n")
+
+    def write_plan(self, plan: Plan | None) -> None:
+        """The forecast, before the first step; nothing where there is none."""
+        if plan is not None:
+            write_text(self.path / "plan.json", plan.to_json())
+
+    def read_plan(self) -> Plan | None:
+        """What `write_plan` was given."""
+        path = self.path / "plan.json"
+        if not path.is_file():
+            return None
+        try:
+            return Plan.from_json(path.read_text(encoding="utf-8"))
+        except (WrongFormat, UnicodeDecodeError) as error:
+            raise WrongFormat(f"{path}: {error}") from error
 
     def write_record(self, record: RunRecord) -> None:
         write_text(self.path / "record.json", record.to_json())

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from foretune.data.at_once import IN_A_BATCH, images_at_once
 from foretune.data.batch import Batch
 from foretune.data.cache import Entry, FillReport, Job, TensorCache, component_fingerprint, fill
 from foretune.data.jobs import ImageRequest, latent_jobs, load_images, text_jobs
@@ -19,8 +20,6 @@ from foretune.models.family import Conditioning, Family
 P = TypeVar("P")
 Progress = Callable[[str, int, int], None]
 
-# Encoders run without gradients, so a few samples at once fit wherever a training step fits.
-_ENCODE_BATCH = 8
 # Up to here every entry is read and checked before training; more would take longer than it is worth, and a damaged
 # entry is then found when it is needed.
 _MOST_VERIFIED_ENTRIES = 50_000
@@ -64,10 +63,11 @@ class EncoderPlan:
         def encode(jobs: Sequence[Job[ImageRequest]]) -> list[Entry]:
             if not loaded:
                 loaded.append(self.load_vae())
-            images = load_images(maker.source, [job.payload for job in jobs]).to(self.device)
+            images = load_images(maker.source, [job.payload for job in jobs])
+            parts = images.split(images_at_once(*images.shape[-2:]))
             with torch.no_grad():
-                moments = self.family.encode_images(loaded[0], images).cpu()
-            return [{MOMENTS: one} for one in moments]
+                moments = [self.family.encode_images(loaded[0], part.to(self.device)).cpu() for part in parts]
+            return [{MOMENTS: one} for part in moments for one in part]
 
         report = _fill(maker.latents.cache, latent_jobs(maker, train, held_out), encode, "encoding images", progress)
         loaded.clear()
@@ -129,14 +129,14 @@ def _fill(
 ) -> FillReport:
     def encode_alike(missing: Sequence[Job[P]]) -> Sequence[Entry]:
         # Products of another size may round otherwise, and what is missing depends on what was stopped before.
-        padding = [missing[-1]] * (_ENCODE_BATCH - len(missing))
+        padding = [missing[-1]] * (IN_A_BATCH - len(missing))
         return encode([*missing, *padding])[: len(missing)]
 
     return fill(
         cache,
         jobs,
         encode_alike,
-        _ENCODE_BATCH,
+        IN_A_BATCH,
         lambda done, total: progress(what, done, total),
         verify=len(jobs) <= _MOST_VERIFIED_ENTRIES,
     )

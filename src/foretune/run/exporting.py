@@ -94,6 +94,9 @@ def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32) -> Train
     if found is None:
         raise UserError(f"{run.path} has no checkpoint yet. Type: foretune resume {run.path}")
     checkpoint, _ = found
+    # A moving average is fp32 even where the weights that were trained are not; it is rounded once, below.
+    for parameter in method.trained().values():
+        parameter.data = parameter.data.float()
     method.load_trained(checkpoint.tensors["ema" if experiment.train.ema else "weights"])
     # Buffers too: whoever loads the export has them in its type. Not by diffusers' own `to`, which warns of any cast.
     nn.Module.to(denoiser, dtype).eval()

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from foretune.choices.checkpointing import chosen_blocks
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import Refused
 from foretune.core.values.base import content_hash
@@ -24,7 +25,6 @@ from foretune.run.devices import choose_device
 from foretune.run.encoding import EncoderPlan, LiveEncoders, encode_captions
 from foretune.run.observer import Observer
 from foretune.step.building import attach_method, build_step
-from foretune.step.checkpointing import chosen_blocks
 from foretune.step.methods import METHODS, AppliedMethod
 from foretune.step.methods.lora import AppliedLora
 from foretune.step.precision import PrecisionPolicy
@@ -61,7 +61,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
     device = choose_device(experiment.parallel.device)
     resolution_px = checked_resolution(experiment, family)
     num_text_tokens = experiment.data.max_text_tokens or family.own_text_tokens()
-    policy = PrecisionPolicy(experiment.train.precision)
+    policy = PrecisionPolicy.of(experiment.train)
     encoder_plan = EncoderPlan(
         family=family,
         folder=folder,

@@ -5,13 +5,12 @@ that is kept of randomness, data order and learning rate.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from foretune.run.checkpoints import Checkpoint, DamagedCheckpoint
+from foretune.step.optimizing import state_names
 from foretune.step.training_step import TrainingStep
-
-# What AdamW remembers of a weight. A part that a writer forgets must not look like one that never was.
-_OPTIMIZER_FIELDS = ("exp_avg", "exp_avg_sq", "step")
 
 
 def components(step: TrainingStep) -> tuple[str, ...]:
@@ -23,13 +22,15 @@ def collect(step: TrainingStep, steps_done: int) -> Checkpoint:
     """References to the live tensors; they are copied when they are written."""
     tensors: dict[str, dict[str, Tensor]] = {"weights": dict(step.trained), "optimizer": {}}
     untouched = []
+    remembered = state_names(step.optimizer)
     for name, parameter in step.trained.items():
         state = step.optimizer.state.get(parameter)
         if not state:
             untouched.append(name)
             continue
-        assert sorted(state) == sorted(_OPTIMIZER_FIELDS), "this optimizer remembers something else"
-        tensors["optimizer"] |= {f"{name}/{field}": state[field] for field in _OPTIMIZER_FIELDS}
+        # A part that a writer forgets must not look like one that never was.
+        assert sorted(state) == sorted(remembered), "this optimizer remembers something else"
+        tensors["optimizer"] |= {f"{name}/{field}": state[field] for field in remembered}
     if step.ema is not None:
         tensors["ema"] = step.ema.average
     return Checkpoint(steps_done, tensors, {"scaler": step.scaler.state_dict(), "untouched": untouched})
@@ -45,14 +46,18 @@ def check(step: TrainingStep, checkpoint: Checkpoint) -> None:
     # skipped, have no state in the optimizer. They are named, so that any other one is missed.
     untouched = set(scalars["untouched"])
     touched = [name for name in weights if name not in untouched]
-    moments = {f"{name}/{field}": weights[name] for name in touched for field in _OPTIMIZER_FIELDS}
-    expected = {"weights": weights, "optimizer": moments, "ema": weights}
+    scalar = torch.empty((), dtype=torch.float32)
+    states = {
+        f"{name}/{field}": scalar if field == "step" else weights[name]
+        for name in touched
+        for field in state_names(step.optimizer)
+    }
+    expected = {"weights": weights, "optimizer": states, "ema": step.ema.average if step.ema is not None else {}}
     for component, tensors in checkpoint.tensors.items():
         _same_names(component, tensors, expected[component])
         for name, tensor in tensors.items():
             like = expected[component][name]
-            shape = () if component == "optimizer" and name.endswith("/step") else tuple(like.shape)
-            if tuple(tensor.shape) != shape or tensor.dtype != like.dtype:
+            if tensor.shape != like.shape or tensor.dtype != like.dtype:
                 raise DamagedCheckpoint(f"{component}: {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
 
 

@@ -12,7 +12,7 @@ import torch
 from foretune.choices.experiment import Experiment
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
-from foretune.core.values import Outcome, RunRecord
+from foretune.core.values import Outcome, Plan, RunRecord
 from foretune.core.values.run_record import Measured
 from foretune.models.locating import locate
 from foretune.record.environment import environment_fingerprint, environment_hash
@@ -48,8 +48,8 @@ class Trained:
     """None where the base itself is trained."""
 
 
-def train(asked: Asked, runs: Path, observer: Observer) -> Trained:
-    """Starts a new run."""
+def train(asked: Asked, runs: Path, observer: Observer, plan: Plan | None = None) -> Trained:
+    """Starts a new run. Its plan, where there is one, is stored before the first step."""
     folder, revision = locate(asked.model)
     for warning in asked.warnings:
         observer.warning(warning)
@@ -60,9 +60,11 @@ def train(asked: Asked, runs: Path, observer: Observer) -> Trained:
     except Exception as error:
         run = RunDirectory.create(runs, asked.experiment.name)
         run.write_experiment(asked.as_asked, asked.experiment, {"model_folder": str(folder.resolve())})
+        run.write_plan(plan)
         raise _preparation_failed(run, asked.experiment, error) from error
     run = RunDirectory.create(runs, asked.experiment.name)
     run.write_experiment(asked.as_asked, asked.experiment, {**prepared.effective, "model_revision": revision})
+    run.write_plan(plan)
     observer.message(f"Run directory: {run.path}")
     with locked(run.lock):
         return _run(run, prepared, observer, list(asked.warnings))
@@ -120,6 +122,7 @@ def _preparation_failed(run: RunDirectory, experiment: Experiment, error: Except
             outcome=Outcome(status=status, steps_done=0, reason=reason),
             environment=environment,
             environment_hash=environment_hash(environment),
+            plan=run.read_plan(),
             measured=Measured(peak_host_bytes=peak_host_bytes()),
             num_trainable_params=None,
             num_params=None,
@@ -160,6 +163,7 @@ def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: li
         outcome=outcome,
         environment=environment,
         environment_hash=environment_hash(environment),
+        plan=run.read_plan(),
         measured=_measured(loop.tally, experiment, prepared.device),
         num_trainable_params=prepared.effective["num_trained_params"],
         num_params=prepared.effective["num_params"],

@@ -24,7 +24,7 @@ def attach_method(
 ) -> AppliedMethod:
     """Adds the method and the levers to a denoiser that is on any device, meta included."""
     method = METHODS[experiment.method.kind](experiment.method, family, denoiser)
-    method.attach(experiment.train.seed)
+    method.attach(experiment.train.seed, PrecisionPolicy.of(experiment.train).trained_dtype)
     apply_checkpointing(
         family.blocks(denoiser),
         experiment.levers.gradient_checkpointing,
@@ -48,7 +48,7 @@ def build_step(
     `foreach` makes updates work on all tensors at once, as torch does by itself on an accelerator (None leaves it to
     torch): one kernel instead of hundreds, and temporaries as large as the trained weights.
     """
-    policy = PrecisionPolicy(experiment.train.precision)
+    policy = PrecisionPolicy.of(experiment.train)
     trained = method.trained()
     ema = experiment.train.ema
     return TrainingStep(

@@ -7,11 +7,7 @@ from typing import Any
 from torch import nn
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
-
-def chosen_blocks(num_blocks: int, share: float) -> tuple[int, ...]:
-    """Which blocks are computed again: the share of them, spread evenly, the last one first to be chosen."""
-    return tuple(i for i in range(num_blocks) if int((i + 1) * share + 1e-9) > int(i * share + 1e-9))
-
+from foretune.choices.checkpointing import chosen_blocks
 
 ContextPair = tuple[AbstractContextManager[object], AbstractContextManager[object]]
 

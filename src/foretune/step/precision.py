@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from foretune.choices.training import Precision
+from foretune.choices.training import Precision, Train, WeightNumbers
 
 _COMPUTE_DTYPES: dict[Precision, torch.dtype] = {
     "fp32": torch.float32,
@@ -16,12 +16,18 @@ _COMPUTE_DTYPES: dict[Precision, torch.dtype] = {
 
 @dataclass(frozen=True)
 class PrecisionPolicy:
-    """Trained weights, their gradients and the optimizer's states are fp32 in every policy.
+    """Trained weights, their gradients and the optimizer's states are fp32, or bf16 where that was asked for.
 
     Matrix products run in the compute type under autocast; frozen weights are kept in it, which halves them.
     """
 
     name: Precision
+    weights: WeightNumbers = "fp32"
+
+    @classmethod
+    def of(cls, train: Train) -> "PrecisionPolicy":
+        """What a training was asked to use."""
+        return cls(train.precision, train.weights)
 
     @property
     def compute_dtype(self) -> torch.dtype:
@@ -33,7 +39,7 @@ class PrecisionPolicy:
 
     @property
     def trained_dtype(self) -> torch.dtype:
-        return torch.float32
+        return _COMPUTE_DTYPES[self.weights]
 
     @property
     def needs_loss_scaling(self) -> bool:

@@ -36,6 +36,10 @@ class AcceleratorNumerics(TorchFunctionMode):
         # Autocast keeps the low copy of each trained fp32 weight until it is left.
         self._cast_weights: dict[int, Tensor] = {}
 
+    def cast_weights(self) -> tuple[Tensor, ...]:
+        """The low copies that are kept until autocast is left."""
+        return tuple(self._cast_weights.values())
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

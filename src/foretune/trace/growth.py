@@ -2,11 +2,16 @@
 
 from collections.abc import Sequence
 
+from foretune.core.units import MIB
 from foretune.core.values.step_trace import Growth, Powers
 
 Sizes = tuple[int, int, int, int]
 
 _EXACT = 1e-9
+# A convolution that pads has (side + 1) squared numbers: nearly, but not quite, in proportion to the positions.
+_NEARLY = 0.03
+# Tables of positions grow with the sides, or with a frame, but not with all tokens. They are too small to matter.
+_SMALL_BYTES = 32 * MIB
 
 
 class IrregularGrowth(Exception):
@@ -35,7 +40,18 @@ def fit(probes: Sequence[Sizes], values: Sequence[float]) -> Growth:
         growth = _tokens(base, value / scale, changed, scale, factor, squared=squared)
         if growth is not None and all(_close(growth.at(p), v) for p, v in zip(probes, values, strict=True)):
             return growth
+    growth = _tokens(base, value / scale, changed, scale, factor, squared=False)
+    is_near = growth is not None and all(_close(growth.at(p), v, _NEARLY) for p, v in zip(probes, values, strict=True))
+    if growth is not None and (is_near or max(values) <= _SMALL_BYTES):
+        return growth
     raise IrregularGrowth(f"{list(values)} at {list(probes)}")
+
+
+def for_each_sample(growth: Growth) -> Growth:
+    """What was found for one sample, for a batch of them: whatever grows with the tokens is there for each sample."""
+    if not any(image or text for _, (_, image, text, _) in growth.terms):
+        return growth
+    return Growth(terms=tuple((c, (batch + 1, image, text, rank)) for c, (batch, image, text, rank) in growth.terms))
 
 
 def _power(size: int, value: float, other_size: int, other: float) -> int:
@@ -88,5 +104,5 @@ def _rounded(number: float) -> float:
     return nearest if _close(nearest, number) else number
 
 
-def _close(a: float, b: float) -> bool:
-    return abs(a - b) <= 1e-6 * max(abs(a), abs(b), 1.0)
+def _close(a: float, b: float, share: float = 1e-6) -> bool:
+    return abs(a - b) <= share * max(abs(a), abs(b), 1.0)

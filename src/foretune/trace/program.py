@@ -5,13 +5,15 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from foretune.core.values.step_trace import NEVER, BlockKind, Growth, Moment, Storage
-from foretune.trace.growth import IrregularGrowth, Sizes, fit
+from foretune.trace.growth import IrregularGrowth, Sizes, fit, for_each_sample
 from foretune.trace.timeline import Lifetime, Point, Timeline
 
-# What depends on the sizes in no known way is a table of a few positions; larger would be a mistake of ours.
+# What depends on batch or rank in no known way is a few numbers; larger would be a mistake of ours.
 _MOST_IRREGULAR_BYTES = 1 << 20
 # The two first and the two last blocks of a kind have neighbours that differ; what is between is all alike.
 _NUM_ENDS = 2
+FEW_BLOCKS, MANY_BLOCKS = 2 * _NUM_ENDS, 2 * _NUM_ENDS + 2
+"""How many blocks of a kind tell all of them: as a rule, and where something is passed on over more than one block."""
 
 
 class IrregularStep(Exception):
@@ -39,7 +41,7 @@ def block_runs(kinds: Sequence[int], full_kinds: Sequence[int]) -> tuple[BlockRu
         raise IrregularStep(f"{len(shallow)} runs of equal blocks in the shallow model, {len(full)} in the full one")
     runs, start = [], 0
     for count, full_count in zip(shallow, full, strict=True):
-        if count != full_count and count < 2 * _NUM_ENDS:
+        if count != full_count and count < FEW_BLOCKS:
             raise IrregularStep(f"{count} blocks are too few to tell {full_count} from")
         runs.append(BlockRun(start, count, full_count))
         start += count
@@ -51,15 +53,21 @@ class Program:
     """The parts of a StepTrace as they are put together."""
 
     runs: tuple[BlockRun, ...]
+    per_sample: bool = False
     growths: dict[Growth, int] = field(default_factory=dict)
     categories: dict[str, int] = field(default_factory=dict)
     outside: tuple[Storage, ...] = ()
     kinds: tuple[BlockKind, ...] = ()
 
 
-def build_program(timelines: Sequence[Timeline], sizes: Sequence[Sizes], runs: tuple[BlockRun, ...]) -> Program:
-    """Fits each storage's bytes to the probes and folds equal blocks into one."""
-    program = Program(runs)
+def build_program(
+    timelines: Sequence[Timeline], sizes: Sequence[Sizes], runs: tuple[BlockRun, ...], *, per_sample: bool = False
+) -> Program:
+    """Fits each storage's bytes to the probes and folds equal blocks into one.
+
+    `per_sample`: the probes are of one sample each, of a model that goes through a batch sample by sample.
+    """
+    program = Program(runs, per_sample=per_sample)
     rows = [_fitted(program, probes, sizes) for probes in _aligned(timelines)]
     by_owner: dict[int | None, list[_Row]] = {}
     for row in rows:
@@ -99,6 +107,8 @@ def _fitted(program: Program, probes: tuple[Lifetime, ...], sizes: Sequence[Size
         if max(values) > _MOST_IRREGULAR_BYTES:
             raise IrregularStep(f"{probes[0].operator} {probes[0].shape}: {error}") from error
         growth = Growth(terms=((float(max(values)), (0, 0, 0, 0)),))
+    if program.per_sample:
+        growth = for_each_sample(growth)
     return _Row(
         probes[0],
         program.growths.setdefault(growth, len(program.growths)),
@@ -112,8 +122,10 @@ def _folded(name: str, run: BlockRun, by_owner: dict[int | None, list[_Row]], ru
 
     if run.count == run.full_count:
         return BlockKind(name=name, count=run.count, first=tuple(map(listed, range(run.count))), middle=(), last=())
-    after_first = by_owner.get(run.start + 1, [])
-    before_last = by_owner.get(run.start + run.count - 2, [])
+    # Of six blocks, the two in the middle have neighbours like themselves; of four, each has one such neighbour.
+    one, other = (_NUM_ENDS, run.count - 1 - _NUM_ENDS) if run.count >= MANY_BLOCKS else (1, run.count - 2)
+    after_first = by_owner.get(run.start + one, [])
+    before_last = by_owner.get(run.start + other, [])
     if len(after_first) != len(before_last):
         raise IrregularStep(f"equal blocks have {len(after_first)} and {len(before_last)} storages")
     return BlockKind(

@@ -1,6 +1,7 @@
 """Watches operators and writes down every storage that comes to life and dies, and what each operator costs."""
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
+
+WORKSPACE = "workspace"
+"""Operator of the allocations that were made inside another one."""
+Workspace = Callable[[Any, tuple[Any, ...], list[Tensor]], int]
+"""From an operator, its arguments and its results to the bytes it uses inside."""
 
 _EMPTY_MAKERS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 
@@ -67,18 +73,19 @@ class Recording:
 
     events: list[Allocation | Release] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
-    num_dispatched: int = 0
-    """Operators the host issued, views included: each costs host time."""
+    num_dispatched: Counter[Place] = field(default_factory=Counter)
+    """Operators the host issued, views included, by where: each costs host time."""
 
 
 class Recorder(TorchDispatchMode):
     """A dispatch mode below autograd: it sees every operator of forward, backward and optimizer alike."""
 
-    def __init__(self, current_block: Callable[[str], int | None]) -> None:
+    def __init__(self, current_block: Callable[[str], int | None], workspace: Workspace | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recording = Recording()
         self.phase = "setup"
         self._current_block = current_block
+        self._workspace = workspace
         self._numbers: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._sizes: dict[int, int] = {}
         self._next_number = 0
@@ -88,11 +95,13 @@ class Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.recording.num_dispatched += 1
         place = Place(self.phase, self._current_block(self.phase))
+        self.recording.num_dispatched[place] += 1
         results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         made = [self.adopt(result, func, place, index, len(results)) for index, result in enumerate(results)]
         if (any(made) or func._schema.is_mutable) and not func.is_view:
+            if self._workspace is not None:
+                self._pass_by(self._workspace(func, args, results), place)
             self._note_work(func, args, kwargs or {}, out, results, place)
         return out
 
@@ -123,6 +132,13 @@ class Recorder(TorchDispatchMode):
         """Counts work that an imitated kernel does in one go, which no operator below shows."""
         place = Place(self.phase, self._current_block(self.phase))
         self.recording.operations.append(Operation(place, kind, _dtype_name(tensor.dtype), flops, num_bytes_moved))
+
+    def _pass_by(self, num_bytes: int, place: Place) -> None:
+        """Memory that an operator used inside: it comes when the results are there and is gone at once."""
+        if num_bytes:
+            number, self._next_number = self._next_number, self._next_number + 1
+            self.recording.events.append(Allocation(number, num_bytes, place, (num_bytes,), "uint8", WORKSPACE, 0, 1))
+            self.recording.events.append(Release(number, place))
 
     def finish(self) -> Recording:
         """The recording; what dies from now on belongs to the end of the program, not to the step."""

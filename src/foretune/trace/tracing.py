@@ -1,8 +1,8 @@
 """One training step on fake tensors: the real architecture, the real step, no weights."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -19,6 +19,7 @@ from foretune.step.training_step import Phase, TrainingStep
 from foretune.trace.accelerator import AcceleratorNumerics
 from foretune.trace.answers import AssumedData
 from foretune.trace.blocks import BlockTracker
+from foretune.trace.cpu_workspace import CpuWorkspaces
 from foretune.trace.fake_model import materialise
 from foretune.trace.recorder import Recorder, Recording
 
@@ -51,21 +52,24 @@ class TracedStep:
     """Which kind of block each block is: equal numbers are equal blocks."""
     num_trained_params: int
     num_params: int
+    num_cpu_kernels: Mapping[str, int] = field(default_factory=dict)
+    """Kernels for low types that oneDNN makes for this step and keeps, outside of every tensor: matmul, conv."""
 
 
 def trace_step(
     experiment: Experiment, family: Family, sizes: StepSizes, numerics: Numerics, denoiser: nn.Module | None = None
 ) -> TracedStep:
     """Runs one optimizer step on fake tensors, after the optimizer has made its state: all later steps are like it."""
-    policy = PrecisionPolicy(experiment.train.precision)
+    policy = PrecisionPolicy.of(experiment.train)
     if denoiser is None:
         denoiser = family.denoiser_on_meta(METHODS[experiment.method.kind].load_dtype(policy))
     tracker = BlockTracker(family.blocks(denoiser))
-    recorder = Recorder(tracker.current)
+    workspaces = CpuWorkspaces(torch.get_num_threads()) if numerics == "cpu" else None
+    recorder = Recorder(tracker.current, workspaces)
     assumed = AssumedData()
     on_accelerator = numerics == "cuda"
     if on_accelerator:
-        policy = _AcceleratorPolicy(policy.name, recorder)
+        policy = _AcceleratorPolicy(policy.name, policy.weights, recorder=recorder)
     method = attach_method(
         experiment,
         family,
@@ -96,9 +100,10 @@ def trace_step(
         categories,
         owners=owners,
         trained_owners=tuple(owners.get(recorder.number_of(p)) for p in step.trained.values()),
-        block_kinds=_kinds(family.blocks(denoiser)),
+        block_kinds=kinds_of_blocks(family.blocks(denoiser)),
         num_trained_params=sum(p.numel() for p in step.trained.values()),
         num_params=sum(p.numel() for p in denoiser.parameters()),
+        num_cpu_kernels={} if workspaces is None else workspaces.num_kernels,
     )
 
 
@@ -167,7 +172,7 @@ def _owners(recorder: Recorder, step: TrainingStep, blocks: tuple[nn.Module, ...
     return owners
 
 
-def _kinds(blocks: tuple[nn.Module, ...]) -> tuple[int, ...]:
+def kinds_of_blocks(blocks: tuple[nn.Module, ...]) -> tuple[int, ...]:
     """Blocks are of one kind if their weights have the same names and shapes."""
     seen: dict[object, int] = {}
     shapes = (tuple((name, tuple(p.shape)) for name, p in block.named_parameters()) for block in blocks)
@@ -198,7 +203,7 @@ def _marker(recorder: Recorder, step: TrainingStep, categories: dict[int, str]) 
 class _AcceleratorPolicy(PrecisionPolicy):
     """The same precision, with what a CUDA device would do in the place of the CPU's autocast."""
 
-    recorder: Recorder
+    recorder: Recorder = field(kw_only=True)
 
     def autocast(self, device_type: str) -> AbstractContextManager[object]:
         low = None if self.compute_dtype == torch.float32 else self.compute_dtype

@@ -22,20 +22,64 @@ class PhaseMemory(Part):
         return sum(self.device_bytes_by_part.values())
 
 
+class Tensor(Part):
+    """Storages of one size that are alive at the peak."""
+
+    part: str
+    num_bytes: int
+    """Of one of them."""
+    count: int
+
+
+class Remedy(Part):
+    """Settings that would make it fit, or bring it nearer."""
+
+    settings: dict[str, str]
+    """By key of the experiment, or by the environment variable to set."""
+    saves_bytes: int
+    """Of the process's likely memory."""
+    extra_flops_share: float
+    """How much more is computed for a sample: 0.33 is a third more. Memory that is moved less or more is not in it."""
+    changes_the_result: bool
+    """Whether another model comes out of it, not only another way to the same."""
+    verdict: Verdict
+
+
 class Plan(Value):
     """Memory by part and phase with an error band, step time, cost, verdict, and what was assumed."""
 
     experiment: str
     """Hash of the whole experiment the plan is for."""
+    model: str
     device: str
     world_size: int
+    sizes: dict[str, int]
+    """Of the largest step: samples, pixels, frames, text tokens."""
     phases: tuple[PhaseMemory, ...]
-    error_band: float
-    """Half-width of the memory forecast as a share of it: 0.05 is plus or minus 5 %."""
-    verdict: Verdict
     worst_phase: str
+    allocated_bytes: int
+    """The most that tensors and workspaces take."""
+    reserved_bytes: int
+    """The most that the allocator holds for them."""
+    process_low_bytes: int
+    process_bytes: int
+    """With driver and libraries: what a monitor would show for the process; the band is between low and high."""
+    process_high_bytes: int
+    usable_bytes: int
+    """What the device can give to a process."""
+    error_band: float
+    """Half-width of the relative part of the band: 0.05 is plus or minus 5 % of the reserved memory."""
+    verdict: Verdict
+    largest: tuple[Tensor, ...] = ()
+    """What the worst phase's peak is mostly made of."""
     step_time_s: float | None = None
     """None while the planner cannot say; never a guess."""
     cost_usd: float | None = None
-    knobs: dict[str, str] = Field(default_factory=dict)
+    remedies: tuple[Remedy, ...] = ()
+    """Where it does not fit: the cheapest first."""
+    smallest_device: str | None = None
+    """Where nothing makes it fit: the smallest of the catalogue on which it does as it is."""
     assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is not in the figures."""
+    traces: tuple[str, ...] = Field(default=(), description="which traces it rests on, with what they were made from")

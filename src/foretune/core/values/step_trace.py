@@ -19,6 +19,8 @@ Powers = tuple[int, int, int, int]
 
 NEVER = -1
 """The phase in which something is released that outlives the step."""
+OUTSIDE = -1
+"""In the place of a kind of block: none."""
 
 
 class Growth(Part):
@@ -81,6 +83,29 @@ class BlockKind(Part):
         return self.last[len(self.last) - 1 - from_end] if from_end < len(self.last) else self.middle
 
 
+class Work(Part):
+    """What operators of one sort do in one phase, in all blocks of a kind or outside of them."""
+
+    phase: str
+    kind: int
+    """Index into the trace's kinds: the work of one such block; OUTSIDE for what is done once."""
+    operator: str
+    """matmul, conv, attention or pointwise."""
+    dtype: str
+    count: int
+    """How many operators."""
+    flops: Growth
+    bytes_moved: Growth
+
+
+class HostOperators(Part):
+    """How many operators the host issues in one phase, views included, in one block of a kind or outside."""
+
+    phase: str
+    kind: int
+    count: int
+
+
 class StepTrace(Value):
     """Keyed by the numerics it imitates and the sharding layout, not by a device."""
 
@@ -99,5 +124,7 @@ class StepTrace(Value):
     outside: tuple[Storage, ...]
     """Storages that belong to no block."""
     kinds: tuple[BlockKind, ...]
+    work: tuple[Work, ...] = ()
+    host_operators: tuple[HostOperators, ...] = ()
     made_with: dict[str, str] = Field(description="versions of the packages the trace was made with")
     made_from: str = Field(description="hash of the step's sources and the model's configuration")

@@ -28,8 +28,11 @@ class AppliedMethod(ABC):
         return policy.trained_dtype if cls.trains_base else policy.frozen_dtype
 
     @abstractmethod
-    def attach(self, seed: int) -> None:
-        """Adds what is trained and freezes what is not. Drawn weights are a function of the seed."""
+    def attach(self, seed: int, dtype: torch.dtype) -> None:
+        """Adds what is trained, in the type of trained weights, and freezes what is not.
+
+        Drawn weights are a function of the seed. A base that is trained has its type already, from when it was loaded.
+        """
 
     @property
     def has_dropout(self) -> bool:

@@ -1,5 +1,7 @@
 """Full fine-tuning: every weight of the denoiser."""
 
+import torch
+
 from foretune.step.methods.base import AppliedMethod
 
 
@@ -8,5 +10,5 @@ class AppliedFull(AppliedMethod):
 
     trains_base = True
 
-    def attach(self, seed: int) -> None:
+    def attach(self, seed: int, dtype: torch.dtype) -> None:
         self.denoiser.requires_grad_(requires_grad=True)

@@ -1,4 +1,4 @@
-"""LoRA through peft: the base is frozen, small matrices beside it are trained in fp32."""
+"""LoRA through peft: the base is frozen, small matrices beside it are trained."""
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
@@ -35,14 +35,14 @@ class AppliedLora(AppliedMethod):
             init_lora_weights=True,
         )
 
-    def attach(self, seed: int) -> None:
+    def attach(self, seed: int, dtype: torch.dtype) -> None:
         self._check_targets()
         self.denoiser.requires_grad_(requires_grad=False)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "init"))
             inject_adapter_in_model(self.peft_config(), self.denoiser, adapter_name=ADAPTER_NAME)
         for parameter in self.trained().values():
-            parameter.data = parameter.data.float()
+            parameter.data = parameter.data.to(dtype)
 
     def _check_targets(self) -> None:
         names = [name for name, module in self.denoiser.named_modules() if isinstance(module, torch.nn.Linear)]

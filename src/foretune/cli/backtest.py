@@ -1,0 +1,61 @@
+"""`foretune backtest`: what the plan says about published measurements, against what was published."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from foretune.plan.exam.scoring import Score
+    from foretune.plan.traces import Traces
+
+
+def backtest(
+    data: Annotated[
+        Path | None, typer.Option("--data", help="A CSV file with the catalogue's columns; without it, the catalogue.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Rerun the exam: predicted memory against published, by source and by model, beside a trivial baseline."""
+    from foretune import catalog
+    from foretune.cli.backtest_text import print_score
+    from foretune.plan.exam.reading import read_rows
+    from foretune.plan.exam.scoring import sit_exam
+
+    rows, unreadable = (tuple(catalog.measurements().values()), ()) if data is None else read_rows(data)
+    with _progress() as told:
+        score: Score = sit_exam(
+            rows, _traces_by_model(told), unreadable, lambda what, done, total: told(f"{what} ({done} of {total})")
+        )
+    if as_json:
+        typer.echo(json.dumps(score.as_dict(), indent=2))
+    else:
+        print_score(score)
+
+
+def _traces_by_model(told: Callable[[str], None]) -> "Callable[[str], Traces]":
+    """The package's traces; where torch is installed, forms that are not among them are recorded."""
+    from foretune.choices.model import resolve_model
+    from foretune.cli.plan import live_source
+    from foretune.plan.traces import Traces
+
+    live = live_source(told, needed=False)
+    known: dict[str, Traces] = {}
+
+    def find(model: str) -> Traces:
+        if model not in known:
+            known[model] = Traces(None if live is None else live.tracer(resolve_model(model)))
+        return known[model]
+
+    return find
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    from rich.console import Console
+
+    with Console(stderr=True, highlight=False).status("Sitting the exam ...") as status:
+        yield lambda text: status.update(f"Sitting the exam: {text} ...")

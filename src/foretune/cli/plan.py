@@ -1,0 +1,145 @@
+"""`foretune plan`: what fits, before anything is downloaded."""
+
+import gc
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foretune.cli.files import write_file
+from foretune.cli.quiet import quieten
+
+if TYPE_CHECKING:
+    from foretune.catalog import ModelComponent
+    from foretune.choices.model import ModelReference
+    from foretune.choices.step_form import StepForm
+    from foretune.core.values import StepTrace
+    from foretune.plan.asking import LiveSource
+    from foretune.plan.sizing import StepSize
+    from foretune.plan.traces import LiveTracer
+    from foretune.trace.shipped import Geometry
+
+_ALL = "all"
+
+
+def plan(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="An experiment file, a model, or `all` models of the catalogue.", metavar="MODEL|EXPERIMENT|all"
+        ),
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Changes: key=value ...", show_default=False, metavar="[KEY=VALUE]...")
+    ] = None,
+    on: Annotated[str, typer.Option("--on", help="Devices, separated by commas, or `all` of the catalogue.")] = _ALL,
+    height: Annotated[int | None, typer.Option("--height", help="Pixels; without it, data.resolution decides.")] = None,
+    width: Annotated[int | None, typer.Option("--width", help="Pixels; goes with --height.")] = None,
+    frames: Annotated[
+        int | None, typer.Option("--frames", help="Frames of a video; the model's own if left out.")
+    ] = None,
+    expandable: Annotated[
+        bool, typer.Option("--expandable-segments", help="As with PYTORCH_ALLOC_CONF=expandable_segments:True.")
+    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Break the figures down to parts and tensors.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Record the step now instead of reading its trace.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures.")] = None,
+) -> None:
+    """Say what fits. Example: foretune plan flux.1-dev method.kind=lora --on rtx-4090,l4,h100-sxm"""
+    # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
+    gc.disable()
+    from foretune.cli.plan_text import print_overview, print_plans, question_text
+    from foretune.plan.asking import Wanted, devices_named, plan_everything
+
+    devices = devices_named(on)
+    wanted = Wanted(
+        target=target,
+        overrides=tuple(overrides or ()),
+        height_px=height,
+        width_px=width,
+        num_frames=frames,
+        expandable_segments=expandable,
+        always_live=live,
+        # An overview has no room for them.
+        has_remedies=target != _ALL or as_json or html is not None or explain,
+    )
+    groups = []
+    with _progress(target) as told:
+        for asked, found in plan_everything(wanted, devices, live_source(told, needed=live)):
+            groups.append((asked, found))
+            told(f"planned {asked.experiment.model}")
+    plans = [one for _, group in groups for one in group]
+    if html is not None:
+        from foretune.report.plan_page import plan_page
+
+        write_file(html, plan_page(plans, {one[0].experiment: question_text(asked) for asked, one in groups}))
+    if as_json:
+        typer.echo(json.dumps([one.to_mapping() for one in plans], indent=2))
+        return
+    if len(groups) > 1 and not explain:
+        print_overview(groups)
+    else:
+        for asked, group in groups:
+            print_plans(asked, group, explain=explain)
+    if html is not None:
+        typer.echo(f"Wrote {html}")
+
+
+def live_source(told: Callable[[str], None], *, needed: bool) -> "LiveSource | None":
+    """Where torch is installed, steps can be recorded; it is imported when the first one is."""
+    from importlib.util import find_spec
+
+    from foretune.cli.extras import require
+
+    if needed:
+        require("train", "Recording a step")
+    return Recording(told) if find_spec("torch") is not None and find_spec("diffusers") is not None else None
+
+
+class Recording:
+    """Records steps on fake tensors, and says so, because it takes seconds."""
+
+    def __init__(self, told: Callable[[str], None]) -> None:
+        self._told = told
+
+    def tracer(self, model: "ModelReference") -> "LiveTracer":
+        def trace(form: "StepForm", size: "StepSize") -> "StepTrace":
+            self._told("importing torch")
+            quieten()
+            from foretune.trace.live import LiveTraces, default_cache_dir, family_of
+            from foretune.trace.tracing import StepSizes
+
+            live = LiveTraces(
+                family_of(model), default_cache_dir(), lambda slug: self._told(f"recording {slug} on fake tensors")
+            )
+            sizes = StepSizes(
+                batch_size=size.batch_size,
+                height_px=size.height_px,
+                width_px=size.width_px,
+                num_text_tokens=size.num_text_tokens,
+                num_frames=size.num_frames,
+            )
+            return live(form, sizes, size.rank)
+
+        return trace
+
+    def described(self, model: "ModelReference") -> "tuple[ModelComponent, Geometry]":
+        self._told("importing torch")
+        quieten()
+        from foretune.trace.live import described, family_of
+
+        return described(family_of(model), model.asked)
+
+
+@contextmanager
+def _progress(target: str) -> Iterator[Callable[[str], None]]:
+    """A line on the other stream while it takes longer than a moment."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    with console.status(f"Planning {target} ...") as status:
+        yield lambda text: status.update(f"Planning {target}: {text} ...")

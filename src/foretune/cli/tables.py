@@ -1,0 +1,34 @@
+"""Tables in a terminal, a file or a pipe."""
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+# A row in a file or a pipe is one line, however long.
+_WIDTH_OF_A_PIPE = 400
+
+
+def console() -> "Console":
+    """Where tables are printed: in colour in a terminal, unless NO_COLOR is set."""
+    from rich.console import Console
+
+    found = Console(highlight=False, soft_wrap=True, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    if not found.is_terminal:
+        found.width = _WIDTH_OF_A_PIPE
+    return found
+
+
+def table(*headings: str) -> "Table":
+    """A table without lines."""
+    from rich.table import Table
+
+    return Table(*headings, box=None, pad_edge=False, header_style="bold")
+
+
+def right(made: "Table", *columns: int) -> None:
+    """Numbers stand at the right of their columns."""
+    for column in columns:
+        made.columns[column].justify = "right"

@@ -1,0 +1,95 @@
+"""A StepTrace as few bytes: storages as columns of small numbers, squeezed. Exact: what goes in comes out."""
+
+import json
+import lzma
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from foretune.core.values.base import WrongFormat
+from foretune.core.values.step_trace import BlockKind, Growth, Moment, StepTrace, Storage
+
+_BLOCKS = ("none", "own", "from start", "from end")
+_MOMENT_COLUMNS = 5
+_WIDTH = 2 * _MOMENT_COLUMNS + 2
+
+
+def pack(trace: StepTrace) -> bytes:
+    """The trace in a compressed form."""
+    body = trace.model_dump(mode="json", exclude={"outside", "kinds", "growths"})
+    body["growths"] = [[[coefficient, *powers] for coefficient, powers in growth.terms] for growth in trace.growths]
+    body["outside"] = _columns(trace.outside)
+    body["kinds"] = [
+        {
+            "name": kind.name,
+            "count": kind.count,
+            "first": [_columns(block) for block in kind.first],
+            "middle": _columns(kind.middle),
+            "last": [_columns(block) for block in kind.last],
+        }
+        for kind in trace.kinds
+    ]
+    text = json.dumps({"format_version": StepTrace.format_version(), **body}, separators=(",", ":"))
+    return lzma.compress(text.encode(), preset=6)
+
+
+def unpack(data: bytes) -> StepTrace:
+    """The trace again."""
+    try:
+        body = json.loads(lzma.decompress(data))
+        version = body.pop("format_version")
+        if version == StepTrace.format_version():
+            return _trace(body)
+    except (lzma.LZMAError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise WrongFormat(f"This packed StepTrace is damaged: {error}") from error
+    raise WrongFormat(f"This packed StepTrace has format version {version}, not {StepTrace.format_version()}.")
+
+
+def _trace(body: dict[str, Any]) -> StepTrace:
+    growths = tuple(
+        Growth.model_construct(terms=tuple((term[0], tuple(term[1:])) for term in terms))
+        for terms in body.pop("growths")
+    )
+    outside = _storages(body.pop("outside"))
+    kinds = tuple(
+        BlockKind.model_construct(
+            name=kind["name"],
+            count=kind["count"],
+            first=tuple(map(_storages, kind["first"])),
+            middle=_storages(kind["middle"]),
+            last=tuple(map(_storages, kind["last"])),
+        )
+        for kind in body.pop("kinds")
+    )
+    # The storages are numbers of our own making; checking each again would take longer than reading them.
+    head = StepTrace.model_validate({**body, "growths": (), "outside": (), "kinds": ()})
+    return head.model_copy(update={"growths": growths, "outside": outside, "kinds": kinds})
+
+
+def _columns(storages: Iterable[Storage]) -> list[list[int]]:
+    """One list a column, each number as its difference from the one before: neighbours are alike."""
+    rows = [[*_moment(s.made), *_moment(s.released), s.growth, s.category] for s in storages]
+    columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(_WIDTH)]
+    return [[value - before for value, before in zip(column, [0, *column], strict=False)] for column in columns]
+
+
+def _moment(moment: Moment) -> tuple[int, int, int, int, int]:
+    return moment.phase, _BLOCKS.index(moment.block), moment.kind, moment.offset, moment.position
+
+
+def _storages(columns: Sequence[Sequence[int]]) -> tuple[Storage, ...]:
+    whole = []
+    for column in columns:
+        total, values = 0, []
+        for difference in column:
+            total += difference
+            values.append(total)
+        whole.append(values)
+    return tuple(_storage(row) for row in zip(*whole, strict=True))
+
+
+def _storage(row: tuple[int, ...]) -> Storage:
+    made, released = (
+        Moment.model_construct(phase=phase, block=_BLOCKS[block], kind=kind, offset=offset, position=position)
+        for phase, block, kind, offset, position in (row[:_MOMENT_COLUMNS], row[_MOMENT_COLUMNS : 2 * _MOMENT_COLUMNS])
+    )
+    return Storage.model_construct(made=made, released=released, growth=row[-2], category=row[-1])

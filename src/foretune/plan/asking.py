@@ -1,0 +1,150 @@
+"""From what a user types to plans: a file, a model or all of them, on some devices or all of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from foretune import catalog
+from foretune.catalog import ModelComponent
+from foretune.catalog.devices import Device
+from foretune.choices.model import ModelReference, read_json, resolve_model
+from foretune.choices.step_form import Numerics
+from foretune.config.overrides import apply_overrides
+from foretune.config.reading import Asked, read_experiment, understand
+from foretune.config.starting import starting_text
+from foretune.config.yaml_files import parse
+from foretune.core.errors import MissingExtra, UserError
+from foretune.core.values.plan import Plan
+from foretune.plan.overheads import usable_bytes
+from foretune.plan.planning import Footprint, Subject, footprint, plan_on
+from foretune.plan.remedies import with_remedies
+from foretune.plan.sizing import size_of, with_default_targets
+from foretune.plan.traces import LiveTracer, Traces
+from foretune.trace.shipped import Geometry, geometries
+
+ALL = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """A question as it was typed."""
+
+    target: str
+    overrides: tuple[str, ...] = ()
+    height_px: int | None = None
+    width_px: int | None = None
+    num_frames: int | None = None
+    expandable_segments: bool = False
+    always_live: bool = False
+    host_numerics: bool = False
+    """Record steps on a CPU as it runs them; otherwise they are taken to be like those of an accelerator."""
+    has_remedies: bool = True
+
+
+class LiveSource(Protocol):
+    """What can be found out about a model where torch is installed."""
+
+    def tracer(self, model: ModelReference) -> LiveTracer:
+        """Records steps of a model."""
+        ...
+
+    def described(self, model: ModelReference) -> tuple[ModelComponent, Geometry]:
+        """What a model's own configuration says."""
+        ...
+
+
+def devices_named(text: str) -> list[Device]:
+    """`all`, or names separated by commas; those with the least memory first where all are asked for."""
+    if text.strip() == ALL:
+        return sorted(catalog.devices().values(), key=lambda device: (usable_bytes(device), device.name))
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UserError("No device was named. Type: --on rtx-4090,h100-sxm, or --on all; foretune list devices")
+    return [catalog.device(name) for name in dict.fromkeys(names)]
+
+
+def plan_everything(
+    wanted: Wanted, devices: Sequence[Device], live: LiveSource | None
+) -> Iterator[tuple[Asked, tuple[Plan, ...]]]:
+    """The plans of each question, in the order of the devices."""
+    targets = list(catalog.denoisers()) if wanted.target == ALL else [wanted.target]
+    for target in targets:
+        asked = _asked(replace(wanted, target=target))
+        yield asked, plan_question(asked, wanted, devices, live)
+
+
+def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live: LiveSource | None) -> tuple[Plan, ...]:
+    """One experiment on every device."""
+    subject = find_subject(asked.model, live)
+    # Traces are found under the catalogue's name, wherever the model lies.
+    experiment = with_default_targets(asked.experiment.model_copy(update={"model": subject.row.name}), subject.geometry)
+    size = size_of(
+        experiment,
+        subject.geometry,
+        height_px=wanted.height_px,
+        width_px=wanted.width_px,
+        num_frames=wanted.num_frames,
+    )
+    traces = Traces(live.tracer(asked.model) if live is not None else None, always_live=wanted.always_live)
+    by_host: dict[bool, Footprint] = {}
+    plans = []
+    everything = list(catalog.devices().values())
+    for device in devices:
+        on_host = device.kind == "cpu"
+        if on_host not in by_host:
+            numerics: Numerics = "cpu" if on_host and (wanted.host_numerics or wanted.always_live) else "cuda"
+            by_host[on_host] = footprint(experiment, subject, size, traces, trains_on_host=on_host, numerics=numerics)
+        found = by_host[on_host]
+        plan = plan_on(found, device, expandable_segments=wanted.expandable_segments)
+        plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash()})
+        same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
+        plans.append(with_remedies(plan, found, device, same_kind) if wanted.has_remedies else plan)
+    return tuple(plans)
+
+
+def find_subject(model: ModelReference, live: LiveSource | None) -> Subject:
+    """The catalogue's row of a model: by its name, its repository, or a configuration that is the same."""
+    row = _row(model)
+    if row is not None:
+        return Subject(row=row, geometry=geometries()[row.name])
+    if model.kind == "hub":
+        raise UserError(
+            f"{model.asked} is not in the catalogue, and planning downloads nothing. Type: foretune list models, or "
+            "point `model` at a local folder in the diffusers layout"
+        )
+    if live is None:
+        raise MissingExtra(f"Planning {model.asked}, which is not in the catalogue,", "train")
+    row, geometry = live.described(model)
+    return Subject(row=row, geometry=geometry)
+
+
+def _row(model: ModelReference) -> ModelComponent | None:
+    rows = catalog.denoisers()
+    if model.kind == "catalogue":
+        return rows[model.asked]
+    if model.kind == "hub":
+        return next((row for row in rows.values() if row.hub_repo == model.repo), None)
+    assert model.folder is not None
+    for part in ("transformer", "unet"):
+        path = model.folder / part / "config.json"
+        if path.is_file():
+            config = _essential(read_json(path))
+            return next((row for row in rows.values() if _essential(dict(row.config)) == config), None)
+    return None
+
+
+def _essential(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if not key.startswith("_")}
+
+
+def _asked(wanted: Wanted) -> Asked:
+    path = Path(wanted.target)
+    if path.suffix in (".yaml", ".yml", ".json") or path.is_file():
+        return read_experiment(path, wanted.overrides, only_planned=True)
+    reference = resolve_model(wanted.target)
+    form = parse(starting_text("experiment.yaml", wanted.target, "lora", None, family=reference.family))
+    # The model's own size, and a method that may be chosen anew.
+    del form["data"]["resolution"]
+    mapping = apply_overrides(form, wanted.overrides)
+    return understand(mapping, source="This question", only_planned=True)

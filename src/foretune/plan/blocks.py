@@ -1,0 +1,54 @@
+"""A piece of the memory that the allocator holds, with its neighbours."""
+
+from dataclasses import dataclass
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """In use, or free; with expandable segments also a range of addresses that has no memory behind it yet."""
+
+    num_bytes: int
+    segment: int
+    offset: int
+    is_small: bool
+    before: "Block | None" = None
+    after: "Block | None" = None
+    is_free: bool = False
+    is_mapped: bool = True
+
+    def order(self) -> tuple[int, int, int]:
+        """Free blocks are searched by size, then by address."""
+        return self.num_bytes, self.segment, self.offset
+
+    def room_bytes(self) -> int:
+        """The size it has, or can grow to."""
+        grows = self.after is not None and not self.after.is_mapped
+        return self.num_bytes + (self.after.num_bytes if self.after is not None and grows else 0)
+
+    def cut(self, num_bytes: int) -> "Block":
+        """Shortens this block to `num_bytes`; what is left stands behind it, neither free nor in use yet."""
+        rest = Block(
+            self.num_bytes - num_bytes,
+            self.segment,
+            self.offset + num_bytes,
+            self.is_small,
+            before=self,
+            after=self.after,
+            is_mapped=self.is_mapped,
+        )
+        if self.after is not None:
+            self.after.before = rest
+        self.after, self.num_bytes = rest, num_bytes
+        return rest
+
+    def absorb(self, neighbour: "Block") -> None:
+        """Takes a neighbour's bytes."""
+        self.num_bytes += neighbour.num_bytes
+        if neighbour is self.before:
+            self.offset, self.before = neighbour.offset, neighbour.before
+            if self.before is not None:
+                self.before.after = self
+        else:
+            self.after = neighbour.after
+            if self.after is not None:
+                self.after.before = self

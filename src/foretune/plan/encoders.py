@@ -1,0 +1,112 @@
+"""The forward passes around a training step: which trace tells of them, and at which sizes it is run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from foretune import catalog
+from foretune.choices.forward_form import ForwardForm, ForwardKind
+from foretune.choices.training import Precision
+from foretune.core.values.step_trace import StepTrace
+from foretune.plan.expansion import Event, Sizes, expand
+from foretune.plan.streams import bytes_by_category
+
+Forwards = Callable[[ForwardForm], StepTrace | None]
+"""Finds the trace of a forward pass; None where there is none."""
+
+BYTES_PER_WEIGHT: dict[Precision, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
+_WEIGHTS = ("frozen weights", "trained weights")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """The pictures or videos of one bucket."""
+
+    height_px: int
+    width_px: int
+    num_frames: int = 1
+    usual_num_frames: int = 1
+    """The length that the model's autoencoder is traced for."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A component's weights, and what one pass through it allocates beside them."""
+
+    component: str
+    weights_bytes: int
+    events: tuple[Event, ...]
+    note: str | None = None
+    """What is not known of it."""
+
+
+def autoencoder_pass(
+    forwards: Forwards, name: str, kind: ForwardKind, precision: Precision, extent: Extent, num_samples: int
+) -> Pass:
+    """Images or videos through the autoencoder, one way or the other. Its weights are fp32 in both.
+
+    A video of another length than the traced one is taken to need what one of the traced length would, or what its
+    positions would if there are more of them: pieces of frames do not grow with their number, so that is the most.
+    """
+    by_precision: tuple[Precision, ...] = ("fp32",) if kind == "encode" else _candidates(precision)
+    frames = tuple(dict.fromkeys((extent.num_frames, extent.usual_num_frames)))
+    for num_frames in frames:
+        for candidate in by_precision:
+            form = ForwardForm(component=name, kind=kind, precision=candidate, num_frames=num_frames)
+            trace = forwards(form)
+            if trace is not None:
+                positions = max(latent_positions(name, extent, count) for count in (num_frames, extent.num_frames))
+                return _pass(name, trace, (num_samples, positions, 0, 0), _scale(candidate, precision, kind))
+    return _weights_alone(name, "fp32")
+
+
+def latent_positions(name: str, extent: Extent, num_frames: int) -> int:
+    """Of a sample as the autoencoder makes it; a denoiser may see several of them as one."""
+    row = catalog.component(name)
+    assert row.spatial_compression is not None
+    assert row.temporal_compression is not None
+    per_frame = (extent.height_px // row.spatial_compression) * (extent.width_px // row.spatial_compression)
+    return per_frame * ((num_frames - 1) // row.temporal_compression + 1)
+
+
+def text_pass(forwards: Forwards, name: str, precision: Precision, num_samples: int, num_text_tokens: float) -> Pass:
+    """Captions through one text encoder, loaded in the type that training computes in."""
+    for candidate in _candidates(precision):
+        trace = forwards(ForwardForm(component=name, kind="text", precision=candidate))
+        if trace is not None:
+            sizes = (num_samples, 1, num_text_tokens, 0)
+            return _pass(name, trace, sizes, _scale(candidate, precision, "text"))
+    return _weights_alone(name, precision)
+
+
+def sampling_pass(forwards: Forwards, name: str, precision: Precision, sizes: Sizes) -> Pass:
+    """The denoiser without gradients. Its weights are the training's and not counted here."""
+    for candidate in _candidates(precision):
+        trace = forwards(ForwardForm(component=name, kind="sample", precision=candidate))
+        if trace is not None:
+            return _pass(name, trace, sizes, _scale(candidate, precision, "sample"))
+    return Pass(name, 0, (), f"{name}: its forward pass without gradients is not traced, so it is not counted")
+
+
+def _candidates(precision: Precision) -> tuple[Precision, ...]:
+    """fp16 has the bytes of bf16, and fp32 twice as many, where there is no trace of its own."""
+    return tuple(dict.fromkeys((precision, "bf16")))
+
+
+def _scale(traced: Precision, asked: Precision, kind: ForwardKind) -> int:
+    return 1 if kind == "encode" else BYTES_PER_WEIGHT[asked] // BYTES_PER_WEIGHT[traced]
+
+
+def _pass(name: str, trace: StepTrace, sizes: Sizes, scale: int) -> Pass:
+    events = expand(trace, sizes)
+    if scale != 1:
+        events = [Event(e.storage, e.num_bytes * scale, e.category, e.phase) for e in events]
+    weights = [event for event in events if event.category in _WEIGHTS]
+    # An autoencoder's weights are fp32 in every precision.
+    weights_scale = 1 if trace.method == "decode" else scale
+    weights_bytes = sum(bytes_by_category(weights).values()) // scale * weights_scale
+    return Pass(name, weights_bytes, tuple(event for event in events if event.category not in _WEIGHTS))
+
+
+def _weights_alone(name: str, precision: Precision) -> Pass:
+    num_bytes = catalog.component(name).num_params * BYTES_PER_WEIGHT[precision]
+    return Pass(name, num_bytes, (), f"{name}: its forward pass is not traced, so only its weights are counted")

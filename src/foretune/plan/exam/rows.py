@@ -1,0 +1,184 @@
+"""From a published row to a question, or to the reason why it cannot be asked. Decided from the row and the dialect."""
+
+from typing import Any
+
+from foretune import catalog
+from foretune.catalog import Measurement
+from foretune.choices.experiment import Experiment
+from foretune.plan.exam import words
+from foretune.plan.exam.dialects import Dialect, dialect_of, different_program
+from foretune.plan.exam.questions import LeftOut, Published, Question, Sizes, Unfit
+
+_USUAL_RANK = 16
+
+
+def is_exact(row: Measurement) -> bool:
+    """Whether a row belongs to the exam on peaks: a training whose exact peak was published with all that it needs."""
+    return row.task == "train" and row.grade == "A" and row.bound == "exact" and row.peak_mem is not None
+
+
+def question(row: Measurement) -> Question | LeftOut:
+    """What a row asks. Rows without an exact peak ask only whether they fitted."""
+    try:
+        return _question(row)
+    except Unfit as why:
+        return LeftOut(row_id=row.id, source=row.framework, reason=str(why))
+
+
+def _question(row: Measurement) -> Question:
+    if row.task != "train":
+        raise Unfit("it is not a training")
+    assumptions: list[str] = []
+    _check_method(row)
+    _check_devices(row)
+    optimizer = words.optimizer_in(row.optimizer)
+    model = words.model_named(row.model)
+    dialect = _dialect(row)
+    family = catalog.denoiser(model).family
+    assert family is not None, "every denoiser has a family"
+    share = words.checkpointing_in(row.grad_ckpt, interval_is_every_nth=family in dialect.every_nth_block)
+    published = _published(row)
+    sizes = _sizes(row, dialect, family, assumptions)
+    method = _method(row, dialect, assumptions, must_be_exact=published is not None)
+    levers, resident = _encoders(row, dialect, model)
+    precision, said = words.precision_in(row.precision)
+    weights = optimizer.weights or said or _usual_weights(dialect, method["kind"], precision)
+    device = words.device_named(row.gpu, row.gpu_mem_gb)
+    overrides = {name: dict(section) for name, section in dialect.overrides.items()}
+    train = {
+        **overrides.pop("train", {}),
+        "steps": 1,
+        "batch_size": sizes.batch_size,
+        # Gradients that stay are there in every pass, as they are where several passes make a step.
+        "gradient_accumulation": max(row.num_accumulation_steps or 1, 2 if dialect.keeps_gradients else 1),
+        "precision": precision,
+        "weights": weights,
+        "ema": {} if optimizer.ema else None,
+    }
+    asked = {
+        **overrides,
+        "model": model,
+        "method": method,
+        "data": {"kind": "shapes", "max_text_tokens": max(8, sizes.num_text_tokens)},
+        "train": train,
+        "optimizer": {"compensation": "kahan" if optimizer.kahan else "none", **overrides.get("optimizer", {})},
+        "levers": {**levers, "gradient_checkpointing": share},
+    }
+    return Question(
+        row_id=row.id,
+        source=row.framework,
+        model=model,
+        experiment=Experiment.model_validate(asked),
+        sizes=sizes,
+        dialect=dialect,
+        resident=resident,
+        loaded_before=_encoder_names(model, vae=True, text=True) if dialect.frees_encoders_late else (),
+        published=published,
+        fitted=row.fitted,
+        device=device,
+        device_bytes=_device_bytes(device, row.gpu_mem_gb),
+        assumptions=tuple(assumptions),
+    )
+
+
+def _dialect(row: Measurement) -> Dialect:
+    if reason := different_program(row.framework):
+        raise Unfit(f"another program ({row.framework}): {reason}")
+    dialect = dialect_of(row.framework)
+    if dialect is None:
+        raise Unfit(f"what {row.framework} keeps on the device, and in which numbers, is not written down")
+    return dialect
+
+
+def _check_method(row: Measurement) -> None:
+    kind = row.method.lower()
+    quantization = (row.quantization or "none").lower()
+    if "lokr" in kind or "controlnet" in kind:
+        raise Unfit(f"the method {row.method}")
+    if kind.startswith("qlora") or not quantization.startswith("none"):
+        raise Unfit(f"a quantised base ({row.quantization or row.method})")
+    if "8-bit" in quantization:
+        raise Unfit(f"a quantised text encoder ({row.quantization})")
+    if "prior preservation" in kind:
+        raise Unfit("prior preservation trains two images for each")
+    if not kind.startswith(("lora", "full")):
+        raise Unfit(f"the method {row.method!r} is not understood")
+
+
+def _check_devices(row: Measurement) -> None:
+    if (row.num_gpus or 1) > 1:
+        raise Unfit(f"{row.num_gpus} devices ({row.parallelism})")
+    if (row.parallelism or "single").lower() != "single":
+        raise Unfit(f"weights or states that are not all on one device ({row.parallelism})")
+
+
+def _published(row: Measurement) -> Published | None:
+    span = row.peak_mem_bytes_range
+    if row.bound != "exact" or span is None:
+        return None
+    return Published(peak=words.peak_in(row.peak_mem_kind), num_bytes=span[0], most_bytes=span[1])
+
+
+def _sizes(row: Measurement, dialect: Dialect, family: str, assumptions: list[str]) -> Sizes:
+    if row.batch_size_per_gpu is None:
+        raise Unfit("the batch size is not said")
+    resolution = words.resolution_in(row.resolution)
+    if resolution.assumption is not None:
+        assumptions.append(resolution.assumption)
+    if family not in dialect.num_text_tokens:
+        raise Unfit(f"how many text tokens {row.framework} gives a {family} model is not written down")
+    return Sizes(
+        batch_size=row.batch_size_per_gpu,
+        height_px=resolution.height_px,
+        width_px=resolution.width_px,
+        num_frames=row.num_frames or resolution.num_frames or 1,
+        num_text_tokens=dialect.num_text_tokens[family],
+    )
+
+
+def _method(row: Measurement, dialect: Dialect, assumptions: list[str], *, must_be_exact: bool) -> dict[str, Any]:
+    if row.method.lower().startswith("full"):
+        return {"kind": "full"}
+    rank = row.lora_rank
+    if rank is None:
+        if must_be_exact:
+            raise Unfit("the adapter's rank is not said")
+        rank = _USUAL_RANK
+        assumptions.append(f"the rank is not said: {_USUAL_RANK}")
+    targets = words.targets_in(row.lora_targets)
+    if targets is None:
+        assumptions.append("adapted modules are not named: the attention projections")
+    return {"kind": "lora", "rank": rank, "targets": targets, "dropout": dialect.adapter_dropout}
+
+
+def _usual_weights(dialect: Dialect, kind: str, precision: str) -> str:
+    if precision != "bf16":
+        return "fp32"
+    return dialect.full_weights if kind == "full" else dialect.adapter_weights.get(precision, "fp32")
+
+
+def _encoders(row: Measurement, dialect: Dialect, model: str) -> tuple[dict[str, bool], tuple[str, ...]]:
+    """Levers, and what stays on the device while it trains."""
+    unless_said = True if dialect.always_caches else None
+    latents = words.is_cached(row.cache_latents, unless_said=unless_said)
+    text = words.is_cached(row.cache_text_emb, unless_said=unless_said)
+    text_stays = not text or "resident" in (row.cache_text_emb or "").lower()
+    return {"cache_latents": latents, "cache_text": text}, _encoder_names(model, vae=not latents, text=text_stays)
+
+
+def _encoder_names(model: str, *, vae: bool, text: bool) -> tuple[str, ...]:
+    if not vae and not text:
+        return ()
+    system = catalog.denoiser(model).system
+    if system is None or (text and system.not_in_catalogue):
+        raise Unfit(f"the encoders beside {model} are on the device, and the catalogue does not have their size")
+    return (
+        *((system.vae,) if vae and system.vae is not None else ()),
+        *(system.text_encoders if text else ()),
+    )
+
+
+def _device_bytes(device: str | None, memory_gb: float | None) -> int | None:
+    if device is not None:
+        return catalog.device(device).memory_bytes
+    return None if memory_gb is None else round(memory_gb * 10**9)

@@ -1,0 +1,198 @@
+"""From an experiment to a Plan: what it takes in every phase, and whether a device can give it."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+
+from foretune.catalog import ModelComponent
+from foretune.catalog.devices import Device
+from foretune.choices.experiment import Experiment
+from foretune.choices.step_form import Numerics
+from foretune.core.values.plan import Plan, Tensor
+from foretune.plan.around import RunToPlan
+from foretune.plan.expansion import Event
+from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
+from foretune.plan.overheads import overhead_for, usable_bytes
+from foretune.plan.phases import Phase, plan_phases, replay_streams, worst_phase
+from foretune.plan.sizing import StepSize
+from foretune.plan.traces import Traces, step_events
+from foretune.plan.verdict import TRACE_ERROR_SHARE, Ends, Judgement, Replays, judge
+from foretune.trace.shipped import Geometry
+
+_VERDICTS = ("fits", "tight", "does not fit")
+_NUM_LARGEST = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model as it is planned: its row of the catalogue, and how large its latents are."""
+
+    row: ModelComponent
+    geometry: Geometry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footprint:
+    """What a run takes, whatever the device."""
+
+    experiment: Experiment
+    subject: Subject
+    size: StepSize
+    phases: tuple[Phase, ...]
+    streams: tuple[tuple[str, tuple[Event, ...]], ...]
+    traces: Traces
+    trains_on_host: bool = False
+    numerics: Numerics = "cuda"
+    """As which kind of device runs it the step was recorded."""
+    replays: Replays = field(default_factory=Replays)
+    """Replays that were made already: many devices need the same."""
+    others: dict[Hashable, "Footprint"] = field(default_factory=dict)
+    """The same model with other settings, as they were asked for."""
+
+    @property
+    def worst(self) -> Phase:
+        """The phase with the most tensors, whatever the allocator makes of it."""
+        return worst_phase(self.phases)
+
+    def worst_in(self, stretch: str) -> Phase:
+        """The hardest phase of a stretch: a phase of that name, or the hardest of those that share the allocator."""
+        names = {name for name, _ in self.streams}
+        if any(phase.name == stretch for phase in self.phases):
+            return worst_phase([phase for phase in self.phases if phase.name == stretch])
+        return worst_phase([phase for phase in self.phases if phase.name not in names])
+
+
+def footprint(
+    experiment: Experiment,
+    subject: Subject,
+    size: StepSize,
+    traces: Traces,
+    *,
+    trains_on_host: bool = False,
+    numerics: Numerics = "cuda",
+) -> Footprint:
+    """Runs the traces at the experiment's sizes, phase by phase."""
+    run = RunToPlan(
+        experiment=experiment,
+        denoiser=subject.row,
+        step=step_events(traces, experiment, size, subject.geometry, numerics),
+        sizes=size.in_trace(subject.geometry),
+        extent=size.extent(subject.geometry),
+        forwards=traces.forward,
+        trains_on_host=trains_on_host,
+    )
+    return Footprint(
+        experiment=experiment,
+        subject=subject,
+        size=size,
+        phases=plan_phases(run),
+        streams=replay_streams(run),
+        traces=traces,
+        trains_on_host=trains_on_host,
+        numerics=numerics,
+    )
+
+
+def other_footprint(found: Footprint, experiment: Experiment, size: StepSize) -> Footprint:
+    """The same model with other settings; what was asked before, for another device, is remembered."""
+    key = (experiment.whole_hash(), size)
+    if key not in found.others:
+        found.others[key] = footprint(
+            experiment,
+            found.subject,
+            size,
+            found.traces,
+            trains_on_host=found.trains_on_host,
+            numerics=found.numerics,
+        )
+    return found.others[key]
+
+
+def judge_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> Judgement:
+    """The hardest of the stretches of a run between which the allocator gives everything back."""
+    return _judged(found, device, expandable_segments=expandable_segments)[1]
+
+
+def _judged(found: Footprint, device: Device, *, expandable_segments: bool) -> tuple[str, Judgement]:
+    """That stretch's name, and its judgement with the most that any of them allocates and reserves."""
+    overhead, usable = overhead_for(device), usable_bytes(device)
+    judged = {
+        name: judge(
+            events,
+            overhead,
+            usable,
+            expandable_segments=expandable_segments,
+            replays=found.replays,
+            name=name,
+        )
+        for name, events in found.streams
+    }
+    hardest, worst = max(judged.items(), key=lambda pair: (_VERDICTS.index(pair[1].verdict), pair[1].process.likely))
+    return hardest, replace(
+        worst,
+        allocated_bytes=max(one.allocated_bytes for one in judged.values()),
+        reserved_bytes=max(one.reserved_bytes for one in judged.values()),
+    )
+
+
+def fits_on(found: Footprint, device: Device) -> bool:
+    """Whether the verdict would be that it fits: less to find out than how far it is from fitting."""
+    overhead, usable = overhead_for(device), usable_bytes(device)
+    ends = Ends(overhead)
+    return all(
+        ends.high(found.replays.free(name, events, overhead, expandable_segments=False).reserved_bytes) <= usable
+        for name, events in found.streams
+    )
+
+
+def plan_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> Plan:
+    """The plan for one device, without remedies."""
+    hardest, judged = _judged(found, device, expandable_segments=expandable_segments)
+    worst = found.worst_in(hardest)
+    return Plan(
+        experiment=found.experiment.whole_hash(),
+        model=found.subject.row.name,
+        device=device.name,
+        world_size=1,
+        sizes=found.size.as_dict(),
+        phases=tuple(phase.memory for phase in found.phases if phase.occurs),
+        worst_phase=worst.name,
+        allocated_bytes=judged.allocated_bytes,
+        reserved_bytes=judged.reserved_bytes,
+        process_low_bytes=judged.process.low,
+        process_bytes=judged.process.likely,
+        process_high_bytes=judged.process.high,
+        usable_bytes=judged.usable_bytes,
+        error_band=TRACE_ERROR_SHARE,
+        verdict=judged.verdict,
+        largest=_largest(worst),
+        assumptions=_assumptions(found, expandable_segments=expandable_segments),
+        notes=(*_notes(found.phases), *_of_the_device(found, device)),
+        traces=tuple(f"{name} {stamp}" for name, stamp in sorted(found.traces.used.items())),
+    )
+
+
+def _largest(phase: Phase) -> tuple[Tensor, ...]:
+    peak = find_peak(phase.events, CUDA_ROUNDING_BYTES, _NUM_LARGEST)
+    return tuple(Tensor(part=part, num_bytes=size, count=count) for part, size, count in peak.largest)
+
+
+def _assumptions(found: Footprint, *, expandable_segments: bool) -> tuple[str, ...]:
+    size = found.size
+    frames = f" x {size.num_frames} frames" if size.num_frames > 1 else ""
+    said = [f"the largest step has {size.batch_size} x {size.width_px} x {size.height_px} px{frames}"]
+    if size.num_text_tokens:
+        said.append(f"captions are padded to {size.num_text_tokens} tokens")
+    segments = "expandable" if expandable_segments else "plain"
+    said.append(f"the allocator has {segments} segments and nothing else uses the device")
+    return tuple(said)
+
+
+def _notes(phases: Sequence[Phase]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(note for phase in phases if phase.occurs for note in phase.notes))
+
+
+def _of_the_device(found: Footprint, device: Device) -> tuple[str, ...]:
+    """Where the step was recorded as another kind of device runs it."""
+    if device.kind == "cpu" and found.numerics != "cpu":
+        return ("what a CPU keeps otherwise than an accelerator; with torch installed, --live records it",)
+    return ("how Metal allocates; the step is taken to be as on CUDA",) if device.kind == "mps" else ()

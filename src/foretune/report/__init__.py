@@ -1,0 +1,1 @@
+"""Speech: values in, pages out. Nothing is computed here that a value does not hold."""

@@ -1,0 +1,60 @@
+"""One colour for each part of memory, the same on every page.
+
+Neighbours in a bar differ in lightness as well as in hue, so that they can be told apart without colour vision and on
+paper. Each colour has a lighter sister for dark pages, and the ink that can be read on it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+_BLACK, _WHITE = "#14171a", "#ffffff"
+
+
+@dataclass(frozen=True)
+class Colour:
+    """Fill and ink on light and on dark pages."""
+
+    light: str
+    light_ink: str
+    dark: str
+    dark_ink: str = _BLACK
+
+
+_COLOURS = {
+    "frozen weights": Colour("#3d5078", _WHITE, "#8298c8"),
+    "trained weights": Colour("#0a6eb0", _WHITE, "#4fa6df"),
+    "optimizer state": Colour("#8fcbea", _BLACK, "#b5e0f6"),
+    "moving average": Colour("#3ea394", _BLACK, "#5cc0b1"),
+    "gradients": Colour("#146b34", _WHITE, "#4fae6f"),
+    "activations": Colour("#e0ad36", _BLACK, "#e6bd5e"),
+    "temporaries": Colour("#d9788a", _BLACK, "#e29aa8"),
+    "inputs": Colour("#7d2350", _WHITE, "#c4679a"),
+    "cast weights": Colour("#a04a93", _WHITE, "#cf86c4"),
+    "text encoders": Colour("#8c8c2c", _BLACK, "#b5b552"),
+    "autoencoder": Colour("#ddd08a", _BLACK, "#eee3a9"),
+    "workspace": Colour("#6b7075", _WHITE, "#9aa0a6"),
+}
+_OTHERS = (
+    Colour("#b8bdc2", _BLACK, "#6f757b", _WHITE),
+    Colour("#c9663d", _BLACK, "#e08a66"),
+    Colour("#4b3b8f", _WHITE, "#9486d6"),
+)
+
+
+def colour_classes(parts: Iterable[str]) -> Mapping[str, str]:
+    """The class of each part that occurs, in the palette's order; parts it does not know share its last colours."""
+    found = set(parts)
+    known = {part: f"c{number}" for number, part in enumerate(_COLOURS) if part in found}
+    strange = sorted(found - set(_COLOURS))
+    return known | {part: f"c{len(_COLOURS) + number % len(_OTHERS)}" for number, part in enumerate(strange)}
+
+
+def colour_rules() -> str:
+    """The style sheet's rules: what a class fills with, and the ink of text on it."""
+    every = (*_COLOURS.values(), *_OTHERS)
+    light = "".join(f"--c{i}:{c.light};--i{i}:{c.light_ink};" for i, c in enumerate(every))
+    dark = "".join(f"--c{i}:{c.dark};--i{i}:{c.dark_ink};" for i, c in enumerate(every))
+    classes = "\n".join(
+        f".c{i}{{fill:var(--c{i});background:var(--c{i})}}.c{i}t{{fill:var(--i{i})}}" for i in range(len(every))
+    )
+    return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{classes}"

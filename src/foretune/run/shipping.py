@@ -1,0 +1,160 @@
+"""Makes what ships: `python -m foretune.run.shipping`. Every trace is made from the training step itself.
+
+python -m foretune.run.shipping              everything that is missing
+python -m foretune.run.shipping --remake     everything again
+python -m foretune.run.shipping flux.1-dev   one model's again
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal, Required, TypedDict
+
+from foretune import catalog
+from foretune.catalog import ModelComponent
+from foretune.choices.capabilities import TRAINABLE
+from foretune.choices.forward_form import ForwardForm
+from foretune.choices.step_form import StepForm
+from foretune.core.values.packed_trace import pack
+from foretune.core.values.step_trace import StepTrace
+from foretune.models.locating import family_from_catalogue
+from foretune.plan.exam.questions import Question
+from foretune.plan.exam.rows import question
+from foretune.plan.sizing import with_default_targets
+from foretune.trace.forward import forward_forms, make_forward_trace
+from foretune.trace.geometry import geometry_of
+from foretune.trace.making import make_step_trace
+from foretune.trace.program import IrregularStep
+from foretune.trace.shipped import GEOMETRY_FILE, SUFFIX
+from foretune.trace.stamps import model_hash, sources_hash
+
+# Models below this size are trained in fp32 too; for larger ones that is rare, and recorded when asked for.
+_MOST_PARAMS_FP32 = 1_000_000_000
+_UNETS = ("sdxl", "kolors", "sd1", "ddpm")
+
+
+class _Choices(TypedDict, total=False):
+    """What the forms of a group have in common."""
+
+    method: Required[Literal["full", "lora"]]
+    precision: Literal["fp32", "bf16"]
+    weights: Literal["fp32", "bf16"]
+    compensation: Literal["none", "kahan"]
+
+
+def shipped_forms() -> tuple[StepForm, ...]:
+    """The common methods, precisions and checkpointing of every denoiser in the catalogue, and what the exam asks."""
+    rows = list(catalog.denoisers().values())
+    transformers = [row for row in rows if row.family not in _UNETS]
+    unets = [row for row in rows if row.family in _UNETS]
+    # Of what can be trained today: everything in bf16, for what does not fit with fp32 states; and fp32 where models
+    # are small enough that people use it.
+    in_bf16: _Choices = {"method": "full", "weights": "bf16", "compensation": "kahan"}
+    trained = [row for row in transformers if row.family in TRAINABLE]
+    small = [row for row in rows if row.family in TRAINABLE and row.num_params < _MOST_PARAMS_FP32]
+    forms = [
+        *(form for form in exam_forms() if catalog.denoiser(form.model).family not in _UNETS),
+        *_both(transformers, {"method": "lora"}),
+        *_both(transformers, {"method": "full"}),
+        *_both(trained, in_bf16),
+        *_both(small, {"method": "lora", "precision": "fp32"}),
+        *_both(small, {"method": "full", "precision": "fp32"}),
+        # They have no equal blocks to fold, so that each takes minutes.
+        *_both(unets, {"method": "lora"}),
+        *_both(unets, {"method": "full"}),
+        *exam_forms(),
+    ]
+    return tuple(dict.fromkeys(forms))
+
+
+def exam_forms() -> tuple[StepForm, ...]:
+    """The forms of the catalogue's published rows, so that `foretune backtest` needs no torch."""
+    forms: dict[StepForm, None] = {}
+    for row in catalog.measurements().values():
+        asked = question(row)
+        if isinstance(asked, Question):
+            experiment = with_default_targets(asked.experiment, geometry_of(family_from_catalogue(asked.model)))
+            share = experiment.levers.gradient_checkpointing
+            for is_checkpointed in sorted({share > 0, share >= 1}):
+                forms[StepForm.of(experiment, is_checkpointed=is_checkpointed)] = None
+    return tuple(forms)
+
+
+def _both(rows: Iterable[ModelComponent], choices: _Choices) -> Iterator[StepForm]:
+    for row in rows:
+        for is_checkpointed in (True, False):
+            yield StepForm(model=row.name, is_checkpointed=is_checkpointed, **choices)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trace to make."""
+
+    model: str
+    slug: str
+    make: Callable[[], StepTrace]
+
+
+def all_jobs() -> tuple[Job, ...]:
+    """Everything that ships: steps, and the passes around them."""
+    return (
+        *(Job(form.component, form.slug(), partial(make_forward, form)) for form in forward_forms()),
+        *(Job(form.model, form.slug(), partial(make, form)) for form in shipped_forms()),
+    )
+
+
+def make(form: StepForm) -> StepTrace:
+    """The trace of a step, stamped with what it was made from."""
+    trace = make_step_trace(form.experiment(), family_from_catalogue(form.model), form.numerics)
+    return _stamped(trace, form.model)
+
+
+def make_forward(form: ForwardForm) -> StepTrace:
+    """The trace of a pass around it."""
+    return _stamped(make_forward_trace(form), form.component)
+
+
+def _stamped(trace: StepTrace, model: str) -> StepTrace:
+    return trace.model_copy(update={"made_from": f"{model_hash(model)}-{sources_hash()}"})
+
+
+def write_geometry(folder: Path) -> None:
+    rows = {name: geometry_of(family_from_catalogue(name)).model_dump() for name in catalog.denoisers()}
+    (folder / GEOMETRY_FILE).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m foretune.run.shipping", description=__doc__)
+    parser.add_argument("models", nargs="*", help="only these, even if they are there already")
+    parser.add_argument("--remake", action="store_true", help="also what is there already")
+    parser.add_argument("--last-first", action="store_true", help="from the end: a second process meets the first")
+    asked = parser.parse_args(arguments)
+    folder = Path(str(files("foretune.trace"))) / "data"
+    folder.mkdir(exist_ok=True)
+    write_geometry(folder)
+    failed: list[str] = []
+    jobs = [job for job in all_jobs() if not asked.models or job.model in asked.models]
+    for number, job in enumerate(reversed(jobs) if asked.last_first else jobs, start=1):
+        path = folder / f"{job.slug}{SUFFIX}"
+        if path.exists() and not (asked.remake or asked.models):
+            continue
+        start = time.monotonic()
+        try:
+            path.write_bytes(pack(job.make()))
+            said = f"{path.stat().st_size} B"
+        except IrregularStep as error:
+            failed.append(job.slug)
+            said = f"FAILED: {error}"
+        sys.stdout.write(f"{number}/{len(jobs)}  {job.slug}  {said}  {time.monotonic() - start:.1f} s\n")
+        sys.stdout.flush()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

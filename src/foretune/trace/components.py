@@ -1,0 +1,54 @@
+"""Autoencoders and text encoders of the catalogue without their weights, and what one forward pass takes."""
+
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foretune.catalog import ModelComponent
+
+# The models that are asked for every layer's states by the pipelines that use them; a T5 gives its last ones only.
+_LAST_STATES_ONLY = frozenset({"T5EncoderModel", "UMT5EncoderModel"})
+
+
+def component_on_meta(row: ModelComponent, dtype: torch.dtype) -> nn.Module:
+    """The real class with its catalogued configuration, as loading in that type would leave it, on meta."""
+    model_class: Any = getattr(import_module(row.library), row.class_name)
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device("meta"):
+            config = {key: value for key, value in row.config.items() if not key.startswith("_")}
+            if row.library == "transformers":
+                module: nn.Module = model_class(model_class.config_class(**config))
+            else:
+                module = model_class(**config)
+    finally:
+        torch.set_default_dtype(previous)
+    # Transformers keeps these in fp32 where fp16 is asked for, and nowhere else.
+    kept = set(getattr(module, "_keep_in_fp32_modules", None) or ()) if dtype == torch.float16 else set()
+    for name, parameter in module.named_parameters():
+        if kept & set(name.split(".")):
+            parameter.data = parameter.data.float()
+    return module.eval()
+
+
+def encode(vae: Any, pixels: Tensor) -> Tensor:
+    """What the autoencoder says of images or videos, before a draw is made of it."""
+    said = vae.encode(pixels)
+    return said.latent if hasattr(said, "latent") else said.latent_dist.parameters  # type: ignore[no-any-return]
+
+
+def decode(vae: Any, latents: Tensor) -> Tensor:
+    """Pixels in [0, 1], as a pipeline makes them."""
+    # One that is told how noisy the latents are takes the level that its pipeline gives it.
+    told = {"temb": torch.full((len(latents),), 0.05)} if vae.config.get("timestep_conditioning") else {}
+    pixels: Tensor = vae.decode(latents, return_dict=False, **told)[0]
+    return (pixels * 0.5 + 0.5).clamp(0, 1)
+
+
+def encode_tokens(encoder: Any, tokens: Tensor) -> Any:
+    """A text encoder's answer to token numbers, with as many layers' states as pipelines ask for."""
+    needs_all = type(encoder).__name__ not in _LAST_STATES_ONLY
+    return encoder(tokens, output_hidden_states=needs_all)

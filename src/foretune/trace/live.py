@@ -1,0 +1,105 @@
+"""Traces that are recorded when they are asked for, and kept for the next time."""
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from foretune import catalog
+from foretune.catalog import ModelComponent
+from foretune.catalog.models import ComponentSource
+from foretune.choices.model import ModelReference
+from foretune.choices.step_form import StepForm
+from foretune.core.errors import UserError
+from foretune.core.values.base import WrongFormat, content_hash
+from foretune.core.values.packed_trace import pack, unpack
+from foretune.core.values.step_trace import StepTrace
+from foretune.models.family import Family
+from foretune.models.locating import family_from_catalogue, open_family
+from foretune.trace.geometry import geometry_of
+from foretune.trace.making import make_point_trace, make_step_trace, versions
+from foretune.trace.shipped import SUFFIX, Geometry
+from foretune.trace.stamps import sources_hash
+from foretune.trace.tracing import StepSizes
+
+
+def default_cache_dir() -> Path:
+    """Where the user's caches are."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretune" / "traces"
+
+
+@dataclass
+class LiveTraces:
+    """Records steps of one model; what was recorded before, by the same code for the same model, is read again."""
+
+    family: Family
+    cache_dir: Path | None = None
+    """None keeps nothing."""
+    on_recording: Callable[[str], None] | None = None
+    """Told before a step is recorded, which takes seconds."""
+
+    def __call__(self, form: StepForm, sizes: StepSizes, rank: int) -> StepTrace:
+        """A trace for all sizes as an accelerator has them; one for these sizes as a CPU has them."""
+        is_point = form.numerics == "cpu"
+        extent = [asdict(sizes), rank, torch.get_num_threads()] if is_point else None
+        stamp = content_hash([self._model_data(), form.slug(), extent, sources_hash(), versions()])
+        path = None if self.cache_dir is None else self.cache_dir / f"{stamp}{SUFFIX}"
+        if path is not None and path.is_file():
+            try:
+                return unpack(path.read_bytes())
+            except WrongFormat:
+                # A damaged file in a cache is worth no more than none.
+                path.unlink()
+        if self.on_recording is not None:
+            self.on_recording(form.slug())
+        if is_point:
+            made = make_point_trace(form.experiment(), self.family, sizes, rank, form.numerics)
+        else:
+            made = make_step_trace(form.experiment(), self.family, form.numerics)
+        trace = made.model_copy(update={"made_from": f"live-{stamp}"})
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = path.with_suffix(f".{os.getpid()}")
+            fresh.write_bytes(pack(trace))
+            fresh.replace(path)
+        return trace
+
+    def _model_data(self) -> list[object]:
+        architecture = self.family.architecture
+        return [dict(architecture.denoiser), dict(architecture.vae) if architecture.vae is not None else None]
+
+
+def family_of(model: ModelReference) -> Family:
+    """A model's family: from its folder, or from the catalogue. Nothing is downloaded."""
+    if model.folder is not None:
+        return open_family(model.folder)
+    rows = catalog.denoisers().values()
+    name = next((row.name for row in rows if model.asked == row.name or model.repo == row.hub_repo), None)
+    if name is None:
+        raise UserError(
+            f"{model.asked} is neither in the catalogue nor a folder on this disk, and planning downloads nothing. "
+            "Type: foretune list models, or point `model` at a local folder in the diffusers layout"
+        )
+    return family_from_catalogue(name)
+
+
+def described(family: Family, name: str) -> tuple[ModelComponent, Geometry]:
+    """A model that is in no catalogue, as its configuration describes it: what runs beside it is not known."""
+    denoiser = family.denoiser_on_meta(torch.bfloat16)
+    row = ModelComponent.model_construct(
+        name=name,
+        role="denoiser",
+        family=family.name,
+        library="diffusers",
+        class_name=family.denoiser_class_name,
+        hub_repo=None,
+        hub_subfolder=None,
+        hub_revision=None,
+        num_params=sum(parameter.numel() for parameter in denoiser.parameters()),
+        config=dict(family.architecture.denoiser),
+        system=None,
+        source=ComponentSource(class_code="diffusers", config=name, cross_check=None, num_params="counted"),
+    )
+    return row, geometry_of(family)

@@ -1,0 +1,90 @@
+"""A StepTrace from recordings of the step itself."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import torch
+
+from foretune.choices.experiment import Experiment
+from foretune.core.values.step_trace import StepTrace
+from foretune.models.family import Family
+from foretune.trace.probing import Probe, probes, shallow
+from foretune.trace.program import MANY_BLOCKS, BlockRun, IrregularStep, block_runs, build_program
+from foretune.trace.timeline import timeline
+from foretune.trace.tracing import Numerics, StepSizes, TracedStep, kinds_of_blocks, trace_step
+from foretune.trace.work import total_work
+
+_MADE_WITH = ("torch", "diffusers", "transformers", "peft")
+
+
+def make_step_trace(experiment: Experiment, family: Family, numerics: Numerics) -> StepTrace:
+    """A trace that holds for every size and depth, from a handful of recordings at small ones."""
+    has_rank = experiment.method.kind == "lora"
+    return _made_shallow(experiment, family, probes(family, has_rank=has_rank), numerics)
+
+
+def make_point_trace(
+    experiment: Experiment, family: Family, sizes: StepSizes, rank: int, numerics: Numerics
+) -> StepTrace:
+    """A trace that holds for these sizes alone, from one recording."""
+    return _made_shallow(experiment, family, [Probe(sizes, rank)], numerics)
+
+
+def _made_shallow(experiment: Experiment, family: Family, asked: Sequence[Probe], numerics: Numerics) -> StepTrace:
+    """From a few blocks of each kind; from a few more where something is passed on over several of them."""
+    try:
+        return _made(experiment, family, asked, numerics, shallow(family))
+    except IrregularStep:
+        if not family.block_kinds():
+            raise
+        return _made(experiment, family, asked, numerics, shallow(family, MANY_BLOCKS))
+
+
+def _made(
+    experiment: Experiment, family: Family, asked: Sequence[Probe], numerics: Numerics, recorded: Family
+) -> StepTrace:
+    steps: list[TracedStep] = [
+        trace_step(_with_rank(experiment, probe.rank), recorded, probe.sizes, numerics) for probe in asked
+    ]
+    runs = _runs(family, steps[0])
+    lines = [timeline(step) for step in steps]
+    sizes = [probe.in_trace(recorded) for probe in asked]
+    # One recording holds for its own sizes, whatever the model does at others.
+    per_sample = family.goes_by_samples and len(asked) > 1
+    program = build_program(lines, sizes, runs, per_sample=per_sample)
+    work, host_operators = total_work(runs, steps, sizes, per_sample=per_sample)
+    phases = lines[0].phases
+    return StepTrace(
+        model=experiment.model,
+        method=experiment.method.kind,
+        precision=experiment.train.precision,
+        checkpointing=experiment.levers.gradient_checkpointing,
+        numerics=numerics,
+        phases=phases,
+        backward_phases=tuple(index for index, name in enumerate(phases) if name == "backward"),
+        categories=tuple(program.categories),
+        growths=tuple(program.growths),
+        outside=program.outside,
+        kinds=program.kinds,
+        work=work,
+        host_operators=host_operators,
+        made_with=versions(),
+        made_from="",
+    )
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that a step is made with."""
+    return {name: version(name) for name in _MADE_WITH}
+
+
+def _with_rank(experiment: Experiment, rank: int) -> Experiment:
+    if experiment.method.kind != "lora":
+        return experiment
+    return experiment.model_copy(update={"method": experiment.method.model_copy(update={"rank": rank})})
+
+
+def _runs(family: Family, shallow_step: TracedStep) -> tuple[BlockRun, ...]:
+    """How often each kind of block stands in the model of full depth, by its own blocks."""
+    full = kinds_of_blocks(family.blocks(family.denoiser_on_meta(torch.bfloat16)))
+    return block_runs(shallow_step.block_kinds, full)
