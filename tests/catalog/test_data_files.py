@@ -24,6 +24,7 @@ def test_the_files_are_the_expected_ones() -> None:
         "lora_counts.json",
         "measurement_words.json",
         "models.json",
+        "overheads.csv",
         "published_measurements.csv",
     ]
 

@@ -62,7 +62,8 @@ def test_text_instead_of_a_number_is_kept_apart() -> None:
     [
         ("GT0072", 44_045 * 10**6, 44_045 * 2**20),  # MB, nvidia-smi style
         ("GT0587", 13_738 * 10**6, 13_738 * 10**6),  # GB (13102 MiB): both given
-        ("GT0003", 20_260 * 10**6, round(20.26 * 2**30)),  # GB, not said which
+        ("GT0003", round(20.26 * 2**30), round(20.26 * 2**30)),  # GiB that its source calls GB
+        ("GT0007", 24 * 10**9, 24 * 2**30),  # GB, not said which
         ("GT0001", None, None),
     ],
 )
@@ -74,7 +75,7 @@ def test_bytes_follow_the_unit(row_id: str, least_bytes: int | None, most_bytes:
 
 def test_gib_is_two_to_the_thirty() -> None:
     rows = [row for row in measurements().values() if row.peak_mem_unit == "GiB"]
-    assert len(rows) == 388
+    assert len(rows) == 392
     for row in rows:
         assert row.peak_mem is not None
         assert row.peak_mem_bytes_range == (round(row.peak_mem * 2**30),) * 2

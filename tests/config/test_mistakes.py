@@ -51,7 +51,8 @@ MISTAKES = {
     "train: {steps: 10, lr: 1}": "train.lr: unknown key. Did you mean 'optimizer.lr'?",
     "train: {steps: 10, ema: {decya: 0.9}}": "train.ema.decya: unknown key. Did you mean 'decay'?",
     "optimizer: {learning_rate: 1}": (
-        "optimizer.learning_rate: unknown key. Known here: kind, lr, schedule, warmup_steps, betas, eps, weight_decay."
+        "optimizer.learning_rate: unknown key. "
+        "Known here: kind, lr, schedule, warmup_steps, betas, eps, weight_decay, compensation."
     ),
     "method: {kind: lora, rnak: 8}": "method.rnak: unknown key. Did you mean 'rank'?",
     "method: {kind: full, rank: 8}": "method.rank: goes with kind lora, but this is kind full.",

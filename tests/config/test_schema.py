@@ -96,6 +96,7 @@ def test_every_default_is_shown() -> None:
         "betas": [0.9, 0.999],
         "eps": 1e-8,
         "weight_decay": 0.01,
+        "compensation": "none",
     }
 
 

@@ -77,10 +77,13 @@ def test_the_experiment_is_read_as_it_was_meant() -> None:
 def test_the_plan_is_read_as_it_was_meant() -> None:
     plan = current("Plan")
     assert isinstance(plan, Plan)
-    assert [phase.phase for phase in plan.phases] == ["caching", "step"]
-    assert plan.phases[1].device_bytes == 23_802_816_640 + 74_711_040 + 149_422_080 + 2_147_483_648
-    assert plan.phases[1].host_bytes is None
-    assert (plan.verdict, plan.worst_phase, plan.error_band) == ("does not fit", "step", 0.05)
+    assert [phase.phase for phase in plan.phases] == ["training step", "caching latents"]
+    assert plan.phases[0].device_bytes == 23_802_855_936 + 1_618_483_712
+    assert plan.phases[1].disk_bytes is None
+    assert (plan.verdict, plan.worst_phase, plan.error_band) == ("does not fit", "training step", 0.045)
+    assert [(remedy.settings, remedy.verdict) for remedy in plan.remedies] == [
+        ({"levers.gradient_checkpointing": "1"}, "fits")
+    ]
 
 
 def test_the_record_is_read_as_it_was_meant() -> None:

@@ -3,12 +3,21 @@
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foretune.core.units import MIB
-from foretune.plan.allocator import CachingAllocator, replay
+from foretune.plan.allocator import CachingAllocator, DeviceFullError, replay
 from foretune.plan.expansion import Event
+
+
+def _made(storage: int, num_bytes: int) -> Event:
+    return Event(storage, num_bytes, "temporary", "forward")
+
+
+def _released(storage: int) -> Event:
+    return Event(storage, 0, "temporary", "forward")
 
 
 def test_small_requests_share_a_segment_of_2_mib() -> None:
@@ -73,11 +82,149 @@ def test_fragmentation_costs_a_segment_that_expandable_segments_save() -> None:
 
 
 def test_replay_follows_events() -> None:
-    events = [Event(0, 30 * MIB, 0, 0), Event(1, 10 * MIB, 0, 0), Event(0, 0, 0, 0), Event(2, 20 * MIB, 0, 0)]
+    events = [_made(0, 30 * MIB), _made(1, 10 * MIB), _released(0), _made(2, 20 * MIB)]
     allocator = replay(events)
     assert allocator.peak_allocated_bytes == 40 * MIB
     assert allocator.allocated_bytes == 30 * MIB
     assert allocator.reserved_bytes == 40 * MIB
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "reserved_bytes"),
+    [
+        (MIB, 2 * MIB),
+        (MIB + 1, 20 * MIB),
+        (10 * MIB - 512, 20 * MIB),
+        (10 * MIB - 511, 10 * MIB),
+        (10 * MIB, 10 * MIB),
+        (10 * MIB + 1, 12 * MIB),
+    ],
+)
+def test_the_borders_between_the_sizes_of_segments(num_bytes: int, reserved_bytes: int) -> None:
+    allocator = CachingAllocator()
+    allocator.allocate(num_bytes)
+    assert allocator.reserved_bytes == reserved_bytes
+
+
+def test_a_small_rest_is_split_off_from_512_bytes_a_large_one_above_1_mib() -> None:
+    allocator = CachingAllocator()
+    assert allocator.allocate(MIB - 512).num_bytes == MIB - 512
+    assert allocator.allocate(MIB).num_bytes == MIB
+    assert allocator.reserved_bytes == 2 * MIB
+    allocator.release(allocator.allocate(20 * MIB))
+    assert allocator.allocate(19 * MIB).num_bytes == 20 * MIB
+    allocator.release(allocator.allocate(30 * MIB))
+    assert allocator.allocate(29 * MIB - 512).num_bytes == 29 * MIB - 512
+
+
+def test_small_requests_never_come_from_large_segments() -> None:
+    allocator = CachingAllocator()
+    allocator.release(allocator.allocate(100 * MIB))
+    allocator.allocate(MIB)
+    assert allocator.reserved_bytes == 102 * MIB
+
+
+def test_pages_of_expandable_segments_have_2_and_20_mib() -> None:
+    allocator = CachingAllocator(expandable_segments=True)
+    allocator.allocate(512)
+    assert allocator.reserved_bytes == 2 * MIB
+    assert allocator.allocate(25 * MIB).num_bytes == 25 * MIB
+    assert allocator.reserved_bytes == 42 * MIB
+    # The 15 MiB that are left of the second page serve first.
+    allocator.allocate(16 * MIB)
+    assert allocator.reserved_bytes == 62 * MIB
+
+
+def test_a_large_expandable_rest_is_split_off_however_small() -> None:
+    allocator = CachingAllocator(expandable_segments=True)
+    assert allocator.allocate(20 * MIB - 512).num_bytes == 20 * MIB - 512
+    assert allocator.allocated_bytes == 20 * MIB - 512
+
+
+def test_the_open_end_is_taken_last() -> None:
+    """A hole of 10 MiB is preferred to a smaller free end, which could still grow."""
+    allocator = CachingAllocator(expandable_segments=True)
+    hole = allocator.allocate(10 * MIB)
+    allocator.allocate(25 * MIB)
+    allocator.release(hole)
+    # Free now: the hole of 10 MiB and an end of 5 MiB.
+    assert allocator.allocate(4 * MIB).offset == 0
+
+
+def test_a_full_device_takes_back_what_is_wholly_free_and_tries_again() -> None:
+    events = [_made(0, 60 * MIB), _released(0), _made(1, 80 * MIB)]
+    without_end = replay(events)
+    assert (without_end.peak_reserved_bytes, without_end.num_retries) == (140 * MIB, 0)
+    limited = replay(events, limit_bytes=100 * MIB)
+    assert (limited.peak_reserved_bytes, limited.reserved_bytes) == (80 * MIB, 80 * MIB)
+    assert (limited.num_retries, limited.ran_out_of_memory) == (1, False)
+
+
+def test_a_segment_in_use_is_not_given_back() -> None:
+    """60 of 100 MiB are free, but in a segment of which a part is in use: 80 MiB more do not fit into 150."""
+    events = [_made(0, 100 * MIB), _released(0), _made(1, 40 * MIB), _made(2, 80 * MIB)]
+    allocator = replay(events, limit_bytes=150 * MIB)
+    assert allocator.ran_out_of_memory
+    assert allocator.num_retries == 1
+    assert allocator.least_needed_bytes == 180 * MIB
+    assert allocator.allocated_bytes == 40 * MIB
+
+
+def test_expandable_segments_give_back_pages_where_segments_cannot() -> None:
+    """The same requests: the pages of the free 60 MiB are taken away and put behind the 80 MiB."""
+    events = [_made(0, 100 * MIB), _released(0), _made(1, 40 * MIB), _made(2, 80 * MIB)]
+    allocator = replay(events, limit_bytes=150 * MIB, expandable_segments=True)
+    assert not allocator.ran_out_of_memory
+    assert allocator.peak_reserved_bytes == 120 * MIB
+
+
+def test_pages_in_the_middle_are_unmapped_and_filled_again() -> None:
+    allocator = CachingAllocator(expandable_segments=True, limit_bytes=120 * MIB)
+    first, middle, last = (allocator.allocate(40 * MIB) for _ in range(3))
+    allocator.release(middle)
+    small = allocator.allocate(10 * MIB)
+    assert small.offset == 40 * MIB
+    with pytest.raises(DeviceFullError):
+        allocator.allocate(40 * MIB)
+    # One page of the hole is wholly free, one is not.
+    assert allocator.reserved_bytes == 100 * MIB
+    assert allocator.least_needed_bytes == 140 * MIB
+    for block in (first, small, last):
+        allocator.release(block)
+    assert allocator.allocate(100 * MIB).offset == 0
+    assert allocator.reserved_bytes <= 120 * MIB
+
+
+def test_what_never_fits_is_said_with_what_it_needs() -> None:
+    for expandable in (False, True):
+        allocator = replay([_made(0, 200 * MIB)], limit_bytes=100 * MIB, expandable_segments=expandable)
+        assert allocator.ran_out_of_memory
+        assert allocator.least_needed_bytes == 200 * MIB
+        assert allocator.allocated_bytes == 0
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(1, 30 * MIB), st.integers(0, 10**6)), max_size=60),
+    st.booleans(),
+    st.integers(20, 200),
+)
+def test_a_limit_is_never_exceeded(steps: list[tuple[bool, int, int]], expandable: bool, limit_mib: int) -> None:
+    allocator = CachingAllocator(expandable_segments=expandable, limit_bytes=limit_mib * MIB)
+    live: list[Any] = []
+    for wants, num_bytes, pick in steps:
+        if live and not wants:
+            allocator.release(live.pop(pick % len(live)))
+            continue
+        try:
+            live.append(allocator.allocate(num_bytes))
+        except DeviceFullError:
+            assert allocator.least_needed_bytes > limit_mib * MIB
+        assert allocator.reserved_bytes <= limit_mib * MIB
+        assert allocator.allocated_bytes == sum(block.num_bytes for block in live) <= allocator.reserved_bytes
+    for block in live:
+        allocator.release(block)
+    allocator.give_back()
+    assert allocator.reserved_bytes == 0
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 30 * MIB), st.integers(0, 10**6)), max_size=80), st.booleans())

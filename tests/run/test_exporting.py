@@ -111,6 +111,27 @@ def test_exports_in_bf16(family: str, method: str, tmp_path: Path, tiny_pipeline
 
 
 @pytest.mark.usefixtures("proof_in_this_process")
+@pytest.mark.parametrize("method", METHODS)
+def test_an_fp32_average_of_bf16_weights_is_exported_unrounded(
+    method: str, tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    train = {"steps": 2, "precision": "bf16", "weights": "bf16", "ema": {"decay": 0.9}}
+    trained = short_run(
+        tiny_pipeline("flux"),
+        tmp_path,
+        method,
+        train=train,
+        optimizer={"lr": 2e-2, "compensation": "kahan", "betas": [0.9, 0.99]},
+        validate={"num_held_out": 1, "prompts": ["a circle"], "num_inference_steps": 1},
+    )
+    assert trained.record.outcome.status == "finished"
+    assert export(trained.run, tmp_path / "export").proof.holds
+    tensors = load_file(weights_file(tmp_path / "export", "flux", method)).values()
+    assert {tensor.dtype for tensor in tensors} == {torch.float32}
+    assert any(not torch.equal(tensor, tensor.bfloat16().float()) for tensor in tensors)
+
+
+@pytest.mark.usefixtures("proof_in_this_process")
 @pytest.mark.parametrize("family", ["sd3", "flux"])
 def test_control_an_adapter_without_its_alpha_is_caught(
     family: str, tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch

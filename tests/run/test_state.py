@@ -18,6 +18,12 @@ CASES: list[dict[str, Any]] = [
     {"method": "full"},
     {"method": {"kind": "lora", "rank": 2}, "train": {"ema": {"decay": 0.5}}},
     {"method": {"kind": "lora", "rank": 2}, "train": {"precision": "fp16"}},
+    {"method": "full", "train": {"precision": "bf16", "weights": "bf16"}},
+    {
+        "method": {"kind": "lora", "rank": 2},
+        "train": {"precision": "bf16", "weights": "bf16", "ema": {"decay": 0.5}},
+        "optimizer": {"compensation": "kahan"},
+    },
 ]
 
 
@@ -57,6 +63,20 @@ def test_before_the_first_step(tiny_pipeline: TinyPipeline) -> None:
     check(second.step, checkpoint)
     restore(second.step, checkpoint)
     assert advance(second, 0, 1) == advance(first, 0, 1)
+
+
+def test_a_checkpoint_without_the_shift_or_with_other_numbers_is_refused(tiny_pipeline: TinyPipeline) -> None:
+    folder, train = tiny_pipeline("flux"), {"precision": "bf16", "weights": "bf16"}
+    kahan = small_step(folder, train=train, optimizer={"compensation": "kahan"})
+    plain = small_step(folder, train=train)
+    fp32 = small_step(folder, train={"precision": "bf16"})
+    for one in (kahan, plain, fp32):
+        advance(one, 0, 1)
+    for saved, reader, fault in ((plain, kahan, "misses .*/shift"), (kahan, plain, "should not hold .*/shift")):
+        with pytest.raises(DamagedCheckpoint, match=fault):
+            check(reader.step, copied(collect(saved.step, 1)))
+    with pytest.raises(DamagedCheckpoint, match="bfloat16"):
+        check(fp32.step, copied(collect(plain.step, 1)))
 
 
 def test_a_checkpoint_of_another_model_is_refused(tiny_pipeline: TinyPipeline) -> None:

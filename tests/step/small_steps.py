@@ -48,7 +48,7 @@ def small_step(folder: Path, method: str | dict[str, Any] = "full", **sections: 
     """The step of an experiment on the model in a folder, as a run builds it."""
     experiment = small_experiment(method, **sections)
     family = open_family(folder)
-    policy = PrecisionPolicy(experiment.train.precision)
+    policy = PrecisionPolicy.of(experiment.train)
     denoiser = family.load_denoiser(folder, METHODS[experiment.method.kind].load_dtype(policy))
     applied = attach_method(experiment, family, denoiser)
     return SmallStep(experiment, family, applied, build_step(experiment, family, applied, CPU))

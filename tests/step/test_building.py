@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from foretune import catalog
+from foretune.choices.checkpointing import chosen_blocks
 from foretune.models.locating import family_from_catalogue, open_family
 from foretune.step.building import attach_method, build_step
-from foretune.step.checkpointing import chosen_blocks
 from foretune.step.weights import num_trained_and_all
 from tests.step.small_steps import made_batch, small_experiment, small_step
 

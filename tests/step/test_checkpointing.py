@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from foretune.choices.checkpointing import chosen_blocks
 from foretune.models import Family
 from foretune.models.locating import open_family
-from foretune.step.checkpointing import apply_checkpointing, chosen_blocks
+from foretune.step.checkpointing import apply_checkpointing
 from tests.step.small_steps import gradients, made_batch, small_step
 
 TinyPipeline = Callable[..., Path]

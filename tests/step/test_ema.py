@@ -22,6 +22,17 @@ def test_by_hand() -> None:
         assert weight.tolist() == value
 
 
+def test_bf16_weights_have_an_fp32_average() -> None:
+    """Its steps are too small for bf16: an average in it would stand still."""
+    weights = {"w": nn.Parameter(torch.ones(1, dtype=torch.bfloat16)), "v": nn.Parameter(torch.ones(1))}
+    ema = MovingAverage(weights, decay=0.999)
+    weights["w"].data += 0.5
+    weights["v"].data += 0.5
+    ema.update()
+    assert [average.dtype for average in ema.average.values()] == [torch.float32] * 2
+    assert [float(average) for average in ema.average.values()] == pytest.approx([1.0005, 1.0005])
+
+
 def test_it_is_a_copy_and_needs_no_gradient() -> None:
     weight = nn.Parameter(torch.ones(2))
     ema = MovingAverage({"w": weight}, decay=0.9)

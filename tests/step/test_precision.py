@@ -11,6 +11,7 @@ from torch import nn
 
 from foretune.choices.training import Precision
 from foretune.step.precision import PrecisionPolicy
+from foretune.step.weights import checksums, num_changed
 from tests.step.small_steps import SmallStep, gradients, made_batch, small_step
 
 TinyPipeline = Callable[..., Path]
@@ -48,6 +49,29 @@ def test_types_of_weights_gradients_and_states(precision: Precision, method: Any
     assert moments
     assert dtypes(moments) == {torch.float32}
     assert dtypes(small.step.trained.values()) == {torch.float32}
+
+
+@pytest.mark.parametrize("compensation", ["none", "kahan"])
+@pytest.mark.parametrize("method", ["full", LORA])
+def test_bf16_weights_have_bf16_gradients_and_states(
+    method: Any, compensation: str, tiny_pipeline: TinyPipeline
+) -> None:
+    train = {"precision": "bf16", "weights": "bf16", "ema": {}, "max_grad_norm": 0.1}
+    small = small_step(tiny_pipeline("flux"), method, train=train, optimizer={"compensation": compensation})
+    batch = made_batch(small.family, 1)
+    assert dtypes(small.step.trained.values()) == {torch.bfloat16}
+    assert dtypes(gradients(small.step, batch).values()) == {torch.bfloat16}
+    before = checksums(small.step.trained)
+    outcome = small.step(0, 1e-2, [batch], 1)
+    assert outcome.loss.dtype == torch.float32
+    assert outcome.grad_norm is not None
+    assert outcome.grad_norm.isfinite()
+    assert num_changed(before, checksums(small.step.trained)) > 0
+    states = [(name, value) for state in small.step.optimizer.state.values() for name, value in state.items()]
+    assert dtypes(value for name, value in states if name != "step") == {torch.bfloat16}
+    assert ("shift" in dict(states)) is (compensation == "kahan")
+    assert small.step.ema is not None
+    assert dtypes(small.step.ema.average.values()) == {torch.float32}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -47,7 +47,7 @@ def real_batch(family: Family, sizes: StepSizes) -> Batch:
 def measured_peak_bytes(asked: Experiment, family: Family, sizes: StepSizes) -> int:
     """Two real steps on the CPU; every allocation and release as the profiler saw it, added up in order."""
     accumulation = asked.train.gradient_accumulation
-    dtype = METHODS[asked.method.kind].load_dtype(PrecisionPolicy(asked.train.precision))
+    dtype = METHODS[asked.method.kind].load_dtype(PrecisionPolicy.of(asked.train))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         # Made here, not loaded: weights that are mapped from a file are no allocation that the profiler could see.
         config = {key: value for key, value in family.architecture.denoiser.items() if not key.startswith("_")}

@@ -1,0 +1,124 @@
+"""A StepForm: what of an experiment decides which operators run, and a name for it."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from foretune.choices.experiment import Experiment
+from foretune.choices.step_form import StepForm
+
+
+def made(**choices: Any) -> StepForm:
+    return StepForm(**choices)
+
+
+FORMS = [
+    made(
+        model=model,
+        method="lora",
+        precision=precision,
+        weights=weights,
+        compensation=compensation,
+        targets=targets,
+        has_dropout=has_dropout,
+        is_checkpointed=is_checkpointed,
+        numerics=numerics,
+    )
+    for model, (precision, weights, compensation), targets, has_dropout, is_checkpointed, numerics in product(
+        ("flux.1-dev", "sd3-medium"),
+        (
+            ("fp32", "fp32", "none"),
+            ("bf16", "fp32", "none"),
+            ("bf16", "bf16", "none"),
+            ("bf16", "bf16", "kahan"),
+        ),
+        (None, ("to_q", "to_k"), ("to_k", "to_q")),
+        (False, True),
+        (False, True),
+        ("cuda", "cpu"),
+    )
+]
+FULL = [
+    made(model="flux.1-dev", method="full", weights=weights, compensation=compensation, is_checkpointed=again)
+    for (weights, compensation), again in product(
+        (("fp32", "none"), ("bf16", "none"), ("bf16", "kahan")), (False, True)
+    )
+]
+
+
+def asked(method: dict[str, Any] | None = None, share: float = 0.0, **train: Any) -> Experiment:
+    return Experiment.model_validate(
+        {
+            "model": "flux.1-dev",
+            "method": method or {"kind": "lora", "rank": 8},
+            "data": {"kind": "shapes"},
+            "train": {"steps": 3, **train},
+            "levers": {"gradient_checkpointing": share},
+        }
+    )
+
+
+@pytest.mark.parametrize("form", [*FORMS, *FULL], ids=StepForm.slug)
+def test_the_experiment_of_a_form_has_that_form(form: StepForm) -> None:
+    found = StepForm.of(form.experiment(), is_checkpointed=form.is_checkpointed, numerics=form.numerics)
+    assert found == form
+    assert form.experiment().levers.gradient_checkpointing == (1.0 if form.is_checkpointed else 0.0)
+
+
+def test_every_form_has_a_name_of_its_own_that_a_file_can_have() -> None:
+    slugs = [form.slug() for form in (*FORMS, *FULL)]
+    assert len(set(slugs)) == len(slugs) == 4 * 3 * 16 + 6
+    assert all(set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-_") for slug in slugs)
+    assert all(len(slug) < 120 for slug in slugs)
+
+
+def test_a_name_says_what_it_is() -> None:
+    assert StepForm(model="flux.1-dev", method="lora").slug() == "flux.1-dev.lora.bf16.kept"
+    named = StepForm(
+        model="m", method="lora", weights="bf16", compensation="kahan", has_dropout=True, is_checkpointed=True
+    )
+    assert named.slug() == "m.lora.bf16.checkpointed.bf16-weights.kahan.dropout"
+
+
+def test_fp16_has_the_form_of_bf16() -> None:
+    def form(precision: str) -> StepForm:
+        return StepForm.of(asked(precision=precision), is_checkpointed=False)
+
+    assert form("fp16").precision == "bf16"
+    assert form("fp16") == form("bf16") != form("fp32")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        asked({"kind": "lora", "rank": 64, "alpha": 3}),
+        asked(batch_size=7),
+        asked(gradient_accumulation=4),
+        asked(ema={}),
+        asked(max_grad_norm=None),
+        asked(share=0.5),
+    ],
+)
+def test_sizes_and_what_is_added_later_do_not_change_a_form(other: Experiment) -> None:
+    assert StepForm.of(other, is_checkpointed=False) == StepForm.of(asked(), is_checkpointed=False)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        asked({"kind": "full"}),
+        asked({"kind": "lora", "rank": 8, "dropout": 0.05}),
+        asked({"kind": "lora", "rank": 8, "targets": ["to_q"]}),
+        asked(weights="bf16"),
+        asked(precision="fp32"),
+    ],
+)
+def test_what_changes_the_operators_changes_the_form(other: Experiment) -> None:
+    assert StepForm.of(other, is_checkpointed=False) != StepForm.of(asked(), is_checkpointed=False)
+
+
+def test_an_experiment_of_a_form_is_whole() -> None:
+    """Recording takes the experiment as training does, so it must be one that can be read."""
+    experiment = FULL[-1].experiment()
+    assert Experiment.from_mapping(experiment.to_mapping()) == experiment

@@ -1,0 +1,241 @@
+"""Which published rows are asked, as what, and why the others are not. Nothing here knows a forecast."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from foretune import catalog
+from foretune.catalog import Measurement
+from foretune.choices.capabilities import objections
+from foretune.plan.exam import DIALECTS, LeftOut, Question, Sizes, baseline_bytes, is_exact, question
+
+ROWS = catalog.measurements()
+EXAM = [row for row in ROWS.values() if is_exact(row)]
+GIB = 2**30
+
+
+def asked(row_id: str) -> Question:
+    answer = question(ROWS[row_id])
+    assert isinstance(answer, Question), answer
+    return answer
+
+
+def changed(row_id: str, **changes: Any) -> Question | LeftOut:
+    return question(ROWS[row_id].model_copy(update=changes))
+
+
+def reason(answer: Question | LeftOut) -> str:
+    assert isinstance(answer, LeftOut), answer
+    return answer.reason
+
+
+def test_the_exam_has_as_many_rows_as_were_published() -> None:
+    assert len(EXAM) == 169
+    answers = [question(row) for row in EXAM]
+    taken = Counter(answer.source for answer in answers if isinstance(answer, Question))
+    assert taken == {"SimpleTuner": 12, "cogvideox-factory": 7, "finetrainers v0.0.1": 5}
+    left_out = Counter(answer.source for answer in answers if isinstance(answer, LeftOut))
+    assert left_out == {
+        "SimpleTuner": 118,
+        "cogvideox-factory": 18,
+        "fast-DiT": 3,
+        "torchtitan": 3,
+        "diffusers train_dreambooth_lora_hidream": 2,
+        "diffusers flux_lora_quantization": 1,
+    }
+
+
+def test_why_rows_of_the_exam_are_left_out() -> None:
+    answers = [question(row) for row in EXAM]
+    kinds = Counter(answer.reason.partition(" (")[0] for answer in answers if isinstance(answer, LeftOut))
+    assert kinds == {
+        "a quantised base": 71,
+        "the method qlokr": 14,
+        "the optimizer Lion": 12,
+        "the method lokr": 11,
+        "8-bit optimizer states": 11,
+        "an optimizer on the host": 9,
+        "checkpoints over segments of several blocks": 8,
+        "activations kept on the host": 3,
+        "8 devices": 3,
+        "another program": 3,
+    }
+
+
+def test_rows_that_fitted_or_ran_out_of_memory() -> None:
+    told = [(row.fitted, question(row)) for row in ROWS.values() if row.task == "train" and row.fitted is not None]
+    taken = Counter(fitted for fitted, answer in told if isinstance(answer, Question))
+    assert taken == {True: 45, False: 8}
+    assert all(answer.device_bytes for _, answer in told if isinstance(answer, Question))
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.id)
+def test_every_row_is_asked_or_has_a_reason(row: Measurement) -> None:
+    answer = question(row)
+    assert (answer.row_id, answer.source) == (row.id, row.framework)
+    if isinstance(answer, LeftOut):
+        assert len(answer.reason) > 10
+        return
+    assert answer.model in catalog.denoisers()
+    assert {*answer.resident, *answer.loaded_before} <= set(catalog.components())
+    assert answer.sizes.batch_size == answer.experiment.train.batch_size == row.batch_size_per_gpu
+    found = objections(answer.experiment, catalog.denoiser(answer.model).family or "", distilled=False)
+    refused = [o.text for o in found if o.severity == "refused" and "cannot be trained yet" not in o.text]
+    assert refused == []
+
+
+def test_simpletuner_adapter() -> None:
+    one = asked("GT0416")
+    train, method = one.experiment.train, one.experiment.method
+    assert one.model == "sd3.5-medium"
+    assert one.sizes == Sizes(batch_size=3, height_px=1024, width_px=1024, num_frames=1, num_text_tokens=154)
+    assert method.kind == "lora"
+    assert (method.rank, method.dropout) == (128, 0.1)
+    assert method.targets == ("to_q", "to_k", "to_v", "to_out.0")
+    assert (train.precision, train.weights, one.experiment.optimizer.compensation) == ("bf16", "bf16", "kahan")
+    assert one.experiment.levers.gradient_checkpointing == 1.0
+    assert (one.resident, one.loaded_before) == ((), ())
+    assert one.published is not None
+    assert one.published.peak == "allocated"
+    assert one.published.num_bytes == one.published.most_bytes
+    assert one.device_bytes == catalog.device("h100-sxm").memory_bytes
+
+
+def test_simpletuner_full_fine_tuning() -> None:
+    one = asked("GT0003")
+    assert (one.model, one.experiment.method.kind) == ("sd3-medium", "full")
+    assert (one.experiment.train.weights, one.experiment.optimizer.compensation) == ("bf16", "kahan")
+    assert one.published is not None
+    assert (one.published.peak, one.published.num_bytes) == ("allocated", round(20.26 * GIB))
+    assert one.published.most_bytes == one.published.num_bytes
+    assert one.device == "l4"
+    assert baseline_bytes(one) == 10 * catalog.denoiser("sd3-medium").num_params
+
+
+def test_cogvideox_factory() -> None:
+    """Encoders are beside the denoiser until the first step; adapters are fp32."""
+    one = asked("GT0104")
+    assert one.sizes == Sizes(batch_size=4, height_px=480, width_px=720, num_frames=49, num_text_tokens=226)
+    assert one.loaded_before == ("vae-cogvideox", "t5-v1_1-xxl-encoder")
+    assert one.resident == ()
+    assert one.experiment.train.weights == "fp32"
+    assert one.published is not None
+    assert one.published.peak == "reserved"
+    lora = catalog.denoiser("cogvideox-2b").lora_params_per_rank
+    assert lora is not None
+    base_bytes = 2 * catalog.denoiser("cogvideox-2b").num_params
+    assert baseline_bytes(one) == base_bytes + 16 * 256 * lora.attn_qkvo
+
+
+def test_full_fine_tuning_of_cogvideox_factory_has_fp32_weights_by_its_own_words() -> None:
+    one = asked("GT0143")
+    assert (one.experiment.train.precision, one.experiment.train.weights) == ("bf16", "fp32")
+    assert (one.fitted, one.published) == (False, None)
+
+
+def test_finetrainers_without_precomputation_keeps_its_encoders() -> None:
+    cached, live = asked("GT0084"), asked("GT0083")
+    assert cached.resident == ()
+    assert live.resident == ("vae-hunyuanvideo", "llava-llama-3-8b-text", "clip-l-text")
+    assert not live.experiment.levers.cache_latents
+    assert not live.experiment.levers.cache_text
+    assert (live.experiment.train.weights, live.experiment.optimizer.compensation) == ("bf16", "none")
+    assert live.sizes == cached.sizes
+    assert live.loaded_before == ()
+    beside = sum(catalog.component(name).num_params for name in live.resident)
+    assert baseline_bytes(live) - baseline_bytes(cached) == 2 * beside
+
+
+def test_a_rank_that_is_not_said_matters_only_where_a_peak_was_published() -> None:
+    assert asked("GT0158").assumptions == ("the rank is not said: 16",)
+    assert "rank" in reason(changed("GT0416", lora_rank=None))
+
+
+def test_an_interval_is_a_share_only_where_blocks_are_checkpointed_one_by_one() -> None:
+    chroma = next(row for row in ROWS.values() if row.model == "Chroma1" and row.quantization == "none")
+    one = changed(chroma.id, grad_ckpt="partial interval2")
+    assert isinstance(one, Question)
+    assert one.experiment.levers.gradient_checkpointing == 0.5
+    assert "segments" in reason(changed("GT0416", grad_ckpt="partial interval2"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"task": "infer"}, "not a training"),
+        ({"model": "Somebody's UNet (4B)"}, "not in the catalogue"),
+        ({"framework": "my-trainer 0.3"}, "not written down"),
+        ({"method": "qlora"}, "quantised base"),
+        ({"method": "dora"}, "not understood"),
+        ({"quantization": "nf4 (bnb)"}, "quantised base"),
+        ({"optimizer": "Muon"}, "not understood"),
+        ({"optimizer": "Adafactor"}, "Adafactor"),
+        ({"optimizer": None}, "not said"),
+        ({"precision": None}, "not said"),
+        ({"precision": "int7"}, "not understood"),
+        ({"precision": "bf16 + FP8 GEMMs"}, "8-bit numbers"),
+        ({"resolution": "unknown (512-1024)"}, "not said"),
+        ({"resolution": "512/768/1024"}, "not one size"),
+        ({"resolution": "about a megapixel"}, "not understood"),
+        ({"resolution": None}, "not said"),
+        ({"batch_size_per_gpu": None}, "batch size"),
+        ({"grad_ckpt": "sometimes"}, "sometimes"),
+        ({"grad_ckpt": None}, "not said"),
+        ({"grad_ckpt": "full + activation offload"}, "on the host"),
+        ({"lora_targets": "all components (MLP)"}, "adapters on"),
+        ({"parallelism": "FSDP2"}, "not all on one device"),
+        ({"num_gpus": 4}, "4 devices"),
+        ({"peak_mem_kind": "step-1 report"}, "which figure"),
+        ({"framework": "diffusers script", "cache_latents": "not stated"}, "encoded before"),
+        ({"peak_mem_kind": "memory after backward"}, "not a peak"),
+    ],
+)
+def test_words_that_are_not_understood_are_reasons(changes: dict[str, Any], part: str) -> None:
+    assert part in reason(changed("GT0416", **changes))
+
+
+@pytest.mark.parametrize(
+    ("text", "width_px", "height_px"),
+    [
+        ("1024x1024", 1024, 1024),
+        ("720x480", 720, 480),
+        ("512^2 pixel-area", 512, 512),
+        ("480 pixel-area or 768x512 (page)", 480, 480),
+        ("480p", 832, 480),
+        ("49x512x768", 768, 512),
+        ("1024 (assumed)", 1024, 1024),
+        ("1328 × 1024", 1328, 1024),
+    ],
+)
+def test_forms_of_a_resolution(text: str, width_px: int, height_px: int) -> None:
+    one = changed("GT0416", resolution=text)
+    assert isinstance(one, Question)
+    assert (one.sizes.width_px, one.sizes.height_px) == (width_px, height_px)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "memory_gb", "device"),
+    [
+        ("L40S", 48.0, "l40s"),
+        ("L4", 24.0, "l4"),
+        ("A100", 40.0, "a100-40gb-sxm"),
+        ("RTX 4090 (as claimed)", 24.0, "rtx-4090"),
+        ("RTX 4070 Ti", None, "rtx-4070-ti"),
+        ("A100", None, None),
+        ("(any)", None, None),
+        ("Abacus 3000", None, None),
+    ],
+)
+def test_names_of_devices(gpu: str, memory_gb: float | None, device: str | None) -> None:
+    one = changed("GT0416", gpu=gpu, gpu_mem_gb=memory_gb)
+    assert isinstance(one, Question)
+    assert one.device == device
+    assert (one.device_bytes is None) == (device is None)
+
+
+def test_every_dialect_says_where_it_was_read() -> None:
+    assert len({dialect.name for dialect in DIALECTS}) == len(DIALECTS)
+    for dialect in DIALECTS:
+        assert all("github:" in dialect.sources[0] for _ in dialect.sources)
+        assert dialect.unverified, "whoever read everything says so by removing this"
