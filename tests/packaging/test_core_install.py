@@ -4,12 +4,18 @@ import json
 import os
 import subprocess
 import sys
+import time
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
+MOST_BYTES = 80 * 10**6
+MOST_S = 1.5
+NUM_RUNS = 5
+PLAN = ("plan", "flux.1-dev", "method.kind=lora", "--on", "rtx-4090,l4,h100-sxm")
 HEAVY_PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate", "numpy")
 
 
@@ -18,6 +24,7 @@ class CoreInstall:
 
     def __init__(self, directory: Path, *, cwd: Path) -> None:
         self.cwd = cwd
+        self.directory = directory
         self.bin = directory / "bin"
         # Nothing of the developer's environment may be found from inside.
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
@@ -64,7 +71,7 @@ def check_version(core: CoreInstall) -> None:
 def check_help(core: CoreInstall) -> None:
     answer = core("foretune", "--help")
     assert answer.returncode == 0, answer.stderr
-    for verb in ("init", "train", "list", "schema"):
+    for verb in ("init", "plan", "backtest", "train", "list", "schema"):
         assert verb in answer.stdout
 
 
@@ -94,8 +101,73 @@ def check_init_and_the_refusal_of_train(core: CoreInstall) -> None:
     assert "Traceback" not in said
 
 
+def check_plan(core: CoreInstall) -> None:
+    answer = core("foretune", *PLAN)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stderr == ""
+    rows = {line.split()[0]: line for line in answer.stdout.splitlines() if line}
+    assert "does not fit" in rows["rtx-4090"]
+    assert "does not fit" in rows["l4"]
+    assert "fits" in rows["h100-sxm"]
+    plans = json.loads(core("foretune", *PLAN, "--json").stdout)
+    assert [plan["device"] for plan in plans] == ["rtx-4090", "l4", "h100-sxm"]
+    assert plans[0]["allocated_bytes"] > 2 * 11_900_000_000, "at least the weights of the base"
+
+
+def check_that_an_uncommon_plan_names_the_extra(core: CoreInstall) -> None:
+    refused = core("foretune", "plan", "flux.1-dev", "method.targets=[to_q]", "--on", "l4")
+    said = " ".join(refused.stderr.split())
+    assert refused.returncode == 2, said
+    assert "pip install 'foretune[train]'" in said
+
+
+def check_backtest(core: CoreInstall) -> None:
+    answer = core("foretune", "backtest", "--json")
+    assert answer.returncode == 0, answer.stderr
+    memory = json.loads(answer.stdout)["memory"]
+    assert memory["num_rows"] >= 20
+    assert memory["median_abs_error"] <= 0.03
+    assert memory["p90_abs_error"] <= 0.08
+    assert memory["oom_recall"] >= 0.85
+    assert memory["false_refusals"] <= 0.05
+
+
+def check_size(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
+    """Every file below the environment's packages, pip's own included."""
+    (packages,) = core.directory.glob("lib/python*/site-packages")
+
+    def num_bytes(*names: str) -> int:
+        files = (path for name in names for path in (packages / name).rglob("*"))
+        return sum(path.stat().st_size for path in files if path.is_file() and not path.is_symlink())
+
+    total_bytes, traces_bytes = num_bytes("."), num_bytes("foretune/trace/data")
+    pip_bytes = num_bytes(*(path.name for path in packages.glob("pip*")))
+    report_figure(
+        f"core install: {total_bytes / 1e6:.1f} MB, of it pip {pip_bytes / 1e6:.1f} MB, foretune "
+        f"{num_bytes('foretune') / 1e6:.1f} MB, its traces {traces_bytes / 1e6:.2f} MB"
+    )
+    assert total_bytes < MOST_BYTES
+    assert traces_bytes > 100_000, "the traces are in the wheel"
+
+
+def check_time(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
+    """The fastest of a few runs by the processor's time: what else runs on the machine only adds."""
+    used_s, wall_s = [], []
+    for _ in range(NUM_RUNS):
+        before, began_s = os.times(), time.perf_counter()
+        assert core("foretune", *PLAN).returncode == 0
+        wall_s.append(time.perf_counter() - began_s)
+        after = os.times()
+        used_s.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    report_figure(
+        f"core install, foretune {' '.join(PLAN)}: fastest of {NUM_RUNS} runs {min(wall_s):.2f} s, at work "
+        f"{min(used_s):.2f} s"
+    )
+    assert min(used_s) < MOST_S
+
+
 @pytest.mark.slow
-def test_core_install(core: CoreInstall, subtests: pytest.Subtests) -> None:
+def test_core_install(core: CoreInstall, subtests: pytest.Subtests, report_figure: Callable[[str], None]) -> None:
     """One test with parts, so that xdist workers do not each make the environment."""
     for check in (
         check_that_it_is_light,
@@ -104,6 +176,12 @@ def test_core_install(core: CoreInstall, subtests: pytest.Subtests) -> None:
         check_list_models,
         check_schema,
         check_init_and_the_refusal_of_train,
+        check_plan,
+        check_that_an_uncommon_plan_names_the_extra,
+        check_backtest,
     ):
         with subtests.test(check.__name__):
             check(core)
+    for measure in (check_size, check_time):
+        with subtests.test(measure.__name__):
+            measure(core, report_figure)

@@ -245,7 +245,7 @@ def test_no_byte_is_lost_or_doubled(steps: list[tuple[bool, int, int]], expandab
     assert allocator.allocated_bytes == 0
     # Everything is free and joined again: each pool's largest block serves a request of its whole size.
     reserved = allocator.reserved_bytes
-    large = [entry[1].num_bytes for entry in allocator._free[False]]
+    large = [entry[0] for entry in allocator._free[False]]
     if large:
         allocator.allocate(max(large))
         assert allocator.reserved_bytes == reserved

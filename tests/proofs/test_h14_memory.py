@@ -119,7 +119,8 @@ def test_h14_memory_is_known_before(
     report_figure("under a limit: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())))
 
     assert verdicts["said fits, did not finish"] == 0
-    assert verdicts["said does not fit, finished"] <= 0.05 * len(found)
+    # One in twenty; of the few that a routine run has, one.
+    assert verdicts["said does not fit, finished"] <= max(1, 0.05 * len(found))
     assert _p95(errors["step"].values()) <= (0.02 if torch.cpu._is_amx_tile_supported() else 0.10)
     assert _p95(errors["process"].values()) <= 0.10
     # Controls: a tracker that leaves out what this one sees is not this good.

@@ -143,7 +143,9 @@ def test_convolution(
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP16])
-@pytest.mark.parametrize("sizes", [(700, 300, 450), (150, 450, 1350), (90, 1350, 450), (400, 1000, 500), (3, 450, 900)])
+@pytest.mark.parametrize(
+    "sizes", [(700, 300, 450), (150, 450, 1350), (90, 1350, 450), (400, 1000, 500), (3, 450, 900), (40, 800, 500)]
+)
 @pytest.mark.parametrize("is_left_transposed", [False, True])
 def test_products(dtype: torch.dtype, sizes: tuple[int, int, int], is_left_transposed: bool, num_threads: int) -> None:
     rows, inner, columns = sizes

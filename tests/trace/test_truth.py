@@ -99,26 +99,28 @@ def test_traced_memory_is_the_real_one(tiny_pipeline, name, method, precision, s
     sizes = StepSizes(batch_size=8, height_px=128, width_px=128, num_text_tokens=64)
     truth = measured_peak_bytes(asked, family, sizes)
     assert truth > 4 * MIB
-    assert traced_peak_bytes(asked, family, sizes) == pytest.approx(truth, rel=0.01)
+    assert traced_peak_bytes(asked, family, sizes) == pytest.approx(truth, rel=0.001 if precision == "fp32" else 0.005)
 
 
 @pytest.mark.parametrize("name", ["flux", "sd3"])
 @pytest.mark.parametrize("share", [0.5, 1.0])
-def test_full_bf16_with_checkpointing_is_traced_a_little_low(tiny_pipeline, name, share) -> None:
-    """Known to be off by up to 2.4 %, the reason not found: held here so that it neither grows nor is forgotten."""
+def test_full_bf16_with_checkpointing(tiny_pipeline, name, share) -> None:
+    """The peak is inside a matrix product, whose buffers are known to a few hundred KiB: a percent of so little."""
     family = open_family(tiny_pipeline(name))
     asked = experiment({"kind": "full"}, "bf16", share, 1, False)
     sizes = StepSizes(batch_size=8, height_px=128, width_px=128, num_text_tokens=64)
     truth = measured_peak_bytes(asked, family, sizes)
-    assert traced_peak_bytes(asked, family, sizes) == pytest.approx(truth, rel=0.03)
+    assert traced_peak_bytes(asked, family, sizes) == pytest.approx(truth, rel=0.015)
 
 
-def test_pixel_unet_without_checkpointing(tiny_pipeline) -> None:
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 0.002), ("bf16", 0.015)])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_pixel_unet(tiny_pipeline, share, precision, tolerance) -> None:
     family = open_family(tiny_pipeline("ddpm"))
-    asked = experiment({"kind": "full"}, "fp32", 0.0, 1, False)
+    asked = experiment({"kind": "full"}, precision, share, 1, False)
     sizes = StepSizes(batch_size=8, height_px=32, width_px=32, num_text_tokens=0)
     truth = measured_peak_bytes(asked, family, sizes)
-    assert traced_peak_bytes(asked, family, sizes) == pytest.approx(truth, rel=0.01)
+    assert traced_peak_bytes(asked, family, sizes) == pytest.approx(truth, rel=tolerance)
 
 
 def test_the_comparison_can_see(tiny_pipeline) -> None:

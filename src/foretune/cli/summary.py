@@ -64,12 +64,13 @@ def _measurements(record: RunRecord) -> list[str]:
 def _expected(record: RunRecord, plan: Plan) -> str:
     """What was forecast, beside what was measured: tensors on a device, the whole process on the host."""
     measured = record.measured.peak_device_bytes
-    expected, what = plan.allocated_bytes, "allocated"
+    expected, what, band = plan.allocated_bytes, "allocated", ""
     if measured is None:
         measured, expected, what = record.measured.peak_host_bytes, plan.process_bytes, "process"
+        band = f" ({bytes_text(plan.process_low_bytes)} to {bytes_text(plan.process_high_bytes)})"
     if not measured:
-        return f"Memory expected ({what}): {bytes_text(expected)}, not measured"
+        return f"Memory expected ({what}): {bytes_text(expected)}{band}, not measured"
     return (
-        f"Memory ({what}): expected {bytes_text(expected)}, measured {bytes_text(measured)} "
-        f"({expected / measured - 1:+.1%} off)"
+        f"Memory ({what}): expected {bytes_text(expected)}{band}, measured {bytes_text(measured)}: "
+        f"the forecast is {expected / measured - 1:+.1%} off"
     )

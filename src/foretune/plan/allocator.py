@@ -50,7 +50,8 @@ class CachingAllocator:
         self.least_needed_bytes = 0
         """What had to be reserved at the least: the peak, or what the refused request would have made of it."""
         self._limit_bytes = limit_bytes
-        self._free: dict[bool, list[tuple[tuple[int, int, int], Block]]] = {True: [], False: []}
+        # By size, then by address; no two are equal in both, so blocks themselves are never compared.
+        self._free: dict[bool, list[tuple[int, int, int, Block]]] = {True: [], False: []}
         self._num_segments = 0
         self._spaces: dict[bool, AddressSpace] | None = None
         if expandable_segments:
@@ -90,13 +91,13 @@ class CachingAllocator:
         """Returns wholly free segments, or wholly free pages, to the driver."""
         for is_small, pool in self._free.items():
             if self._spaces is not None:
-                rests = [rest for _, block in pool for rest in self._spaces[is_small].unmap(block)]
+                rests = [rest for *_, block in pool for rest in self._spaces[is_small].unmap(block)]
                 pool.clear()
                 for rest in rests:
                     self._give(rest)
             else:
-                pool[:] = [(order, block) for order, block in pool if block.before or block.after]
-        in_pools = sum(block.num_bytes for pool in self._free.values() for _, block in pool)
+                pool[:] = [entry for entry in pool if entry[3].before or entry[3].after]
+        in_pools = sum(block.num_bytes for pool in self._free.values() for *_, block in pool)
         self.reserved_bytes = self.allocated_bytes + in_pools
 
     def _found(self, size: int, *, is_small: bool) -> Block | None:
@@ -106,13 +107,13 @@ class CachingAllocator:
         is preferred to the open end.
         """
         pool = self._free[is_small]
-        index = bisect_left(pool, (size, -1, -1), key=lambda entry: entry[0])
+        index = bisect_left(pool, (size,))
         if index == len(pool):
             return None
         if self._spaces is not None:
-            while index + 1 < len(pool) and pool[index + 1][1].room_bytes() < pool[index][1].room_bytes():
+            while index + 1 < len(pool) and pool[index + 1][3].room_bytes() < pool[index][3].room_bytes():
                 index += 1
-        return pool.pop(index)[1]
+        return pool.pop(index)[3]
 
     def _more(self, size: int, *, is_small: bool) -> Block | None:
         """New memory from the driver; None if it has none left."""
@@ -153,12 +154,12 @@ class CachingAllocator:
 
     def _give(self, block: Block) -> None:
         block.is_free = True
-        insort(self._free[block.is_small], (block.order(), block), key=lambda entry: entry[0])
+        insort(self._free[block.is_small], (block.num_bytes, block.segment, block.offset, block))
 
     def _take(self, block: Block) -> None:
         pool = self._free[block.is_small]
-        place = bisect_left(pool, block.order(), key=lambda entry: entry[0])
-        assert pool[place][1] is block, "a free block is in its pool"
+        place = bisect_left(pool, (block.num_bytes, block.segment, block.offset))
+        assert pool[place][3] is block, "a free block is in its pool"
         pool.pop(place)
 
 

@@ -39,6 +39,8 @@ class Wanted:
     always_live: bool = False
     host_numerics: bool = False
     """Record steps on a CPU as it runs them; otherwise they are taken to be like those of an accelerator."""
+    host_context_bytes: int | None = None
+    """What this process holds already, where the plan is for it."""
     has_remedies: bool = True
 
 
@@ -94,7 +96,15 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
         on_host = device.kind == "cpu"
         if on_host not in by_host:
             numerics: Numerics = "cpu" if on_host and (wanted.host_numerics or wanted.always_live) else "cuda"
-            by_host[on_host] = footprint(experiment, subject, size, traces, trains_on_host=on_host, numerics=numerics)
+            by_host[on_host] = footprint(
+                experiment,
+                subject,
+                size,
+                traces,
+                trains_on_host=on_host,
+                numerics=numerics,
+                context_bytes=wanted.host_context_bytes if on_host else None,
+            )
         found = by_host[on_host]
         plan = plan_on(found, device, expandable_segments=wanted.expandable_segments)
         plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash()})

@@ -16,10 +16,6 @@ class Block:
     is_free: bool = False
     is_mapped: bool = True
 
-    def order(self) -> tuple[int, int, int]:
-        """Free blocks are searched by size, then by address."""
-        return self.num_bytes, self.segment, self.offset
-
     def room_bytes(self) -> int:
         """The size it has, or can grow to."""
         grows = self.after is not None and not self.after.is_mapped

@@ -7,11 +7,12 @@ from foretune.catalog import ModelComponent
 from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import Numerics
+from foretune.core.units import MIB
 from foretune.core.values.plan import Plan, Tensor
 from foretune.plan.around import RunToPlan
 from foretune.plan.expansion import Event
 from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
-from foretune.plan.overheads import overhead_for, usable_bytes
+from foretune.plan.overheads import Overhead, Range, overhead_for, usable_bytes
 from foretune.plan.phases import Phase, plan_phases, replay_streams, worst_phase
 from foretune.plan.sizing import StepSize
 from foretune.plan.traces import Traces, step_events
@@ -20,6 +21,8 @@ from foretune.trace.shipped import Geometry
 
 _VERDICTS = ("fits", "tight", "does not fit")
 _NUM_LARGEST = 12
+# Kernels that oneDNN makes when a shape is first met, and keeps: up to 3.4 MiB each was measured, for some dozens.
+_MOST_FIRST_USE_BYTES = 256 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,19 @@ class Footprint:
     trains_on_host: bool = False
     numerics: Numerics = "cuda"
     """As which kind of device runs it the step was recorded."""
+    context_bytes: int | None = None
+    """What the process holds before the model is there, where it was measured; None takes the catalogue's figure."""
+
+    def overhead_on(self, device: Device) -> Overhead:
+        overhead = overhead_for(device)
+        if self.context_bytes is None:
+            return overhead
+        most = self.context_bytes + _MOST_FIRST_USE_BYTES
+        measured = Range(self.context_bytes, self.context_bytes, most, "measured in this process")
+        # Nothing else is guessed: what the system leaves to the process was asked for.
+        nothing = Range(0, 0, 0, "in what is left")
+        return replace(overhead, context=measured, driver=nothing, display=nothing)
+
     replays: Replays = field(default_factory=Replays)
     """Replays that were made already: many devices need the same."""
     others: dict[Hashable, "Footprint"] = field(default_factory=dict)
@@ -69,6 +85,7 @@ def footprint(
     *,
     trains_on_host: bool = False,
     numerics: Numerics = "cuda",
+    context_bytes: int | None = None,
 ) -> Footprint:
     """Runs the traces at the experiment's sizes, phase by phase."""
     run = RunToPlan(
@@ -89,6 +106,7 @@ def footprint(
         traces=traces,
         trains_on_host=trains_on_host,
         numerics=numerics,
+        context_bytes=context_bytes,
     )
 
 
@@ -103,6 +121,7 @@ def other_footprint(found: Footprint, experiment: Experiment, size: StepSize) ->
             found.traces,
             trains_on_host=found.trains_on_host,
             numerics=found.numerics,
+            context_bytes=found.context_bytes,
         )
     return found.others[key]
 
@@ -114,7 +133,7 @@ def judge_on(found: Footprint, device: Device, *, expandable_segments: bool = Fa
 
 def _judged(found: Footprint, device: Device, *, expandable_segments: bool) -> tuple[str, Judgement]:
     """That stretch's name, and its judgement with the most that any of them allocates and reserves."""
-    overhead, usable = overhead_for(device), usable_bytes(device)
+    overhead, usable = found.overhead_on(device), usable_bytes(device)
     judged = {
         name: judge(
             events,
@@ -136,7 +155,7 @@ def _judged(found: Footprint, device: Device, *, expandable_segments: bool) -> t
 
 def fits_on(found: Footprint, device: Device) -> bool:
     """Whether the verdict would be that it fits: less to find out than how far it is from fitting."""
-    overhead, usable = overhead_for(device), usable_bytes(device)
+    overhead, usable = found.overhead_on(device), usable_bytes(device)
     ends = Ends(overhead)
     return all(
         ends.high(found.replays.free(name, events, overhead, expandable_segments=False).reserved_bytes) <= usable

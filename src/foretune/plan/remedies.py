@@ -10,7 +10,7 @@ from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Lora
 from foretune.core.values.plan import Plan, Remedy
-from foretune.plan.overheads import overhead_for, usable_bytes
+from foretune.plan.overheads import usable_bytes
 from foretune.plan.planning import Footprint, fits_on, judge_on, other_footprint
 from foretune.plan.quick import quick_peak_bytes
 from foretune.plan.sizing import StepSize
@@ -97,7 +97,7 @@ class _Trial:
         self._plan, self._found, self._device = plan, found, device
         self._numerics = found.numerics
         self._flops = self._flops_of(found.experiment)
-        self._ends, self._usable_bytes = Ends(overhead_for(device)), usable_bytes(device)
+        self._ends, self._usable_bytes = Ends(found.overhead_on(device)), usable_bytes(device)
 
     def cost(self, change: _Change) -> tuple[float, int]:
         """More computation first, then how much has to be set."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -9,11 +10,12 @@ from foretune import catalog
 from foretune.catalog.devices import Device
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
-from foretune.core.units import GIB, MIB
+from foretune.core.units import GIB, KIB, MIB
 from foretune.core.values.plan import Plan
 from foretune.plan.asking import LiveSource, Wanted, plan_question
 from foretune.plan.overheads import overhead_for
-from foretune.run.devices import choose_device
+from foretune.run.devices import choose_device, peak_host_bytes
+from foretune.trace.live import family_of
 from foretune.trace.program import IrregularStep
 
 HERE = "here"
@@ -26,7 +28,10 @@ def plan_here(asked: Asked, live: LiveSource, told: Callable[[str], None]) -> Pl
         told("No forecast: the catalogue has no device like this one.")
         return None
     try:
-        (plan,) = plan_question(asked, Wanted(target=asked.experiment.model, host_numerics=True), [device], live)
+        wanted = Wanted(
+            target=asked.experiment.model, host_numerics=True, host_context_bytes=_host_context_bytes(asked)
+        )
+        (plan,) = plan_question(asked, wanted, [device], live)
     except (IrregularStep, UserError) as error:
         # Nothing about a forecast should keep a run from starting that would start without it.
         told(f"No forecast: {error}")
@@ -44,8 +49,17 @@ def device_here(asked: str) -> Device | None:
         # torch does not count what the driver keeps; the catalogue's figure does.
         total_bytes = torch.cuda.get_device_properties(found).total_memory + overhead_for(like).driver.likely
         return like.model_copy(update={"name": HERE, "reported_memory_mib": total_bytes // MIB})
-    total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return like.model_copy(update={"name": HERE, "memory_gb": total_bytes / GIB, "num_logical_devices": 1})
+    usable = _left_on_host_bytes() + overhead_for(like).driver.likely
+    return like.model_copy(update={"name": HERE, "memory_gb": usable / GIB, "num_logical_devices": 1})
+
+
+def _left_on_host_bytes() -> int:
+    """What the system can give to this process, what it has already included."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.is_file():
+        fields = dict(line.split(":") for line in meminfo.read_text().splitlines())
+        return int(fields["MemAvailable"].split()[0]) * KIB + peak_host_bytes()
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _most_like(found: torch.device) -> Device | None:
@@ -60,3 +74,11 @@ def _most_like(found: torch.device) -> Device | None:
         key=lambda row: -len(words & set(row.title.lower().replace("-", " ").split())),
     )
     return ranked[0] if ranked else None
+
+
+def _host_context_bytes(asked: Asked) -> int:
+    """What this process holds once everything is imported that the run will need."""
+    family = family_of(asked.model)
+    family.denoiser_class()
+    family.pipeline_class()
+    return peak_host_bytes()

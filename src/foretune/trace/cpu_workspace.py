@@ -147,7 +147,7 @@ def _product(call: _Call) -> int:
     if left.dtype == torch.float16:
         return _widened(rows, inner, 0 if is_left_transposed else columns, call.num_threads)
     if is_left_transposed:
-        return call.num_threads * min(660 * inner if rows > 16 else 158 * inner, 760_000)
+        return call.num_threads * _packed_left(rows, inner)
     if rows <= 16 and right.stride(-1) != 1:
         return call.num_threads * 65 * inner
     return _packed_right(rows, inner, columns, call.num_threads)
@@ -160,6 +160,12 @@ def _widened(rows: int, inner: int, columns_summed: int, num_threads: int) -> in
     own_rows = rows if rows < 64 else math.ceil(rows / num_threads)  # threads share out the rows, if there are many
     block_rows = math.ceil(own_rows / math.ceil(own_rows / 256))
     return num_threads * (256 * depth + block_rows * per_row)
+
+
+def _packed_left(rows: int, inner: int) -> int:
+    """bf16: a transposed left matrix (the gradient of a weight) in blocks of 64 or 128 rows, at most 1500 deep."""
+    per_row = 5 * min(rows, 64) // 2 + 6 * max(0, min(rows, 128) - 64)
+    return min((150 + per_row) * min(inner, 1500), 800_000)
 
 
 def _packed_right(rows: int, inner: int, columns: int, num_threads: int) -> int:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pydantic import ValidationError
+
 from foretune import catalog
 from foretune.catalog import Measurement
 from foretune.choices.experiment import Experiment
@@ -23,6 +25,9 @@ def question(row: Measurement) -> Question | LeftOut:
         return _question(row)
     except Unfit as why:
         return LeftOut(row_id=row.id, source=row.framework, reason=str(why))
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        return LeftOut(row_id=row.id, source=row.framework, reason=f"no experiment can be like it ({faults})")
 
 
 def _question(row: Measurement) -> Question:

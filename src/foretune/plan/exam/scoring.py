@@ -124,17 +124,16 @@ def sit_exam(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Score:
     """Every row is turned into a question, or a reason why not, before any is forecast."""
-    rows = list(rows)
-    asked = {row.id: question(row) for row in rows}
-    exact = [row for row in rows if is_exact(row)]
-    left_out = [*unreadable, *(found for row in exact if isinstance(found := asked[row.id], LeftOut))]
-    questions = [found for found in asked.values() if isinstance(found, Question)]
+    # Rows of a file may have the same id, so each goes with its own question.
+    asked = [(row, question(row)) for row in rows]
+    left_out = [*unreadable, *(found for row, found in asked if is_exact(row) and isinstance(found, LeftOut))]
     results, fits = [], []
-    exact_ids = {row.id for row in exact}
-    for number, one in enumerate(questions):
+    for number, (row, one) in enumerate(asked):
+        if isinstance(one, LeftOut):
+            continue
         if progress is not None:
-            progress(one.model, number, len(questions))
-        wants_peak = one.row_id in exact_ids and one.published is not None
+            progress(one.model, number, len(asked))
+        wants_peak = is_exact(row) and one.published is not None
         wants_fit = one.fitted is not None and one.device_bytes is not None
         if not wants_peak and not wants_fit:
             continue
@@ -148,7 +147,8 @@ def sit_exam(
             results.append(_result(one, said))
         if wants_fit and said.verdict is not None:
             fits.append(FitResult(one, bool(one.fitted), said.verdict))
-    return Score(tuple(results), tuple(fits), tuple(left_out), len(exact))
+    num_exact = sum(is_exact(row) for row, _ in asked)
+    return Score(tuple(results), tuple(fits), tuple(left_out), num_exact)
 
 
 def _result(asked: Question, said: Forecast) -> Result:

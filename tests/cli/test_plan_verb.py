@@ -1,0 +1,221 @@
+"""`foretune plan` and `foretune backtest` as one types them."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foretune import catalog
+from foretune.catalog.rows import DATA_DIR
+from tests.cli.conftest import Foretune, environment
+from tests.cli.test_colours import in_a_terminal
+from tests.cli.test_start import HEAVY, imported
+
+QUESTION = ("plan", "sd3-medium", "method.kind=lora", "--on", "rtx-3060,l4,h100-sxm")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+INSTALL = "pip install 'foretune[train]'"
+
+
+def test_a_table_with_a_line_a_device(foretune: Foretune) -> None:
+    answer = foretune(*QUESTION)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    title, heading, *lines = answer.stdout.splitlines()
+    assert title.startswith("sd3-medium: LoRA of rank 16 in bf16, every block computed again, 1 x 1024 x 1024 px")
+    assert heading.split() == ["device", "has", "GiB", "needs", "GiB", "from", "to", "verdict", "hardest", "phase"]
+    rows = {line.split()[0]: line for line in lines[:3]}
+    assert set(rows) == {"rtx-3060", "l4", "h100-sxm"}
+    assert "~ tight" in rows["rtx-3060"]
+    assert "+ fits" in rows["h100-sxm"]
+    for phase in ("caching latents", "caching text", "loading", "training step", "validation", "saving"):
+        assert any(line.startswith(phase) for line in lines)
+    assert any(line.startswith("Assumed: ") for line in lines)
+    assert "largest tensors" not in answer.stdout
+
+
+def test_the_table_says_what_json_says(foretune: Foretune) -> None:
+    shown = foretune(*QUESTION).stdout
+    plans = json.loads(foretune(*QUESTION, "--json").stdout)
+    assert [plan["device"] for plan in plans] == ["rtx-3060", "l4", "h100-sxm"]
+    for plan in plans:
+        line = next(line for line in shown.splitlines() if line.startswith(plan["device"] + " "))
+        assert f"{plan['process_bytes'] / 2**30:.2f}" in line
+        assert f"{plan['usable_bytes'] / 2**30:.2f}" in line
+        assert plan["verdict"] in line
+        assert plan["worst_phase"] in line
+
+
+def test_json_is_whole(foretune: Foretune) -> None:
+    (plan,) = json.loads(foretune("plan", "sd3-medium", "--on", "l4", "--json").stdout)
+    assert plan["format"] == "Plan"
+    assert {"allocated_bytes", "reserved_bytes", "process_bytes", "phases", "remedies", "traces"} <= set(plan)
+    assert plan["allocated_bytes"] <= plan["reserved_bytes"] <= plan["process_bytes"] <= plan["process_high_bytes"]
+
+
+def test_an_explanation_breaks_figures_down(foretune: Foretune) -> None:
+    shown = foretune(*QUESTION, "--explain").stdout
+    for heading in ("part of the caching text", "largest tensors", "allocated", "reserved", "process"):
+        assert heading in shown
+    assert "Trace: sd3-medium.lora.bf16.checkpointed " in shown
+    shares = [float(found) for found in re.findall(r"(\d+(?:\.\d+)?) ?%", shown.partition("largest tensors")[0])]
+    assert sum(shares) == pytest.approx(100, abs=1)
+
+
+def test_what_to_do_about_it(foretune: Foretune) -> None:
+    wide = ("levers.gradient_checkpointing=0", "train.batch_size=8")
+    shown = foretune("plan", "sd3-medium", *wide, "--on", "l4").stdout
+    assert "l4: does not fit." in shown
+    assert re.search(r"train\.batch_size=\d train\.gradient_accumulation=\d+  saves [\d.]+ GiB: fits", shown)
+
+
+def test_a_page(foretune: Foretune, tmp_path: Path) -> None:
+    answer = foretune(*QUESTION, "--html", "page.html")
+    assert (answer.returncode, answer.stdout.splitlines()[-1]) == (0, "Wrote page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "sd3-medium" in page
+    assert all(catalog.device(name).title in page for name in ("rtx-3060", "l4", "h100-sxm"))
+    both = foretune(*QUESTION, "--json", "--html", "other.html")
+    assert len(json.loads(both.stdout)) == 3
+    assert (tmp_path / "other.html").is_file()
+
+
+def test_a_file_and_a_change(foretune: Foretune, tmp_path: Path) -> None:
+    assert foretune("init", "x.yaml", "--model", "sd3-medium").returncode == 0
+    (plan,) = json.loads(foretune("plan", "x.yaml", "train.batch_size=2", "--on", "l4", "--json").stdout)
+    assert plan["model"] == "sd3-medium"
+    assert plan["sizes"]["batch_size"] == 2
+    assert (tmp_path / "x.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("plan", "sd3-medum"), "sd3-medium"),
+        (("plan", "sd3-medium", "--on", "rtx4090"), "rtx-4090"),
+        (("plan", "sd3-medium", "--on", ","), "--on rtx-4090"),
+        (("plan", "sd3-medium", "train.batch_sice=2", "--on", "l4"), "batch_size"),
+        (("plan", "sd3-medium", "train.batch_size", "--on", "l4"), "is not an override"),
+        (("plan", "sd3-medium", "--on", "l4", "--height", "512"), "--width"),
+        (("plan", "sd3-medium", "--on", "l4", "--height", "500", "--width", "512"), "multiples of 16 px"),
+        (("plan", "sd3-medium", "--on", "l4", "--height", "8192", "--width", "8192"), "up to 3072 px"),
+        (("plan", "sd3-medium", "--on", "l4", "--frames", "9"), "images, not videos"),
+        (("plan", "nowhere.yaml", "--on", "l4"), "nowhere.yaml"),
+        (("plan", "some/body", "--on", "l4"), "downloads nothing"),
+        (("backtest", "--data", "nowhere.csv"), "nowhere.csv"),
+    ],
+)
+def test_mistakes_are_said_in_a_sentence(foretune: Foretune, arguments: tuple[str, ...], part: str) -> None:
+    answer = foretune(*arguments)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert answer.stderr.startswith("Error: ")
+    assert part in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_the_program_itself(foretune_process: Foretune) -> None:
+    answer = foretune_process(*QUESTION)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "\x1b" not in answer.stdout
+    assert "+ fits" in answer.stdout
+
+
+def test_colours_in_a_terminal_whose_owner_wants_them(tmp_path: Path) -> None:
+    question = ("plan", "sd3-medium", "--on", "h100-sxm")
+    assert "\x1b[32m+ fits" in in_a_terminal(tmp_path, *question)
+    assert not COLOUR.search(in_a_terminal(tmp_path, *question, NO_COLOR="1"))
+
+
+def test_nothing_heavy_is_imported_where_a_trace_answers() -> None:
+    assert imported(HEAVY, *QUESTION) == []
+    assert imported(HEAVY, *QUESTION, "--explain") == []
+
+
+WITHOUT_TORCH = """
+import sys
+from importlib import util
+from importlib.abc import MetaPathFinder
+
+ABSENT = ('torch', 'diffusers', 'transformers', 'peft')
+present = util.find_spec
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] in ABSENT:
+            raise ModuleNotFoundError(name)
+
+util.find_spec = lambda name, package=None: None if name in ABSENT else present(name, package)
+sys.meta_path.insert(0, Absent())
+from foretune.cli.main import main
+
+sys.argv = ['foretune', *sys.argv[1:]]
+main()
+"""
+
+
+def without_torch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *arguments],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_without_torch_shipped_traces_answer_and_others_name_what_to_install(tmp_path: Path) -> None:
+    answered = without_torch(tmp_path, *QUESTION)
+    assert (answered.returncode, answered.stderr) == (0, "")
+    refused = without_torch(tmp_path, "plan", "sd3-medium", "method.targets=[to_q]", "--on", "l4")
+    assert refused.returncode == 2
+    assert INSTALL in refused.stderr
+    live = without_torch(tmp_path, "plan", "sd3-medium", "--live", "--on", "l4")
+    assert live.returncode == 2
+    assert INSTALL in live.stderr
+
+
+def some_rows(path: Path, *row_ids: str) -> Path:
+    with (DATA_DIR / "published_measurements.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["id"] in row_ids]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_the_exam_on_another_file(foretune: Foretune, tmp_path: Path) -> None:
+    some_rows(tmp_path / "mine.csv", "GT0416", "GT0003", "GT0007", "GT0001", "GT0050")
+    answer = foretune("backtest", "--data", "mine.csv", "--json")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    memory = json.loads(answer.stdout)["memory"]
+    assert memory["num_rows"] == 2
+    assert 0 <= memory["median_abs_error"] <= memory["p90_abs_error"] < 0.05
+    assert memory["baseline_median_abs_error"] > memory["median_abs_error"]
+    assert memory["oom_recall"] == 1.0
+    assert memory["false_refusals"] == 0.0
+    shown = foretune("backtest", "--data", "mine.csv").stdout
+    for part in ("GT0416", "SimpleTuner", "kind of peak", "baseline error", "median error", "Out of memory: 1 rows"):
+        assert part in shown
+
+
+def test_the_exam_on_a_file_without_an_answer(foretune: Foretune, tmp_path: Path) -> None:
+    some_rows(tmp_path / "none.csv", "GT0001", "GT0002")
+    answer = foretune("backtest", "--data", "none.csv")
+    assert answer.returncode == 0
+    assert "No row with an exact peak could be asked." in answer.stdout
+    memory = json.loads(foretune("backtest", "--data", "none.csv", "--json").stdout)["memory"]
+    assert (memory["num_rows"], memory["median_abs_error"], memory["oom_recall"]) == (0, None, None)
+
+
+def test_a_file_of_something_else(foretune: Foretune, tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    answer = foretune("backtest", "--data", "other.csv")
+    assert answer.returncode == 2
+    assert "has no column named id, task, model, method, framework" in answer.stderr
