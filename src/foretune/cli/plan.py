@@ -52,7 +52,7 @@ def plan(
     """Say what fits. Example: foretune plan flux.1-dev method.kind=lora --on rtx-4090,l4,h100-sxm"""
     # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
     gc.disable()
-    from foretune.cli.plan_text import print_overview, print_plans, question_text
+    from foretune.cli.plan_text import print_groups, question_text
     from foretune.plan.asking import Wanted, devices_named, plan_everything
 
     devices = devices_named(on)
@@ -80,11 +80,7 @@ def plan(
     if as_json:
         typer.echo(json.dumps([one.to_mapping() for one in plans], indent=2))
         return
-    if len(groups) > 1 and not explain:
-        print_overview(groups)
-    else:
-        for asked, group in groups:
-            print_plans(asked, group, explain=explain)
+    print_groups(groups, explain=explain)
     if html is not None:
         typer.echo(f"Wrote {html}")
 

@@ -21,6 +21,15 @@ _SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no"}
 _MOST_COLUMNS = 8
 
 
+def print_groups(groups: Groups, *, explain: bool) -> None:
+    """One question in full, several as an overview unless each is to be explained."""
+    if len(groups) > 1 and not explain:
+        print_overview(groups)
+        return
+    for asked, plans in groups:
+        print_plans(asked, plans, explain=explain)
+
+
 def print_plans(asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> None:
     """One question on several devices: the verdicts, then what they rest on, then what to do."""
     out = console()

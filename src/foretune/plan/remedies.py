@@ -9,7 +9,7 @@ from typing import Any
 from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Lora
-from foretune.core.values.plan import Plan, Remedy
+from foretune.core.values.plan import Plan, Remedy, Verdict
 from foretune.plan.overheads import usable_bytes
 from foretune.plan.planning import Footprint, fits_on, judge_on, other_footprint
 from foretune.plan.quick import quick_peak_bytes
@@ -110,10 +110,13 @@ class _Trial:
         return next((remedy for remedy in tried if remedy is not None and remedy.verdict == "fits"), None)
 
     def nearest(self, changes: Iterable[_Change]) -> Remedy | None:
-        """What brings it nearest to fitting, if that is more than nothing."""
+        """What brings it nearest to fitting, if that is more than nothing: by its tensors, without a replay."""
         low_bytes, change = min(((self._least_bytes(c)[0], c) for c in changes), key=lambda pair: pair[0])
-        remedy = self._tried(change) if low_bytes <= self._usable_bytes else None
-        return remedy if remedy is not None and remedy.verdict != "does not fit" else None
+        found = self._changed(change) if low_bytes <= self._usable_bytes else None
+        if found is None or self._ends.low(found.worst.memory.device_bytes) > self._usable_bytes:
+            return None
+        saves_bytes = self._found.worst.memory.device_bytes - found.worst.memory.device_bytes
+        return self._remedy(change, found.experiment, saves_bytes, "tight")
 
     def _least_bytes(self, change: _Change) -> tuple[float, float]:
         """The least that the ends of the band can be, by the step's peak alone."""
@@ -126,21 +129,29 @@ class _Trial:
             return (math.inf, math.inf)
 
     def _tried(self, change: _Change) -> Remedy | None:
-        experiment = change.applied(self._found.experiment)
-        found = self._found
-        if change.settings:
-            try:
-                size = self._size(experiment, change)
-                found = other_footprint(found, experiment, size)
-            except NotTraced:
-                return None
+        found = self._changed(change)
+        if found is None:
+            return None
         judged = judge_on(found, self._device, expandable_segments=change.expandable)
+        saves_bytes = self._plan.process_bytes - judged.process.likely
+        return self._remedy(change, found.experiment, saves_bytes, judged.verdict)
+
+    def _changed(self, change: _Change) -> Footprint | None:
+        if not change.settings:
+            return self._found
+        experiment = change.applied(self._found.experiment)
+        try:
+            return other_footprint(self._found, experiment, self._size(experiment, change))
+        except NotTraced:
+            return None
+
+    def _remedy(self, change: _Change, experiment: Experiment, saves_bytes: int, verdict: Verdict) -> Remedy:
         return Remedy(
             settings=change.words(),
-            saves_bytes=self._plan.process_bytes - judged.process.likely,
+            saves_bytes=saves_bytes,
             extra_flops_share=round(self._extra_flops(experiment), 4),
             changes_the_result=change.changes_the_result,
-            verdict=judged.verdict,
+            verdict=verdict,
         )
 
     def _size(self, experiment: Experiment, change: _Change) -> StepSize:

@@ -1,0 +1,73 @@
+"""What ships is complete, small, of the catalogue's models, and what the step itself would give today."""
+
+import random
+from collections.abc import Callable
+from importlib.metadata import version
+
+import pytest
+
+from foretune.core.values.step_trace import StepTrace
+from foretune.run.shipping import Job, all_jobs
+from foretune.trace.shipped import folder, geometries, read_trace, shipped_slugs
+from foretune.trace.stamps import model_hash, sources_hash
+
+MOST_BYTES = 5_000_000
+# They are recorded whole, which takes minutes.
+SLOW = ("sdxl-unet", "kolors-unet", "sd1.5-unet", "hidream-i1")
+
+
+def content(trace: StepTrace) -> StepTrace:
+    """A trace without what says when and with what it was made."""
+    return trace.model_copy(update={"made_from": "", "made_with": {}})
+
+
+@pytest.fixture(scope="module")
+def jobs() -> dict[str, Job]:
+    return {job.slug: job for job in all_jobs()}
+
+
+def test_everything_ships_and_nothing_else(jobs: dict[str, Job]) -> None:
+    assert set(shipped_slugs()) == set(jobs)
+    assert sum(len(path.read_bytes()) for path in folder().iterdir() if path.is_file()) < MOST_BYTES
+
+
+def test_every_trace_is_of_the_catalogues_model(jobs: dict[str, Job]) -> None:
+    for slug, job in jobs.items():
+        trace = read_trace(slug)
+        assert trace is not None
+        assert trace.made_from.split("-")[0] == model_hash(job.model), f"{slug} is of another configuration"
+        assert {"torch", "diffusers"} <= set(trace.made_with)
+
+
+def test_geometry_is_there_for_every_model(jobs: dict[str, Job]) -> None:
+    steps = {job.model for slug, job in jobs.items() if ".lora." in slug or ".full." in slug}
+    assert steps <= set(geometries())
+
+
+@pytest.mark.slow
+def test_a_sample_made_again_is_the_same(
+    jobs: dict[str, Job], proof_size: Callable[[int, int], int], report_figure: Callable[[str], None]
+) -> None:
+    """Fails when step, model or library have changed what is allocated: python -m foretune.run.shipping --remake.
+
+    Which ones are made again changes with the code that makes them.
+    """
+    quick = [slug for slug in sorted(jobs) if not slug.startswith(SLOW)]
+    chosen = random.Random(sources_hash()).sample(quick, proof_size(20, 3))
+    stale = []
+    for slug in chosen:
+        shipped = read_trace(slug)
+        assert shipped is not None
+        if content(jobs[slug].make()) != content(shipped):
+            stale.append(f"{slug} (made with torch {shipped.made_with['torch']}, here {version('torch')})")
+    report_figure(f"{len(chosen)} of {len(jobs)} shipped traces made again: {len(stale)} differ")
+    assert stale == []
+
+
+def test_control_a_changed_trace_is_noticed() -> None:
+    slug = next(iter(shipped_slugs()))
+    shipped = read_trace(slug)
+    assert shipped is not None
+    larger = shipped.growths[0].model_copy(update={"terms": ((1.0, (0, 0, 0, 0)),)})
+    changed = shipped.model_copy(update={"growths": (larger, *shipped.growths[1:])})
+    assert content(changed) != content(shipped)
