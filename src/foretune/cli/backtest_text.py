@@ -116,11 +116,11 @@ def _print_totals(out: "Console", score: "Score") -> None:
         )
     if score.oom_recall is not None:
         out.print(
-            f"Out of memory: {memory['num_oom_rows']} rows, of which {memory['num_oom_refused']} do not fit and "
-            f"{memory['num_oom_tight']} are tight by the plan ({score.oom_recall:.0%} recognised)"
+            f"Out of memory: {memory['num_oom_rows']} rows, by the plan {memory['num_oom_refused']} do not fit, "
+            f"tight: {memory['num_oom_tight']} ({score.oom_recall:.0%} recognised)"
         )
     if score.false_refusals is not None:
         out.print(
-            f"Ran: {memory['num_fitting_rows']} rows, of which {memory['num_fitting_refused']} do not fit by the plan "
-            f"({score.false_refusals:.1%} false refusals) and {memory['num_fitting_tight']} are tight"
+            f"Ran: {memory['num_fitting_rows']} rows, by the plan {memory['num_fitting_refused']} do not fit "
+            f"({score.false_refusals:.1%} false refusals), tight: {memory['num_fitting_tight']}"
         )

@@ -58,7 +58,7 @@ def print_plans(asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> 
     _print_remedies(out, plans)
     for warning in asked.warnings:
         out.print(f"Warning: {warning}", style="yellow")
-    _print_small(out, plans[0], explain=explain)
+    _print_small(out, plans, explain=explain)
 
 
 def print_overview(groups: Groups) -> None:
@@ -168,12 +168,13 @@ def _remedy(remedy: "Remedy") -> str:
     return f"{settings}  saves {bytes_text(remedy.saves_bytes)}{cost}{effect}: {remedy.verdict}"
 
 
-def _print_small(out: "Console", plan: "Plan", *, explain: bool) -> None:
-    out.print("Assumed: " + "; ".join(plan.assumptions), style="dim")
-    for note in plan.notes:
+def _print_small(out: "Console", plans: Sequence["Plan"], *, explain: bool) -> None:
+    out.print("Assumed: " + "; ".join(plans[0].assumptions), style="dim")
+    # Some are of one device alone.
+    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
         out.print(f"Not counted: {note}", style="dim")
     if explain:
-        for trace in plan.traces:
+        for trace in plans[0].traces:
             out.print(f"Trace: {trace}", style="dim")
 
 
