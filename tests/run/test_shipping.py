@@ -13,7 +13,7 @@ from foretune.trace.stamps import model_hash, sources_hash
 
 MOST_BYTES = 5_000_000
 # They are recorded whole, which takes minutes.
-SLOW = ("sdxl-unet", "kolors-unet", "sd1.5-unet", "hidream-i1")
+SLOW = ("sdxl-unet", "kolors-unet", "sd1.5-unet", "sd2-unet", "hidream-i1")
 
 
 def content(trace: StepTrace) -> StepTrace:
