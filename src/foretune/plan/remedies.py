@@ -23,6 +23,7 @@ _SHARES = (0.25, 0.5, 0.75, 1.0)
 # A set that is looked at in full costs about half a second.
 _MOST_LOOKED_AT = 3
 _NUM_SHOWN = 3
+_OF_THE_ADAPTER = ("trained weights", "gradients", "optimizer state", "moving average", "cast weights")
 _NO_SAMPLES = {"validate.prompts": ()}
 
 
@@ -76,7 +77,7 @@ def _remedies(plan: Plan, found: Footprint, device: Device) -> Iterator[Remedy]:
     # Nothing fits that leaves the result alone: further changes are tried alone, and on top of all that saves memory.
     saving = same[-1].settings
     shown = 0
-    for change in _other_result(found.experiment, found.size):
+    for change in _other_result(found, trial.lacking_bytes):
         both = replace(change, settings={**saving, **change.settings})
         remedy = trial.first_that_fits([change, both])
         if remedy is not None:
@@ -85,7 +86,7 @@ def _remedies(plan: Plan, found: Footprint, device: Device) -> Iterator[Remedy]:
         if shown >= _NUM_SHOWN:
             return
     if not shown and plan.verdict == "does not fit":
-        nearest = trial.nearest([*same, *_other_result(found.experiment, found.size)])
+        nearest = trial.nearest([*same, *_other_result(found, trial.lacking_bytes)])
         if nearest is not None:
             yield nearest
 
@@ -98,6 +99,11 @@ class _Trial:
         self._numerics = found.numerics
         self._flops = self._flops_of(found.experiment)
         self._ends, self._usable_bytes = Ends(found.overhead_on(device)), usable_bytes(device)
+
+    @property
+    def lacking_bytes(self) -> int:
+        """How much less it would have to need."""
+        return self._plan.process_high_bytes - self._usable_bytes
 
     def cost(self, change: _Change) -> tuple[float, int]:
         """More computation first, then how much has to be set."""
@@ -197,8 +203,9 @@ def _same_result(found: Footprint) -> Iterator[_Change]:
             yield _Change(settings, expandable=expandable)
 
 
-def _other_result(experiment: Experiment, size: StepSize) -> Iterator[_Change]:
-    """What makes another model, the mildest first."""
+def _other_result(found: Footprint, lacking_bytes: int) -> Iterator[_Change]:
+    """What makes another model, the mildest first. A smaller rank saves no more than the adapter has."""
+    experiment, size = found.experiment, found.size
     if experiment.train.ema is not None:
         yield _Change({"train.ema": None}, changes_the_result=True)
     if experiment.method.kind == "full":
@@ -210,7 +217,9 @@ def _other_result(experiment: Experiment, size: StepSize) -> Iterator[_Change]:
         )
     elif isinstance(experiment.method, Lora):
         rank = experiment.method.rank
-        while rank > 4:  # noqa: PLR2004 - fewer are hardly worth an adapter
+        parts = found.worst.memory.device_bytes_by_part
+        is_enough = sum(parts.get(part, 0) for part in _OF_THE_ADAPTER) > lacking_bytes
+        while is_enough and rank > 4:  # noqa: PLR2004 - fewer are hardly worth an adapter
             rank //= 2
             yield _Change({"method.rank": rank}, changes_the_result=True)
     side_px = min(size.height_px, size.width_px)
