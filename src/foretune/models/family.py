@@ -148,6 +148,10 @@ class Family(ABC):
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
         """The repeated blocks in the order they run: for checkpointing, sharding, compiling, extrapolating."""
 
+    def beside_blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
+        """Modules outside of the blocks of which the model has one for each block, in their order; mostly none."""
+        return ()
+
     def block_kinds(self) -> tuple[BlockKind, ...]:
         """The stacks that `blocks` is made of, in its order; empty where the depth cannot be changed."""
         config = self.architecture.denoiser

@@ -1,6 +1,6 @@
 """HiDream-I1: a mixture of experts that reads a layer of a language model in each of its blocks."""
 
-from typing import Self
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -22,6 +22,10 @@ class HiDream(LatentTransformer):
         # The last entries name the deepest layer, so the text keeps its size whatever the depth.
         layers = list(self.architecture.denoiser["llama_layers"])[-sum(depths) :]
         return super().with_depths(depths)._with_config({"llama_layers": layers})
+
+    def beside_blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
+        """Each block is told the caption by a layer of Llama of its own, through a projection of its own."""
+        return tuple(denoiser.caption_projection[: len(self.blocks(denoiser))])
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
         config = self.architecture.denoiser

@@ -89,9 +89,13 @@ def trace_step(
             recorder.phase = "inputs"
             tracker.begin_forward()
             batches = (_fake_batch(family, sizes, recorder) for _ in range(accumulation))
-            step(1, 1e-4, batches, accumulation, _marker(recorder, step, categories))
+            owned = _owned(family, denoiser)
+            gradient_owners: dict[int, int] = {}
+            beside = {id(p): i for i, module in enumerate(family.beside_blocks(denoiser)) for p in module.parameters()}
+            marker = _marker(recorder, step, categories, beside, gradient_owners)
+            step(1, 1e-4, batches, accumulation, marker)
             recorder.phase = "between"
-            owners = _owners(recorder, step, family.blocks(denoiser))
+            owners = {**_owners(recorder, step, owned), **gradient_owners}
             recording = recorder.finish()
     finally:
         tracker.remove()
@@ -156,12 +160,19 @@ def _make_optimizer_state(step: TrainingStep) -> None:
     step.optimizer.zero_grad(set_to_none=True)
 
 
-def _owners(recorder: Recorder, step: TrainingStep, blocks: tuple[nn.Module, ...]) -> dict[int, int]:
+def _owned(family: Family, denoiser: nn.Module) -> list[list[Tensor]]:
+    """The weights and buffers that there are once for each block."""
+    beside = family.beside_blocks(denoiser)
+    modules = [(block, *beside[index : index + 1]) for index, block in enumerate(family.blocks(denoiser))]
+    return [[t for module in group for t in (*module.parameters(), *module.buffers())] for group in modules]
+
+
+def _owners(recorder: Recorder, step: TrainingStep, owned: list[list[Tensor]]) -> dict[int, int]:
     """The block of every weight, and of the optimizer's state and average of it."""
     owners: dict[int, int] = {}
     names = {id(parameter): name for name, parameter in step.trained.items()}
-    for index, block in enumerate(blocks):
-        for tensor in (*block.parameters(), *block.buffers()):
+    for index, tensors in enumerate(owned):
+        for tensor in tensors:
             owners[recorder.number_of(tensor)] = index
             state = step.optimizer.state.get(tensor, {}) if isinstance(tensor, nn.Parameter) else {}
             for value in state.values():
@@ -186,7 +197,15 @@ def _note_states(recorder: Recorder, step: TrainingStep, categories: dict[int, s
                 categories[recorder.number_of(value)] = "optimizer state"
 
 
-def _marker(recorder: Recorder, step: TrainingStep, categories: dict[int, str]) -> Any:
+def _marker(
+    recorder: Recorder,
+    step: TrainingStep,
+    categories: dict[int, str],
+    beside: dict[int, int],
+    gradient_owners: dict[int, int],
+) -> Any:
+    """Marks the phases; gradients of what stands beside the blocks are put down to them, as the weights are."""
+
     @contextmanager
     def mark(phase: Phase) -> Iterator[None]:
         recorder.phase = phase
@@ -194,7 +213,10 @@ def _marker(recorder: Recorder, step: TrainingStep, categories: dict[int, str]) 
         if phase == "backward":
             for parameter in step.trained.values():
                 if parameter.grad is not None:
-                    categories[recorder.number_of(parameter.grad)] = "gradients"
+                    number = recorder.number_of(parameter.grad)
+                    categories[number] = "gradients"
+                    if id(parameter) in beside:
+                        gradient_owners[number] = beside[id(parameter)]
 
     return mark
 
