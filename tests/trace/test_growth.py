@@ -33,7 +33,7 @@ def test_without_an_adapter_nothing_depends_on_its_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [lambda b, n, m, r: b**2 * n, lambda b, n, m, r: n**3, lambda b, n, m, r: b * n + r * m * 7 + 1]
+    "function", [lambda b, n, m, r: b**2 * n, lambda b, n, m, r: n**3 * 1000, lambda b, n, m, r: b * n + r * m * 7 + 1]
 )
 def test_refuses_what_it_does_not_know(function) -> None:
     with pytest.raises(IrregularGrowth):

@@ -292,12 +292,13 @@ def _phase(
     peak = find_peak(stream.events, CUDA_ROUNDING_BYTES)
     if disk_bytes_per_sample is not None:
         disk_bytes = None if run.num_images is None else disk_bytes_per_sample * _num_encoded(run, run.num_images)
-    # Where the host is the device, what is loaded is what is there.
-    beside = max(host_bytes, peak.num_bytes) if run.trains_on_host else host_bytes
+    # Where the host is the device, what is loaded is what is there; only waiting batches come on top.
+    is_beside = name == "training step"
+    on_host = host_bytes + peak.num_bytes if is_beside else max(host_bytes, peak.num_bytes)
     memory = PhaseMemory(
         phase=name,
         device_bytes_by_part=dict(sorted(peak.by_category.items(), key=lambda item: -item[1])),
-        host_bytes=_PROCESS_BYTES + beside,
+        host_bytes=_PROCESS_BYTES + (on_host if run.trains_on_host else host_bytes),
         disk_bytes=disk_bytes,
     )
     return Phase(memory, True, tuple(stream.events), disk_bytes_per_sample, tuple(dict.fromkeys(notes)))
