@@ -119,6 +119,8 @@ def _print_totals(out: "Console", score: "Score") -> None:
             f"Out of memory: {memory['num_oom_rows']} rows, by the plan {memory['num_oom_refused']} do not fit, "
             f"tight: {memory['num_oom_tight']} ({score.oom_recall:.0%} recognised)"
         )
+    if score.not_judged:
+        out.print(f"Not judged for want of a trace: {', '.join(row.row_id for row in score.not_judged)}")
     if score.false_refusals is not None:
         out.print(
             f"Ran: {memory['num_fitting_rows']} rows, by the plan {memory['num_fitting_refused']} do not fit "

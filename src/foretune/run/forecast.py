@@ -59,6 +59,10 @@ def _left_on_host_bytes() -> int:
     if meminfo.is_file():
         fields = dict(line.split(":") for line in meminfo.read_text().splitlines())
         return int(fields["MemAvailable"].split()[0]) * KIB + peak_host_bytes()
+    if os.name == "nt":
+        import psutil
+
+        return int(psutil.virtual_memory().available) + peak_host_bytes()
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

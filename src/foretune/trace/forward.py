@@ -51,7 +51,6 @@ _RGB = 3
 _MOST_PARAMS_FP32 = 1_000_000_000
 _MADE_WITH = ("torch", "diffusers", "transformers", "peft")
 
-Progress = Callable[[int, int, str], None]
 Probed = Literal["all sizes", "one batch", "one size"]
 _PROBED: tuple[Probed, ...] = ("all sizes", "one batch", "one size")
 
@@ -231,15 +230,6 @@ def _text_forms(name: str) -> Iterator[ForwardForm]:
     if catalog.component(name).class_name in ("T5EncoderModel", "UMT5EncoderModel"):
         # These keep some of their weights in fp32 where fp16 is asked for.
         yield ForwardForm(component=name, kind="text", precision="fp16")
-
-
-def make_forward_traces(progress: Progress | None = None) -> Iterator[tuple[ForwardForm, StepTrace]]:
-    """The traces of all forms, one after the other; `progress` is told how many are done, of how many, and which."""
-    forms = forward_forms()
-    for done, form in enumerate(forms):
-        if progress is not None:
-            progress(done, len(forms), form.slug())
-        yield form, make_forward_trace(form)
 
 
 def make_forward_trace(form: ForwardForm, numerics: Numerics = "cuda") -> StepTrace:

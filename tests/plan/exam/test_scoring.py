@@ -11,10 +11,13 @@ import pytest
 
 from foretune import catalog
 from foretune.catalog import Measurement
+from foretune.choices.step_form import StepForm
 from foretune.core.values.plan import Verdict
+from foretune.core.values.step_trace import StepTrace
 from foretune.plan.exam import LeftOut, Question, baseline_bytes, is_exact, question, read_rows
 from foretune.plan.exam.scoring import FitResult, Result, Score, percentile, sit_exam
-from foretune.plan.traces import Traces
+from foretune.plan.sizing import StepSize
+from foretune.plan.traces import NotTraced, Traces
 
 ROWS = catalog.measurements()
 GIB = 2**30
@@ -272,3 +275,17 @@ def test_a_forecast_that_is_off_would_be_seen() -> None:
     """The control: predictions that are a tenth higher miss the bars."""
     off = tuple(replace(one, predicted_bytes=round(one.predicted_bytes * 1.1)) for one in real().results)
     assert replace(real(), results=off).as_dict()["memory"]["median_abs_error"] > 0.03
+
+
+class NothingTraced(Traces):
+    def step(self, form: StepForm, size: StepSize) -> StepTrace:
+        raise NotTraced(f"{form.slug()} is not there")
+
+
+def test_rows_that_cannot_be_judged_are_named() -> None:
+    """A row that only says whether it ran is not silently gone where its step is not traced."""
+    rows = [catalog.measurements()[row_id] for row_id in ("GT0655", "GT0416")]
+    score = sit_exam(rows, lambda _: NothingTraced())
+    assert [row.row_id for row in score.not_judged] == ["GT0655"]
+    assert [row.row_id for row in score.left_out] == ["GT0416"]
+    assert score.as_dict()["memory"]["num_not_judged"] == 1

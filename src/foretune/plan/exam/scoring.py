@@ -53,6 +53,8 @@ class Score:
     """Rows of the exam on peaks that cannot be asked."""
     num_exact: int
     """Rows that the exam on peaks has."""
+    not_judged: tuple[LeftOut, ...] = ()
+    """Rows of which only is known whether they ran, and whose step is not traced."""
 
     def errors(self, peak: str | None = None) -> list[float]:
         return sorted(abs(result.error) for result in self.results if peak in (None, result.peak))
@@ -89,6 +91,7 @@ class Score:
             "false_refusals": self.false_refusals,
             "num_fitting_rows": len(self.with_fit(fitted=True)),
             "num_fitting_refused": sum(row.verdict == "does not fit" for row in self.with_fit(fitted=True)),
+            "num_not_judged": len(self.not_judged),
             "num_fitting_tight": sum(row.verdict == "tight" for row in self.with_fit(fitted=True)),
         }
         for peak in ("allocated", "reserved", "process"):
@@ -127,7 +130,7 @@ def sit_exam(
     # Rows of a file may have the same id, so each goes with its own question.
     asked = [(row, question(row)) for row in rows]
     left_out = [*unreadable, *(found for row, found in asked if is_exact(row) and isinstance(found, LeftOut))]
-    results, fits = [], []
+    results, fits, not_judged = [], [], list[LeftOut]()
     for number, (row, one) in enumerate(asked):
         if isinstance(one, LeftOut):
             continue
@@ -140,15 +143,15 @@ def sit_exam(
         try:
             said = forecast(one, traces(one.model))
         except NotTraced as error:
-            if wants_peak:
-                left_out.append(LeftOut(row_id=one.row_id, source=one.source, reason=str(error)))
+            found = LeftOut(row_id=one.row_id, source=one.source, reason=str(error))
+            (left_out if wants_peak else not_judged).append(found)
             continue
         if wants_peak:
             results.append(_result(one, said))
         if wants_fit and said.verdict is not None:
             fits.append(FitResult(one, bool(one.fitted), said.verdict))
     num_exact = sum(is_exact(row) for row, _ in asked)
-    return Score(tuple(results), tuple(fits), tuple(left_out), num_exact)
+    return Score(tuple(results), tuple(fits), tuple(left_out), num_exact, tuple(not_judged))
 
 
 def _result(asked: Question, said: Forecast) -> Result:
