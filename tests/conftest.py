@@ -4,6 +4,7 @@ import atexit
 import importlib.util
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,9 @@ def _prepare_environment() -> None:
     for variable in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
         os.environ[variable] = "1"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # So it is for what a shell without job control starts in the background; tests interrupt what they start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "PYTEST_XDIST_WORKER" in os.environ:
         # The workers already fill the cores; more threads in each only wait for one another.
         os.environ["OMP_NUM_THREADS"] = "1"

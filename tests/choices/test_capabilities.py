@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from foretune import catalog
-from foretune.choices.capabilities import TRAINABLE, Objection, family_of_pipeline, objections
+from foretune.choices.capabilities import TRAINABLE, family_of_pipeline, objections
 from foretune.choices.experiment import Experiment
+from foretune.choices.objections import Objection
 
 
 def experiment(**changes: Any) -> Experiment:

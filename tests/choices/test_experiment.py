@@ -30,13 +30,19 @@ OF_ALL_IMAGES = {
     "held_out": 0.2,
 }
 
+LOW_RANK = ("lora", "dora", "rslora", "loha", "lokr")
+ADAPTERS = (*LOW_RANK, "oft")
+OF_ALL_ADAPTERS = {"targets": ["to_q"], "dropout": 0.1}
+
 # For each field another value than the base below has. A new field is put in one of these tables; which one is the
 # question that this test asks.
 QUESTION: dict[str, Any] = {
-    "method<lora>.rank": 8,
-    "method<lora>.alpha": 3.5,
-    "method<lora>.targets": ["to_q"],
-    "method<lora>.dropout": 0.1,
+    **{f"method<{kind}>.{key}": value for kind in ADAPTERS for key, value in OF_ALL_ADAPTERS.items()},
+    **{f"method<{kind}>.rank": 8 for kind in LOW_RANK},
+    **{f"method<{kind}>.alpha": 3.5 for kind in LOW_RANK},
+    "method<lokr>.factor": 4,
+    "method<lokr>.full_matrix": True,
+    "method<oft>.block_size": 8,
     **{f"data<{kind}>.{key}": value for kind in BASES for key, value in OF_ALL_IMAGES.items()},
     "data<folder>.repeats": 2,
     "data<folder>.trigger": "sks",
@@ -62,6 +68,7 @@ QUESTION: dict[str, Any] = {
     "objective.shift": 2.0,
     "objective.weighting": "cosmap",
     "objective.guidance_scale": 1.0,
+    "optimizer.kind": "lion",
     "optimizer.lr": 2e-4,
     "optimizer.schedule": "cosine",
     "optimizer.warmup_steps": 5,
@@ -69,6 +76,10 @@ QUESTION: dict[str, Any] = {
     "optimizer.eps": 1e-6,
     "optimizer.weight_decay": 0.0,
     "optimizer.compensation": "kahan",
+    "quantize.denoiser": "int8",
+    "quantize.text_encoders": "int8",
+    "quantize.keep": ["proj_out"],
+    "quantize.derivative": "torchao",
     "validate.prompts": ["a harbour"],
     "validate.num_inference_steps": 4,
     "validate.guidance_scale": 5.0,
@@ -85,6 +96,19 @@ INCIDENTALS: dict[str, Any] = {
     "levers.gradient_checkpointing": 1.0,
     "levers.cache_latents": False,
     "levers.cache_text": False,
+    "levers.checkpoint_segment": 2,
+    "levers.checkpoint_stride": 4,
+    "levers.checkpoint_parts": "feed_forward",
+    "levers.activation_offload": True,
+    "levers.activation_offload_parts": "attention",
+    "levers.swapped_blocks": 3,
+    "levers.compile": "regional",
+    "levers.attention": "math",
+    "levers.channels_last": True,
+    "levers.fused_backward": True,
+    "levers.optimizer_on_host": True,
+    "levers.ema_on_host": True,
+    **{f"method<{kind}>.{key}": "./another" for kind in ADAPTERS for key in ("start_from", "training_adapter")},
     "validate.every": 5,
     "save.every": 5,
     "save.keep": 9,
@@ -95,7 +119,11 @@ INCIDENTALS: dict[str, Any] = {
 # Each alone makes other steps; together they count as their product.
 SPLIT = {"train.batch_size": 2, "train.gradient_accumulation": 2, "parallel.devices": 2}
 # Fields with one value only: nothing to change.
-FIXED = {"method<full>.kind", "method<lora>.kind", "optimizer.kind", *(f"data<{kind}>.kind" for kind in BASES)}
+FIXED = {
+    "method<full>.kind",
+    *(f"method<{kind}>.kind" for kind in ADAPTERS),
+    *(f"data<{kind}>.kind" for kind in BASES),
+}
 # What must stand beside a change so that the experiment is still a right one.
 BESIDE: dict[str, dict[str, Any]] = {
     "train.epochs": {"train.steps": None},
@@ -113,7 +141,8 @@ def changed(field: str, value: Any) -> tuple[Experiment, Experiment]:
     """The experiment with and without the change of one field."""
     section, _, kind = field.partition("<")
     kind = kind.partition(">")[0]
-    base: dict[str, Any] = {"model": "flux.1-dev", "method": {"kind": "lora"}, "train": {"steps": 10, "ema": {}}}
+    base: dict[str, Any] = {"model": "flux.1-dev", "train": {"steps": 10, "ema": {}}}
+    base["method"] = {"kind": kind if section == "method" else "lora"}
     base["data"] = copy.deepcopy(BASES[kind if section == "data" else "folder"])
     if "folders[]" in field:
         base["data"] = {"kind": "folder", "folders": [{"path": "./a"}, {"path": "./b"}]}

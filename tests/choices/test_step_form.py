@@ -122,3 +122,43 @@ def test_an_experiment_of_a_form_is_whole() -> None:
     """Recording takes the experiment as training does, so it must be one that can be read."""
     experiment = FULL[-1].experiment()
     assert Experiment.from_mapping(experiment.to_mapping()) == experiment
+
+
+def with_levers(**levers: Any) -> Experiment:
+    experiment = asked(share=1.0)
+    return experiment.model_copy(update={"levers": experiment.levers.model_copy(update=levers)})
+
+
+def others(experiment: Experiment, *, is_checkpointed: bool = True) -> dict[str, Any]:
+    return dict(StepForm.of(experiment, is_checkpointed=is_checkpointed).others)
+
+
+def test_segments_are_a_form_of_their_own_and_strides_choose_among_blocks() -> None:
+    assert others(with_levers(checkpoint_stride=4)) == {}
+    in_twos = {"levers.checkpoint_segment": 2}
+    assert others(with_levers(checkpoint_segment=2)) == in_twos
+    assert others(with_levers(checkpoint_segment=2), is_checkpointed=False) == in_twos
+    assert others(with_levers(checkpoint_segment=2, checkpoint_stride=4)) == in_twos
+    # These overlap with no others, so what repeats is a segment with the block behind it.
+    assert others(with_levers(checkpoint_segment=2, checkpoint_stride=3)) == {**in_twos, "levers.checkpoint_stride": 3}
+    assert others(with_levers(checkpoint_segment=2, gradient_checkpointing=0.0), is_checkpointed=False) == {}
+    assert others(with_levers(checkpoint_parts="feed_forward"), is_checkpointed=False) == {}
+
+
+def test_a_lokr_has_a_form_for_each_rank() -> None:
+    """Its matrices are kept whole from some rank on, which depends on each layer's size."""
+    forms = [
+        StepForm.of(asked({"kind": kind, "rank": rank}), is_checkpointed=True)
+        for kind, rank in (("lokr", 4), ("lokr", 64), ("lora", 4), ("lora", 64))
+    ]
+    assert forms[0] != forms[1]
+    assert forms[2] == forms[3]
+    assert forms[0].experiment().method.model_dump()["rank"] == 4
+
+
+def test_fused_kernels_of_attention_are_one_form_on_a_gpu() -> None:
+    for kernel in ("flash", "efficient", "cudnn"):
+        assert others(with_levers(attention=kernel)) == {}
+    assert others(with_levers(attention="math")) == {"levers.attention": "math"}
+    on_cpu = StepForm.of(with_levers(attention="flash"), is_checkpointed=True, numerics="cpu")
+    assert on_cpu.others == (("levers.attention", "flash"),)

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from foretune.choices.method import METHODS
 from foretune.config import Asked, read_experiment
+from foretune.config.starting import starting_text
 from tests.cli.conftest import Foretune
 
 
@@ -30,6 +32,14 @@ def test_a_file_reads_back(foretune: Foretune, read, model: str, method: str, re
     experiment = read("x.yaml").experiment
     assert (experiment.name, experiment.model, experiment.method.kind) == ("x", model, method)
     assert (experiment.data.kind, experiment.data.resolution) == ("shapes", resolution)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_can_be_begun_with(read, tmp_path: Path, method: str) -> None:
+    Path("x.yaml").write_text(starting_text("x.yaml", "flux.1-dev", method, None, family="flux"))
+    experiment = read("x.yaml").experiment
+    assert experiment.method == METHODS[method](), "what is written is the default, so that it can be changed there"
+    assert experiment.optimizer.lr == (1e-5 if method == "full" else 1e-4)
 
 
 def test_without_arguments(foretune: Foretune, read) -> None:

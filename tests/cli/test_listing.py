@@ -35,8 +35,13 @@ def test_devices_as_json(foretune: Foretune) -> None:
 def test_methods_as_json(foretune: Foretune) -> None:
     methods = {method["name"]: method for method in json.loads(foretune("list", "methods", "--json").stdout)}
     assert set(methods) == set(METHODS)
-    assert set(methods["lora"]["settings"]) == {"rank", "alpha", "targets", "dropout"}
-    assert all(methods["lora"]["settings"].values()), "each says what it is"
+    adapter = {"targets", "dropout", "start_from", "training_adapter"}
+    for kind in ("lora", "dora", "rslora", "loha"):
+        assert set(methods[kind]["settings"]) == {"rank", "alpha", *adapter}
+    assert set(methods["lokr"]["settings"]) == {"rank", "alpha", "factor", "full_matrix", *adapter}
+    assert set(methods["oft"]["settings"]) == {"block_size", *adapter}
+    assert all(all(method["settings"].values()) for method in methods.values()), "each says what it is"
+    assert len({method["what"] for method in methods.values()}) == len(METHODS)
     assert methods["full"]["families"] == list(TRAINABLE)
 
 

@@ -36,7 +36,9 @@ MODEL = (
     "A catalogue name, a hub id (owner/name, or owner/name@revision), or a local folder in the diffusers layout. "
     "For example `model: flux.1-dev`."
 )
-TOP = "name, model, method, data, train, objective, optimizer, levers, validate, save, parallel, track, accept"
+TOP = (
+    "name, model, method, data, train, objective, optimizer, quantize, levers, validate, save, parallel, track, accept"
+)
 
 MISTAKES = {
     # unknown keys, at every level
@@ -55,7 +57,9 @@ MISTAKES = {
         "Known here: kind, lr, schedule, warmup_steps, betas, eps, weight_decay, compensation."
     ),
     "method: {kind: lora, rnak: 8}": "method.rnak: unknown key. Did you mean 'rank'?",
-    "method: {kind: full, rank: 8}": "method.rank: goes with kind lora, but this is kind full.",
+    "method: {kind: full, rank: 8}": (
+        "method.rank: goes with kind lora, dora, rslora, loha or lokr, but this is kind full."
+    ),
     "data: {kind: shapes, path: x}": (
         "data.path: goes with kind folder, cifar10 or huggingface, but this is kind shapes."
     ),
@@ -69,18 +73,25 @@ MISTAKES = {
     "data: {kind: cifar10}": "data.path: is missing. The folder that holds train/.",
     "data: {kind: folder}": "data: needs path (one folder) or folders (several).",
     "data: {path: x}": "data.kind: is missing. Known: folder, cifar10, huggingface, shapes.",
-    "method: {rank: 8}": "method.kind: is missing. Known: full, lora.",
-    "method: {kind: null}": "method.kind: is missing. Known: full, lora.",
+    "method: {rank: 8}": "method.kind: is missing. Known: full, lora, dora, rslora, loha, lokr, oft.",
+    "method: {kind: null}": "method.kind: is missing. Known: full, lora, dora, rslora, loha, lokr, oft.",
     "train: {}": "train: needs steps (optimizer steps) or epochs (passes over the data).",
     "optimizer: {betas: [0.9]}": "optimizer.betas.1: is missing; the list should have 2 entries (found [0.9])",
     # kinds and words from a list
-    "method: {kind: loar}": "method.kind: 'loar' is not one of full, lora. Did you mean 'lora'?",
-    "method: {kind: 5}": "method.kind: 5 is not one of full, lora.",
-    "train: {steps: 10, precision: bf61}": (
-        "train.precision: 'bf61' is not one of fp32, bf16, fp16. Did you mean 'bf16'?"
+    "method: {kind: loar}": (
+        "method.kind: 'loar' is not one of full, lora, dora, rslora, loha, lokr, oft. Did you mean 'lora'?"
     ),
-    "train: {steps: 10, precision: 16}": ("train.precision: 16 is not one of fp32, bf16, fp16. Did you mean 'fp16'?"),
-    "optimizer: {kind: adam}": "optimizer.kind: should be 'adamw' (found 'adam')",
+    "method: {kind: 5}": "method.kind: 5 is not one of full, lora, dora, rslora, loha, lokr, oft.",
+    "train: {steps: 10, precision: bf61}": (
+        "train.precision: 'bf61' is not one of fp32, tf32, bf16, fp16. Did you mean 'bf16'?"
+    ),
+    "train: {steps: 10, precision: 16}": (
+        "train.precision: 16 is not one of fp32, tf32, bf16, fp16. Did you mean 'fp16'?"
+    ),
+    "optimizer: {kind: adam}": (
+        "optimizer.kind: 'adam' is not one of adamw, adamw8bit, paged-adamw8bit, lion, lion8bit, adafactor, prodigy, "
+        "schedule-free. Did you mean 'adamw'?"
+    ),
     "track: [tensorbaord]": "track.0: should be 'tensorboard' (found 'tensorbaord')",
     # numbers
     "train: {steps: ten}": "train.steps: should be a whole number (found 'ten')",

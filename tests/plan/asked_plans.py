@@ -5,7 +5,7 @@ from typing import Any
 from foretune.catalog.devices import Device
 from foretune.core.values.plan import Plan, Remedy
 from foretune.plan.asking import Wanted, devices_named, plan_everything
-from foretune.plan.remedies import EXPANDABLE
+from foretune.plan.knobs import EXPANDABLE
 
 VERDICTS = ("fits", "tight", "does not fit")
 GIB = 2**30

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from foretune.choices.checkpointing import chosen_blocks
 from foretune.choices.experiment import Experiment
 from foretune.core.values.step_trace import NEVER, BlockKind, Growth, Moment, StepTrace, Storage
 from foretune.models.locating import open_family
@@ -121,14 +122,17 @@ def test_sizes_and_depth_scale() -> None:
         (0.5, [100, 10, 100, 10]),
         (0.75, [100, 10, 10, 10]),
         (1.0, [10, 10, 10, 10]),
-        (None, [100, 100, 100, 100]),
     ],
 )
-def test_a_share_takes_each_block_from_the_right_trace(share: float | None, activations: list[int]) -> None:
-    events = expand_variant(KEPT, CHECKPOINTED, ONE, Variant(share=share))
+def test_a_share_takes_each_block_from_the_right_trace(share: float, activations: list[int]) -> None:
+    events = expand_variant(KEPT, CHECKPOINTED, ONE, shared(4, share))
     assert made(events, "activations") == activations
     # Outside of the blocks, any share is like all of them.
     assert made(events, "temporaries") == [2 if share else 1]
+
+
+def shared(num_blocks: int, share: float, **others: Any) -> Variant:
+    return Variant(chosen=frozenset(chosen_blocks(num_blocks, share)), **others)
 
 
 def test_the_share_goes_on_through_the_kinds() -> None:
@@ -137,7 +141,7 @@ def test_the_share_goes_on_through_the_kinds() -> None:
         trace.model_copy(update={"kinds": tuple(trace.kinds[0].model_copy(update={"count": n}) for n in (3, 2))})
         for trace in (KEPT, CHECKPOINTED)
     ]
-    events = expand_variant(two_kinds[0], two_kinds[1], ONE, Variant(share=0.4))
+    events = expand_variant(two_kinds[0], two_kinds[1], ONE, shared(5, 0.4))
     assert made(events, "activations") == [100, 100, 10, 100, 10]
 
 
@@ -163,7 +167,7 @@ def test_a_moving_average_takes_four_bytes_a_weight(weight_bytes: int, average_b
 def test_traces_of_different_steps_are_not_mixed() -> None:
     other = CHECKPOINTED.model_copy(update={"phases": ("setup", "forward", "backward", "update")})
     with pytest.raises(AssertionError):
-        expand_variant(KEPT, other, ONE, Variant(share=0.5))
+        expand_variant(KEPT, other, ONE, shared(4, 0.5))
 
 
 # ---- against recordings of the very step
@@ -210,8 +214,9 @@ def true_peak_bytes(folder: Path, experiment: Experiment) -> int:
 
 def error(folder: Path, method: str, share: float, weights: str, **train: Any) -> float:
     """Predicted from the steps that keep all and compute all again, over the truth, less one."""
-    variant = Variant(
-        share=share,
+    variant = shared(
+        sum(DEPTHS),
+        share,
         accumulates=train.get("gradient_accumulation", 1) > 1,
         averages="ema" in train,
         bytes_per_trained_weight=4 if weights == "fp32" else 2,

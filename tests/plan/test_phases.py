@@ -1,6 +1,7 @@
 """Phases of a run from traces that can be added up by hand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from foretune import catalog
 from foretune.choices.experiment import Experiment
 from foretune.choices.forward_form import ForwardForm
-from foretune.core.values.step_trace import NEVER, Growth, Moment, StepTrace, Storage
+from foretune.core.values.step_trace import NEVER, Growth, Moment, StepTrace, Storage, on_host
 from foretune.plan.around import RunToPlan
 from foretune.plan.encoders import Extent
 from foretune.plan.expansion import Event
@@ -254,6 +255,71 @@ def test_on_the_host_the_device_is_the_host() -> None:
     assert there.memory.host_bytes is not None
     assert elsewhere.memory.host_bytes is not None
     assert there.memory.host_bytes == elsewhere.memory.host_bytes + there.memory.device_bytes
+
+
+def with_moved(**sections: Any) -> dict[str, Phase]:
+    """A step that keeps 16 KiB on the host and has 32 more there for a while, and brings blocks of 8 KiB."""
+    moved = [
+        Event(200, 12 * KIB, on_host("frozen weights"), "setup"),
+        Event(201, 4 * KIB, on_host("moving average"), "setup"),
+        Event(202, 32 * KIB, on_host("activations"), "forward"),
+        Event(202, 0, on_host("activations"), "backward"),
+    ]
+    asked = replace(run(**sections), on_host=moved, largest_swapped_bytes=8 * KIB)
+    return {phase.name: phase for phase in plan_phases(asked)}
+
+
+def host_kib(found: dict[str, Phase], name: str) -> float:
+    """Beyond what a run without anything on the host has there."""
+    here, plain = found[name].memory.host_bytes, phases()[name].memory.host_bytes
+    assert here is not None
+    assert plain is not None
+    return (here - plain) / KIB
+
+
+def test_what_is_on_the_host_is_counted_there() -> None:
+    found = with_moved()
+    assert host_kib(found, "caching text") == 0
+    # The weights that stay there, as they are read and as a copy that the device can fetch.
+    assert host_kib(found, "loading") == 2 * 12
+    assert host_kib(found, "training step") == 16 + 32
+    assert host_kib(found, "validation") == 16
+    assert host_kib(found, "saving") == 16
+    assert parts_kib(found["training step"]) == parts_kib(phases()["training step"])
+    more, plain = found["saving"].memory.disk_bytes, phases()["saving"].memory.disk_bytes
+    assert more is not None
+    assert plain is not None
+    assert more - plain == 4 * KIB * 3
+
+
+def test_swapped_weights_come_for_the_denoisers_passes_of_a_validation() -> None:
+    only_loss = {"num_held_out": 1}
+    plain, found = phases(validate=only_loss)["validation"], with_moved(validate=only_loss)["validation"]
+    assert parts_kib(found) == {**parts_kib(plain), "swapped weights": 8}
+    # Decoding, which takes more here, is another pass.
+    decoding = with_moved(validate={"prompts": ["a fish"]})["validation"]
+    assert "swapped weights" not in parts_kib(decoding)
+
+
+def test_a_quantised_base_is_whole_on_the_host_before() -> None:
+    dense_bytes = catalog.denoiser("flux.1-dev").num_params * 2
+    found = phases(quantize={"denoiser": "nf4"})["loading"].memory.host_bytes
+    plain = phases()["loading"].memory.host_bytes
+    assert found is not None
+    assert plain is not None
+    # The file's pages and the bits, instead of 64 KiB of the file's pages.
+    assert found - plain == dense_bytes
+
+
+def test_quantised_text_encoders_take_less_of_the_device_and_more_of_the_host() -> None:
+    plain, found = phases()["caching text"], phases(quantize={"text_encoders": "int8"})["caching text"]
+    # One dense layer of T5 is there beside the pass.
+    assert parts_kib(found)["temporaries"] == parts_kib(plain)["temporaries"] + 4096 * 10240 * 2 / KIB
+    before, after = (parts_kib(phase)["text encoders"] for phase in (plain, found))
+    assert 0.5 < after / before < 0.7
+    assert found.memory.host_bytes is not None
+    assert plain.memory.host_bytes is not None
+    assert found.memory.host_bytes > plain.memory.host_bytes
 
 
 def test_what_is_not_traced_counts_by_its_weights_and_is_said() -> None:

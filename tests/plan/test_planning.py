@@ -7,6 +7,7 @@ import pytest
 from foretune import catalog
 from foretune.catalog.devices import Device
 from foretune.core.values import Plan
+from foretune.core.values.plan import PhaseMemory
 from tests.plan.asked_plans import GIB, VERDICTS, plan, plans
 
 KEPT = "levers.gradient_checkpointing=0"
@@ -113,3 +114,60 @@ def test_a_plan_says_what_it_rests_on() -> None:
         "num_text_tokens": 512,
     }
     assert Plan.from_json(found.to_json()) == found
+
+
+def phase_of(found: Plan, name: str) -> PhaseMemory:
+    return next(phase for phase in found.phases if phase.phase == name)
+
+
+def test_compiled_blocks_are_not_modelled_and_need_more_room() -> None:
+    plain, compiled = (plan("sd3-medium", f"levers.compile={choice}", on="l4") for choice in ("off", "regional"))
+    assert compiled.error_band > 2 * plain.error_band
+    assert compiled.process_low_bytes < plain.process_low_bytes
+    assert compiled.process_high_bytes > plain.process_high_bytes
+    assert compiled.process_bytes == plain.process_bytes
+    assert any("not modelled" in note for note in compiled.notes)
+    assert not plain.notes
+
+
+def test_swapped_blocks_leave_the_device_for_the_host() -> None:
+    plain, swapped = (plan("sd3.5-large", f"levers.swapped_blocks={n}", on="rtx-4090") for n in (0, 19))
+    before, after = (phase_of(found, "training step") for found in (plain, swapped))
+    assert before.host_bytes is not None
+    assert after.host_bytes is not None
+    # Half of the blocks, but for one that runs.
+    assert 5 * GIB < before.device_bytes - after.device_bytes < 8 * GIB
+    assert 6 * GIB < after.host_bytes - before.host_bytes < 8 * GIB
+    assert plain.transfers is None
+    assert swapped.transfers is not None
+    # Forward and backward, in each of the four passes that make a step.
+    assert swapped.transfers.to_device_bytes == pytest.approx(8 * (after.host_bytes - before.host_bytes), rel=1e-6)
+    assert swapped.transfers.to_host_bytes == 0
+
+
+def test_where_the_host_is_the_device_copies_come_on_top() -> None:
+    plain, swapped = (
+        plan("sd3.5-large", f"levers.swapped_blocks={n}", on="laptop-cpu-8core", has_remedies=False) for n in (0, 19)
+    )
+    before, after = (phase_of(found, "training step").device_bytes for found in (plain, swapped))
+    assert after > before
+    assert swapped.transfers is None
+
+
+def test_an_assumed_link_is_said() -> None:
+    found = plan("sd3.5-large", "levers.swapped_blocks=19", on="h100-sxm")
+    assert any("PCIe 4.0 x16" in assumption for assumption in found.assumptions)
+    known = plan("sd3.5-large", "levers.swapped_blocks=19", on="rtx-4090")
+    assert not any("PCIe" in assumption for assumption in known.assumptions)
+
+
+def test_quantised_text_encoders_take_half_and_what_is_assumed_is_said() -> None:
+    plain, eight, four = (
+        plan("sd3-medium", f"quantize.text_encoders={kind}", on="h100-sxm") for kind in ("none", "int8", "nf4")
+    )
+    sizes = [phase_of(one, "caching text").device_bytes_by_part["text encoders"] for one in (plain, eight, four)]
+    assert 0.5 < sizes[1] / sizes[0] < 0.55
+    assert 0.25 < sizes[2] / sizes[0] < 0.35
+    assert any("table of tokens" in assumption for assumption in eight.assumptions)
+    # Cached and freed, they are no part of the step.
+    assert phase_of(plain, "training step") == phase_of(eight, "training step")

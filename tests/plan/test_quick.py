@@ -54,6 +54,25 @@ def test_the_quick_answer_is_the_full_one_to_within_a_percent(model: str, report
     assert max(map(abs, errors)) < 0.01
 
 
+@pytest.mark.parametrize(
+    ("model", "levers"),
+    [
+        ("flux.1-dev", {"swapped_blocks": 10}),
+        ("flux.1-dev", {"swapped_blocks": 57}),
+        ("sd3.5-large", {"swapped_blocks": 19}),
+        ("flux.1-dev", {"checkpoint_stride": 2}),
+    ],
+)
+def test_levers_that_need_no_trace_of_their_own(model: str, levers: dict[str, Any]) -> None:
+    geometry, traces = geometries()[model], Traces()
+    plain = asked(model, 1.0, 1, 16)
+    experiment = plain.model_copy(update={"levers": plain.levers.model_copy(update=levers)})
+    size = size_of(experiment, geometry)
+    quick = quick_peak_bytes(traces, experiment, size, geometry)
+    assert quick == pytest.approx(full_peak_bytes(traces, experiment, size, geometry), rel=0.02)
+    assert abs(quick / quick_peak_bytes(traces, plain, size, geometry) - 1) > 0.1
+
+
 @pytest.mark.parametrize("resolution_px", [256, 512, 1024])
 def test_other_sizes(resolution_px: int) -> None:
     geometry, traces = geometries()["sd3-medium"], Traces()

@@ -3,7 +3,13 @@
 import pytest
 
 from foretune import catalog
+from foretune.choices.experiment import Experiment
+from foretune.choices.step_form import StepForm
+from foretune.core.values.step_trace import StepTrace
 from foretune.plan.overheads import usable_bytes
+from foretune.plan.sizing import StepSize, size_of
+from foretune.plan.traces import Traces, is_at_hand
+from foretune.trace.shipped import geometries
 from tests.plan.asked_plans import plan, with_remedy
 
 KEPT = "levers.gradient_checkpointing=0"
@@ -15,6 +21,8 @@ REFUSED: tuple[tuple[str, tuple[str, ...], str, bool], ...] = (
     ("sd3.5-large", (KEPT, "train.batch_size=4"), "h100-sxm", True),
     ("flux.1-dev", (KEPT,), "rtx-5090", True),
     ("cogvideox-2b", (KEPT,), "rtx-4090", False),
+    ("flux.1-dev", (), "rtx-4090", True),
+    ("flux.1-dev", (), "rtx-3060", False),
 )
 
 
@@ -66,7 +74,11 @@ def test_caches_are_proposed_where_they_are_off() -> None:
 
 @pytest.mark.parametrize(
     ("target", "overrides", "device"),
-    [("flux.1-dev", (), "l4"), ("cogvideox-2b", (KEPT,), "rtx-4090"), ("flux.1-dev", (KEPT,), "rtx-3060")],
+    [
+        ("flux.1-dev", ("method.kind=full",), "l4"),
+        ("cogvideox-2b", (KEPT,), "rtx-4090"),
+        ("flux.1-dev", (KEPT,), "rtx-3060"),
+    ],
 )
 def test_the_smallest_device_is_the_smallest(target: str, overrides: tuple[str, ...], device: str) -> None:
     found = plan(target, *overrides, on=device)
@@ -88,7 +100,7 @@ def test_where_it_fits_nothing_is_proposed() -> None:
 
 
 def test_where_nothing_helps_nothing_is_proposed() -> None:
-    found = plan("flux.1-dev", on="rtx-3060")
+    found = plan("hunyuanvideo", on="rtx-3060")
     assert found.verdict == "does not fit"
     assert found.remedies == ()
     assert found.smallest_device is not None
@@ -98,3 +110,44 @@ def test_remedies_may_be_left_out() -> None:
     found = plan("sd3-medium", KEPT, "train.batch_size=8", on="l4", has_remedies=False)
     assert found.verdict == "does not fit"
     assert found.remedies == ()
+
+
+def test_what_moves_comes_after_what_computes_and_says_how_much() -> None:
+    (remedy,) = plan("flux.1-dev", on="rtx-4090").remedies
+    assert remedy.settings.keys() == {"levers.swapped_blocks"}
+    assert remedy.extra_flops_share == 0
+    mended = with_remedy("flux.1-dev", on="rtx-4090", remedy=remedy)
+    assert mended.transfers is not None
+    assert remedy.moves_bytes == mended.transfers.to_host_bytes + mended.transfers.to_device_bytes > 0
+
+
+def test_a_host_that_is_the_device_is_not_asked_to_hold_more() -> None:
+    for device in ("m4-max-40", "laptop-cpu-8core"):
+        found = plan("flux.1-dev", on=device)
+        words = " ".join(key for remedy in found.remedies for key in remedy.settings)
+        assert "swapped" not in words
+        assert "host" not in words
+
+
+def test_a_form_that_nobody_recorded_is_not_at_hand() -> None:
+    """So it is not proposed, rather than recorded for half a minute, or a reason to fail."""
+    geometry = geometries()["flux.1-dev"]
+    asked = {
+        "model": "flux.1-dev",
+        "method": {"kind": "lora", "targets": ["to_q", "proj_out"]},
+        "data": {"kind": "shapes"},
+        "train": {"steps": 1},
+        "levers": {"gradient_checkpointing": 1.0},
+        "quantize": {"denoiser": "nf4"},
+    }
+    unknown = Experiment.model_validate(asked)
+    shipped = Experiment.model_validate({**asked, "method": {"kind": "lora"}, "quantize": {}})
+    size = size_of(unknown, geometry)
+
+    def live(form: StepForm, size: StepSize) -> StepTrace:
+        raise AssertionError(f"{form} was recorded for {size}")
+
+    for traces in (Traces(), Traces(live)):
+        assert is_at_hand(traces, shipped, size, geometry)
+        assert not is_at_hand(traces, unknown, size, geometry)
+    assert is_at_hand(Traces(live, always_live=True), unknown, size, geometry)

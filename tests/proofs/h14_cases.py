@@ -52,6 +52,10 @@ class Case:
     has_ema: bool
     num_threads: int
 
+    def tiny(self) -> "Case":
+        """A smaller training of the same kind: what a process loads and sets up for any of them, it has then."""
+        return Case(self.family, self.method, self.precision, "narrow", 1, "tiny", 0.0, 1, False, self.num_threads)
+
     def is_possible(self) -> bool:
         """oneDNN has no fp16 kernel for the weights' gradient of a convolution: a step takes minutes instead."""
         return not (self.family == "ddpm" and self.method == "full" and self.precision == "fp16")
@@ -88,11 +92,6 @@ class Case:
                 "levers": {"gradient_checkpointing": self.checkpointing},
             }
         )
-
-
-def tiny_case(case: Case) -> Case:
-    """A smaller training of the same kind: what a process loads and sets up for any of them, it has then."""
-    return Case(case.family, case.method, case.precision, "narrow", 1, "tiny", 0.0, 1, False, case.num_threads)
 
 
 def cases(num_cases: int) -> list[Case]:

@@ -12,6 +12,7 @@ from foretune.step.precision import PrecisionPolicy
 from foretune.trace.recorder import WORKSPACE, Allocation, Recording
 from foretune.trace.tracing import trace_step
 from tests.proofs.h14_cases import Case
+from tests.proofs.h14_cells import CellCase
 
 MIB = 2**20
 PAGE_BYTES = 4096
@@ -60,14 +61,16 @@ class Forecast:
         return "does not fit" if self.reserved_bytes - self.band_bytes > limit_bytes else "tight"
 
 
-def forecast(case: Case) -> Forecast:
+def forecast(case: Case | CellCase) -> Forecast:
     """The step on fake tensors, for the number of threads that will run it."""
     asked = case.experiment()
     with _threads(case.num_threads):
         traced = trace_step(asked, case.model(), case.sizes(), "cpu")
     width = METHODS[asked.method.kind].load_dtype(PrecisionPolicy.of(asked.train)).itemsize
     frozen = traced.num_params - traced.num_trained_params
-    pages = _peak_bytes(traced.recording, in_pages=True)
+    # Where the base is put into fewer bits, it is there in its own before.
+    loaded = traced.num_params * width if asked.quantize.denoiser != "none" else 0
+    pages = max(loaded, _peak_bytes(traced.recording, in_pages=True))
     kernels = [(num, _KERNEL_MIB[case.precision, kind]) for kind, num in traced.num_cpu_kernels.items()]
     written, reserved = (int(sum(num * mib[i] for num, mib in kernels) * MIB) for i in range(2))
     return Forecast(

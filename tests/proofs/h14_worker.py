@@ -18,18 +18,19 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from foretune.data.batch import Batch
 from foretune.models.family import Family
-from foretune.step.building import attach_method, build_step
+from foretune.step.building import assemble, build_step
 from foretune.step.methods import METHODS
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.training_step import TrainingStep
 from foretune.trace.tracing import StepSizes
-from tests.proofs.h14_cases import Case, tiny_case
+from tests.proofs.h14_cases import Case
+from tests.proofs.h14_cells import CellCase, case_of
 
 NUM_STEPS = 2
 _STEPS_BEGIN = "the steps begin"
 
 
-def train(case: Case, *, is_marked: bool = False) -> None:
+def train(case: Case | CellCase, *, is_marked: bool = False) -> None:
     """Builds the model and trains it for two steps: the second is like all that would follow."""
     family, sizes, accumulation = case.model(), case.sizes(), case.accumulation
     step = _build(case, family)
@@ -39,7 +40,7 @@ def train(case: Case, *, is_marked: bool = False) -> None:
         step(number, 1e-4, (_batch(family, sizes) for _ in range(accumulation)), accumulation)
 
 
-def measured_by_process(case: Case) -> dict[str, Any]:
+def measured_by_process(case: Case | CellCase) -> dict[str, Any]:
     """Growth of the resident memory, at its highest, over what the process had after the smallest training."""
     before = _status_bytes("VmRSS")
     train(case)
@@ -48,7 +49,7 @@ def measured_by_process(case: Case) -> dict[str, Any]:
     return {"growth_bytes": high - before, "baseline_bytes": before, **measured_by_profiler(case)}
 
 
-def measured_by_profiler(case: Case) -> dict[str, Any]:
+def measured_by_profiler(case: Case | CellCase) -> dict[str, Any]:
     """The most bytes that were allocated at once during the steps, from the profiler's own events."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         train(case, is_marked=True)
@@ -66,7 +67,7 @@ def measured_by_profiler(case: Case) -> dict[str, Any]:
     return {"peak_bytes": peak, "built_bytes": num_bytes_before}
 
 
-def trained_under_limit(case: Case, limit_bytes: int) -> dict[str, Any]:
+def trained_under_limit(case: Case | CellCase, limit_bytes: int) -> dict[str, Any]:
     """Whether the training ends when the process may not have more private memory than that on top of what it has."""
     allowed = _status_bytes("VmData") + limit_bytes
     resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
@@ -77,7 +78,7 @@ def trained_under_limit(case: Case, limit_bytes: int) -> dict[str, Any]:
     return {"has_finished": True}
 
 
-def _build(case: Case, family: Family) -> TrainingStep:
+def _build(case: Case | CellCase, family: Family) -> TrainingStep:
     asked = case.experiment()
     previous = torch.get_default_dtype()
     # Made in the type that loading would give them.
@@ -86,7 +87,9 @@ def _build(case: Case, family: Family) -> TrainingStep:
         denoiser: nn.Module = family.denoiser_class()(**family.architecture.denoiser)
     finally:
         torch.set_default_dtype(previous)
-    return build_step(asked, family, attach_method(asked, family, denoiser), torch.device("cpu"))
+    assembled = assemble(asked, family, denoiser)
+    assembled.levers.place(denoiser, torch.device("cpu"))
+    return build_step(asked, family, assembled, torch.device("cpu"))
 
 
 def _batch(family: Family, sizes: StepSizes) -> Batch:
@@ -112,9 +115,9 @@ def _status_bytes(key: str) -> int:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    case = Case(**request["case"])
+    case = case_of(request["case"])
     torch.set_num_threads(case.num_threads)
-    train(tiny_case(case))
+    train(case.tiny())
     gc.collect()
     if request["limit_bytes"] is not None:
         return trained_under_limit(case, request["limit_bytes"])

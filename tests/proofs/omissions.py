@@ -101,7 +101,7 @@ def _tensor_remover(file: str, names: list[str]) -> Omit:
     def omit(checkpoint: Path) -> None:
         tensors = load_file(checkpoint / file)
         for name in names:
-            del tensors[name]
+            tensors.pop(name, None)  # not every weight has every field
         save_file(tensors, checkpoint / file)
         mend_manifest(checkpoint)
 

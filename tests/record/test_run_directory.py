@@ -102,7 +102,8 @@ def test_a_damaged_experiment_is_named(run: RunDirectory, content: str | bytes) 
 
 def test_an_experiment_of_a_newer_release_is_named_with_the_upgrade(run: RunDirectory) -> None:
     path = run.path / "experiment.yaml"
-    path.write_text(path.read_text(encoding="utf-8").replace("format_version: 2", "format_version: 9"))
+    written = f"format_version: {Experiment.format_version()}"
+    path.write_text(path.read_text(encoding="utf-8").replace(written, "format_version: 9"))
     with pytest.raises(WrongFormat, match=rf"{re.escape(str(path))}: .*pip install --upgrade foretune"):
         run.read_experiment()
 

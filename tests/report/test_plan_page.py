@@ -7,7 +7,7 @@ import pytest
 
 from foretune import catalog
 from foretune.core.units import GIB, MIB, bytes_text
-from foretune.core.values.plan import PhaseMemory, Plan, Remedy, Tensor, Verdict
+from foretune.core.values.plan import PhaseMemory, Plan, Remedy, Tensor, Transfers, Verdict
 from foretune.report.plan_page import NothingPlanned, plan_page
 
 _VOID = {"meta", "br"}
@@ -248,6 +248,10 @@ def test_remedies_and_the_smallest_device() -> None:
             saves_bytes=4 * GIB, extra_flops_share=0.333, changes_the_result=False, verdict="tight",
         ),
         Remedy(
+            settings={"levers.swapped_blocks": "28"},
+            saves_bytes=5 * GIB, extra_flops_share=0.0, moves_bytes=3 * GIB, changes_the_result=False, verdict="fits",
+        ),
+        Remedy(
             settings={"data.resolution": "512", "method.rank": "4"},
             saves_bytes=6 * GIB, extra_flops_share=0.0, changes_the_result=True, verdict="fits",
         ),
@@ -257,8 +261,22 @@ def test_remedies_and_the_smallest_device() -> None:
     assert [[cell.text for cell in row.children] for row in table.find("tr")[1:]] == [
         ["T4", "No settings found. The smallest device on which it fits as it is: L40S"],
         ["L4", "levers.gradient_checkpointing=1", "4.00 GiB", "+33.3 %", "the same", "≈ tight"],
+        ["levers.swapped_blocks=28", "5.00 GiB", "the same, moves 3.00 GiB more", "the same", "✓ fits"],
         ["data.resolution=512method.rank=4", "6.00 GiB", "the same", "another model", "✓ fits"],
     ]
+
+
+def test_what_is_moved_stands_beside_the_devices_it_is_said_of() -> None:
+    over_pcie = Transfers(
+        to_host_bytes=GIB, to_device_bytes=2 * GIB, link="PCIe 4.0 x16", gb_per_s=32.0, is_link_assumed=True,
+        least_s=0.5,
+    )  # fmt: skip
+    page = Page(plan_page([a_plan("l4", transfers=over_pcie), a_plan("m4-max-40")]))
+    rows = [[cell.text for cell in row.children] for row in page.root.find("table")[0].find("tr")]
+    assert rows[0][-2:] == ["Moved in a step", "takes at least"]
+    assert sorted(row[-2:] for row in rows[1:]) == [["3.00 GiB", "0.50 s (PCIe 4.0 x16, assumed)"], ["–", "–"]]
+    plain = Page(plan_page([a_plan("l4")]))
+    assert "Moved in a step" not in [cell.text for cell in plain.root.find("th")]
 
 
 def test_an_overview_leads_where_models_are_several() -> None:
@@ -314,7 +332,7 @@ def test_text_can_be_read_on_what_is_behind_it() -> None:
         pairs = [(ink, "paper") for ink in ("ink", "soft", "fits", "tight", "fails")]
         pairs += [(verdict, f"{verdict}-panel") for verdict in ("fits", "tight", "fails")]
         pairs += [(name.replace("c", "i"), name) for name in full if re.fullmatch(r"c\d+", name)]
-        assert len(pairs) == 23
+        assert len(pairs) == 24
         for ink, behind in pairs:
             assert _contrast(full[ink], full[behind]) >= 4.5, (ink, behind)
 

@@ -3,9 +3,16 @@
 import pytest
 import torch
 
+from foretune.choices.experiment import Experiment
 from foretune.core.errors import Refused
 from foretune.run import devices
-from foretune.run.devices import available_devices, choose_device, peak_device_bytes, peak_host_bytes
+from foretune.run.devices import (
+    available_devices,
+    choose_device,
+    peak_device_bytes,
+    peak_host_bytes,
+    refuse_what_the_device_cannot,
+)
 
 
 def test_the_cpu_is_always_there_and_last() -> None:
@@ -35,3 +42,23 @@ def test_peaks() -> None:
     block = torch.ones(64 * 2**20)  # 256 MiB, written to
     assert peak_host_bytes() >= before
     assert peak_host_bytes() >= block.nbytes
+
+
+@pytest.mark.parametrize(("capability", "has"), [((7, 5), False), ((8, 0), True), ((12, 0), True)])
+def test_tf32_on_a_gpu_that_is_too_old(capability: tuple[int, int], has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = Experiment.model_validate(
+        {
+            "model": "m",
+            "method": {"kind": "lora"},
+            "data": {"kind": "shapes"},
+            "train": {"steps": 1, "precision": "tf32"},
+        }
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    cuda = torch.device("cuda", 0)
+    if has:
+        refuse_what_the_device_cannot(experiment, "flux", cuda)
+        return
+    with pytest.raises(Refused, match=r"Tesla T4 is older than tf32.*Nearest: train\.precision=fp32"):
+        refuse_what_the_device_cannot(experiment, "flux", cuda)

@@ -13,9 +13,9 @@ from PIL import Image
 from foretune.core.errors import Refused, UserError
 from foretune.models.adapters import ADAPTER_FILE, save_adapter
 from foretune.models.family import Family
-from foretune.run.exporting import _save_pipeline, adapter_weights, load_trained
+from foretune.run.exporting import _save_pipeline, load_trained
 from foretune.run.side_by_side import Comparison, side_by_side
-from foretune.step.methods.lora import AppliedLora
+from foretune.step.methods.adapter import AppliedAdapter
 from tests.run.short_runs import short_run
 
 TinyPipeline = Callable[..., Path]
@@ -46,8 +46,8 @@ def exports(base: Path, work: Path) -> tuple[Path, Path]:
     """An adapter and a full model that differ from the base."""
     sections: dict[str, Any] = {"optimizer": {"lr": 5e-2}, "validate": {"num_held_out": 0}}
     adapted = load_trained(short_run(base, work, "lora", **sections).run)
-    assert isinstance(adapted.method, AppliedLora)
-    save_adapter(adapted.family, work / "adapter", adapter_weights(adapted.method), adapted.method.peft_config())
+    assert isinstance(adapted.method, AppliedAdapter)
+    save_adapter(adapted.family, work / "adapter", adapted.method.weights(), adapted.method.peft_config())
     _save_pipeline(load_trained(short_run(base, work, "full", **sections).run), work / "full")
     return work / "adapter", work / "full"
 

@@ -8,12 +8,15 @@ import pytest
 import torch
 
 from foretune.run.checkpoints import Checkpoint, DamagedCheckpoint
-from foretune.run.state import check, collect, components, restore
+from foretune.run.state import check, collect, components, restore, shown_weights
 from foretune.step.weights import checksums
 from tests.step.small_steps import SmallStep, made_batch, small_step
 
 TinyPipeline = Callable[..., Path]
 
+LORA = {"kind": "lora", "rank": 2}
+BF16 = {"precision": "bf16", "weights": "bf16"}
+LIBRARIES = ["adamw8bit", "lion", "lion8bit", "adafactor", "prodigy", "schedule-free"]
 CASES: list[dict[str, Any]] = [
     {"method": "full"},
     {"method": {"kind": "lora", "rank": 2}, "train": {"ema": {"decay": 0.5}}},
@@ -23,6 +26,25 @@ CASES: list[dict[str, Any]] = [
         "method": {"kind": "lora", "rank": 2},
         "train": {"precision": "bf16", "weights": "bf16", "ema": {"decay": 0.5}},
         "optimizer": {"compensation": "kahan"},
+    },
+    {"method": "full", "train": BF16, "optimizer": {"compensation": "stochastic"}},
+    *({"method": "full", "optimizer": {"kind": kind}} for kind in LIBRARIES),
+    {"method": LORA, "train": {"precision": "fp16"}, "optimizer": {"kind": "prodigy"}},
+    *(
+        {
+            "method": "full",
+            "train": {"max_grad_norm": None},
+            "optimizer": {"kind": k},
+            "levers": {"fused_backward": True},
+        }
+        for k in ("adamw8bit", "schedule-free")
+    ),
+    {"method": "full", "train": BF16, "levers": {"optimizer_on_host": True}},
+    {
+        "method": LORA,
+        "train": {"ema": {"decay": 0.5}},
+        "optimizer": {"kind": "prodigy"},
+        "levers": {"optimizer_on_host": True, "ema_on_host": True},
     },
 ]
 
@@ -86,3 +108,43 @@ def test_a_checkpoint_of_another_model_is_refused(tiny_pipeline: TinyPipeline) -
     for method in ("full", {"kind": "lora", "rank": 3}):
         with pytest.raises(DamagedCheckpoint):
             check(small_step(tiny_pipeline("flux"), method).step, checkpoint)
+
+
+def test_numbers_that_belong_to_all_weights_are_missed_too(tiny_pipeline: TinyPipeline) -> None:
+    small = small_step(tiny_pipeline("flux"), LORA, optimizer={"kind": "prodigy"})
+    advance(small, 0, 1)
+    whole = copied(collect(small.step, 1))
+    kept_once = sorted(name for name in whole.tensors["optimizer"] if name.startswith("*/"))
+    assert kept_once == ["*/d", "*/d_max", "*/d_numerator", "*/step"]
+    for name in kept_once:
+        optimizer = {key: tensor for key, tensor in whole.tensors["optimizer"].items() if key != name}
+        damaged = Checkpoint(1, {**whole.tensors, "optimizer": optimizer}, whole.scalars)
+        with pytest.raises(DamagedCheckpoint, match="misses"):
+            check(small_step(tiny_pipeline("flux"), LORA, optimizer={"kind": "prodigy"}).step, damaged)
+
+
+def test_an_optimizer_takes_no_other_ones_state(tiny_pipeline: TinyPipeline) -> None:
+    adamw, eight_bit, factored = (
+        small_step(tiny_pipeline("flux"), LORA, optimizer={"kind": kind})
+        for kind in ("adamw", "adamw8bit", "adafactor")
+    )
+    for saved, reader in ((adamw, eight_bit), (eight_bit, adamw), (factored, adamw)):
+        advance(saved, 0, 1)
+        with pytest.raises(DamagedCheckpoint):
+            check(reader.step, copied(collect(saved.step, 1)))
+
+
+def test_shown_weights_of_a_checkpoint_are_those_of_the_step(tiny_pipeline: TinyPipeline) -> None:
+    """What is exported is what was validated: the average of schedule-free, and the copy on the host."""
+    averaged = small_step(tiny_pipeline("flux"), optimizer={"kind": "schedule-free"})
+    on_host = small_step(tiny_pipeline("flux"), train=BF16, levers={"optimizer_on_host": True})
+    for small in (averaged, on_host):
+        advance(small, 0, 3)
+        checkpoint = copied(collect(small.step, 3))
+        shown = shown_weights(small.experiment.optimizer, checkpoint)
+        expected = small.step.shown_weights()
+        for name, weight in small.step.trained.items():
+            assert shown[name].dtype == torch.float32
+            assert torch.equal(shown[name].to(weight.dtype), expected.get(name, weight))
+    assert averaged.step.shown_weights().keys() == averaged.step.trained.keys()
+    assert on_host.step.shown_weights() == {}

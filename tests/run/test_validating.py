@@ -72,6 +72,34 @@ def test_the_average_is_looked_at_and_the_weights_come_back(tmp_path: Path, tiny
     assert averaged == validator.held_out_loss()
 
 
+def test_schedule_free_is_looked_at_by_its_average(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    validator = prepared_validator(tiny_pipeline("flux"), tmp_path, optimizer={"kind": "schedule-free"})
+    step = validator.step
+    for index in range(3):
+        step(index, 1e-2, [made_batch(validator.family, 1, seed=index)], 1)
+    before = checksums(step.trained)
+    averaged = validator.held_out_loss()
+    assert checksums(step.trained) == before
+    with torch.no_grad():
+        for name, average in step.shown_weights().items():
+            step.trained[name].copy_(average)
+    assert checksums(step.trained) != before
+    step.optimizer.state.clear()
+    assert validator.held_out_loss() == averaged
+
+
+def test_an_average_on_the_host_is_looked_at_where_the_weights_are(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    found: list[float | None] = []
+    for levers in ({}, {"ema_on_host": True}):
+        validator = prepared_validator(
+            tiny_pipeline("flux"), tmp_path / str(len(found)), train={"ema": {"decay": 0.5}}, levers=levers
+        )
+        validator.step(0, 1e-2, [made_batch(validator.family, 1)], 1)
+        found.append(validator.held_out_loss())
+    assert found[0] is not None
+    assert found[0] == found[1]
+
+
 def test_weights_come_back_when_looking_fails(
     tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from foretune.choices.experiment import Experiment
 from foretune.data.batch import Batch
 from foretune.models import Family
 from foretune.models.locating import open_family
-from foretune.step.building import attach_method, build_step
+from foretune.step.building import assemble, build_step
 from foretune.step.methods import METHODS, AppliedMethod
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.training_step import TrainingStep
@@ -50,8 +50,8 @@ def small_step(folder: Path, method: str | dict[str, Any] = "full", **sections: 
     family = open_family(folder)
     policy = PrecisionPolicy.of(experiment.train)
     denoiser = family.load_denoiser(folder, METHODS[experiment.method.kind].load_dtype(policy))
-    applied = attach_method(experiment, family, denoiser)
-    return SmallStep(experiment, family, applied, build_step(experiment, family, applied, CPU))
+    assembled = assemble(experiment, family, denoiser)
+    return SmallStep(experiment, family, assembled.method, build_step(experiment, family, assembled, CPU))
 
 
 def made_batch(family: Family, size: int, *, seed: int = 0, device: str = "cpu") -> Batch:

@@ -10,7 +10,7 @@ import torch
 from foretune import catalog
 from foretune.choices.checkpointing import chosen_blocks
 from foretune.models.locating import family_from_catalogue, open_family
-from foretune.step.building import attach_method, build_step
+from foretune.step.building import assemble, attach_method, build_step
 from foretune.step.weights import num_trained_and_all
 from tests.step.small_steps import made_batch, small_experiment, small_step
 
@@ -29,7 +29,7 @@ def test_meta_and_real_models_have_the_same_weights(name: str, method: Any, tiny
     real = small_step(tiny_pipeline(name), method).method
     family = open_family(tiny_pipeline(name))
     denoiser = family.denoiser_on_meta(torch.float32)
-    attached = attach_method(small_experiment(method), family, denoiser)
+    attached = assemble(small_experiment(method), family, denoiser).method
     assert shapes(attached.trained()) == shapes(real.trained())
     assert shapes(attached.frozen()) == shapes(real.frozen())
     assert {p.device.type for p in denoiser.parameters()} == {"meta"}
@@ -42,7 +42,7 @@ def test_the_whole_step_runs_on_shapes_alone(name: str, method: Any, tiny_pipeli
     """Forward, backward with checkpointing, clipping, AdamW, moving average: with nothing computed and no memory."""
     family = open_family(tiny_pipeline(name))
     experiment = small_experiment(method, levers={"gradient_checkpointing": 0.5}, train={"ema": {}})
-    attached = attach_method(experiment, family, family.denoiser_on_meta(torch.float32))
+    attached = assemble(experiment, family, family.denoiser_on_meta(torch.float32))
     step = build_step(experiment, family, attached, torch.device("cpu"))
     outcome = step(0, 1e-3, [made_batch(family, 2, device="meta")] * 2, 2)
     assert outcome.loss.device.type == "meta"

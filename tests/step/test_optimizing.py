@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from foretune.choices.training import Optimizer
+from foretune.step.optimizers.base import Direct
 from foretune.step.optimizing import build_optimizer, learning_rate
 
 
@@ -53,6 +54,7 @@ def test_optimizer_has_what_was_asked_for() -> None:
     weights = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(3))]
     optimizer = build_optimizer(choice, weights)
     (group,) = optimizer.param_groups
-    assert isinstance(optimizer, torch.optim.AdamW)
+    assert isinstance(optimizer, Direct)
+    assert isinstance(optimizer.inner, torch.optim.AdamW)
     assert group["params"] == weights
     assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (0.5, (0.8, 0.95), 1e-6, 0.3)

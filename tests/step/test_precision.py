@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from foretune.choices.training import Precision
+from foretune.data.batch import Batch
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.weights import checksums, num_changed
 from tests.step.small_steps import SmallStep, gradients, made_batch, small_step
@@ -125,3 +126,53 @@ def test_scaled_gradients_are_unscaled_before_they_are_clipped(tiny_pipeline: Ti
         assert outcome.grad_norm is not None
         norms.append(float(outcome.grad_norm))
     assert norms[0] == pytest.approx(norms[1], rel=0.02)
+
+
+def tf32_flags() -> tuple[bool, bool]:
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.parametrize(("precision", "inside"), [("tf32", (True, True)), ("fp32", (False, False)), ("bf16", None)])
+def test_products_of_fp32_numbers_are_set_for_a_step_and_put_back(
+    precision: Precision, inside: tuple[bool, bool] | None
+) -> None:
+    before = tf32_flags()
+    with PrecisionPolicy(precision).products():
+        assert tf32_flags() == (before if inside is None else inside)
+    assert tf32_flags() == before
+    with pytest.raises(RuntimeError, match="no"), PrecisionPolicy(precision).products():
+        raise RuntimeError("no")
+    assert tf32_flags() == before
+
+
+def test_a_step_in_tf32_computes_in_it_and_leaves_no_trace(
+    tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU the flags change nothing; that they are there in forward and backward pass can be seen all the same."""
+    small = small_step(tiny_pipeline("flux"), LORA, train={"precision": "tf32"})
+    seen: list[tuple[bool, bool]] = []
+    loss = small.step.loss
+
+    def watched(batch: Batch) -> torch.Tensor:
+        seen.append(tf32_flags())
+        return loss(batch)
+
+    monkeypatch.setattr(small.step, "loss", watched)
+    next(iter(small.step.trained.values())).register_hook(lambda _: seen.append(tf32_flags()))
+    before = tf32_flags()
+    small.step(0, 1e-3, [made_batch(small.family, 1)], 1)
+    assert seen == [(True, True)] * 2
+    assert tf32_flags() == before
+
+
+@pytest.mark.gpu
+def test_tf32_rounds_products_and_fp32_does_not() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(256, 256, generator=generator) for _ in range(2))
+    exact = a.double() @ b.double()
+    errors = {}
+    for precision in ("fp32", "tf32"):
+        with PrecisionPolicy(precision).products():
+            errors[precision] = float(((a.cuda() @ b.cuda()).cpu().double() - exact).abs().max())
+    assert errors["fp32"] < 1e-4
+    assert errors["tf32"] > 10 * errors["fp32"]

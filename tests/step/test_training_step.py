@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from foretune.data.batch import Batch
 from foretune.models import Family
+from foretune.step.optimizers.base import Direct, Layout
 from foretune.step.training_step import Phase, TrainingStep
 from tests.step.small_steps import gradients, made_batch, small_step, split_batch
 
@@ -103,7 +104,8 @@ def test_update_is_that_of_a_loop_written_by_hand(name: str, tiny_pipeline: Tiny
 
 def plain_descent(step: TrainingStep) -> TrainingStep:
     """The same step with an optimizer that subtracts the gradient, so that it can be read off the weights."""
-    return dataclasses.replace(step, optimizer=torch.optim.SGD(step.trained.values(), lr=1.0), max_grad_norm=None)
+    descent = Direct(torch.optim.SGD(step.trained.values(), lr=1.0), Layout(of_weight=lambda _: {}))
+    return dataclasses.replace(step, optimizer=descent, max_grad_norm=None)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

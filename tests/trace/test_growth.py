@@ -1,10 +1,10 @@
-"""Growth is found from probes that change one size each, and refused where it does not hold."""
+"""Growth is found from probes that change a size or two, and refused where it does not hold."""
 
 import pytest
 
 from foretune.trace.growth import IrregularGrowth, Sizes, fit
 
-PROBES: list[Sizes] = [(2, 64, 16, 4), (3, 64, 16, 4), (2, 128, 16, 4), (2, 64, 32, 4), (2, 64, 16, 8), (5, 256, 48, 2)]
+PROBES: list[Sizes] = [(2, 64, 16, 4), (3, 64, 16, 8), (2, 128, 16, 4), (2, 64, 32, 4), (5, 256, 48, 2)]
 ELSEWHERE: Sizes = (7, 1000, 77, 32)
 
 
@@ -28,7 +28,7 @@ def test_finds_what_a_tensor_can_do(function) -> None:
 
 
 def test_without_an_adapter_nothing_depends_on_its_rank() -> None:
-    probes = [sizes for sizes in PROBES if sizes[3] != 8]
+    probes = [(*sizes[:3], 4) for sizes in PROBES]
     assert fit(probes, [b * n for b, n, _, _ in probes]).at(ELSEWHERE) == 7000
 
 

@@ -10,7 +10,7 @@ from foretune.choices.experiment import Experiment
 from foretune.data.batch import Batch
 from foretune.models.family import Family
 from foretune.models.locating import open_family
-from foretune.step.building import attach_method, build_step
+from foretune.step.building import assemble, build_step
 from foretune.step.methods import METHODS
 from foretune.step.precision import PrecisionPolicy
 from foretune.trace.recorder import Allocation
@@ -52,8 +52,8 @@ def measured_peak_bytes(asked: Experiment, family: Family, sizes: StepSizes) -> 
         # Made here, not loaded: weights that are mapped from a file are no allocation that the profiler could see.
         config = {key: value for key, value in family.architecture.denoiser.items() if not key.startswith("_")}
         denoiser = family.denoiser_class()(**config).to(dtype)
-        method = attach_method(asked, family, denoiser)
-        step = build_step(asked, family, method, torch.device("cpu"))
+        assembled = assemble(asked, family, denoiser)
+        step = build_step(asked, family, assembled, torch.device("cpu"))
         for number in range(2):
             step(number, 1e-4, (real_batch(family, sizes) for _ in range(accumulation)), accumulation)
     assert profiler.profiler is not None

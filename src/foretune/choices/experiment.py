@@ -8,8 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from foretune.choices.data import Data
 from foretune.choices.method import Lora, Method
+from foretune.choices.quantize import Quantize
 from foretune.choices.running import Parallel, Save, Tracker, Validate
-from foretune.choices.section import INCIDENTAL, is_later_default, question_in
+from foretune.choices.section import INCIDENTAL, LATER, is_later_default, question_in
 from foretune.choices.training import Levers, ObjectiveChoice, Optimizer, Train
 from foretune.core.values.base import Upgrade, Value, content_hash
 
@@ -22,11 +23,16 @@ def _with_fp32_weights(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "train": {**train, "weights": "fp32"}, "optimizer": {**optimizer, "compensation": "none"}}
 
 
+def _with_new_choices(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 had one optimizer, LoRA, checkpoints of single blocks and a base in 16 bits; all are the defaults."""
+    return body
+
+
 class Experiment(Value):
     """One fine-tuning, as asked for. Everything that follows is computed from it and from the catalogue."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, allow_inf_nan=False)
-    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_fp32_weights}
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_fp32_weights, 2: _with_new_choices}
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     """Names the folder of its runs: letters, digits, ".", "_" and "-", at most 100, a letter or digit first."""
@@ -42,6 +48,8 @@ class Experiment(Value):
     """What the loss asks of the model."""
     optimizer: Optimizer = Optimizer()
     """How gradients become new weights."""
+    quantize: Annotated[Quantize, LATER] = Quantize()
+    """Which parts of the base are kept in fewer bits."""
     levers: Levers = Levers()
     """What trades speed for memory."""
     validation: Validate = Field(default=Validate(), alias="validate")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ForwardKind = Literal["encode", "decode", "text", "sample"]
+TracedPrecision = Literal["fp32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +17,7 @@ class ForwardForm:
     component: str
     """Its name in the catalogue."""
     kind: ForwardKind
-    precision: Literal["fp32", "bf16", "fp16"]
+    precision: TracedPrecision
     """Of the training around it. An autoencoder always encodes in fp32."""
     num_frames: int = 1
 

@@ -3,11 +3,37 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import BaseModel
+
+from foretune.choices.checkpointing import unit_width
 from foretune.choices.experiment import Experiment
-from foretune.choices.method import Lora
+from foretune.choices.method import Adapter, LowRank, Method, MethodKind
 from foretune.core.values.base import content_hash
 
 Numerics = Literal["cuda", "cpu"]
+
+# Choices beside those with a field of their own that change what a step allocates or computes.
+_DECIDING = (
+    "method.rank",
+    "method.factor",
+    "method.full_matrix",
+    "method.block_size",
+    "quantize.denoiser",
+    "quantize.keep",
+    "quantize.derivative",
+    "optimizer.kind",
+    "levers.checkpoint_segment",
+    "levers.checkpoint_stride",
+    "levers.checkpoint_parts",
+    "levers.activation_offload",
+    "levers.activation_offload_parts",
+    "levers.attention",
+    "levers.channels_last",
+    "levers.fused_backward",
+    "levers.optimizer_on_host",
+)
+_PLAIN = frozenset({"quantize.denoiser", "optimizer.kind", "levers.attention"})
+"""Choices whose value says by itself what it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,13 +47,15 @@ class StepForm:
     """
 
     model: str
-    method: Literal["full", "lora"]
+    method: MethodKind
     precision: Literal["fp32", "bf16"] = "bf16"
     weights: Literal["fp32", "bf16"] = "fp32"
-    compensation: Literal["none", "kahan"] = "none"
+    compensation: Literal["none", "kahan", "stochastic"] = "none"
     targets: tuple[str, ...] | None = None
     has_dropout: bool = False
     is_checkpointed: bool = False
+    others: tuple[tuple[str, Any], ...] = ()
+    """Further choices that are not at their default, by their keys in an experiment, sorted."""
     numerics: Numerics = "cuda"
 
     @classmethod
@@ -36,18 +64,19 @@ class StepForm:
         return cls(
             model=experiment.model,
             method=method.kind,
-            precision="fp32" if train.precision == "fp32" else "bf16",
+            precision="fp32" if train.precision in ("fp32", "tf32") else "bf16",
             weights=train.weights,
             compensation=experiment.optimizer.compensation,
-            targets=method.targets if isinstance(method, Lora) else None,
-            has_dropout=isinstance(method, Lora) and method.dropout > 0,
+            targets=method.targets if isinstance(method, Adapter) else None,
+            has_dropout=isinstance(method, Adapter) and method.dropout > 0,
             is_checkpointed=is_checkpointed,
+            others=_others(experiment, numerics, is_checkpointed=is_checkpointed),
             numerics=numerics,
         )
 
     def slug(self) -> str:
         """A file name that says what it is."""
-        words = [self.method, self.precision, "checkpointed" if self.is_checkpointed else "kept"]
+        words: list[str] = [self.method, self.precision, "checkpointed" if self.is_checkpointed else "kept"]
         if self.weights != "fp32":
             words.append(f"{self.weights}-weights")
         if self.compensation != "none":
@@ -56,22 +85,71 @@ class StepForm:
             words.append("dropout")
         if self.targets is not None:
             words.append(f"targets-{content_hash(list(self.targets))}")
+        words += [_word(key, value) for key, value in self.others]
         if self.numerics != "cuda":
             words.append(self.numerics)
         return f"{self.model}.{'.'.join(words)}"
 
     def experiment(self) -> Experiment:
         """An experiment of this form, for those who record it; its sizes are set by them."""
-        method: dict[str, Any] = {"kind": self.method}
-        if self.method == "lora":
-            method |= {"targets": self.targets, "dropout": 0.1 if self.has_dropout else 0.0}
-        return Experiment.model_validate(
-            {
-                "model": self.model,
-                "method": method,
-                "data": {"kind": "shapes"},
-                "train": {"steps": 1, "precision": self.precision, "weights": self.weights},
-                "optimizer": {"compensation": self.compensation},
-                "levers": {"gradient_checkpointing": 1.0 if self.is_checkpointed else 0.0},
-            }
-        )
+        asked: dict[str, dict[str, Any]] = {
+            "method": {"kind": self.method},
+            "train": {"steps": 1, "precision": self.precision, "weights": self.weights},
+            "optimizer": {"compensation": self.compensation},
+            "levers": {"gradient_checkpointing": 1.0 if self.is_checkpointed else 0.0},
+        }
+        if self.method != "full":
+            asked["method"] |= {"targets": self.targets, "dropout": 0.1 if self.has_dropout else 0.0}
+        for key, value in self.others:
+            section, _, field = key.partition(".")
+            asked.setdefault(section, {})[field] = value
+        if "levers.fused_backward" in dict(self.others):
+            asked["train"]["max_grad_norm"] = None
+        return Experiment.model_validate({"model": self.model, "data": {"kind": "shapes"}, **asked})
+
+
+def rank_is_a_size(method: Method) -> bool:
+    """Whether a rank changes sizes alone. LoKr keeps its matrices whole from some rank on, by the size of a layer."""
+    return isinstance(method, LowRank) and method.kind != "lokr"
+
+
+def _others(experiment: Experiment, numerics: Numerics, *, is_checkpointed: bool) -> tuple[tuple[str, Any], ...]:
+    found = []
+    for key in _DECIDING:
+        section_name, _, field = key.partition(".")
+        section: BaseModel = getattr(experiment, section_name)
+        if field not in type(section).model_fields:
+            continue
+        if not _is_decisive(experiment, key, numerics, is_checkpointed=is_checkpointed):
+            continue
+        value = getattr(section, field)
+        if value != type(section).model_fields[field].get_default():
+            found.append((key, value))
+    return tuple(sorted(found))
+
+
+def _is_decisive(experiment: Experiment, key: str, numerics: Numerics, *, is_checkpointed: bool) -> bool:
+    """Whether a choice decides anything beside the others."""
+    levers = experiment.levers
+    if key == "method.rank":
+        return not rank_is_a_size(experiment.method)
+    if key == "levers.attention":
+        # Fused kernels of a GPU keep the same, whichever it is.
+        return levers.attention == "math" or numerics == "cpu"
+    is_idle = key.startswith("levers.checkpoint_") and levers.gradient_checkpointing <= 0
+    if key == "levers.checkpoint_stride":
+        # As a rule a stride only says which units are computed again.
+        return not is_idle and unit_width(levers) == levers.checkpoint_stride != levers.checkpoint_segment
+    if key == "levers.checkpoint_parts":
+        return is_checkpointed and not is_idle
+    # Blocks that are kept are recorded in the units of those that are computed again.
+    return not is_idle
+
+
+def _word(key: str, value: Any) -> str:
+    if key in _PLAIN:
+        return str(value)
+    name = key.rpartition(".")[2].replace("_", "-")
+    if value is True:
+        return name
+    return f"{name}-{content_hash(list(value)) if isinstance(value, tuple) else value}"

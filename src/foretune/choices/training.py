@@ -6,8 +6,15 @@ from pydantic import Field, model_validator
 
 from foretune.choices.section import INCIDENTAL, LATER, Section
 
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+OptimizerKind = Literal[
+    "adamw", "adamw8bit", "paged-adamw8bit", "lion", "lion8bit", "adafactor", "prodigy", "schedule-free"
+]
 WeightNumbers = Literal["fp32", "bf16"]
+Compensation = Literal["none", "kahan", "stochastic"]
+OffloadParts = Literal["blocks", "attention"]
+CheckpointParts = Literal["blocks", "feed_forward"]
+AttentionBackend = Literal["auto", "math", "efficient", "flash", "cudnn"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -31,7 +38,8 @@ class Train(Section):
     gradient_accumulation: Annotated[int, INCIDENTAL] = Field(default=1, ge=1)
     """Forward passes that make one optimizer step."""
     precision: Precision = "bf16"
-    """Numbers of the forward and backward pass; frozen weights are kept in them too."""
+    """Numbers of the forward and backward pass; frozen weights are kept in them too. tf32 is fp32 whose products are
+    rounded to 10 bits (NVIDIA, Ampere and newer)."""
     weights: Annotated[WeightNumbers, LATER] = "fp32"
     """Numbers of the trained weights, their gradients and the optimizer's states: 16 bytes a weight in fp32, 8 in bf16.
     bf16 goes with precision bf16; updates below about 1/256 of a weight are lost in it, unless compensated."""
@@ -75,7 +83,10 @@ class ObjectiveChoice(Section):
 class Optimizer(Section):
     """How gradients become new weights."""
 
-    kind: Literal["adamw"] = "adamw"
+    kind: OptimizerKind = "adamw"
+    """Bytes of its states for each trained weight: adamw 8, adamw8bit 2, paged-adamw8bit 2 (moved to the host when the
+    device is full), lion 4, lion8bit 1, adafactor almost none, prodigy 16 (finds the learning rate: lr is 1),
+    schedule-free 8 (needs no schedule)."""
     lr: float = Field(default=1e-4, gt=0)
     """Learning rate after the warm-up."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -88,12 +99,13 @@ class Optimizer(Section):
     """Keeps the division by small squares finite."""
     weight_decay: float = Field(default=1e-2, ge=0)
     """Share of each weight, times the learning rate, that is taken off at each step."""
-    compensation: Annotated[Literal["none", "kahan"], LATER] = "none"
-    """bf16 weights only: kahan keeps what rounding takes from each update in a third state, 2 bytes a weight."""
+    compensation: Annotated[Compensation, LATER] = "none"
+    """bf16 weights only: kahan keeps what rounding takes from each update in a third state, 2 bytes a weight;
+    stochastic rounds up or down by chance, so that small updates count on average, and keeps nothing."""
 
 
 class Levers(Section):
-    """What trades speed for memory. The levers here do not change what is computed, so they are incidental."""
+    """What trades speed for memory. The levers here do not change what is computed, but for rounding."""
 
     gradient_checkpointing: Annotated[float, INCIDENTAL] = Field(default=0.0, ge=0, le=1)
     """Share of the repeated blocks whose activations are computed again instead of kept."""
@@ -101,3 +113,29 @@ class Levers(Section):
     """Encode images once, before training, and free the autoencoder."""
     cache_text: Annotated[bool, INCIDENTAL] = True
     """Encode captions once, before training, and free the text encoders."""
+    checkpoint_segment: Annotated[int, LATER, INCIDENTAL] = Field(default=1, ge=1)
+    """How many neighbouring blocks are computed again together: more keep less in the forward pass and hold more in the
+    backward pass. The share of gradient_checkpointing is then one of segments."""
+    checkpoint_stride: Annotated[int | None, LATER, INCIDENTAL] = Field(default=None, ge=1)
+    """A segment begins at every so manieth block, and the blocks between are kept: instead of a share, which is 1."""
+    checkpoint_parts: Annotated[CheckpointParts, LATER, INCIDENTAL] = "blocks"
+    """feed_forward: only the wide inner layers of the chosen blocks are computed again; cheaper, and saves less."""
+    activation_offload: Annotated[bool, LATER, INCIDENTAL] = False
+    """What the backward pass needs waits on the host: of checkpointed blocks their inputs, of others everything."""
+    activation_offload_parts: Annotated[OffloadParts, LATER, INCIDENTAL] = "blocks"
+    """attention: only what attention keeps goes to the host, also where its block is computed again."""
+    swapped_blocks: Annotated[int, LATER, INCIDENTAL] = Field(default=0, ge=0)
+    """How many of the blocks have their frozen weights on the host and bring them when they run. Adapters only."""
+    compile: Annotated[Literal["off", "regional"], LATER, INCIDENTAL] = "off"
+    """regional: the repeated blocks are compiled, once for all of a kind."""
+    attention: Annotated[AttentionBackend, LATER, INCIDENTAL] = "auto"
+    """Which kernel computes attention. auto leaves it to torch; math keeps every score, which takes much memory."""
+    channels_last: Annotated[bool, LATER, INCIDENTAL] = False
+    """Images of a UNet lie in memory pixel by pixel, as tensor cores want them."""
+    fused_backward: Annotated[bool, LATER, INCIDENTAL] = False
+    """Each weight is updated as soon as its gradient is there, so that gradients are never there all at once. Goes
+    without clipping and accumulation."""
+    optimizer_on_host: Annotated[bool, LATER, INCIDENTAL] = False
+    """The optimizer's states and its update are on the host."""
+    ema_on_host: Annotated[bool, LATER, INCIDENTAL] = False
+    """The moving average is on the host."""

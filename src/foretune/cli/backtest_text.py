@@ -24,6 +24,7 @@ def print_score(score: "Score") -> None:
         ("kind of peak", lambda r: r.peak),
         ("source", lambda r: r.asked.source),
         ("model", lambda r: r.asked.model),
+        ("base", lambda r: r.asked.base),
     ):
         _print_groups(out, heading, score.results, key)
     _print_left_out(out, score)

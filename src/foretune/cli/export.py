@@ -12,11 +12,14 @@ from foretune.cli.quiet import quieten
 def export(
     run: Annotated[Path, typer.Argument(help="A run directory: runs/<experiment>/<run id>.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to write to; RUN/export if left out.")
+        Path | None, typer.Option("--output", "-o", help="Folder to write to; if left out RUN/export, or RUN/merged.")
     ] = None,
     precision: Annotated[
         Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="Numbers in the files.")
     ] = "fp32",
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Make the adapter part of the model: a whole pipeline is written.")
+    ] = False,
 ) -> None:
     """Export a run for diffusers pipelines; a clean process then reloads it and compares images."""
     require("train", "Exporting")
@@ -27,9 +30,9 @@ def export(
     from foretune.step.precision import PrecisionPolicy
 
     directory = RunDirectory.open(run)
-    target = output or directory.path / "export"
+    target = output or directory.path / ("merged" if merge else "export")
     typer.echo(f"Exporting to {target}, then reloading it in a clean process ...", err=True)
-    exported = write_export(directory, target, PrecisionPolicy(precision).compute_dtype)
+    exported = write_export(directory, target, PrecisionPolicy(precision).compute_dtype, merge=merge)
     proof = exported.proof
     typer.echo(
         f"{proof.num_consumed} of {proof.num_tensors} tensors arrived bit for bit; "
@@ -37,4 +40,6 @@ def export(
     )
     if not proof.holds:
         raise ExportBroken(f"What was exported to {target} does not give the trained model back. Do not use it.")
+    if exported.note is not None:
+        typer.echo(exported.note)
     typer.echo(f"Exported {target}. Load it with:\n{exported.how_to_load}")

@@ -13,7 +13,9 @@ def init(
     model: Annotated[
         str, typer.Option("--model", "-m", help="A catalogue name, hub id or local folder.")
     ] = "flux.1-dev",
-    method: Annotated[str, typer.Option("--method", help="full or lora.")] = "lora",
+    method: Annotated[
+        str, typer.Option("--method", help="full, or an adapter: lora, dora, rslora, loha, lokr, oft.")
+    ] = "lora",
     data: Annotated[
         str | None,
         typer.Option("--data", "-d", help="Folder with images and captions; without it, `shapes`."),

@@ -52,7 +52,8 @@ def plan(
     """Say what fits. Example: foretune plan flux.1-dev method.kind=lora --on rtx-4090,l4,h100-sxm"""
     # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
     gc.disable()
-    from foretune.cli.plan_text import print_groups, question_text
+    from foretune.cli.plan_text import print_groups
+    from foretune.cli.question_text import question_text
     from foretune.plan.asking import Wanted, devices_named, plan_everything
 
     devices = devices_named(on)
@@ -106,7 +107,9 @@ class Recording:
         def trace(form: "StepForm", size: "StepSize") -> "StepTrace":
             self._told("importing torch")
             quieten()
+            from foretune.plan.traces import NotTraced
             from foretune.trace.live import LiveTraces, default_cache_dir, family_of
+            from foretune.trace.program import IrregularStep
             from foretune.trace.tracing import StepSizes
 
             live = LiveTraces(
@@ -119,7 +122,13 @@ class Recording:
                 num_text_tokens=size.num_text_tokens,
                 num_frames=size.num_frames,
             )
-            return live(form, sizes, size.rank)
+            try:
+                return live(form, sizes, size.rank)
+            except IrregularStep as error:
+                raise NotTraced(
+                    f"This step ({form.slug()}) does not repeat itself as a plan needs it: {error}. "
+                    "Leave one of its levers, or the quantisation, at its default"
+                ) from error
 
         return trace
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from foretune.cli.question_text import question_text
 from foretune.cli.tables import console, right, table
-from foretune.core.units import GIB, bytes_text, share_text
+from foretune.core.units import GIB, bytes_text, duration_text, share_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,8 +54,9 @@ def print_plans(asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> 
     )
     out.print()
     _print_phases(out, plans[0])
+    _print_transfers(out, plans)
     if explain:
-        _print_parts(out, plans)
+        _print_parts(out, plans, asked.experiment.quantize.denoiser)
     _print_remedies(out, plans)
     for warning in asked.warnings:
         out.print(f"Warning: {warning}", style="yellow")
@@ -82,17 +84,6 @@ def print_overview(groups: Groups) -> None:
     )
 
 
-def question_text(asked: "Asked") -> str:
-    """What is trained, and how, in words."""
-    experiment = asked.experiment
-    method = experiment.method
-    what = f"LoRA of rank {method.rank}" if method.kind == "lora" else "full fine-tuning"
-    weights = f", weights in {experiment.train.weights}" if experiment.train.weights != "fp32" else ""
-    share = experiment.levers.gradient_checkpointing
-    blocks = "no block" if share <= 0 else "every block" if share >= 1 else f"{share:g} of the blocks"
-    return f"{what} in {experiment.train.precision}{weights}, {blocks} computed again"
-
-
 def _size(plan: "Plan") -> str:
     sizes = plan.sizes
     frames = f" x {sizes['num_frames']} frames" if sizes["num_frames"] > 1 else ""
@@ -111,19 +102,37 @@ def _print_phases(out: "Console", plan: "Plan") -> None:
     out.print()
 
 
-def _print_parts(out: "Console", plans: Sequence["Plan"]) -> None:
+def _print_transfers(out: "Console", plans: Sequence["Plan"]) -> None:
+    """What goes over the bus, once; and how long that takes at the least, for each device."""
+    moving = [(plan.device, plan.transfers) for plan in plans if plan.transfers is not None]
+    if not moving:
+        return
+    _, first = moving[0]
+    out.print(
+        f"Each step moves {bytes_text(first.to_host_bytes)} to the host and {bytes_text(first.to_device_bytes)} to the "
+        "device. At the least that takes:"
+    )
+    for device, transfers in moving:
+        assumed = " (assumed)" if transfers.is_link_assumed else ""
+        out.print(f"  {device}: {duration_text(transfers.least_s)} over {transfers.link}{assumed}")
+    out.print()
+
+
+def _print_parts(out: "Console", plans: Sequence["Plan"], numbers: str) -> None:
+    """`numbers`: what the linear layers of the base are kept in."""
     plan = plans[0]
+    names = {"frozen weights": f"frozen weights ({numbers})"} if numbers not in ("none", "float8-training") else {}
     worst = next(phase for phase in plan.phases if phase.phase == plan.worst_phase)
     parts = table(f"part of the {plan.worst_phase}", "bytes", "share")
     for name, num_bytes in worst.device_bytes_by_part.items():
-        parts.add_row(name, bytes_text(num_bytes), share_text(num_bytes / worst.device_bytes))
+        parts.add_row(names.get(name, name), bytes_text(num_bytes), share_text(num_bytes / worst.device_bytes))
     right(parts, 1, 2)
     out.print(parts)
     out.print()
     largest = table("largest tensors", "each", "count", "together")
     for tensor in plan.largest:
         together = bytes_text(tensor.num_bytes * tensor.count)
-        largest.add_row(tensor.part, bytes_text(tensor.num_bytes), str(tensor.count), together)
+        largest.add_row(names.get(tensor.part, tensor.part), bytes_text(tensor.num_bytes), str(tensor.count), together)
     right(largest, 1, 2, 3)
     out.print(largest)
     out.print()
@@ -164,13 +173,15 @@ def _advice(plan: "Plan") -> Iterator[str]:
 def _remedy(remedy: "Remedy") -> str:
     settings = " ".join(f"{key}={value}" for key, value in remedy.settings.items())
     cost = f", computes {share_text(remedy.extra_flops_share)} more" if remedy.extra_flops_share > 0 else ""
+    if remedy.moves_bytes > 0:
+        cost += f", moves {bytes_text(remedy.moves_bytes)} more in each step"
     effect = ", and changes what is trained" if remedy.changes_the_result else ""
     return f"{settings}  saves {bytes_text(remedy.saves_bytes)}{cost}{effect}: {remedy.verdict}"
 
 
 def _print_small(out: "Console", plans: Sequence["Plan"], *, explain: bool) -> None:
-    out.print("Assumed: " + "; ".join(plans[0].assumptions), style="dim")
     # Some are of one device alone.
+    out.print("Assumed: " + "; ".join(dict.fromkeys(a for plan in plans for a in plan.assumptions)), style="dim")
     for note in dict.fromkeys(note for plan in plans for note in plan.notes):
         out.print(f"Not counted: {note}", style="dim")
     if explain:

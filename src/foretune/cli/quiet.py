@@ -1,5 +1,6 @@
 """The libraries underneath speak only when something is wrong: their bars and hints would tear ours apart."""
 
+import logging
 import os
 import warnings
 
@@ -8,6 +9,9 @@ def hush() -> None:
     """Turns off the hints of libraries that are not imported yet; errors still come through."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("DIFFUSERS_VERBOSITY", "error")
+    # Where they are installed, diffusers and peft import them, and they tell of kernels that nobody asked for.
+    for name in ("torchao", "bitsandbytes", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def quieten() -> None:

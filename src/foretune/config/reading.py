@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from foretune.choices.capabilities import Objection, objections
+from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.model import ModelReference, resolve_model
+from foretune.choices.objections import DeviceType, Objection
 from foretune.config.mistakes import describe_mistakes
 from foretune.config.overrides import apply_overrides
 from foretune.config.yaml_files import load_mapping
@@ -54,13 +55,25 @@ def understand(mapping: dict[str, Any], *, source: str, name: str = "experiment"
             problems.append(f"model: {error}")
     found: tuple[Objection, ...] = ()
     if experiment is not None and model is not None and model.family is not None:
-        found = objections(experiment, model.family, distilled=model.distilled, only_planned=only_planned)
+        found = objections(
+            experiment,
+            model.family,
+            distilled=model.distilled,
+            only_planned=only_planned,
+            device_type=_named_device(experiment),
+        )
         problems += [objection.text for objection in found if objection.severity == "refused"]
     if problems:
         raise ExperimentErrors(source, problems)
     assert experiment is not None, "nothing was wrong with it"
     assert model is not None, "nothing was wrong with it"
     return Asked(mapping, experiment, model, tuple(o.text for o in found if o.severity == "warning"))
+
+
+def _named_device(experiment: Experiment) -> DeviceType | None:
+    """What is certain of the device before one is looked for: "cuda" may be NVIDIA's or AMD's."""
+    device = experiment.parallel.device
+    return device if device in ("cpu", "mps") else None
 
 
 def _name_from(path: Path) -> str:

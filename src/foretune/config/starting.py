@@ -19,6 +19,9 @@ parallel: {{devices: 1}}
 track: []
 """
 
+# Those without a rank; all others have one.
+_METHODS = {"full": "{kind: full}", "oft": "{kind: oft, block_size: 32}"}
+
 
 def starting_text(file: str, model: str, method: str, data: str | None, *, family: str | None) -> str:
     """The file that `foretune init` writes, and that a plan of a bare model name starts from."""
@@ -29,12 +32,12 @@ def starting_text(file: str, model: str, method: str, data: str | None, *, famil
     return _TEMPLATE.format(
         file=file,
         model=_quoted(model),
-        method="{kind: full}" if method == "full" else "{kind: lora, rank: 16}",
+        method=_METHODS.get(method, f"{{kind: {method}, rank: 16}}"),
         data=f"{where}, resolution: {resolution}{cache}}}",
         steps=1000,
         batch_size=64 if small else 1,
         accumulation=1 if small else 4,
-        lr="2.0e-4" if small else "1.0e-4" if method == "lora" else "1.0e-5",
+        lr="2.0e-4" if small else "1.0e-5" if method == "full" else "1.0e-4",
         warmup=100,
         checkpointing="0.0" if small else "1.0",
         every=250,

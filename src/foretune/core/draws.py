@@ -18,6 +18,7 @@ Purpose = Literal[
     "noise",
     "timestep",
     "dropout",
+    "rounding",
     "init",
     "sample",
     "shape",

@@ -1,64 +1,119 @@
-"""Adapters on disk, in the layout the family's pipeline loads; alpha and targets travel with the weights."""
+"""Adapters on disk. What they were built with travels with the weights, so that they load without Foretune.
+
+LoRA, DoRA and rsLoRA are written as the family's pipeline loads them, where it loads any; all else as peft does.
+"""
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from peft import LoraConfig, inject_adapter_in_model, set_peft_model_state_dict
+from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model_state_dict
+from peft.mapping import get_peft_config
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor, nn, uint8
 
-from foretune.core.errors import UserError
+from foretune.choices.method import Adapter, Method
+from foretune.core.errors import Refused, UserError
 from foretune.models.family import Family
 
 ADAPTER_NAME = "default"
 ADAPTER_FILE = "pytorch_lora_weights.safetensors"
+PEFT_FILE = "adapter_model.safetensors"
+PEFT_SETTINGS = "adapter_config.json"
 _METADATA_KEY = "lora_adapter_metadata"
+_PEFT_PREFIX = "base_model.model."
 
 
-def save_adapter(family: Family, directory: Path, weights: Mapping[str, Tensor], config: LoraConfig) -> Path:
-    """Writes an adapter; the keys carry the denoiser's part name, the settings are in the file's metadata."""
+@dataclass(frozen=True)
+class StoredAdapter:
+    """An adapter as it was read."""
+
+    config: PeftConfig
+    weights: dict[str, Tensor]
+    """By peft's names, which begin with those of the denoiser's modules."""
+
+
+def loads_by_pipeline(family: Family, config: PeftConfig) -> bool:
+    """Whether the pipeline's own loader takes it."""
+    return isinstance(config, LoraConfig) and hasattr(family.pipeline_class(), "load_lora_weights")
+
+
+def adapter_state(denoiser: nn.Module, adapter_name: str = ADAPTER_NAME) -> dict[str, Tensor]:
+    """The tensors of an attached adapter under the names they are written with; their memory is the model's."""
+    own = {name: tensor for name, tensor in denoiser.state_dict().items() if adapter_name in name.split(".")}
+    state: Mapping[str, Tensor] = get_peft_model_state_dict(denoiser, state_dict=own, adapter_name=adapter_name)
+    return {name: tensor.detach() for name, tensor in state.items()}
+
+
+def save_adapter(family: Family, directory: Path, weights: Mapping[str, Tensor], config: PeftConfig) -> Path:
+    """Writes an adapter; returns the file with its weights."""
     directory.mkdir(parents=True, exist_ok=True)
     settings = _plain(config)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    pipeline = family.pipeline_class()
-    if hasattr(pipeline, "save_lora_weights"):
+    if loads_by_pipeline(family, config):
         part = family.denoiser_part
         # Without the settings a reader takes alpha to be the rank, and computes other images.
-        pipeline.save_lora_weights(
+        family.pipeline_class().save_lora_weights(
             directory,
             **{f"{part}_lora_layers": tensors, f"{part}_lora_adapter_metadata": settings},
         )
-    else:
-        prefixed = {f"{family.denoiser_part}.{name}": tensor for name, tensor in tensors.items()}
-        metadata = {f"{family.denoiser_part}.{key}": value for key, value in settings.items()}
-        save_file(prefixed, directory / ADAPTER_FILE, metadata={_METADATA_KEY: json.dumps(metadata)})
-    return directory / ADAPTER_FILE
+        return directory / ADAPTER_FILE
+    (directory / PEFT_SETTINGS).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    prefixed = {_PEFT_PREFIX + name: tensor for name, tensor in tensors.items()}
+    save_file(prefixed, directory / PEFT_FILE, metadata={"format": "pt"})
+    return directory / PEFT_FILE
 
 
 def load_adapter(family: Family, pipeline: Any, directory: Path) -> None:
-    """Puts an adapter into a pipeline: by its own loader where it has one, through peft where it has none."""
-    path = directory / ADAPTER_FILE
-    if not path.is_file():
-        raise UserError(f"{directory} holds no {ADAPTER_FILE}. Type: foretune export RUN --output {directory}")
-    if hasattr(pipeline, "load_lora_weights"):
+    """Puts an adapter into a pipeline, as any program would: by the pipeline's own loader, or through peft."""
+    path = adapter_file(directory)
+    if path.name == ADAPTER_FILE:
         pipeline.load_lora_weights(
             directory, weight_name=ADAPTER_FILE, adapter_name=ADAPTER_NAME, local_files_only=True
         )
         return
     denoiser: nn.Module = getattr(pipeline, family.denoiser_part)
-    prefix = f"{family.denoiser_part}."
+    stored = read_adapter(family, directory)
+    # It changes the denoiser in place; the model that it returns is only a cover.
+    PeftModel.from_pretrained(
+        denoiser,
+        str(directory),
+        adapter_name=ADAPTER_NAME,
+        autocast_adapter_dtype=False,
+    )
+    if wrong := sorted(set(stored.weights) ^ set(adapter_state(denoiser))):
+        raise UserError(f"{path} does not belong to this model: {wrong[0]} is in one of them alone.")
+
+
+def read_adapter(family: Family, directory: Path) -> StoredAdapter:
+    """An adapter that `foretune export` wrote."""
+    path = adapter_file(directory)
+    if path.name == PEFT_FILE:
+        settings = json.loads((directory / PEFT_SETTINGS).read_text(encoding="utf-8"))
+        prefix = _PEFT_PREFIX
+    else:
+        prefix = f"{family.denoiser_part}."
+        settings = {"peft_type": "LORA", **read_settings(path, prefix)}
     weights = {name.removeprefix(prefix): tensor for name, tensor in load_file(path).items()}
-    inject_adapter_in_model(LoraConfig(**read_settings(path, prefix)), denoiser, adapter_name=ADAPTER_NAME)
-    result = set_peft_model_state_dict(denoiser, weights, adapter_name=ADAPTER_NAME)
-    if result.unexpected_keys:
-        raise UserError(f"{path} does not belong to this model: {result.unexpected_keys[:3]} are unknown to it.")
+    return StoredAdapter(get_peft_config(settings), weights)
+
+
+def adapter_file(directory: Path) -> Path:
+    """The file with the weights of an adapter in a folder."""
+    for name in (ADAPTER_FILE, PEFT_FILE):
+        if (directory / name).is_file():
+            return directory / name
+    raise UserError(
+        f"{directory} holds no {ADAPTER_FILE} and no {PEFT_FILE}. Type: foretune export RUN --output {directory}"
+    )
 
 
 def read_settings(path: Path, prefix: str) -> dict[str, Any]:
-    """Rank, alpha and targets as they stand in the adapter file."""
+    """Rank, alpha and targets as they stand in an adapter file that a pipeline loads."""
     with safe_open(path, framework="pt") as file:
         metadata = json.loads((file.metadata() or {}).get(_METADATA_KEY, "{}"))
     if not metadata:
@@ -66,7 +121,32 @@ def read_settings(path: Path, prefix: str) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in metadata.items()}
 
 
-def _plain(config: LoraConfig) -> dict[str, Any]:
+def checksums_of_read(method: Method) -> dict[str, str]:
+    """Of the adapters that an experiment reads, by the keys that name them: equal where their content is equal."""
+    keys = ("start_from", "training_adapter") if isinstance(method, Adapter) else ()
+    named = {key: getattr(method, key) for key in keys}
+    return {key: _checksum(key, Path(where).expanduser()) for key, where in named.items() if where is not None}
+
+
+def _checksum(key: str, directory: Path) -> str:
+    """By tensors and settings: the bytes of a file also depend on the order in which its header was written."""
+    paths = sorted(directory.glob("*.safetensors"))
+    if not paths:
+        raise Refused(f"method.{key}: {directory} is not a folder with an adapter in it.")
+    digest = sha256()
+    for path in paths:
+        with safe_open(path, framework="pt") as file:
+            digest.update(json.dumps(file.metadata() or {}, sort_keys=True).encode())
+            for name in sorted(file.keys()):
+                tensor = file.get_tensor(name).contiguous()
+                digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+                digest.update(tensor.flatten().view(uint8).numpy().tobytes())
+    if (directory / PEFT_SETTINGS).is_file():
+        digest.update((directory / PEFT_SETTINGS).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _plain(config: PeftConfig) -> dict[str, Any]:
     """The settings as JSON holds them: sets sorted, so that the same adapter is the same file."""
     settings = config.to_dict()
     return {key: sorted(value) if isinstance(value, set) else value for key, value in settings.items()}

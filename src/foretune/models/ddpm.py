@@ -19,6 +19,7 @@ class Ddpm(Family):
     denoiser_part = "unet"
     has_latents = False
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
+    kept_in_high_precision = ("time_emb_proj",)
 
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
         return (*denoiser.down_blocks, denoiser.mid_block, *denoiser.up_blocks)

@@ -20,6 +20,9 @@ Conditioning = dict[str, Tensor]
 GUIDE = "guide_latents"
 """Name, among the conditioning, of latents that stand beside the noisy ones: a first frame and where it applies."""
 
+_FEED_FORWARDS = frozenset({"ff", "ff_context", "ff_i", "ff_t", "ffn", "feed_forward", "img_mlp", "txt_mlp"})
+"""What the feed-forward parts of blocks are called in diffusers."""
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -75,6 +78,9 @@ class Family(ABC):
     has_latents: ClassVar[bool] = True
     adapter_targets: ClassVar[tuple[str, ...]]
     """Ends of the module names that adapters go to unless told otherwise."""
+    kept_in_high_precision: ClassVar[tuple[str, ...]] = ()
+    """Parts of names of linear layers, inside of the blocks, that a quantised base leaves as they are. Layers outside
+    of the blocks (first and last projections, embeddings of time and text) stay as they are anyhow."""
     default_text_tokens: ClassVar[int] = 0
     text_is_fixed: ClassVar[bool] = False
     """Whether it takes captions of that many tokens only, padded."""
@@ -151,6 +157,13 @@ class Family(ABC):
     def beside_blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
         """Modules outside of the blocks of which the model has one for each block, in their order; mostly none."""
         return ()
+
+    def feed_forwards(self, block: nn.Module) -> tuple[nn.Module, ...]:
+        """The feed-forward parts of a block, which widen each token and narrow it again.
+
+        None where they are no module of their own: FLUX's single blocks compute them side by side with attention.
+        """
+        return tuple(module for name, module in block.named_modules() if name.rpartition(".")[2] in _FEED_FORWARDS)
 
     def block_kinds(self) -> tuple[BlockKind, ...]:
         """The stacks that `blocks` is made of, in its order; empty where the depth cannot be changed."""

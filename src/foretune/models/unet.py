@@ -15,6 +15,7 @@ class TextToImageUNet(Family):
     denoiser_class_name = "UNet2DConditionModel"
     denoiser_part = "unet"
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
+    kept_in_high_precision = ("time_emb_proj",)
 
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
         """Every residual layer and every transformer block, as in the model's own gradient checkpointing."""

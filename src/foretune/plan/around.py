@@ -1,7 +1,7 @@
 """What a run has around its training step: encoders that are loaded, validation, sums of weights."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretune import catalog
 from foretune.catalog import ModelComponent
@@ -17,7 +17,9 @@ from foretune.plan.encoders import (
     text_pass,
 )
 from foretune.plan.expansion import Event, Sizes
-from foretune.plan.streams import Stream, bytes_by_category, split
+from foretune.plan.quantized import FEWER_BITS, dense_over_bits
+from foretune.plan.streams import Stream, bytes_by_category, lasting_only, split
+from foretune.plan.swapping import SWAPPED
 
 AUTOENCODER = "autoencoder"
 TEXT_ENCODERS = "text encoders"
@@ -39,13 +41,17 @@ class RunToPlan:
     experiment: Experiment
     denoiser: ModelComponent
     step: Sequence[Event]
-    """One training step on the largest bucket, with all that outlives it."""
+    """One training step on the largest bucket, with all that outlives it: what it takes of the device."""
     sizes: Sizes
     """At which the step was expanded."""
     extent: Extent
     forwards: Forwards
     num_images: int | None = None
     """None where the data has not been counted."""
+    on_host: Sequence[Event] = ()
+    """What the step takes of the host's memory: what levers moved there, and what the host computes with."""
+    largest_swapped_bytes: int = 0
+    """Weights of the largest block that has them on the host: on the device while it runs."""
     trains_on_host: bool = False
     """The CPU is the device: its memory is the host's."""
 
@@ -56,6 +62,7 @@ class Around:
     def __init__(self, run: RunToPlan) -> None:
         levers, train, system = run.experiment.levers, run.experiment.train, run.denoiser.system
         self.lasting, self.passing = split(run.step)
+        self.lasting_on_host = lasting_only(run.on_host)
         self.notes: tuple[str, ...] = ()
         batch = train.batch_size
         self.vae_name = system.vae if system is not None else None
@@ -73,7 +80,17 @@ class Around:
                 run.forwards, self.vae_name, "encode", train.precision, run.extent, num_images
             )
         num_captions = IN_A_BATCH if self.caches_text else batch
-        self.texts = [text_pass(run.forwards, name, train.precision, num_captions, run.sizes[2]) for name in names]
+        self.texts = [
+            text_pass(
+                run.forwards,
+                name,
+                train.precision,
+                num_captions,
+                run.sizes[2],
+                quantized=run.experiment.quantize.text_encoders,
+            )
+            for name in names
+        ]
         choice = run.experiment.validation
         self.samples = bool(choice.prompts)
         self.holds_out = run.experiment.data.held_out > 0 and choice.num_held_out > 0
@@ -93,6 +110,21 @@ class Around:
         return sum(text.weights_bytes for text in self.texts) + self.image_encoder_bytes
 
     @property
+    def dense_text_bytes(self) -> int:
+        """The text encoders as they are loaded."""
+        return sum(text.dense_bytes or text.weights_bytes for text in self.texts) + self.image_encoder_bytes
+
+    @property
+    def quantized_text_bytes(self) -> int:
+        """And the bits that they are put into."""
+        return sum(text.weights_bytes for text in self.texts if text.dense_bytes)
+
+    @property
+    def lasting_host_bytes(self) -> int:
+        """What waits in host memory between steps."""
+        return sum(event.num_bytes for event in self.lasting_on_host)
+
+    @property
     def live_vae_bytes(self) -> int:
         return self.encode.weights_bytes if self.encode is not None and not self.caches_latents else 0
 
@@ -104,7 +136,9 @@ class Around:
 def play_pass(stream: Stream, found: Pass, phase: str) -> None:
     """One pass: all that it makes is temporary, but for what autocast keeps while it lasts."""
     parts = {event.category: "temporaries" for event in found.events if event.category != CAST_WEIGHTS}
+    widened = stream.hold(found.widened_bytes, "temporaries", phase)
     stream.play(found.events, phase, parts)
+    stream.release(widened, "temporaries", phase)
 
 
 def hold_live(stream: Stream, around: Around, phase: str) -> None:
@@ -131,7 +165,7 @@ def play_validation(stream: Stream, run: RunToPlan, around: Around) -> tuple[str
     if around.holds_out:
         used.append(sampling_pass(run.forwards, run.denoiser.name, precision, run.sizes))
         cast = stream.hold(cast_bytes, CAST_WEIGHTS, name)
-        play_pass(stream, used[-1], name)
+        _play_denoiser(stream, run, around, used[-1], name)
         stream.release(cast, CAST_WEIGHTS, name)
     if around.samples:
         decoding = []
@@ -141,12 +175,25 @@ def play_validation(stream: Stream, run: RunToPlan, around: Around) -> tuple[str
         cast = stream.hold(cast_bytes, CAST_WEIGHTS, name)
         sizes = (_guided_batch(run), positions, tokens, rank)
         sampling = [sampling_pass(run.forwards, run.denoiser.name, precision, sizes), *decoding]
-        for found in sampling:
+        _play_denoiser(stream, run, around, sampling[0], name)
+        for found in decoding:
             play_pass(stream, found, name)
         stream.release(cast, CAST_WEIGHTS, name)
         stream.release(vae, AUTOENCODER, name)
         used += sampling
     return notes_of(*used)
+
+
+def _play_denoiser(stream: Stream, run: RunToPlan, around: Around, found: Pass, phase: str) -> None:
+    """A pass through the denoiser; weights that are on the host come for one block at a time.
+
+    It is traced with a dense base. Of a quantised one, a layer that is widened for its product is there beside it.
+    """
+    brought = stream.hold(run.largest_swapped_bytes, SWAPPED, phase)
+    bits = (event.num_bytes for event in around.lasting if event.category == "frozen weights")
+    factor = dense_over_bits(run.experiment.quantize.denoiser, BYTES_PER_WEIGHT[run.experiment.train.precision])
+    play_pass(stream, replace(found, widened_bytes=max(bits, default=0) * factor), phase)
+    stream.release(brought, SWAPPED, phase)
 
 
 def _cast_bytes(run: RunToPlan, around: Around) -> int:
@@ -166,7 +213,11 @@ def _guided_batch(run: RunToPlan) -> int:
 def play_checksum(stream: Stream, run: RunToPlan, around: Around, phase: str) -> None:
     """`step.weights.checksums` adds up each tensor's bits as 64-bit numbers, which takes a copy of it in that type."""
     train = run.experiment.train
-    sizes = {"frozen weights": BYTES_PER_WEIGHT[train.precision], "trained weights": BYTES_PER_WEIGHT[train.weights]}
+    is_quantized = run.experiment.quantize.denoiser in FEWER_BITS
+    sizes = {
+        "frozen weights": 1 if is_quantized else BYTES_PER_WEIGHT[train.precision],
+        "trained weights": BYTES_PER_WEIGHT[train.weights],
+    }
     largest = max(
         (e.num_bytes // sizes[e.category] * _CHECKSUM_BYTES for e in around.lasting if e.category in sizes),
         default=0,

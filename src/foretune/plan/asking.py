@@ -72,7 +72,7 @@ def plan_everything(
     """The plans of each question, in the order of the devices."""
     targets = list(catalog.denoisers()) if wanted.target == ALL else [wanted.target]
     for target in targets:
-        asked = _asked(replace(wanted, target=target))
+        asked = asked_of(replace(wanted, target=target))
         yield asked, plan_question(asked, wanted, devices, live)
 
 
@@ -148,7 +148,8 @@ def _essential(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if not key.startswith("_")}
 
 
-def _asked(wanted: Wanted) -> Asked:
+def asked_of(wanted: Wanted) -> Asked:
+    """The experiment of a question: a file's, or what `foretune init` would write for a model."""
     path = Path(wanted.target)
     if path.suffix in (".yaml", ".yml", ".json") or path.is_file():
         return read_experiment(path, wanted.overrides, only_planned=True)

@@ -1,19 +1,21 @@
 """The forward passes around a training step: which trace tells of them, and at which sizes it is run."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretune import catalog
-from foretune.choices.forward_form import ForwardForm, ForwardKind
+from foretune.choices.forward_form import ForwardForm, ForwardKind, TracedPrecision
+from foretune.choices.quantize import EncoderNumbers
 from foretune.choices.training import Precision
 from foretune.core.values.step_trace import StepTrace
 from foretune.plan.expansion import Event, Sizes, expand
+from foretune.plan.quantized import largest_dense_bytes, quantized_share
 from foretune.plan.streams import bytes_by_category
 
 Forwards = Callable[[ForwardForm], StepTrace | None]
 """Finds the trace of a forward pass; None where there is none."""
 
-BYTES_PER_WEIGHT: dict[Precision, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
+BYTES_PER_WEIGHT: dict[Precision, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 _WEIGHTS = ("frozen weights", "trained weights")
 
 
@@ -37,6 +39,10 @@ class Pass:
     events: tuple[Event, ...]
     note: str | None = None
     """What is not known of it."""
+    dense_bytes: int = 0
+    """What its weights took before they were quantised; 0 where they are not."""
+    widened_bytes: int = 0
+    """Of the largest layer of a quantised component, as it is multiplied with."""
 
 
 def autoencoder_pass(
@@ -47,7 +53,7 @@ def autoencoder_pass(
     A video of another length than the traced one is taken to need what one of the traced length would, or what its
     positions would if there are more of them: pieces of frames do not grow with their number, so that is the most.
     """
-    by_precision: tuple[Precision, ...] = ("fp32",) if kind == "encode" else _candidates(precision)
+    by_precision: tuple[TracedPrecision, ...] = ("fp32",) if kind == "encode" else _candidates(precision)
     frames = tuple(dict.fromkeys((extent.num_frames, extent.usual_num_frames)))
     for num_frames in frames:
         for candidate in by_precision:
@@ -68,8 +74,36 @@ def latent_positions(name: str, extent: Extent, num_frames: int) -> int:
     return per_frame * ((num_frames - 1) // row.temporal_compression + 1)
 
 
-def text_pass(forwards: Forwards, name: str, precision: Precision, num_samples: int, num_text_tokens: float) -> Pass:
-    """Captions through one text encoder, loaded in the type that training computes in."""
+def text_pass(
+    forwards: Forwards,
+    name: str,
+    precision: Precision,
+    num_samples: int,
+    num_text_tokens: float,
+    *,
+    quantized: EncoderNumbers = "none",
+) -> Pass:
+    """Captions through one text encoder, loaded in the type that training computes in, or in fewer bits.
+
+    Fewer bits are widened for each product: one dense layer is there beside what the pass allocates. What the kernels
+    of a quantised layer allocate beside it is taken to be what a dense layer's do.
+    """
+    found = _plain_text_pass(forwards, name, precision, num_samples, num_text_tokens)
+    if quantized == "none":
+        return found
+    row, per_weight = catalog.component(name), BYTES_PER_WEIGHT[precision]
+    share = quantized_share(quantized, row, per_weight)
+    return replace(
+        found,
+        weights_bytes=round(found.weights_bytes * share),
+        dense_bytes=found.weights_bytes,
+        widened_bytes=largest_dense_bytes(row, per_weight),
+    )
+
+
+def _plain_text_pass(
+    forwards: Forwards, name: str, precision: Precision, num_samples: int, num_text_tokens: float
+) -> Pass:
     for candidate in _candidates(precision):
         trace = forwards(ForwardForm(component=name, kind="text", precision=candidate))
         if trace is not None:
@@ -87,9 +121,9 @@ def sampling_pass(forwards: Forwards, name: str, precision: Precision, sizes: Si
     return Pass(name, 0, (), f"{name}: its forward pass without gradients is not traced, so it is not counted")
 
 
-def _candidates(precision: Precision) -> tuple[Precision, ...]:
-    """fp16 has the bytes of bf16, and fp32 twice as many, where there is no trace of its own."""
-    return tuple(dict.fromkeys((precision, "bf16")))
+def _candidates(precision: Precision) -> tuple[TracedPrecision, ...]:
+    """fp16 has the bytes of bf16, and fp32 twice as many, where there is no trace of its own; tf32 those of fp32."""
+    return tuple(dict.fromkeys(("fp32" if precision == "tf32" else precision, "bf16")))
 
 
 def _scale(traced: Precision, asked: Precision, kind: ForwardKind) -> int:

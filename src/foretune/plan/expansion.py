@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from foretune.choices.checkpointing import chosen_blocks
-from foretune.core.values.step_trace import NEVER, Moment, StepTrace, Storage
+from foretune.core.values.step_trace import NEVER, Moment, StepTrace, Storage, on_host
+from foretune.plan.swapping import Placed, SwappedUnit, swapped
 
 Sizes = tuple[float, float, float, float]
 
@@ -27,44 +27,44 @@ class Event(NamedTuple):
 class Variant:
     """What a step may have beside what its trace was recorded with."""
 
-    share: float | None = None
-    """Share of the blocks that is computed again; None is the trace's own."""
+    chosen: frozenset[int] = frozenset()
+    """Numbers of the blocks, or units of neighbouring blocks, that are computed again."""
     accumulates: bool = False
     """Gradients of earlier passes are there from the start."""
     averages: bool = False
     """An fp32 moving average stands beside every trained weight."""
+    averages_on_host: bool = False
     bytes_per_trained_weight: int = _FP32_BYTES
+    swapped: tuple[SwappedUnit, ...] = ()
+    """Units with blocks whose frozen weights are on the host."""
 
 
 def expand(trace: StepTrace, sizes: Sizes, counts: Sequence[int] | None = None) -> list[Event]:
     """The events of a step. `counts` are the blocks of each kind; left out, the model's own."""
-    return _expanded((trace, trace), frozenset(), sizes, counts, Variant())
+    return _expanded((trace, trace), sizes, counts, Variant())
 
 
 def expand_counted(trace: StepTrace, sizes: Sizes, counts: Sequence[int], variant: Variant) -> list[Event]:
-    """The events of a step of another depth; the trace's own share of its blocks is computed again."""
-    return _expanded((trace, trace), frozenset(), sizes, counts, variant)
+    """The events of a step of another depth, with all blocks as they are in the trace."""
+    return _expanded((trace, trace), sizes, counts, variant)
 
 
 def expand_variant(kept: StepTrace, checkpointed: StepTrace, sizes: Sizes, variant: Variant) -> list[Event]:
-    """The events of a step of which a share of the blocks is checkpointed.
+    """The events of a step of which some of the blocks are checkpointed.
 
     Each block's storages are taken from the trace in which it is what it is here: all blocks kept, or all computed
     again. What is outside of the blocks does not depend on it.
     """
-    share = kept.checkpointing if variant.share is None else variant.share
-    num_blocks = sum(kind.count for kind in kept.kinds)
-    return _expanded((kept, checkpointed), frozenset(chosen_blocks(num_blocks, share)), sizes, None, variant)
+    return _expanded((kept, checkpointed), sizes, None, variant)
 
 
 def _expanded(
     traces: tuple[StepTrace, StepTrace],
-    chosen: frozenset[int],
     sizes: Sizes,
     counts: Sequence[int] | None,
     variant: Variant,
 ) -> list[Event]:
-    base = traces[0]
+    base, chosen = traces[0], variant.chosen
     assert all(trace.phases == base.phases for trace in traces), "both traces are of the same step"
     counts = tuple(kind.count for kind in base.kinds) if counts is None else tuple(counts)
     placing = _Placing(counts, frozenset(base.backward_phases))
@@ -72,22 +72,23 @@ def _expanded(
     outside = traces[1] if chosen else base
     templates = {id(trace): _Templates(trace, sizes, placing, variant) for trace in traces}
     lives = [life.at(0) for life in templates[id(outside)].of(outside.outside, 0)]
+    on_the_host = {unit.number: unit for unit in variant.swapped}
     number = 0
     for index, count in enumerate(counts):
         for block in range(count):
             trace = traces[1] if number in chosen else traces[0]
-            lives += [
+            found = [
                 life.at(number) for life in templates[id(trace)].of(trace.kinds[index].of_block(block, count), index)
             ]
+            if number in on_the_host:
+                windows = [placing.window(base.phases.index(phase), number) for phase in ("forward", "backward")]
+                found = list(swapped(found, on_the_host[number], windows))
+            lives += found
             number += 1
     return _in_order(lives)
 
 
-# One storage: when it is made, when it is released (None: never), its bytes, what it is, in which phases.
-_Placed = tuple[int, int | None, int, str, str, str]
-
-
-def _in_order(lives: list[_Placed]) -> list[Event]:
+def _in_order(lives: list[Placed]) -> list[Event]:
     keyed: list[tuple[int, int, Event]] = []
     for storage, (made, released, num_bytes, category, made_in, released_in) in enumerate(lives):
         keyed.append((made, storage, Event(storage, num_bytes, category, made_in)))
@@ -112,11 +113,11 @@ class _Life:
     made_in: str
     released_in: str
 
-    def at(self, number: int) -> _Placed:
+    def at(self, number: int) -> Placed:
         """In the how-manieth block of the whole model."""
         released = None if self.released is None else self.released + number * self.released_step
         made = self.made + number * self.made_step
-        return made, released, self.num_bytes, self.category, self.made_in, self.released_in
+        return Placed(made, released, self.num_bytes, self.category, self.made_in, self.released_in)
 
 
 class _Templates:
@@ -151,7 +152,8 @@ class _Templates:
         yield _Life(made, made_step, released, released_step, num_bytes, category, made_in, released_in)
         if category == "trained weights" and variant.averages:
             average_bytes = num_bytes * _FP32_BYTES // variant.bytes_per_trained_weight
-            yield _Life(_AT_THE_START, 0, None, 0, average_bytes, "moving average", made_in, "")
+            average = on_host("moving average") if variant.averages_on_host else "moving average"
+            yield _Life(_AT_THE_START, 0, None, 0, average_bytes, average, made_in, "")
 
 
 class _Placing:
@@ -178,6 +180,11 @@ class _Placing:
         else:
             number = self._starts[moment.kind] + self._counts[moment.kind] - 1 - moment.offset
         return _key(moment.phase, self._num_blocks - number if is_backward else number + 1, moment.position), 0
+
+    def window(self, phase: int, number: int) -> tuple[int, int]:
+        """Just before and just after all that a block does in a phase; nothing else has these moments."""
+        place = self._num_blocks - number if phase in self._backward else number + 1
+        return _key(phase, place, 0) - 1, _key(phase, place + 1, 0) - 3
 
 
 # Positions are even, so that something can stand between two of them.

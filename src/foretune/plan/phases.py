@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from foretune import catalog
 from foretune.core.units import MIB
 from foretune.core.values.plan import PhaseMemory
+from foretune.core.values.step_trace import on_host
 from foretune.data.at_once import IN_A_BATCH
 from foretune.plan.around import (
     AUTOENCODER,
@@ -27,6 +28,7 @@ from foretune.plan.around import (
 from foretune.plan.encoders import BYTES_PER_WEIGHT, latent_positions
 from foretune.plan.expansion import Event
 from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
+from foretune.plan.quantized import FEWER_BITS
 from foretune.plan.streams import LASTING, Stream, bytes_by_category
 
 _STATE = "optimizer state"
@@ -131,7 +133,10 @@ def _caching_latents(run: RunToPlan, around: Around) -> Phase:
 
 
 def _caching_text(run: RunToPlan, around: Around) -> Phase:
-    """`run.encoding.EncoderPlan.fill_text`: all text encoders at once, in the compute type, one pass after another."""
+    """`run.encoding.EncoderPlan.fill_text`: all text encoders at once, in the compute type, one pass after another.
+
+    Those that are quantised are whole on the host before.
+    """
     name = "caching text"
     if not around.caches_text:
         return _absent(name)
@@ -144,7 +149,8 @@ def _caching_text(run: RunToPlan, around: Around) -> Phase:
         run,
         name,
         stream,
-        host_bytes=_loaded_bytes(around.text_bytes, BYTES_PER_WEIGHT[run.experiment.train.precision]),
+        host_bytes=_loaded_bytes(around.dense_text_bytes, BYTES_PER_WEIGHT[run.experiment.train.precision])
+        + around.quantized_text_bytes,
         disk_bytes_per_sample=_caption_bytes(run, around),
         notes=(*around.notes, *notes_of(*around.texts)),
     )
@@ -159,9 +165,16 @@ def _loading(run: RunToPlan, around: Around) -> Phase:
     play_checksum(stream, run, around, name)
     totals = bytes_by_category(weights)
     frozen_bytes, trained_bytes = totals.get("frozen weights", 0), totals.get("trained weights", 0)
+    swapped_bytes = bytes_by_category(around.lasting_on_host).get(on_host("frozen weights"), 0)
     trains_base = run.experiment.method.kind == "full"
     per_weight = BYTES_PER_WEIGHT[run.experiment.train.weights if trains_base else run.experiment.train.precision]
-    host_bytes = _loaded_bytes(trained_bytes if trains_base else frozen_bytes, per_weight)
+    if run.experiment.quantize.denoiser in FEWER_BITS:
+        # The weights as they are in the file, and beside them the fewer bits that they are put into.
+        host_bytes = _loaded_bytes(run.denoiser.num_params * per_weight, per_weight) + frozen_bytes + swapped_bytes
+    else:
+        host_bytes = _loaded_bytes(trained_bytes if trains_base else frozen_bytes + swapped_bytes, per_weight)
+    # What waits on the host is a copy in memory of another kind.
+    host_bytes += swapped_bytes
     system = run.denoiser.system
     names = [] if system is None else [n for n in (system.vae, *system.text_encoders, system.image_encoder) if n]
     num_weights = run.denoiser.num_params + sum(catalog.component(n).num_params for n in names)
@@ -191,7 +204,8 @@ def _training_step(run: RunToPlan, around: Around) -> Phase:
         stream.run(body)
     batch_bytes = bytes_by_category(e for e in body if e.category == "inputs").get("inputs", 0)
     num_waiting = 2 * run.experiment.data.num_workers + 2
-    return _phase(run, name, stream, host_bytes=batch_bytes * num_waiting, notes=around.notes)
+    moved_bytes = find_peak(run.on_host, num_largest=0).num_bytes
+    return _phase(run, name, stream, host_bytes=batch_bytes * num_waiting + moved_bytes, notes=around.notes)
 
 
 def _validation(run: RunToPlan, around: Around) -> Phase:
@@ -212,7 +226,7 @@ def _validation(run: RunToPlan, around: Around) -> Phase:
         run,
         name,
         stream,
-        host_bytes=_loaded_bytes(weights_bytes, _FP32_BYTES) if weights_bytes else 0,
+        host_bytes=(_loaded_bytes(weights_bytes, _FP32_BYTES) if weights_bytes else 0) + around.lasting_host_bytes,
         disk_bytes=len(run.experiment.validation.prompts) * num_pixels * _PIXEL_BYTES * _num_validations(run),
         notes=(*around.notes, *notes),
     )
@@ -226,15 +240,17 @@ def _saving(run: RunToPlan, around: Around) -> Phase:
     name, stream = "saving", Stream()
     hold_live(stream, around, name)
     stream.run(around.lasting, keeps=LASTING)
-    totals = bytes_by_category(around.lasting)
-    components = [totals.get(part, 0) for part in ("trained weights", "optimizer state", "moving average")]
+    totals = bytes_by_category([*around.lasting, *around.lasting_on_host])
+    parts = ("trained weights", "optimizer state", "moving average")
+    components = [totals.get(part, 0) for part in parts]
+    on_the_host = [totals.get(on_host(part), 0) for part in parts]
     return _phase(
         run,
         name,
         stream,
         # On the host nothing needs to be copied.
-        host_bytes=0 if run.trains_on_host else max(components),
-        disk_bytes=sum(components) * (run.experiment.save.keep + 1),
+        host_bytes=0 if run.trains_on_host else max(components) + around.lasting_host_bytes,
+        disk_bytes=sum((*components, *on_the_host)) * (run.experiment.save.keep + 1),
     )
 
 

@@ -1,6 +1,6 @@
 """From an experiment to a Plan: what it takes in every phase, and whether a device can give it."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -8,16 +8,19 @@ from foretune.catalog import ModelComponent
 from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import Numerics
-from foretune.core.units import MIB
-from foretune.core.values.plan import Plan, Tensor
+from foretune.core.units import MIB, share_text
+from foretune.core.values.plan import Plan, Tensor, Transfers
 from foretune.plan.around import RunToPlan
-from foretune.plan.expansion import Event
+from foretune.plan.expansion import Event, expand_variant
 from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
 from foretune.plan.overheads import Overhead, Range, overhead_for, usable_bytes
 from foretune.plan.phases import Phase, plan_phases, replay_streams, worst_phase
 from foretune.plan.sizing import StepSize
-from foretune.plan.traces import Traces, step_events
-from foretune.plan.verdict import TRACE_ERROR_SHARE, Ends, Judgement, Replays, judge
+from foretune.plan.streams import as_one, device_events, host_events
+from foretune.plan.swapping import moved_bytes
+from foretune.plan.traces import Traces, mixed_step, variant_of
+from foretune.plan.transfers import NOTHING_MOVED, Moved, moved_in_a_step, transfers_on
+from foretune.plan.verdict import COMPILED_ERROR_SHARE, TRACE_ERROR_SHARE, Ends, Judgement, Replays, judge
 from foretune.trace.shipped import Geometry
 
 _VERDICTS = ("fits", "tight", "does not fit")
@@ -49,6 +52,13 @@ class Footprint:
     """As which kind of device runs it the step was recorded."""
     context_bytes: int | None = None
     """What the process holds before the model is there, where it was measured; None takes the catalogue's figure."""
+    moved: Moved = NOTHING_MOVED
+    """Between host and device, in each step."""
+
+    @property
+    def error_share(self) -> float:
+        """Half-width of the relative part of the band."""
+        return COMPILED_ERROR_SHARE if self.experiment.levers.compile != "off" else TRACE_ERROR_SHARE
 
     @cached_property
     def streams(self) -> tuple[tuple[str, tuple[Event, ...]], ...]:
@@ -94,13 +104,18 @@ def footprint(
     context_bytes: int | None = None,
 ) -> Footprint:
     """Runs the traces at the experiment's sizes, phase by phase."""
+    geometry, sizes = subject.geometry, size.in_trace(subject.geometry)
+    mixed, variant = mixed_step(traces, experiment, size, geometry, numerics), variant_of(experiment, geometry)
+    events = expand_variant(mixed.kept, mixed.checkpointed, sizes, variant)
     run = RunToPlan(
         experiment=experiment,
         denoiser=subject.row,
-        step=step_events(traces, experiment, size, subject.geometry, numerics),
-        sizes=size.in_trace(subject.geometry),
-        extent=size.extent(subject.geometry),
+        step=as_one(events) if trains_on_host else device_events(events),
+        sizes=sizes,
+        extent=size.extent(geometry),
         forwards=traces.forward,
+        on_host=() if trains_on_host else host_events(events),
+        largest_swapped_bytes=max(moved_bytes(mixed.kept, sizes, variant.swapped), default=0),
         trains_on_host=trains_on_host,
     )
     return Footprint(
@@ -113,6 +128,7 @@ def footprint(
         trains_on_host=trains_on_host,
         numerics=numerics,
         context_bytes=context_bytes,
+        moved=moved_in_a_step(mixed, experiment, sizes, events),
     )
 
 
@@ -146,6 +162,7 @@ def _judged(found: Footprint, device: Device, *, expandable_segments: bool) -> t
             overhead,
             usable,
             expandable_segments=expandable_segments,
+            error_share=found.error_share,
             replays=found.replays,
             name=name,
         )
@@ -159,20 +176,23 @@ def _judged(found: Footprint, device: Device, *, expandable_segments: bool) -> t
     )
 
 
-def fits_on(found: Footprint, device: Device) -> bool:
+def fits_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> bool:
     """Whether the verdict would be that it fits: less to find out than how far it is from fitting."""
     overhead, usable = found.overhead_on(device), usable_bytes(device)
-    ends = Ends(overhead)
+    ends = Ends(overhead, found.error_share)
     return all(
-        ends.high(found.replays.free(name, events, overhead, expandable_segments=False).reserved_bytes) <= usable
-        for name, events in found.streams
+        ends.high(held.reserved_bytes) <= usable
+        for held in (
+            found.replays.free(name, events, overhead, expandable_segments=expandable_segments)
+            for name, events in found.streams
+        )
     )
 
 
 def plan_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> Plan:
     """The plan for one device, without remedies."""
     hardest, judged = _judged(found, device, expandable_segments=expandable_segments)
-    worst = found.worst_in(hardest)
+    worst, transfers = found.worst_in(hardest), transfers_on(found.moved, device)
     return Plan(
         experiment=found.experiment.whole_hash(),
         model=found.subject.row.name,
@@ -187,10 +207,11 @@ def plan_on(found: Footprint, device: Device, *, expandable_segments: bool = Fal
         process_bytes=judged.process.likely,
         process_high_bytes=judged.process.high,
         usable_bytes=judged.usable_bytes,
-        error_band=TRACE_ERROR_SHARE,
+        error_band=found.error_share,
         verdict=judged.verdict,
         largest=_largest(worst),
-        assumptions=_assumptions(found, expandable_segments=expandable_segments),
+        transfers=transfers,
+        assumptions=_assumptions(found, transfers, expandable_segments=expandable_segments),
         notes=(*_notes(found.phases), *_of_the_device(found, device)),
         traces=tuple(f"{name} {stamp}" for name, stamp in sorted(found.traces.used.items())),
     )
@@ -201,7 +222,7 @@ def _largest(phase: Phase) -> tuple[Tensor, ...]:
     return tuple(Tensor(part=part, num_bytes=size, count=count) for part, size, count in peak.largest)
 
 
-def _assumptions(found: Footprint, *, expandable_segments: bool) -> tuple[str, ...]:
+def _assumptions(found: Footprint, transfers: Transfers | None, *, expandable_segments: bool) -> tuple[str, ...]:
     size = found.size
     frames = f" x {size.num_frames} frames" if size.num_frames > 1 else ""
     said = [f"the largest step has {size.batch_size} x {size.width_px} x {size.height_px} px{frames}"]
@@ -209,6 +230,10 @@ def _assumptions(found: Footprint, *, expandable_segments: bool) -> tuple[str, .
         said.append(f"captions are padded to {size.num_text_tokens} tokens")
     segments = "expandable" if expandable_segments else "plain"
     said.append(f"the allocator has {segments} segments and nothing else uses the device")
+    if transfers is not None and transfers.is_link_assumed:
+        said.append(f"host and device are connected by {transfers.link}")
+    if found.experiment.quantize.text_encoders != "none":
+        said.append("all weights of a text encoder but its table of tokens are those of linear layers")
     return tuple(said)
 
 
@@ -216,10 +241,19 @@ def _notes(phases: Sequence[Phase]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for phase in phases if phase.occurs for note in phase.notes))
 
 
-def _of_the_device(found: Footprint, device: Device) -> tuple[str, ...]:
-    """Where the step was recorded as another kind of device runs it."""
-    if found.experiment.train.precision == "fp16":
-        return ("what fp16 keeps beyond bf16: 2 to 3 % of a FLUX step whose blocks are kept",)
-    if device.kind == "cpu" and found.numerics != "cpu":
-        return ("what a CPU keeps otherwise than an accelerator; with torch installed, --live records it",)
-    return ("how Metal allocates; the step is taken to be as on CUDA",) if device.kind == "mps" else ()
+def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
+    """Where the step was recorded otherwise than the device runs it."""
+    experiment = found.experiment
+    if experiment.levers.compile != "off":
+        width = share_text(COMPILED_ERROR_SHARE)
+        yield f"what compiling blocks changes, which is not modelled: the band is {width} wide each way instead"
+    if experiment.optimizer.kind == "paged-adamw8bit":
+        yield "pages of the optimizer's states that move to the host when the device is full; all are counted on it"
+    if experiment.train.precision == "fp16":
+        yield "what fp16 keeps beyond bf16: 2 to 3 % of a FLUX step whose blocks are kept"
+    elif device.kind == "cpu" and found.numerics != "cpu":
+        yield "what a CPU keeps otherwise than an accelerator; with torch installed, --live records it"
+    elif device.kind == "mps":
+        yield "how Metal allocates; the step is taken to be as on CUDA"
+        if found.run.on_host:
+            yield "that what waits on the host is in the same memory here"

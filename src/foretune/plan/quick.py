@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
-from foretune.choices.checkpointing import chosen_blocks
 from foretune.choices.experiment import Experiment
-from foretune.choices.step_form import Numerics, StepForm
+from foretune.choices.step_form import Numerics
 from foretune.core.values.step_trace import StepTrace
 from foretune.plan.expansion import Sizes, Variant, expand_counted
 from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
 from foretune.plan.sizing import StepSize
-from foretune.plan.traces import Traces, variant_of
+from foretune.plan.streams import device_events
+from foretune.plan.swapping import moved_bytes
+from foretune.plan.traces import Mixed, Traces, mixed_step, variant_of
 from foretune.trace.shipped import Geometry
 
 # Two and two blocks at the ends of a stack differ from the rest; from there on each block adds the same.
@@ -25,22 +26,25 @@ def quick_peak_bytes(
     computed again it is interpolated. Each block that is chosen saves the same, but for the last of the stack: when it
     is computed again, all that is kept of the others is still there.
     """
-    share = experiment.levers.gradient_checkpointing
-    variant = variant_of(experiment)
-    ends, num_blocks = {}, 0
-    for is_checkpointed in {share > 0, share >= 1}:
-        trace = traces.step(StepForm.of(experiment, is_checkpointed=is_checkpointed, numerics=numerics), size)
-        key = (id(trace), size.in_trace(geometry), replace(variant, share=None))
+    variant, sizes = variant_of(experiment, geometry), size.in_trace(geometry)
+    mixed = mixed_step(traces, experiment, size, geometry, numerics)
+    plain = replace(variant, chosen=frozenset(), swapped=())
+    ends = []
+    for trace in (mixed.kept, mixed.checkpointed):
+        key = (id(trace), sizes, plain)
         if key not in traces.quick_peaks:
-            traces.quick_peaks[key] = _peak_bytes(trace, size.in_trace(geometry), variant)
-        ends[is_checkpointed] = traces.quick_peaks[key]
-        num_blocks = sum(kind.count for kind in trace.kinds)
-    if share <= 0 or share >= 1:
-        return ends[share >= 1]
-    chosen = chosen_blocks(num_blocks, share)
-    num_saved = len(chosen) - (num_blocks - 1 in chosen)
-    weight = num_saved / max(1, num_blocks - 1)
-    return (1 - weight) * ends[False] + weight * ends[True]
+            traces.quick_peaks[key] = _peak_bytes(trace, sizes, plain)
+        ends.append(traces.quick_peaks[key])
+    num_units = sum(kind.count for kind in mixed.kept.kinds)
+    num_saving = len(mixed.chosen) - (num_units - 1 in mixed.chosen)
+    weight = num_saving / max(1, num_units - 1)
+    return (1 - weight) * ends[0] + weight * ends[1] - _swapped_bytes(mixed, sizes, variant)
+
+
+def _swapped_bytes(mixed: Mixed, sizes: Sizes, variant: Variant) -> int:
+    """Frozen weights that are on the host, but for those of a block that runs: of the smallest, not to be too much."""
+    moved = moved_bytes(mixed.checkpointed, sizes, variant.swapped)
+    return sum(moved) - min(moved, default=0)
 
 
 def _peak_bytes(trace: StepTrace, sizes: Sizes, variant: Variant) -> float:
@@ -59,4 +63,4 @@ def _peak_bytes(trace: StepTrace, sizes: Sizes, variant: Variant) -> float:
 
 
 def _by_phase(trace: StepTrace, sizes: Sizes, counts: list[int], variant: Variant) -> dict[str, int]:
-    return find_peak(expand_counted(trace, sizes, counts, variant), CUDA_ROUNDING_BYTES, 0).by_phase
+    return find_peak(device_events(expand_counted(trace, sizes, counts, variant)), CUDA_ROUNDING_BYTES, 0).by_phase

@@ -1,53 +1,32 @@
 """What to do when it does not fit: the cheapest settings that make it fit, and otherwise the smallest device."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, product
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 
 from foretune.catalog.devices import Device
+from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Lora
+from foretune.core.errors import UserError
 from foretune.core.values.plan import Plan, Remedy, Verdict
+from foretune.plan.knobs import Change, other_result, over_the_bus, same_result
 from foretune.plan.overheads import usable_bytes
 from foretune.plan.planning import Footprint, fits_on, judge_on, other_footprint
 from foretune.plan.quick import quick_peak_bytes
 from foretune.plan.sizing import StepSize
-from foretune.plan.traces import NotTraced, flops_per_sample
+from foretune.plan.traces import flops_per_sample, is_at_hand
 from foretune.plan.verdict import Ends
 
-EXPANDABLE = "PYTORCH_ALLOC_CONF"
-_EXPANDABLE_VALUE = "expandable_segments:True"
-_SHARES = (0.25, 0.5, 0.75, 1.0)
 # A set that is looked at in full costs about half a second.
 _MOST_LOOKED_AT = 3
 _NUM_SHOWN = 3
-_OF_THE_ADAPTER = ("trained weights", "gradients", "optimizer state", "moving average", "cast weights")
-_NO_SAMPLES = {"validate.prompts": ()}
-
-
-@dataclass(frozen=True)
-class _Change:
-    """Settings to try, and what they cost."""
-
-    settings: Mapping[str, Any]
-    expandable: bool = False
-    changes_the_result: bool = False
-
-    def applied(self, experiment: Experiment) -> Experiment:
-        data = experiment.to_mapping()
-        for key, value in self.settings.items():
-            section, name = key.split(".")
-            if name == "kind":
-                data[section] = {"kind": value}
-            else:
-                data[section][name] = value
-        return Experiment.from_mapping(data)
-
-    def words(self) -> dict[str, str]:
-        said = {key: _text(value) for key, value in self.settings.items()}
-        return {**said, **({EXPANDABLE: _EXPANDABLE_VALUE} if self.expandable else {})}
+# What a cache that does not fit depends on; nothing else mends it.
+_CURES = {
+    "caching text": {"quantize.text_encoders", "train.precision"},
+    "caching latents": {"data.resolution"},
+}
 
 
 def with_remedies(plan: Plan, found: Footprint, device: Device, candidates: Sequence[Device]) -> Plan:
@@ -67,26 +46,36 @@ def smallest_device(found: Footprint, candidates: Sequence[Device]) -> str | Non
 
 
 def _remedies(plan: Plan, found: Footprint, device: Device) -> Iterator[Remedy]:
-    """First what leaves the result as it is, the cheapest set that fits; then what changes it, the mildest first."""
+    """First what leaves the result as it is, the cheapest set that fits; then what changes it, the mildest first.
+
+    Of the first, what only computes more comes before what moves more between host and device.
+    """
     trial = _Trial(plan, found, device)
-    same = sorted(_same_result(found), key=trial.cost)
-    best = trial.first_that_fits(same)
+    same = sorted(same_result(found), key=trial.cost)
+    # Further changes are tried on top of all that saves memory.
+    saving = same[-1].settings
+    # Only where the host has another memory is anything saved by going there.
+    moving = [] if device.kind in ("cpu", "mps") else list(over_the_bus(found, saving))
+    best = trial.first_that_fits(same) or trial.first_that_fits(trial.likely_first(moving))
     if best is not None:
         yield best
         return
-    # Nothing fits that leaves the result alone: further changes are tried alone, and on top of all that saves memory.
-    saving = same[-1].settings
-    shown = 0
-    for change in _other_result(found, trial.lacking_bytes):
-        both = replace(change, settings={**saving, **change.settings})
-        remedy = trial.first_that_fits([change, both])
+    most_moving = [change.settings for change in (*[c for c in moving if c.keeps_samples][-1:], *moving[-1:])]
+    others = list(other_result(found, trial.lacking_bytes))
+    shown: list[Remedy] = []
+    for change in others:
+        if any(remedy.settings.items() <= change.words().items() for remedy in shown):
+            continue  # less is enough
+        # Alone, with all that computes more, and with all that moves more.
+        on_top = [replace(change, settings={**below, **change.settings}) for below in ({}, saving, *most_moving)]
+        remedy = trial.first_that_fits(on_top)
         if remedy is not None:
             yield remedy
-            shown += 1
-        if shown >= _NUM_SHOWN:
+            shown.append(remedy)
+        if len(shown) >= _NUM_SHOWN:
             return
     if not shown and plan.verdict == "does not fit":
-        nearest = trial.nearest([*same, *_other_result(found, trial.lacking_bytes)])
+        nearest = trial.nearest([*same, *moving, *others])
         if nearest is not None:
             yield nearest
 
@@ -98,69 +87,109 @@ class _Trial:
         self._plan, self._found, self._device = plan, found, device
         self._numerics = found.numerics
         self._flops = self._flops_of(found.experiment)
-        self._ends, self._usable_bytes = Ends(found.overhead_on(device)), usable_bytes(device)
+        self._ends = Ends(found.overhead_on(device), found.error_share)
+        self._usable_bytes = usable_bytes(device)
+        self._needed_cures = [_CURES[name] for name, _ in found.streams if name in _CURES and not self._fits(name)]
+
+    def _fits(self, stretch: str) -> bool:
+        found = self._found
+        events = dict(found.streams)[stretch]
+        held = found.replays.free(stretch, events, found.overhead_on(self._device), expandable_segments=False)
+        return self._ends.high(held.reserved_bytes) <= self._usable_bytes
 
     @property
     def lacking_bytes(self) -> int:
         """How much less it would have to need."""
         return self._plan.process_high_bytes - self._usable_bytes
 
-    def cost(self, change: _Change) -> tuple[float, int]:
+    def cost(self, change: Change) -> tuple[float, int]:
         """More computation first, then how much has to be set."""
         return (round(self._extra_flops(change.applied(self._found.experiment)), 3), len(change.words()))
 
-    def first_that_fits(self, changes: Iterable[_Change]) -> Remedy | None:
+    def first_that_fits(self, changes: Iterable[Change]) -> Remedy | None:
         """The first that fits; a few are looked at in full, those that may fit by the quick answer."""
         hopeful = (change for change in changes if self._least_bytes(change)[1] <= self._usable_bytes)
         tried = (self._tried(change) for change in islice(hopeful, _MOST_LOOKED_AT))
-        return next((remedy for remedy in tried if remedy is not None and remedy.verdict == "fits"), None)
+        return next((remedy for remedy in tried if remedy is not None), None)
 
-    def nearest(self, changes: Iterable[_Change]) -> Remedy | None:
+    def likely_first(self, changes: Iterable[Change]) -> list[Change]:
+        """In their order, but those last that fit only if the allocator holds less beyond tensors than it does now."""
+        share = self._plan.reserved_bytes / self._plan.allocated_bytes
+
+        def is_unlikely(change: Change) -> bool:
+            peak_bytes = self._peak_bytes(change)
+            return not math.isfinite(peak_bytes) or self._ends.high(round(peak_bytes * share)) > self._usable_bytes
+
+        return sorted(changes, key=is_unlikely)
+
+    def nearest(self, changes: Iterable[Change]) -> Remedy | None:
         """What brings it nearest to fitting, if that is more than nothing: by its tensors, without a replay."""
         low_bytes, change = min(((self._least_bytes(c)[0], c) for c in changes), key=lambda pair: pair[0])
         found = self._changed(change) if low_bytes <= self._usable_bytes else None
         if found is None or self._ends.low(found.worst.memory.device_bytes) > self._usable_bytes:
             return None
         saves_bytes = self._found.worst.memory.device_bytes - found.worst.memory.device_bytes
-        return self._remedy(change, found.experiment, saves_bytes, "tight")
+        return self._remedy(change, found, saves_bytes, "tight")
 
-    def _least_bytes(self, change: _Change) -> tuple[float, float]:
-        """The least that the ends of the band can be, by the step's peak alone."""
+    def _least_bytes(self, change: Change) -> tuple[float, float]:
+        """The least that the ends of the band can be, by the step's peak alone; no end where it cannot be tried."""
+        peak_bytes = self._peak_bytes(change)
+        if not math.isfinite(peak_bytes):
+            return (math.inf, math.inf)
+        return self._ends.least_process_bytes(peak_bytes)
+
+    def _peak_bytes(self, change: Change) -> float:
+        """The near answer for the step; infinite where it cannot be tried."""
         found, experiment = self._found, change.applied(self._found.experiment)
         size = self._size(experiment, change)
+        if not self._is_possible(change, experiment, size):
+            return math.inf
         try:
-            peak_bytes = quick_peak_bytes(found.traces, experiment, size, found.subject.geometry, self._numerics)
-            return self._ends.least_process_bytes(peak_bytes)
-        except NotTraced:
-            return (math.inf, math.inf)
+            return quick_peak_bytes(found.traces, experiment, size, found.subject.geometry, self._numerics)
+        except UserError:
+            return math.inf
 
-    def _tried(self, change: _Change) -> Remedy | None:
+    def _is_possible(self, change: Change, experiment: Experiment, size: StepSize) -> bool:
+        """Whether it goes together with all else, and is known without a recording that nobody asked for."""
+        found = self._found
+        if not all(cures.intersection(change.settings) for cures in self._needed_cures):
+            return False
+        if change.is_other_form and not is_at_hand(
+            found.traces, experiment, size, found.subject.geometry, self._numerics
+        ):
+            return False
+        against = objections(experiment, found.subject.row.family or "", distilled=None, only_planned=True)
+        return all(objection.severity != "refused" for objection in against)
+
+    def _tried(self, change: Change) -> Remedy | None:
+        """None where it does not fit."""
         found = self._changed(change)
-        if found is None:
+        if found is None or not fits_on(found, self._device, expandable_segments=change.expandable):
             return None
         judged = judge_on(found, self._device, expandable_segments=change.expandable)
         saves_bytes = self._plan.process_bytes - judged.process.likely
-        return self._remedy(change, found.experiment, saves_bytes, judged.verdict)
+        return self._remedy(change, found, saves_bytes, judged.verdict)
 
-    def _changed(self, change: _Change) -> Footprint | None:
+    def _changed(self, change: Change) -> Footprint | None:
         if not change.settings:
             return self._found
         experiment = change.applied(self._found.experiment)
         try:
             return other_footprint(self._found, experiment, self._size(experiment, change))
-        except NotTraced:
+        except UserError:
             return None
 
-    def _remedy(self, change: _Change, experiment: Experiment, saves_bytes: int, verdict: Verdict) -> Remedy:
+    def _remedy(self, change: Change, changed: Footprint, saves_bytes: int, verdict: Verdict) -> Remedy:
         return Remedy(
             settings=change.words(),
             saves_bytes=saves_bytes,
-            extra_flops_share=round(self._extra_flops(experiment), 4),
+            extra_flops_share=round(self._extra_flops(changed.experiment), 4),
+            moves_bytes=changed.moved.total_bytes - self._found.moved.total_bytes,
             changes_the_result=change.changes_the_result,
             verdict=verdict,
         )
 
-    def _size(self, experiment: Experiment, change: _Change) -> StepSize:
+    def _size(self, experiment: Experiment, change: Change) -> StepSize:
         size = replace(self._found.size, batch_size=experiment.train.batch_size)
         if isinstance(experiment.method, Lora):
             size = replace(size, rank=experiment.method.rank)
@@ -176,59 +205,8 @@ class _Trial:
         size = replace(found.size, batch_size=experiment.train.batch_size)
         try:
             return flops_per_sample(found.traces, experiment, size, found.subject.geometry, self._numerics)
-        except NotTraced:
+        except UserError:
             return 0.0
-
-
-def _same_result(found: Footprint) -> Iterator[_Change]:
-    """All ways to the same result: caches, the allocator, smaller passes, blocks computed again, no samples."""
-    experiment = found.experiment
-    # Samples are given up only where they are what needs the most.
-    beside: list[dict[str, Any]] = [{}]
-    if found.worst.name == "validation" and experiment.validation.prompts:
-        beside = [_NO_SAMPLES]
-    caches = {
-        f"levers.{name}": True for name in ("cache_latents", "cache_text") if not getattr(experiment.levers, name)
-    }
-    share = experiment.levers.gradient_checkpointing
-    splits = [dict[str, Any]()]
-    batch, accumulation = experiment.train.batch_size, experiment.train.gradient_accumulation
-    while batch % 2 == 0:
-        batch, accumulation = batch // 2, accumulation * 2
-        splits.append({"train.batch_size": batch, "train.gradient_accumulation": accumulation})
-    shares = [dict[str, Any](), *({"levers.gradient_checkpointing": s} for s in _SHARES if s > share)]
-    for split, more, expandable, extra in product(splits, shares, (False, True), beside):
-        settings = {**caches, **split, **more, **extra}
-        if settings or expandable:
-            yield _Change(settings, expandable=expandable)
-
-
-def _other_result(found: Footprint, lacking_bytes: int) -> Iterator[_Change]:
-    """What makes another model, the mildest first. A smaller rank saves no more than the adapter has."""
-    experiment, size = found.experiment, found.size
-    if experiment.train.ema is not None:
-        yield _Change({"train.ema": None}, changes_the_result=True)
-    if experiment.method.kind == "full":
-        if experiment.train.weights == "fp32" and experiment.train.precision == "bf16":
-            settings = {"train.weights": "bf16", "optimizer.compensation": "kahan"}
-            yield _Change(settings, changes_the_result=True)
-        yield _Change(
-            {"method.kind": "lora", "train.weights": "fp32", "optimizer.compensation": "none"}, changes_the_result=True
-        )
-    elif isinstance(experiment.method, Lora):
-        rank = experiment.method.rank
-        parts = found.worst.memory.device_bytes_by_part
-        is_enough = sum(parts.get(part, 0) for part in _OF_THE_ADAPTER) > lacking_bytes
-        while is_enough and rank > 4:  # noqa: PLR2004 - fewer are hardly worth an adapter
-            rank //= 2
-            yield _Change({"method.rank": rank}, changes_the_result=True)
-    side_px = min(size.height_px, size.width_px)
-    for share in (0.75, 0.5):
-        smaller_px = int(side_px * share) // 64 * 64
-        if smaller_px:
-            yield _Change({"data.resolution": smaller_px}, changes_the_result=True)
-    if experiment.train.precision == "fp32":
-        yield _Change({"train.precision": "bf16"}, changes_the_result=True)
 
 
 def _scaled(size: StepSize, resolution_px: int, multiple_px: int) -> StepSize:
@@ -236,11 +214,3 @@ def _scaled(size: StepSize, resolution_px: int, multiple_px: int) -> StepSize:
     scale = resolution_px / min(size.height_px, size.width_px)
     height_px, width_px = (round(side * scale / multiple_px) * multiple_px for side in (size.height_px, size.width_px))
     return replace(size, height_px=height_px, width_px=width_px)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"[{','.join(map(str, value))}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

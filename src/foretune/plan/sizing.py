@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from foretune.choices.experiment import Experiment
-from foretune.choices.method import Lora
+from foretune.choices.method import Adapter, rank_of
 from foretune.core.errors import UserError
 from foretune.plan.encoders import Extent
 from foretune.plan.expansion import Sizes
@@ -73,7 +73,7 @@ def size_of(
         width_px=width_px,
         num_frames=num_frames or geometry.default_num_frames,
         num_text_tokens=tokens,
-        rank=experiment.method.rank if isinstance(experiment.method, Lora) else 1,
+        rank=rank_of(experiment.method),
     )
 
 
@@ -106,6 +106,10 @@ def _check_sides(height_px: int, width_px: int, geometry: Geometry) -> None:
 def with_default_targets(experiment: Experiment, geometry: Geometry) -> Experiment:
     """An adapter on the modules that are the model's default, as one that leaves them out."""
     method = experiment.method
-    if not isinstance(method, Lora) or method.targets is None or set(method.targets) != set(geometry.adapter_targets):
+    if (
+        not isinstance(method, Adapter)
+        or method.targets is None
+        or set(method.targets) != set(geometry.adapter_targets)
+    ):
         return experiment
     return experiment.model_copy(update={"method": method.model_copy(update={"targets": None})})

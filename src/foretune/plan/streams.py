@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from foretune.core.values.step_trace import is_on_host, off_host
 from foretune.plan.expansion import Event
 
 LASTING = ("frozen weights", "trained weights", "optimizer state", "moving average")
@@ -66,8 +67,29 @@ def split(events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
     return kept, passing
 
 
+def lasting_only(events: Sequence[Event]) -> list[Event]:
+    """What is made and not released."""
+    released = {event.storage for event in events if not event.num_bytes}
+    return [event for event in events if event.num_bytes and event.storage not in released]
+
+
 def bytes_by_category(events: Iterable[Event]) -> dict[str, int]:
     totals: dict[str, int] = {}
     for event in events:
         totals[event.category] = totals.get(event.category, 0) + event.num_bytes
     return totals
+
+
+def device_events(events: Iterable[Event]) -> list[Event]:
+    """Those of the device's memory."""
+    return [event for event in events if not is_on_host(event.category)]
+
+
+def host_events(events: Iterable[Event]) -> list[Event]:
+    """Those of the host's memory, where that is another."""
+    return [event for event in events if is_on_host(event.category)]
+
+
+def as_one(events: Iterable[Event]) -> list[Event]:
+    """All of them, where the CPU is the device."""
+    return [event._replace(category=off_host(event.category)) for event in events]

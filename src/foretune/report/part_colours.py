@@ -33,6 +33,7 @@ _COLOURS = {
     "text encoders": Colour("#8c8c2c", _BLACK, "#b5b552"),
     "autoencoder": Colour("#ddd08a", _BLACK, "#eee3a9"),
     "workspace": Colour("#6b7075", _WHITE, "#9aa0a6"),
+    "swapped weights": Colour("#a9bfe6", _BLACK, "#c5d4f0"),
 }
 _OTHERS = (
     Colour("#b8bdc2", _BLACK, "#6f757b", _WHITE),

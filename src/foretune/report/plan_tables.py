@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from foretune import catalog
 from foretune.core.units import bytes_text, duration_text, share_text, usd_text
-from foretune.core.values.plan import Plan, Remedy
+from foretune.core.values.plan import Plan, Remedy, Transfers
 from foretune.report.markup import Markup, join, tag
 from foretune.report.plan_question import SYMBOLS, VERDICTS, Question, device_title
 
@@ -41,8 +41,9 @@ def device_table(plans: Sequence[Plan]) -> Markup:
     """What each device can give, what is taken of it, and the verdict. Time and cost only where they are known."""
     timed = any(plan.step_time_s is not None for plan in plans)
     priced = any(plan.cost_usd is not None for plan in plans)
+    moves = any(plan.transfers is not None for plan in plans)
     names = ["Usable", "Allocated", "Reserved", "Process, likely", "Process, low to high"]
-    names += ["One step"] * timed + ["Cost"] * priced
+    names += ["One step"] * timed + ["Cost"] * priced + ["Moved in a step", "takes at least"] * moves
     head = tag(
         "tr", tag("th", "Device", scope="col"), tag("th", "Verdict", scope="col"),
         (tag("th", name, scope="col", class_="number") for name in names),
@@ -56,6 +57,8 @@ def device_table(plans: Sequence[Plan]) -> Markup:
             cells.append(_number(_NOTHING if plan.step_time_s is None else duration_text(plan.step_time_s)))
         if priced:
             cells.append(_number(_NOTHING if plan.cost_usd is None else usd_text(plan.cost_usd)))
+        if moves:
+            cells += _moved(plan.transfers)
         verdict = tag("td", verdict_mark(plan.verdict))
         rows.append(tag("tr", tag("th", device_title(plan), scope="row"), verdict, cells))
     return _scrolled(tag("table", tag("thead", head), tag("tbody", rows)), "Devices")
@@ -115,6 +118,14 @@ def remedy_table(plans: Iterable[Plan]) -> Markup:
     return _scrolled(tag("table", tag("thead", head), bodies, class_="remedies"), "What would help")
 
 
+def _moved(transfers: Transfers | None) -> list[Markup]:
+    if transfers is None:
+        return [_number(_NOTHING)] * 2
+    both = bytes_text(transfers.to_host_bytes + transfers.to_device_bytes)
+    assumed = ", assumed" if transfers.is_link_assumed else ""
+    return [_number(both), _number(f"{duration_text(transfers.least_s)} ({transfers.link}{assumed})")]
+
+
 def swatch(colour: str | None) -> Markup:
     return tag("span", class_=f"swatch {colour}") if colour else Markup("")
 
@@ -135,6 +146,8 @@ def _remedy_cells(remedy: Remedy) -> Markup:
     share = remedy.extra_flops_share
     # Below a tenth of a percent nobody sees a difference.
     computes = "the same" if abs(share) < 0.001 else f"{'+' if share > 0 else '−'}{share_text(abs(share))}"  # noqa: PLR2004, RUF001
+    if remedy.moves_bytes > 0:
+        computes += f", moves {bytes_text(remedy.moves_bytes)} more"
     return join(
         tag("td", settings, class_="settings"),
         _number(bytes_text(remedy.saves_bytes)),

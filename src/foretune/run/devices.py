@@ -5,6 +5,9 @@ import sys
 
 import torch
 
+from foretune.choices.capabilities import objections
+from foretune.choices.experiment import Experiment
+from foretune.choices.objections import DeviceType
 from foretune.core.errors import Refused
 
 
@@ -28,6 +31,31 @@ def choose_device(asked: str) -> torch.device:
             return device
     there = ", ".join(sorted({device.type for device in devices}))
     raise Refused(f"parallel.device: there is no {asked} device here. Present: {there}. Type: foretune doctor")
+
+
+def device_type(device: torch.device) -> DeviceType:
+    """What libraries tell apart: AMD's GPUs are cuda to torch, but not to every one of them."""
+    if device.type == "cuda":
+        return "rocm" if torch.version.hip else "cuda"
+    assert device.type in ("cpu", "mps"), f"{device} is none of the devices that are looked for"
+    return "cpu" if device.type == "cpu" else "mps"
+
+
+def refuse_what_the_device_cannot(experiment: Experiment, family: str, device: torch.device) -> None:
+    """The capability matrix once more, now that the device is known."""
+    found = objections(experiment, family, distilled=None, device_type=device_type(device))
+    problems = [objection.text for objection in found if objection.severity == "refused"]
+    if experiment.train.precision == "tf32" and device.type == "cuda" and not _has_tf32(device):
+        problems.append(
+            f"train.precision: {torch.cuda.get_device_name(device)} is older than tf32, which came with Ampere. "
+            "Nearest: train.precision=fp32"
+        )
+    if problems:
+        raise Refused(f"{device} cannot run this experiment: " + "; ".join(problems))
+
+
+def _has_tf32(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def peak_device_bytes(device: torch.device) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from foretune.choices.quantize import EncoderNumbers
 from foretune.data.at_once import IN_A_BATCH, images_at_once
 from foretune.data.batch import Batch
 from foretune.data.cache import Entry, FillReport, Job, TensorCache, component_fingerprint, fill
@@ -16,6 +17,7 @@ from foretune.data.jobs import ImageRequest, latent_jobs, load_images, text_jobs
 from foretune.data.lookup import MOMENTS, Lookup
 from foretune.data.maker import BatchMaker
 from foretune.models.family import Conditioning, Family
+from foretune.step.quantizing import quantize_encoder
 
 P = TypeVar("P")
 Progress = Callable[[str, int, int], None]
@@ -37,6 +39,8 @@ class EncoderPlan:
     text_dtype: torch.dtype
     num_text_tokens: int
     cache_dir: Path
+    text_numbers: EncoderNumbers = "none"
+    """What the text encoders are put into once they are loaded."""
 
     def latent_lookup(self) -> Lookup:
         fingerprint = component_fingerprint(self.folder / "vae", self.cache_dir)
@@ -45,13 +49,22 @@ class EncoderPlan:
     def text_lookup(self) -> Lookup:
         parts = [component_fingerprint(self.folder / part, self.cache_dir) for part in self.family.text_parts]
         settings = f"{self.family.name} {self.text_dtype} {self.num_text_tokens}"
+        if self.text_numbers != "none":
+            settings += f" {self.text_numbers}"
         return Lookup(TensorCache(self.cache_dir), " ".join([*parts, settings]))
 
     def load_vae(self) -> nn.Module:
         return self.family.load_vae(self.folder, _VAE_DTYPE).to(self.device)
 
     def load_text(self) -> Any:
-        return self.family.load_text_encoders(self.folder, self.text_dtype).to(self.device)
+        """A pipeline of text encoders. Each is whole on the host before it is quantised, layer by layer."""
+        encoders = self.family.load_text_encoders(self.folder, self.text_dtype)
+        if self.text_numbers != "none":
+            for part in self.family.text_parts:
+                module = getattr(encoders, part)
+                if isinstance(module, nn.Module):
+                    quantize_encoder(self.text_numbers, module, self.device)
+        return encoders.to(self.device)
 
     def fill_latents(
         self, maker: BatchMaker, train: Sequence[int], held_out: Sequence[int], progress: Progress

@@ -1,7 +1,8 @@
 """From a run to files that other programs load, and the proof that they do.
 
-A clean process, with diffusers alone, loads what was exported; every tensor must have arrived, and the same seed must
-give the same image as the trained model in this process.
+A clean process, with diffusers and peft alone, loads what was exported; every tensor must have arrived, and the same
+seed must give the same image as the trained model in this process. Adapters are written for, and proved on, the base as
+it is on disk, also where they were trained on one in fewer bits.
 """
 
 import json
@@ -9,28 +10,31 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from peft import get_peft_model_state_dict
 from safetensors.numpy import load_file
 from torch import Tensor, nn
 
 from foretune.choices.experiment import Experiment
-from foretune.core.errors import UserError
-from foretune.models.adapters import ADAPTER_NAME, save_adapter
+from foretune.choices.method import Adapter
+from foretune.core.errors import Refused, UserError
+from foretune.models.adapters import loads_by_pipeline, save_adapter
 from foretune.models.family import Family
 from foretune.models.locating import open_family
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.sampling import SampleRequest, sample
+from foretune.run.state import shown_weights
 from foretune.step.building import attach_method
 from foretune.step.methods import METHODS, AppliedMethod
-from foretune.step.methods.lora import AppliedLora
+from foretune.step.methods.adapter import AppliedAdapter
+
+Kind = Literal["adapter", "full"]
 
 _PROOF_STEPS = 2
 _PROOF_PROMPT = "a small red circle on blue"
@@ -58,7 +62,9 @@ class Exported:
 
     proof: ExportProof
     how_to_load: str
-    """Python that loads the export with diffusers alone."""
+    """Python that loads the export without Foretune."""
+    note: str | None = None
+    """What else whoever uses it should know."""
 
 
 class ExportBroken(UserError):
@@ -78,8 +84,8 @@ class Trained:
     experiment: Experiment
 
 
-def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32) -> Trained:
-    """Base plus what was trained (the moving average, where there is one), in one type."""
+def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32, *, merge: bool = False) -> Trained:
+    """Base plus what was trained (its average, where there is one), in one type; merged, if asked for."""
     _, experiment, effective = run.read_experiment()
     folder = Path(effective["model_folder"])
     if not folder.is_dir():
@@ -88,25 +94,66 @@ def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32) -> Train
     # A frozen base is loaded as a user of the export will load it; a trained one is rounded once, after training.
     trains_base = METHODS[experiment.method.kind].trains_base
     denoiser = family.load_denoiser(folder, torch.float32 if trains_base else dtype)
-    method = attach_method(experiment, family, denoiser)
+    method = attach_method(_without_read_adapters(experiment), family, denoiser)
     components = ("weights", "optimizer", "ema") if experiment.train.ema else ("weights", "optimizer")
     found = CheckpointStore(run.checkpoints, experiment.save.keep).read_newest(components)
     if found is None:
         raise UserError(f"{run.path} has no checkpoint yet. Type: foretune resume {run.path}")
     checkpoint, _ = found
-    # A moving average is fp32 even where the weights that were trained are not; it is rounded once, below.
+    # An average is fp32 even where the weights that were trained are not; it is rounded once, below.
     for parameter in method.trained().values():
         parameter.data = parameter.data.float()
-    method.load_trained(checkpoint.tensors["ema" if experiment.train.ema else "weights"])
+    method.load_trained(shown_weights(experiment.optimizer, checkpoint))
+    if merge:
+        assert isinstance(method, AppliedAdapter), "there is nothing to merge"
+        method.merge()
     # Buffers too: whoever loads the export has them in its type. Not by diffusers' own `to`, which warns of any cast.
     nn.Module.to(denoiser, dtype).eval()
     return Trained(family, folder, method, checkpoint.step, experiment)
 
 
-def export(run: RunDirectory, output: Path, dtype: torch.dtype = torch.float32) -> Exported:
-    """Writes the adapter, or the whole pipeline with the trained denoiser in it, and proves that it loads."""
-    trained = load_trained(run, dtype)
-    _, _, effective = run.read_experiment()
+def _without_read_adapters(experiment: Experiment) -> Experiment:
+    """What it started from is in the checkpoint by now, and what helped it train is no part of the result."""
+    if not isinstance(experiment.method, Adapter):
+        return experiment
+    alone = experiment.method.model_copy(update={"start_from": None, "training_adapter": None})
+    return experiment.model_copy(update={"method": alone})
+
+
+def in_clean_process(question: Mapping[str, Any]) -> None:
+    """Has a new process load the export and write down what arrived."""
+    process = subprocess.run(
+        [sys.executable, "-m", "foretune.run.reload_check"],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if process.returncode != 0:
+        last = process.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        raise ExportBroken(f"A clean process could not load {question['export']}: {last[0]}")
+
+
+def export(
+    run: RunDirectory,
+    output: Path,
+    dtype: torch.dtype = torch.float32,
+    *,
+    merge: bool = False,
+    reload: Callable[[dict[str, Any]], None] = in_clean_process,
+) -> Exported:
+    """Writes the adapter, or the whole pipeline with the trained denoiser in it, and proves that it loads.
+
+    `merge` makes an adapter part of the denoiser: the export is then a whole pipeline, too. `reload` answers what
+    arrives where it is loaded again.
+    """
+    _, experiment, effective = run.read_experiment()
+    if merge and not isinstance(experiment.method, Adapter):
+        raise Refused(
+            f"--merge: {run.path} trained every weight, so that its export is whole without it. "
+            f"Type: foretune export {run.path}"
+        )
+    trained = load_trained(run, dtype, merge=merge)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(
             f"{output} is not an empty folder. Choose another folder: foretune export {run.path} --output DIR"
@@ -118,8 +165,9 @@ def export(run: RunDirectory, output: Path, dtype: torch.dtype = torch.float32) 
         size_px=int(effective["resolution_px"]),
         num_text_tokens=int(effective["num_text_tokens"]),
     )
-    if isinstance(trained.method, AppliedLora):
-        weights = adapter_weights(trained.method)
+    kind: Kind
+    if isinstance(trained.method, AppliedAdapter) and not merge:
+        weights = trained.method.weights()
         save_adapter(trained.family, output, weights, trained.method.peft_config())
         kind = "adapter"
     else:
@@ -127,14 +175,18 @@ def export(run: RunDirectory, output: Path, dtype: torch.dtype = torch.float32) 
         _save_pipeline(trained, output)
         kind = "full"
     expected = sample(trained.family, _pipeline_around(trained, dtype), request)[0]
-    proof = _prove(trained, kind, output, weights, expected, request, dtype)
-    return Exported(proof, _how_to_load(trained, kind, output))
+    proof = _prove(trained, kind, output, weights, expected, request, dtype, reload)
+    return Exported(proof, _how_to_load(trained, kind, output), _note(experiment))
 
 
-def adapter_weights(method: AppliedMethod) -> dict[str, Tensor]:
-    """The adapter's tensors under the names peft writes."""
-    state: Mapping[str, Tensor] = get_peft_model_state_dict(method.denoiser, adapter_name=ADAPTER_NAME)
-    return {name: tensor.detach() for name, tensor in state.items()}
+def _note(experiment: Experiment) -> str | None:
+    numbers = experiment.quantize.denoiser
+    if numbers in ("none", "float8-training"):
+        return None
+    return (
+        f"It was trained on a base in {numbers}. What was exported, and proved just now, goes with the base as it is "
+        "on disk; the two differ by what the quantisation rounded away."
+    )
 
 
 def _pipeline_around(trained: Trained, dtype: torch.dtype) -> Any:
@@ -143,16 +195,17 @@ def _pipeline_around(trained: Trained, dtype: torch.dtype) -> Any:
     )
 
 
-def _how_to_load(trained: Trained, kind: str, output: Path) -> str:
-    pipeline = trained.family.pipeline_class().__name__
+def _how_to_load(trained: Trained, kind: Kind, output: Path) -> str:
+    family = trained.family
+    pipeline = family.pipeline_class().__name__
     if kind == "full":
         return f'  pipe = diffusers.{pipeline}.from_pretrained("{output}")'
-    if hasattr(trained.family.pipeline_class(), "load_lora_weights"):
-        return (
-            f'  pipe = diffusers.{pipeline}.from_pretrained("{trained.experiment.model}")\n'
-            f'  pipe.load_lora_weights("{output}")'
-        )
-    return f"  foretune sample --base {trained.experiment.model} --adapter {output}"
+    assert isinstance(trained.method, AppliedAdapter)
+    base = f'  pipe = diffusers.{pipeline}.from_pretrained("{trained.experiment.model}")\n'
+    if loads_by_pipeline(family, trained.method.peft_config()):
+        return base + f'  pipe.load_lora_weights("{output}")'
+    part = f"pipe.{family.denoiser_part}"
+    return base + f'  peft.PeftModel.from_pretrained({part}, "{output}", autocast_adapter_dtype=False)'
 
 
 def _save_pipeline(trained: Trained, output: Path) -> None:
@@ -172,12 +225,13 @@ def _save_pipeline(trained: Trained, output: Path) -> None:
 
 def _prove(
     trained: Trained,
-    kind: str,
+    kind: Kind,
     output: Path,
     weights: Mapping[str, Tensor],
     expected: np.ndarray[Any, np.dtype[np.float32]],
     request: SampleRequest,
     dtype: torch.dtype,
+    reload: Callable[[dict[str, Any]], None],
 ) -> ExportProof:
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch) / "answer.safetensors"
@@ -194,16 +248,7 @@ def _prove(
             "num_text_tokens": request.num_text_tokens,
             "answer": str(answer),
         }
-        process = subprocess.run(
-            [sys.executable, "-m", "foretune.run.reload_check"],
-            input=json.dumps(question),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if process.returncode != 0:
-            last = process.stderr.strip().splitlines()[-1:] or ["no reason given"]
-            raise ExportBroken(f"A clean process could not load {output}: {last[0]}")
+        reload(question)
         found = load_file(answer)
     image = found.pop("image")
     return ExportProof(

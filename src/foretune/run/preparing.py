@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from foretune.choices.checkpointing import chosen_blocks
 from foretune.choices.experiment import Experiment
+from foretune.choices.method import Adapter
 from foretune.core.errors import Refused
 from foretune.core.values.base import content_hash
 from foretune.data.batch import Batch
@@ -19,15 +19,18 @@ from foretune.data.maker import BatchMaker
 from foretune.data.order import Order
 from foretune.data.sources import Source, open_source, scan
 from foretune.data.split import split
+from foretune.models.adapters import checksums_of_read
 from foretune.models.family import Conditioning, Family
 from foretune.models.locating import open_family
-from foretune.run.devices import choose_device
+from foretune.run.devices import choose_device, refuse_what_the_device_cannot
 from foretune.run.encoding import EncoderPlan, LiveEncoders, encode_captions
 from foretune.run.observer import Observer
-from foretune.step.building import attach_method, build_step
+from foretune.step.building import Assembled, assemble, attach_method, build_step
 from foretune.step.methods import METHODS, AppliedMethod
-from foretune.step.methods.lora import AppliedLora
+from foretune.step.methods.adapter import AppliedAdapter
+from foretune.step.optimizing import require_optimizer
 from foretune.step.precision import PrecisionPolicy
+from foretune.step.quantizing import check_quantization
 from foretune.step.training_step import TrainingStep
 from foretune.step.weights import checksums, num_trained_and_all
 
@@ -58,7 +61,8 @@ class Prepared:
 def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepared:
     """From an experiment and its model's folder to a run that can start."""
     family = open_family(folder)
-    device = choose_device(experiment.parallel.device)
+    read_adapters = _checked_adapters(experiment, family)
+    device = _checked_device(experiment, family)
     resolution_px = checked_resolution(experiment, family)
     num_text_tokens = experiment.data.max_text_tokens or family.own_text_tokens()
     policy = PrecisionPolicy.of(experiment.train)
@@ -69,6 +73,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
         text_dtype=policy.compute_dtype,
         num_text_tokens=num_text_tokens,
         cache_dir=Path(experiment.data.cache_dir).expanduser(),
+        text_numbers=experiment.quantize.text_encoders,
     )
     source = open_source(experiment.data, resolution_px=resolution_px)
     scan(source, lambda done, total: observer.preparing("reading images", done, total))
@@ -83,9 +88,10 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
     observer.message(f"Loading {family.name} from {folder} on {device}.")
     denoiser = family.load_denoiser(folder, method_class.load_dtype(policy))
     base_checksum = content_hash(checksums(dict(denoiser.named_parameters())))
-    method = attach_method(experiment, family, denoiser)
-    denoiser.to(device)
-    step = build_step(experiment, family, method, device)
+    assembled = assemble(experiment, family, denoiser, quantize_on=device)
+    method = assembled.method
+    assembled.levers.place(denoiser, device)
+    step = build_step(experiment, family, assembled, device)
     held_out_maker = dataclasses.replace(maker, seed=experiment.validation.seed)
     return Prepared(
         experiment=experiment,
@@ -103,15 +109,30 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
         resolution_px=resolution_px,
         num_text_tokens=num_text_tokens,
         effective={
-            **_effective_model(experiment, family, folder, device, method, step),
+            **_effective_model(family, folder, device, assembled, step),
             **_effective_data(experiment, source, maker, train, held_out, num_steps),
-            "base_checksum": base_checksum,
-            "question_hash": experiment.question_hash(source.fingerprint(), base_checksum),
-            "experiment_hash": experiment.whole_hash(),
+            **_hashes(experiment, source, base_checksum, read_adapters),
             "resolution_px": resolution_px,
             "num_text_tokens": num_text_tokens,
         },
     )
+
+
+def _checked_adapters(experiment: Experiment, family: Family) -> dict[str, str]:
+    """Checksums of the adapters that are read. What cannot be attached is refused before anything is loaded."""
+    checksums_by_key = checksums_of_read(experiment.method)
+    if isinstance(experiment.method, Adapter):
+        attach_method(experiment, family, family.denoiser_on_meta(torch.float32))
+    return checksums_by_key
+
+
+def _checked_device(experiment: Experiment, family: Family) -> torch.device:
+    """The device to run on; what it or the installed libraries cannot do is refused before anything is loaded."""
+    device = choose_device(experiment.parallel.device)
+    refuse_what_the_device_cannot(experiment, family.name, device)
+    check_quantization(experiment.quantize, device)
+    require_optimizer(experiment.optimizer)
+    return device
 
 
 def checked_resolution(experiment: Experiment, family: Family) -> int:
@@ -197,16 +218,10 @@ def _encode(
 
 
 def _effective_model(
-    experiment: Experiment,
-    family: Family,
-    folder: Path,
-    device: torch.device,
-    method: AppliedMethod,
-    step: TrainingStep,
+    family: Family, folder: Path, device: torch.device, assembled: Assembled, step: TrainingStep
 ) -> dict[str, Any]:
+    method = assembled.method
     num_trained, num_all = num_trained_and_all(method)
-    blocks = family.blocks(method.denoiser)
-    checkpointed = chosen_blocks(len(blocks), experiment.levers.gradient_checkpointing)
     facts: dict[str, Any] = {
         "family": family.name,
         "model_folder": str(folder.resolve()),
@@ -214,11 +229,12 @@ def _effective_model(
         "objective": {"kind": type(step.objective).__name__, **vars(step.objective)},
         "num_trained_params": num_trained,
         "num_params": num_all,
-        "num_blocks": len(blocks),
-        "num_checkpointed_blocks": len(checkpointed),
+        **assembled.levers.effective,
     }
-    if isinstance(method, AppliedLora):
-        facts["adapter"] = {"targets": list(method.targets), "alpha": method.peft_config().lora_alpha}
+    if isinstance(method, AppliedAdapter):
+        facts["adapter"] = method.facts()
+    if assembled.quantized is not None:
+        facts["quantized"] = assembled.quantized.facts()
     return facts
 
 
@@ -238,6 +254,19 @@ def _effective_data(
         "num_held_out_samples": len(held_out),
         "buckets_px": [[bucket.width_px, bucket.height_px] for bucket in maker.buckets],
         "data_fingerprint": source.fingerprint(),
+    }
+
+
+def _hashes(
+    experiment: Experiment, source: Source, base_checksum: str, read_adapters: dict[str, str]
+) -> dict[str, Any]:
+    """What tells this run from others. Adapters that it reads are part of the model it begins with."""
+    model = content_hash({"base": base_checksum, **read_adapters}) if read_adapters else base_checksum
+    return {
+        "base_checksum": base_checksum,
+        **({"read_adapters": read_adapters} if read_adapters else {}),
+        "question_hash": experiment.question_hash(source.fingerprint(), model),
+        "experiment_hash": experiment.whole_hash(),
     }
 
 

@@ -1,4 +1,4 @@
-"""Run in a clean process: loads an export the way any user of diffusers would, and writes down what arrived.
+"""Run in a clean process: loads an export the way any user of diffusers and peft would, and writes down what arrived.
 
 It knows nothing of the training: the family is used only to name the pipeline and its arguments.
 """
@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from peft import get_peft_model_state_dict
 from safetensors.numpy import save_file
 
-from foretune.models.adapters import ADAPTER_NAME, load_adapter
+from foretune.models.adapters import adapter_state, load_adapter
 from foretune.models.locating import open_family
 from foretune.run.sampling import SampleRequest, sample
 
@@ -27,10 +26,7 @@ def check(question: dict[str, Any]) -> None:
     if question["kind"] == "adapter":
         load_adapter(family, pipeline, export)
     denoiser = getattr(pipeline, family.denoiser_part)
-    if question["kind"] == "adapter":
-        state = get_peft_model_state_dict(denoiser, adapter_name=ADAPTER_NAME)
-    else:
-        state = denoiser.state_dict()
+    state = adapter_state(denoiser) if question["kind"] == "adapter" else denoiser.state_dict()
     request = SampleRequest(
         prompts=(question["prompt"],),
         seed=question["seed"],

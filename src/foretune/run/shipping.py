@@ -25,7 +25,7 @@ from foretune.core.values.packed_trace import pack
 from foretune.core.values.step_trace import StepTrace
 from foretune.models.locating import family_from_catalogue
 from foretune.plan.exam.questions import Question
-from foretune.plan.exam.rows import question
+from foretune.plan.exam.rows import is_exact, question
 from foretune.plan.sizing import with_default_targets
 from foretune.trace.forward import forward_forms, make_forward_trace
 from foretune.trace.geometry import geometry_of
@@ -76,12 +76,15 @@ def shipped_forms() -> tuple[StepForm, ...]:
 def exam_forms() -> tuple[StepForm, ...]:
     """The forms of the catalogue's published rows, so that `foretune backtest` needs no torch."""
     forms: dict[StepForm, None] = {}
-    for row in catalog.measurements().values():
+    # Those of rows with an exact peak first: the others tell only whether it ran.
+    for row in sorted(catalog.measurements().values(), key=is_exact, reverse=True):
         asked = question(row)
         if isinstance(asked, Question):
             experiment = with_default_targets(asked.experiment, geometry_of(family_from_catalogue(asked.model)))
-            share = experiment.levers.gradient_checkpointing
-            for is_checkpointed in sorted({share > 0, share >= 1}):
+            levers = experiment.levers
+            # Of segments with a stride some blocks are kept, whatever the share.
+            keeps_some = levers.gradient_checkpointing < 1 or levers.checkpoint_stride is not None
+            for is_checkpointed in sorted({levers.gradient_checkpointing > 0, not keeps_some}):
                 forms[StepForm.of(experiment, is_checkpointed=is_checkpointed)] = None
     return tuple(forms)
 

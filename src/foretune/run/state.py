@@ -3,14 +3,20 @@ that is kept of randomness, data order and learning rate.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
+from foretune.choices.training import Optimizer
 from foretune.run.checkpoints import Checkpoint, DamagedCheckpoint
-from foretune.step.optimizing import state_names
+from foretune.step.optimizers.base import Form, like
+from foretune.step.optimizers.on_host import MASTER
+from foretune.step.optimizers.self_tuning import BASE, average_of
 from foretune.step.training_step import TrainingStep
+
+# In the place of a weight's name: what the optimizer keeps once for all of them.
+_ALL = "*"
+T = TypeVar("T")
 
 
 def components(step: TrainingStep) -> tuple[str, ...]:
@@ -22,15 +28,12 @@ def collect(step: TrainingStep, steps_done: int) -> Checkpoint:
     """References to the live tensors; they are copied when they are written."""
     tensors: dict[str, dict[str, Tensor]] = {"weights": dict(step.trained), "optimizer": {}}
     untouched = []
-    remembered = state_names(step.optimizer)
-    for name, parameter in step.trained.items():
-        state = step.optimizer.state.get(parameter)
-        if not state:
+    for name, weight in step.trained.items():
+        kept = step.optimizer.save(weight)
+        tensors["optimizer"] |= _named(name, kept)
+        if not kept:
             untouched.append(name)
-            continue
-        # A part that a writer forgets must not look like one that never was.
-        assert sorted(state) == sorted(remembered), "this optimizer remembers something else"
-        tensors["optimizer"] |= {f"{name}/{field}": state[field] for field in remembered}
+    tensors["optimizer"] |= _named(_ALL, step.optimizer.save_once())
     if step.ema is not None:
         tensors["ema"] = step.ema.average
     return Checkpoint(steps_done, tensors, {"scaler": step.scaler.state_dict(), "untouched": untouched})
@@ -41,23 +44,22 @@ def check(step: TrainingStep, checkpoint: Checkpoint) -> None:
     scalars = checkpoint.scalars
     _same_names("state.json", scalars, ("scaler", "untouched"))
     _same_names("the loss scaler", scalars["scaler"], step.scaler.state_dict())
-    weights = {name: parameter.detach() for name, parameter in step.trained.items()}
+    weights = {name: like(weight) for name, weight in step.trained.items()}
     # Weights that no gradient has reached yet, in a part that is not used or before the first step that was not
     # skipped, have no state in the optimizer. They are named, so that any other one is missed.
     untouched = set(scalars["untouched"])
-    touched = [name for name in weights if name not in untouched]
-    scalar = torch.empty((), dtype=torch.float32)
-    states = {
-        f"{name}/{field}": scalar if field == "step" else weights[name]
-        for name in touched
-        for field in state_names(step.optimizer)
-    }
-    expected = {"weights": weights, "optimizer": states, "ema": step.ema.average if step.ema is not None else {}}
+    states: dict[str, Form] = {}
+    for name in weights.keys() - untouched:
+        states |= _named(name, step.optimizer.forms(step.trained[name]))
+    if weights.keys() - untouched:
+        states |= _named(_ALL, step.optimizer.forms_once())
+    averages = {name: like(average) for name, average in step.ema.average.items()} if step.ema is not None else {}
+    expected = {"weights": weights, "optimizer": states, "ema": averages}
     for component, tensors in checkpoint.tensors.items():
         _same_names(component, tensors, expected[component])
         for name, tensor in tensors.items():
-            like = expected[component][name]
-            if tensor.shape != like.shape or tensor.dtype != like.dtype:
+            form = expected[component][name]
+            if tuple(tensor.shape) != form.shape or tensor.dtype != form.dtype:
                 raise DamagedCheckpoint(f"{component}: {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
 
 
@@ -65,17 +67,39 @@ def restore(step: TrainingStep, checkpoint: Checkpoint) -> None:
     """Puts a checked checkpoint's state into a freshly built step."""
     for name, parameter in step.trained.items():
         parameter.data.copy_(checkpoint.tensors["weights"][name])
-    index_of = {name: index for index, name in enumerate(step.trained)}
-    state: dict[int, dict[str, Tensor]] = {}
+    step.optimizer.weights_replaced()
+    kept: dict[str, dict[str, Tensor]] = {}
     for key, tensor in checkpoint.tensors["optimizer"].items():
         name, _, field = key.rpartition("/")
-        state.setdefault(index_of[name], {})[field] = tensor
-    groups = step.optimizer.state_dict()["param_groups"]
-    step.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        kept.setdefault(name, {})[field] = tensor
+    kept_once = kept.pop(_ALL, None)
+    for name, tensors in kept.items():
+        step.optimizer.load(step.trained[name], tensors)
+    if kept_once is not None:
+        step.optimizer.load_once(kept_once)
     if step.ema is not None:
         step.ema.load(checkpoint.tensors["ema"])
     if checkpoint.scalars["scaler"]:
         step.scaler.load_state_dict(dict(checkpoint.scalars["scaler"]))
+
+
+def shown_weights(choice: Optimizer, checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The weights to use outside of training: the moving average, or what the optimizer averaged, or the trained ones.
+
+    They are fp32 where anything but the trained weights is.
+    """
+    if "ema" in checkpoint.tensors:
+        return dict(checkpoint.tensors["ema"])
+    weights, kept = checkpoint.tensors["weights"], checkpoint.tensors["optimizer"]
+    found = {}
+    for name, weight in weights.items():
+        exact = kept.get(f"{name}/{MASTER}", weight)
+        found[name] = average_of(exact, kept[f"{name}/{BASE}"], choice.betas[0]) if f"{name}/{BASE}" in kept else exact
+    return found
+
+
+def _named(name: str, fields: Mapping[str, T]) -> dict[str, T]:
+    return {f"{name}/{field}": value for field, value in fields.items()}
 
 
 def _same_names(what: str, found: Any, expected: Iterable[str]) -> None:

@@ -95,8 +95,13 @@ def resume(run: RunDirectory, observer: Observer) -> Trained:
 
 
 def _refuse_other_data(run: RunDirectory, before: dict[str, object], prepared: Prepared) -> None:
-    for key, what in (("data_fingerprint", "training data"), ("base_checksum", "base model")):
-        if before.get(key) != prepared.effective[key]:
+    counted = {
+        "data_fingerprint": "training data",
+        "base_checksum": "base model",
+        "read_adapters": "adapter that is read",
+    }
+    for key, what in counted.items():
+        if before.get(key) != prepared.effective.get(key):
             raise UserError(
                 f"The {what} of {run.path} changed since it started, so it cannot go on as the same run. "
                 "Restore what it was, or start anew: foretune train experiment.yaml"

@@ -11,6 +11,7 @@ from foretune.data.batch import Batch
 from foretune.models.family import Conditioning, Family
 from foretune.run.encoding import LiveEncoders
 from foretune.run.sampling import SampleRequest, sample, to_image
+from foretune.step.methods.training_adapter import without_training_adapter
 from foretune.step.training_step import TrainingStep
 
 
@@ -30,7 +31,10 @@ class Validator:
     encoders: LiveEncoders
 
     def held_out_loss(self) -> float | None:
-        """The loss at fixed noise and levels; None where no samples are held out."""
+        """The loss at fixed noise and levels; None where no samples are held out.
+
+        It is the loss that is trained on, so that a training adapter stays on.
+        """
         if not self.held_out:
             return None
         with _averaged_weights(self.step), _evaluating(self.step):
@@ -40,7 +44,7 @@ class Validator:
         """Pictures of the asked prompts, at fixed seeds."""
         if not self.request.prompts:
             return ()
-        with _averaged_weights(self.step), _evaluating(self.step):
+        with _averaged_weights(self.step), _evaluating(self.step), without_training_adapter(self.step.denoiser):
             return tuple(self._sample(steps_done))
 
     def _sample(self, steps_done: int) -> Iterator[Path]:
@@ -78,25 +82,24 @@ def mean_loss(step: TrainingStep, batches: Iterable[Batch], device: torch.device
 def _evaluating(step: TrainingStep) -> Iterator[None]:
     step.denoiser.eval()
     try:
-        yield
+        with step.policy.products():
+            yield
     finally:
         step.denoiser.train()
 
 
 @contextmanager
 def _averaged_weights(step: TrainingStep) -> Iterator[None]:
-    """The moving average in the place of the weights, which come back bit for bit."""
-    if step.ema is None:
-        yield
-        return
-    kept = {name: parameter.data for name, parameter in step.trained.items()}
-    for name, parameter in step.trained.items():
-        parameter.data = step.ema.average[name]
+    """The moving average, or that of the optimizer, in the place of the weights, which come back bit for bit."""
+    shown = step.shown_weights()
+    kept = {name: step.trained[name].data for name in shown}
+    for name, weight in shown.items():
+        step.trained[name].data = weight
     try:
         yield
     finally:
-        for name, parameter in step.trained.items():
-            parameter.data = kept[name]
+        for name, weight in kept.items():
+            step.trained[name].data = weight
 
 
 def _moved(conditioning: Conditioning, device: torch.device, dtype: torch.dtype) -> Conditioning:

@@ -5,22 +5,31 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from foretune.step.host import computing_on_host, to_host, wait_for_copies
+
 
 class MovingAverage:
     """average <- decay * average + (1 - decay) * weights, after each optimizer step.
 
-    It is fp32 whatever the weights are: an average moves by far less than bf16 can tell.
+    It is fp32 whatever the weights are: an average moves by far less than bf16 can tell. On the host it takes nothing
+    of the device; the weights are copied there one after another.
     """
 
-    def __init__(self, weights: Mapping[str, nn.Parameter], decay: float) -> None:
+    def __init__(self, weights: Mapping[str, nn.Parameter], decay: float, *, on_host: bool = False) -> None:
         self.decay = decay
+        self.on_host = on_host
         self._weights = dict(weights)
-        self.average = {name: weight.detach().to(torch.float32, copy=True) for name, weight in weights.items()}
+        self.average = {name: self._started(weight) for name, weight in weights.items()}
 
     @torch.no_grad()
     def update(self) -> None:
         averages = list(self.average.values())
         weights: list[Tensor] = list(self._weights.values())
+        if self.on_host:
+            with computing_on_host():
+                for average, weight in zip(averages, weights, strict=True):
+                    average.lerp_(self._copied(weight), 1 - self.decay)
+            return
         if all(weight.dtype == torch.float32 for weight in weights):
             torch._foreach_lerp_(averages, weights, 1 - self.decay)
             return
@@ -33,3 +42,18 @@ class MovingAverage:
         assert set(average) == set(self.average), "a saved average belongs to other weights"
         for name, tensor in self.average.items():
             tensor.copy_(average[name])
+
+    def _started(self, weight: Tensor) -> Tensor:
+        copy = self._copied(weight)
+        if not self.on_host:
+            return copy
+        with computing_on_host():
+            return copy.clone()  # what came is page-locked for the way, and should not be for ever
+
+    def _copied(self, weight: Tensor) -> Tensor:
+        if not self.on_host:
+            return weight.detach().to(torch.float32, copy=True)
+        with computing_on_host():
+            copy = to_host(weight.detach())
+            wait_for_copies(weight.device)
+            return copy.to(torch.float32)

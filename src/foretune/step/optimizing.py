@@ -1,40 +1,71 @@
-"""The optimizer, and the learning rate as a pure function of the step."""
+"""The optimizer that was asked for, and the learning rate as a pure function of the step."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from importlib.util import find_spec
 
-import torch
 from torch import nn
 
-from foretune.choices.training import Optimizer
-from foretune.step.compensated import KahanAdamW
+from foretune.choices.training import Levers, Optimizer
+from foretune.core.errors import MissingExtra
+from foretune.core.registry import Registry
+from foretune.step.optimizers.base import Asked, Updater
+from foretune.step.optimizers.in_backward import InBackward
+from foretune.step.optimizers.on_host import OnHost
 
-_ADAMW_STATES = ("exp_avg", "exp_avg_sq", "step")
+OPTIMIZERS: Registry[Callable[[Asked], Updater]] = Registry(
+    "optimizer",
+    {
+        "adamw": "foretune.step.optimizers.adamw:build",
+        "adamw8bit": "foretune.step.optimizers.eight_bit:adamw8bit",
+        "paged-adamw8bit": "foretune.step.optimizers.eight_bit:paged_adamw8bit",
+        "lion": "foretune.step.optimizers.eight_bit:lion",
+        "lion8bit": "foretune.step.optimizers.eight_bit:lion8bit",
+        "adafactor": "foretune.step.optimizers.factored:build",
+        "prodigy": "foretune.step.optimizers.self_tuning:prodigy",
+        "schedule-free": "foretune.step.optimizers.self_tuning:schedule_free",
+    },
+)
+_LIBRARIES = {
+    "adamw8bit": "bitsandbytes",
+    "paged-adamw8bit": "bitsandbytes",
+    "lion": "bitsandbytes",
+    "lion8bit": "bitsandbytes",
+    "prodigy": "pytorch_optimizer",
+    "schedule-free": "pytorch_optimizer",
+}
+
+
+def require_optimizer(choice: Optimizer) -> None:
+    """Raises MissingExtra where the library of the optimizer is not installed; nothing is imported."""
+    library = _LIBRARIES.get(choice.kind)
+    if library is not None and find_spec(library) is None:
+        raise MissingExtra(f"optimizer.kind={choice.kind}", "optimizers")
 
 
 def build_optimizer(
-    choice: Optimizer, parameters: Iterable[nn.Parameter], *, foreach: bool | None = None
-) -> torch.optim.Optimizer:
+    choice: Optimizer,
+    parameters: Iterable[nn.Parameter],
+    *,
+    foreach: bool | None = None,
+    seed: int = 0,
+    levers: Levers | None = None,
+) -> Updater:
     """The optimizer that was asked for; its learning rate is set anew at each step."""
-    if choice.compensation == "kahan":
-        return KahanAdamW(
-            parameters, lr=choice.lr, betas=choice.betas, eps=choice.eps, weight_decay=choice.weight_decay
-        )
-    return torch.optim.AdamW(
-        list(parameters),
-        lr=choice.lr,
-        betas=choice.betas,
-        eps=choice.eps,
-        weight_decay=choice.weight_decay,
-        foreach=foreach,
-    )
+    require_optimizer(choice)
+    build, levers = OPTIMIZERS[choice.kind], levers or Levers()
 
+    asked = Asked(choice=choice, weights=[], foreach=None if levers.optimizer_on_host else foreach, seed=seed)
 
-def state_names(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
-    """What an optimizer remembers of each weight it has updated; `step` is one fp32 number, the others are tensors of
-    the weight's shape and type.
-    """
-    return (*_ADAMW_STATES, "shift") if isinstance(optimizer, KahanAdamW) else _ADAMW_STATES
+    def made(weights: list[nn.Parameter], first: int) -> Updater:
+        if not levers.optimizer_on_host:
+            return build(replace(asked, weights=weights, first=first))
+        return OnHost(weights, lambda copies: build(replace(asked, weights=copies, first=first)))
+
+    if levers.fused_backward:
+        return InBackward(parameters, lambda index, weight: made([weight], index))
+    return made(list(parameters), 0)
 
 
 def learning_rate(choice: Optimizer, step: int, num_steps: int) -> float:

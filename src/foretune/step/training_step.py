@@ -1,6 +1,6 @@
 """The training step, written once: on fake tensors it is the plan, on small models the test, on hardware the run."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -13,6 +13,7 @@ from foretune.data.batch import Batch
 from foretune.models.family import Family
 from foretune.models.objectives import Objective
 from foretune.step.ema import MovingAverage
+from foretune.step.optimizers.base import Updater
 from foretune.step.precision import PrecisionPolicy
 
 Phase = Literal["forward", "backward", "optimizer"]
@@ -45,9 +46,11 @@ class TrainingStep:
     objective: Objective
     policy: PrecisionPolicy
     trained: dict[str, nn.Parameter]
-    optimizer: torch.optim.Optimizer
+    optimizer: Updater
     scaler: torch.amp.GradScaler
     ema: MovingAverage | None
+    around_forward: Callable[[], AbstractContextManager[object]]
+    """Surrounds each forward pass: what moves activations elsewhere listens there."""
     foreach: bool | None
     """Updates over all tensors at once; None leaves it to torch."""
     max_grad_norm: float | None
@@ -59,17 +62,23 @@ class TrainingStep:
         self, step: int, lr: float, batches: Iterable[Batch], num_batches: int, mark: PhaseMarker = unmarked
     ) -> StepOutcome:
         """Forward and backward over the batches, then one update of the weights."""
+        with self.policy.products():
+            return self._step(step, lr, batches, num_batches, mark)
+
+    def _step(self, step: int, lr: float, batches: Iterable[Batch], num_batches: int, mark: PhaseMarker) -> StepOutcome:
         total: Tensor | None = None
+        # Before the backward pass: there are optimizers that work in it.
+        self.optimizer.set_lr(lr)
         for micro, batch in enumerate(batches):
             self._seed_dropout(step, micro)
-            with mark("forward"):
+            with mark("forward"), self.around_forward():
                 loss = self.loss(batch) / num_batches
             with mark("backward"):
                 self.scaler.scale(loss).backward()
             total = loss.detach() if total is None else total + loss.detach()
         assert total is not None, "a step has at least one batch"
         with mark("optimizer"):
-            grad_norm = self._update(lr)
+            grad_norm = self._update()
         return StepOutcome(total, grad_norm)
 
     def loss(self, batch: Batch) -> Tensor:
@@ -102,10 +111,15 @@ class TrainingStep:
         assert batch.posterior_noise is not None, "latents are drawn from a distribution"
         return self.family.latents_from_moments(batch.moments, batch.posterior_noise)
 
-    def _update(self, lr: float) -> Tensor | None:
+    def shown_weights(self) -> dict[str, Tensor]:
+        """The weights to use outside of training, on their device, where those are others than the trained ones."""
+        if self.ema is not None:
+            return {name: average.to(self.trained[name].device) for name, average in self.ema.average.items()}
+        averages = ((name, self.optimizer.averaged(weight)) for name, weight in self.trained.items())
+        return {name: average for name, average in averages if average is not None}
+
+    def _update(self) -> Tensor | None:
         grad_norm = None
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
         if self.max_grad_norm is not None:
             self.scaler.unscale_(self.optimizer)
             grad_norm = nn.utils.clip_grad_norm_(self.trained.values(), self.max_grad_norm, foreach=self.foreach)

@@ -6,14 +6,25 @@ import torch
 from torch import nn
 
 from foretune.step.methods import AppliedMethod
+from foretune.step.quantizing import QuantizedLinear
 
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def num_trained_and_all(method: AppliedMethod) -> tuple[int, int]:
     """Numbers of trained and of all weights of the denoiser."""
-    trained = sum(p.numel() for p in method.trained().values())
-    return trained, trained + sum(p.numel() for p in method.frozen().values())
+    return sum(p.numel() for p in method.trained().values()), num_weights(method.denoiser)
+
+
+def num_weights(model: nn.Module) -> int:
+    """Weights of a model; of a quantised layer those that its bits stand for."""
+    counted: dict[int, int] = {}
+    for module in model.modules():
+        if isinstance(module, QuantizedLinear):
+            counted[id(module)] = module.num_weights
+        else:
+            counted |= {id(p): p.numel() for p in module.parameters(recurse=False)}
+    return sum(counted.values())
 
 
 def checksums(parameters: Mapping[str, nn.Parameter]) -> dict[str, int]:
@@ -22,13 +33,15 @@ def checksums(parameters: Mapping[str, nn.Parameter]) -> dict[str, int]:
     Made on the device at the speed of its memory and brought to the host in one go, so that it costs no copy of the
     weights, which may fill half of the device.
     """
-    if not parameters:
-        return {}
-    sums = [
-        flat.view(_INTEGER_OF_SIZE[flat.element_size()]).sum(dtype=torch.int64)
-        for flat in (parameter.detach().reshape(-1) for parameter in parameters.values())
-    ]
-    return dict(zip(parameters, torch.stack(sums).tolist(), strict=True))
+    sums = {
+        name: flat.view(_INTEGER_OF_SIZE[flat.element_size()]).sum(dtype=torch.int64)
+        for name, flat in ((name, parameter.detach().reshape(-1)) for name, parameter in parameters.items())
+    }
+    found: dict[str, int] = {}
+    for device in {total.device for total in sums.values()}:  # swapped weights are on the host
+        names = [name for name, total in sums.items() if total.device == device]
+        found |= zip(names, torch.stack([sums[name] for name in names]).tolist(), strict=True)
+    return {name: found[name] for name in sums}
 
 
 def num_changed(before: Mapping[str, int], after: Mapping[str, int]) -> int:

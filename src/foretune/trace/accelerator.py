@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from foretune.step.quantizing.compute_type import in_compute_type
 from foretune.trace.recorder import Recorder
 
 # The lists of torch.autocast("cuda"), as far as diffusion models call them. The CPU's lists are shorter: there, norms
@@ -18,6 +19,7 @@ from foretune.trace.recorder import Recorder
 _LOW_PRECISION = {
     F.linear, torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm, torch.mm, Tensor.mm, torch.addmm,
     torch.baddbmm, torch.einsum, F.conv1d, torch.conv1d, F.conv2d, torch.conv2d, F.conv3d, torch.conv3d,
+    in_compute_type,
 }  # fmt: skip
 _FULL_PRECISION = {
     F.layer_norm, torch.layer_norm, F.group_norm, torch.group_norm, F.rms_norm, torch.rms_norm, F.softmax,
@@ -87,6 +89,10 @@ class AcceleratorNumerics(TorchFunctionMode):
         if self._autocast is not None:
             query, key, value = (self._cast(tensor, self._autocast) for tensor in (query, key, value))
         key, value = key.to(query.dtype), value.to(query.dtype)
+        if _only_math_is_allowed():
+            return F.scaled_dot_product_attention(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = torch.empty(attn_mask.shape, dtype=query.dtype)  # the kernel takes masks that are added
         is_flat = query.dim() == 3  # noqa: PLR2004 - one head
@@ -153,6 +159,13 @@ class _FusedDropout(torch.autograd.Function):
         (gradient,) = gradients
         ctx.recorder.charge("pointwise", gradient, 0, 2 * gradient.numel() * gradient.element_size())
         return torch.empty_like(gradient), None
+
+
+def _only_math_is_allowed() -> bool:
+    """Whether attention is to be computed by plain products: that is composed of operators alike on every device."""
+    allowed = torch.backends.cuda
+    fused = (allowed.flash_sdp_enabled(), allowed.mem_efficient_sdp_enabled(), allowed.cudnn_sdp_enabled())
+    return allowed.math_sdp_enabled() and not any(fused)
 
 
 def _like_transposed(tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which repeated block an operator belongs to, in the forward and in the backward pass."""
+"""The repeated blocks of a step, and which of them an operator belongs to, forward and backward."""
 
 from bisect import bisect_right
 from typing import Any
@@ -7,24 +7,48 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from foretune.choices.checkpointing import units
+from foretune.choices.training import Levers
+from foretune.models.family import Family
+
+Unit = tuple[nn.Module, ...]
+"""Blocks that make one of the parts of which a step repeats itself: one, or the neighbours of a segment."""
+
+
+def units_of(family: Family, denoiser: nn.Module, levers: Levers) -> tuple[Unit, ...]:
+    """The repeated blocks in the order they run, those that are computed again together as one."""
+    blocks = family.blocks(denoiser)
+    stacks = tuple(kind.count for kind in family.block_kinds()) or (len(blocks),)
+    return tuple(tuple(blocks[number] for number in unit) for unit in units(stacks, levers))
+
+
+def kinds_of_units(found: tuple[Unit, ...]) -> tuple[int, ...]:
+    """Which kind each is: units are of one kind if their weights have the same names and shapes."""
+    seen: dict[object, int] = {}
+    shapes = (
+        tuple(tuple((name, tuple(p.shape)) for name, p in block.named_parameters()) for block in unit) for unit in found
+    )
+    return tuple(seen.setdefault(shape, len(seen)) for shape in shapes)
+
 
 class BlockTracker:
-    """Knows the block that runs now.
+    """Knows the block, or the unit of blocks, that runs now.
 
     Forward: hooks around each block. Backward: autograd numbers its nodes as they are made, so the numbers at a block's
     entry and exit tell which block a node came from. A checkpointed block is computed again inside one of its nodes, so
     that counts as the same block.
     """
 
-    def __init__(self, blocks: tuple[nn.Module, ...]) -> None:
+    def __init__(self, found: tuple[Unit, ...]) -> None:
         self._current: int | None = None
         self._last_backward: int | None = None
         self._starts: list[int] = []
         self._owners: list[int | None] = []
         self._handles: list[RemovableHandle] = []
-        for index, block in enumerate(blocks):
-            self._handles.append(block.register_forward_pre_hook(self._entering(index)))
-            self._handles.append(block.register_forward_hook(self._left))
+        for index, unit in enumerate(found):
+            for block in unit:
+                self._handles.append(block.register_forward_pre_hook(self._entering(index)))
+                self._handles.append(block.register_forward_hook(self._left))
 
     def begin_forward(self) -> None:
         """Forgets the nodes of the pass before."""

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
 
+from foretune.trace.cpu_integers import INTEGER_RULES
+
 _LOW = (torch.bfloat16, torch.float16)
 _MIB = 2**20
 
@@ -55,9 +57,12 @@ class CpuWorkspaces:
 
 def workspace_bytes(func: Any, args: tuple[Any, ...], results: list[Tensor], num_threads: int) -> int:
     """Bytes that are alive inside the operator beyond its inputs and results, at their most."""
-    rule = _RULES.get(func.overloadpacket.__name__)
+    name = func.overloadpacket.__name__
+    rule = _RULES.get(name)
     if rule is not None:
         return max(0, rule(_Call(args, results, num_threads)))
+    if name in INTEGER_RULES:
+        return INTEGER_RULES[name](args, results)
     return _casts(args, results) if torch.Tag.pointwise in func.tags else 0
 
 
@@ -317,6 +322,28 @@ def _mean(call: _Call) -> int:
     return call.args[0].numel() * 4 if call.args[0].dtype in _LOW else 0
 
 
+# ---- updates of bitsandbytes, which compute in fp32 whatever the weights are
+
+
+def _in_fp32(call: _Call) -> tuple[int, int]:
+    """Bytes of a weight in fp32, and those of the copies that are made of gradient and weight."""
+    weight = call.args[2]
+    num_bytes = 4 * weight.numel()
+    return num_bytes, num_bytes + (num_bytes if weight.dtype != torch.float32 else 0)
+
+
+def _update_8bit(call: _Call) -> int:
+    """The states widened, and what AdamW divides by, or Lion takes the sign of, with what that is made of."""
+    num_bytes, copies = _in_fp32(call)
+    num_states = 1 if call.args[4] is None else 2
+    return copies + num_states * num_bytes + (2 if num_states == 2 else 3) * num_bytes
+
+
+def _update_32bit(call: _Call) -> int:
+    num_bytes, copies = _in_fp32(call)
+    return copies + 2 * num_bytes
+
+
 _RULES: dict[str, Callable[[_Call], int]] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
@@ -333,4 +360,6 @@ _RULES: dict[str, Callable[[_Call], int]] = {
     "upsample_nearest2d": _nearest,
     "sum": _sum,
     "mean": _mean,
+    "optimizer_update_8bit_blockwise": _update_8bit,
+    "optimizer_update_32bit": _update_32bit,
 }

@@ -17,6 +17,7 @@ from foretune import catalog
 from foretune.catalog import ModelComponent
 from foretune.choices.experiment import Experiment
 from foretune.choices.forward_form import ForwardForm
+from foretune.choices.training import Levers
 from foretune.core.values.base import content_hash
 from foretune.core.values.step_trace import Growth, StepTrace
 from foretune.models.family import GUIDE, Family
@@ -284,7 +285,7 @@ def _sample_recordings(
     family: Family, numerics: Numerics, precision: torch.dtype, probed: Probed
 ) -> tuple[list[TracedStep], list[Sizes]]:
     """Without gradients no block leaves anything behind, so the peak is that of a model of few blocks."""
-    recorded = shallow(family)
+    recorded = shallow(family, Levers())
     asked = list(probes(recorded, has_rank=True))
     if probed == "one batch":
         batch_size = asked[0].sizes.batch_size

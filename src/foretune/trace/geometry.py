@@ -1,5 +1,7 @@
 """A family's geometry, read off its own functions."""
 
+import torch
+
 from foretune.models.family import Family
 from foretune.trace.shipped import Geometry
 
@@ -20,7 +22,12 @@ def geometry_of(family: Family) -> Geometry:
         text_is_fixed=family.text_is_fixed,
         adapter_targets=family.adapter_targets,
         max_side_px=family.max_resolution_px(),
+        stacks=tuple(kind.count for kind in family.block_kinds()) or (_num_blocks(family),),
     )
+
+
+def _num_blocks(family: Family) -> int:
+    return len(family.blocks(family.denoiser_on_meta(torch.bfloat16)))
 
 
 def _factors(family: Family) -> tuple[int, int, int]:

@@ -21,20 +21,22 @@ class IrregularGrowth(Exception):
 def fit(probes: Sequence[Sizes], values: Sequence[float]) -> Growth:
     """The growth through all probes.
 
-    The first probe is the base; each of the next changes one size alone, in the order of the sizes that vary. Bytes are
-    products of a tensor's dimensions, so a dependence is a factor (batch, rank), or a sum of image and text tokens, or
-    the square of such a sum; probes that change several sizes then check what was found.
+    The first probe is the base; others change batch and rank, or the image, or the text. Bytes are products of a
+    tensor's dimensions, so a dependence is a factor (batch, rank), or a sum of image and text tokens, or the square of
+    such a sum; probes that change more than that then check what was found.
     """
     base, value = probes[0], float(values[0])
     changed: dict[int, tuple[int, float]] = {}
+    factor = [0, 0, 0, 0]
     for probe, other in zip(probes[1:], values[1:], strict=True):
-        differing = [axis for axis in range(4) if probe[axis] != base[axis]]
-        if len(differing) == 1:
-            changed.setdefault(differing[0], (probe[differing[0]], float(other)))
-    factor: list[int] = [0, 0, 0, 0]
-    for axis in (0, 3):
-        if axis in changed:
-            factor[axis] = _power(base[axis], value, *changed[axis])
+        differing = {axis for axis in range(4) if probe[axis] != base[axis]}
+        if differing and differing <= {0, 3}:
+            powers = _powers(base, value, probe, float(other))
+            for axis in differing:
+                factor[axis] = powers[axis]
+        elif len(differing) == 1:
+            axis = differing.pop()
+            changed.setdefault(axis, (probe[axis], float(other)))
     scale = base[0] ** factor[0] * base[3] ** factor[3]
     for squared in (False, True):
         growth = _tokens(base, value / scale, changed, scale, factor, squared=squared)
@@ -54,12 +56,12 @@ def for_each_sample(growth: Growth) -> Growth:
     return Growth(terms=tuple((c, (batch + 1, image, text, rank)) for c, (batch, image, text, rank) in growth.terms))
 
 
-def _power(size: int, value: float, other_size: int, other: float) -> int:
-    if _close(value, other):
-        return 0
-    if _close(other * size, value * other_size):
-        return 1
-    raise IrregularGrowth(f"{value} at {size}, {other} at {other_size}")
+def _powers(base: Sizes, value: float, probe: Sizes, other: float) -> Powers:
+    """Whether the batch and whether the rank is a factor; the probes are such that each answer has its own ratio."""
+    for batch, rank in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        if _close(other * base[0] ** batch * base[3] ** rank, value * probe[0] ** batch * probe[3] ** rank):
+            return batch, 0, 0, rank
+    raise IrregularGrowth(f"{value} at {base}, {other} at {probe}")
 
 
 def _tokens(

@@ -41,9 +41,9 @@ class LiveTraces:
     """Told before a step is recorded, which takes seconds."""
 
     def __call__(self, form: StepForm, sizes: StepSizes, rank: int) -> StepTrace:
-        """A trace for all sizes as an accelerator has them; one for these sizes as a CPU has them."""
+        """A trace for captions of this length as an accelerator has them; one for these sizes as a CPU has them."""
         is_point = form.numerics == "cpu"
-        extent = [asdict(sizes), rank, torch.get_num_threads()] if is_point else None
+        extent = [asdict(sizes), rank, torch.get_num_threads()] if is_point else sizes.num_text_tokens
         stamp = content_hash([self._model_data(), form.slug(), extent, sources_hash(), versions()])
         path = None if self.cache_dir is None else self.cache_dir / f"{stamp}{SUFFIX}"
         if path is not None and path.is_file():
@@ -57,7 +57,7 @@ class LiveTraces:
         if is_point:
             made = make_point_trace(form.experiment(), self.family, sizes, rank, form.numerics)
         else:
-            made = make_step_trace(form.experiment(), self.family, form.numerics)
+            made = make_step_trace(form.experiment(), self.family, form.numerics, num_text_tokens=sizes.num_text_tokens)
         trace = made.model_copy(update={"made_from": f"live-{stamp}"})
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

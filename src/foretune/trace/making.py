@@ -6,21 +6,30 @@ from importlib.metadata import version
 import torch
 
 from foretune.choices.experiment import Experiment
+from foretune.choices.step_form import rank_is_a_size
+from foretune.choices.training import Levers
 from foretune.core.values.step_trace import StepTrace
 from foretune.models.family import Family
+from foretune.trace.blocks import kinds_of_units, units_of
 from foretune.trace.probing import Probe, probes, shallow
 from foretune.trace.program import MANY_BLOCKS, BlockRun, IrregularStep, block_runs, build_program
 from foretune.trace.timeline import timeline
-from foretune.trace.tracing import Numerics, StepSizes, TracedStep, kinds_of_blocks, trace_step
+from foretune.trace.tracing import Numerics, StepSizes, TracedStep, trace_step
 from foretune.trace.work import total_work
 
 _MADE_WITH = ("torch", "diffusers", "transformers", "peft")
 
 
-def make_step_trace(experiment: Experiment, family: Family, numerics: Numerics) -> StepTrace:
-    """A trace that holds for every size and depth, from a handful of recordings at small ones."""
-    has_rank = experiment.method.kind == "lora"
-    return _made_shallow(experiment, family, probes(family, has_rank=has_rank), numerics)
+def make_step_trace(
+    experiment: Experiment, family: Family, numerics: Numerics, *, num_text_tokens: int | None = None
+) -> StepTrace:
+    """A trace that holds for every size and depth, from a handful of recordings at small ones.
+
+    With a number of text tokens it holds for captions of that length alone, and takes a recording less.
+    """
+    has_rank = rank_is_a_size(experiment.method)
+    asked = probes(family, has_rank=has_rank, num_text_tokens=num_text_tokens)
+    return _made_shallow(experiment, family, asked, numerics)
 
 
 def make_point_trace(
@@ -32,12 +41,13 @@ def make_point_trace(
 
 def _made_shallow(experiment: Experiment, family: Family, asked: Sequence[Probe], numerics: Numerics) -> StepTrace:
     """From a few blocks of each kind; from a few more where something is passed on over several of them."""
+    levers = experiment.levers
     try:
-        return _made(experiment, family, asked, numerics, shallow(family))
+        return _made(experiment, family, asked, numerics, shallow(family, levers))
     except IrregularStep:
         if not family.block_kinds():
             raise
-        return _made(experiment, family, asked, numerics, shallow(family, MANY_BLOCKS))
+        return _made(experiment, family, asked, numerics, shallow(family, levers, MANY_BLOCKS))
 
 
 def _made(
@@ -46,7 +56,7 @@ def _made(
     steps: list[TracedStep] = [
         trace_step(_with_rank(experiment, probe.rank), recorded, probe.sizes, numerics) for probe in asked
     ]
-    runs = _runs(family, steps[0])
+    runs = _runs(family, steps[0], experiment.levers)
     lines = [timeline(step) for step in steps]
     sizes = [probe.in_trace(recorded) for probe in asked]
     # One recording holds for its own sizes, whatever the model does at others.
@@ -79,12 +89,12 @@ def versions() -> dict[str, str]:
 
 
 def _with_rank(experiment: Experiment, rank: int) -> Experiment:
-    if experiment.method.kind != "lora":
+    if not rank_is_a_size(experiment.method):
         return experiment
     return experiment.model_copy(update={"method": experiment.method.model_copy(update={"rank": rank})})
 
 
-def _runs(family: Family, shallow_step: TracedStep) -> tuple[BlockRun, ...]:
+def _runs(family: Family, shallow_step: TracedStep, levers: Levers) -> tuple[BlockRun, ...]:
     """How often each kind of block stands in the model of full depth, by its own blocks."""
-    full = kinds_of_blocks(family.blocks(family.denoiser_on_meta(torch.bfloat16)))
+    full = kinds_of_units(units_of(family, family.denoiser_on_meta(torch.bfloat16), levers))
     return block_runs(shallow_step.block_kinds, full)

@@ -5,10 +5,13 @@ from itertools import groupby
 
 import torch
 
+from foretune.choices.checkpointing import unit_width
+from foretune.choices.training import Levers
 from foretune.models.family import Family
+from foretune.trace.blocks import kinds_of_units, units_of
 from foretune.trace.growth import Sizes
 from foretune.trace.program import FEW_BLOCKS
-from foretune.trace.tracing import StepSizes, kinds_of_blocks
+from foretune.trace.tracing import StepSizes
 
 # Blocks of a stack that are unlike the rest of it: the last of SD3 and Mochi takes no text.
 _MOST_UNLIKE = 2
@@ -45,23 +48,25 @@ def latent_positions(family: Family, sizes: StepSizes) -> int:
     return product
 
 
-def probes(family: Family, *, has_rank: bool) -> tuple[Probe, ...]:
-    """A base, one change of each size alone, and one of all of them at once that checks what the others say.
+def probes(family: Family, *, has_rank: bool, num_text_tokens: int | None = None) -> tuple[Probe, ...]:
+    """A base; batch and rank, image and text changed in turn; and one of all at once that checks what the others say.
+
+    Batch and rank are changed together, by unlike shares, because either is a plain factor or none. A number of text
+    tokens is given where the trace need not hold for others.
 
     All are square: some models treat other shapes in another way. A model that goes through a batch sample by sample
     does other things for each size of a batch, so there the probes are of one sample.
     """
     batch, more_batch, other_batch = (1, 1, 1) if family.goes_by_samples else _BATCHES
     side, more_side, other_side = _SIDES
-    text, more_text, other_text = _text_tokens(family)
+    text, more_text, other_text = _text_tokens(family) if num_text_tokens is None else (num_text_tokens,) * 3
     frames, more_frames = (9, 17) if family.default_num_frames() > 1 else (1, 1)
     rank, more_rank, other_rank = _RANKS if has_rank else (_RANKS[0],) * 3
     found = [
         _probe(family, batch, side, text, frames, rank),
-        _probe(family, more_batch, side, text, frames, rank),
+        _probe(family, more_batch, side, text, frames, more_rank),
         _probe(family, batch, more_side, text, frames, rank),
         _probe(family, batch, side, more_text, frames, rank),
-        _probe(family, batch, side, text, frames, more_rank),
         _probe(family, other_batch, other_side, other_text, more_frames, other_rank),
     ]
     return tuple(dict.fromkeys(found))
@@ -83,18 +88,19 @@ def _text_tokens(family: Family) -> tuple[int, int, int]:
     return (32, 64, 96)
 
 
-def shallow(family: Family, fewest: int = FEW_BLOCKS) -> Family:
-    """The same model with as few blocks as show how they repeat.
+def shallow(family: Family, levers: Levers, fewest: int = FEW_BLOCKS) -> Family:
+    """The same model with as few blocks as show how they repeat, by themselves or in units of several.
 
     A stack may end, or begin, with blocks that are unlike the rest; then it takes a few more to see the rest repeat.
+    What is left over when a stack is cut into units stays as much as it is.
     """
     kinds = family.block_kinds()
     if not kinds:
         return family
-    full = _run_lengths(family)
-    for num_blocks in range(fewest, fewest + _MOST_UNLIKE + 1):
-        found = family.with_depths(tuple(min(num_blocks, kind.count) for kind in kinds))
-        lengths = _run_lengths(found)
+    full, width = _run_lengths(family, levers), unit_width(levers)
+    for num_units in range(fewest, fewest + _MOST_UNLIKE + 1):
+        found = family.with_depths(tuple(min(num_units * width + kind.count % width, kind.count) for kind in kinds))
+        lengths = _run_lengths(found, levers)
         if len(lengths) == len(full) and all(
             length == whole or length >= fewest for length, whole in zip(lengths, full, strict=True)
         ):
@@ -102,7 +108,7 @@ def shallow(family: Family, fewest: int = FEW_BLOCKS) -> Family:
     return family
 
 
-def _run_lengths(family: Family) -> list[int]:
-    """Lengths of the runs of equal blocks."""
-    kinds = kinds_of_blocks(family.blocks(family.denoiser_on_meta(torch.bfloat16)))
+def _run_lengths(family: Family, levers: Levers) -> list[int]:
+    """Lengths of the runs of equal units of blocks."""
+    kinds = kinds_of_units(units_of(family, family.denoiser_on_meta(torch.bfloat16), levers))
     return [len(list(run)) for _, run in groupby(kinds)]

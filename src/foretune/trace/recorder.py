@@ -9,16 +9,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
+
+from foretune.core.values.step_trace import HOST, TO_DEVICE, TO_HOST
+from foretune.step.host import is_computing_on_host
 
 WORKSPACE = "workspace"
 """Operator of the allocations that were made inside another one."""
 Workspace = Callable[[Any, tuple[Any, ...], list[Tensor]], int]
 """From an operator, its arguments and its results to the bytes it uses inside."""
 
+_COPIES = (torch.ops.aten.copy_, torch.ops.aten._to_copy)
 _EMPTY_MAKERS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 
 
@@ -61,7 +65,7 @@ class Operation:
 
     place: Place
     kind: str
-    """matmul, conv, attention or pointwise."""
+    """matmul, conv, attention or pointwise; TO_HOST and TO_DEVICE for what goes over the bus, HOST for its own work."""
     dtype: str
     flops: int
     num_bytes_moved: int
@@ -80,10 +84,22 @@ class Recording:
 class Recorder(TorchDispatchMode):
     """A dispatch mode below autograd: it sees every operator of forward, backward and optimizer alike."""
 
-    def __init__(self, current_block: Callable[[str], int | None], workspace: Workspace | None = None) -> None:
+    def __init__(
+        self,
+        current_block: Callable[[str], int | None],
+        workspace: Workspace | None = None,
+        *,
+        tells_host: bool = False,
+    ) -> None:
+        """`tells_host`: the step is one of a device that has memory of its own beside the host's."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.recording = Recording()
         self.phase = "setup"
+        self.on_host: set[int] = set()
+        """Numbers of the storages that are in host memory."""
+        self.blocks_of: dict[int, int] = {}
+        """Block by storage number, as far as it is known: the host goes through weights one after another."""
+        self._tells_host = tells_host
         self._current_block = current_block
         self._workspace = workspace
         self._numbers: WeakIdKeyDictionary = WeakIdKeyDictionary()
@@ -94,8 +110,10 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if any(is_traceable_wrapper_subclass_type(kind) for kind in types):
+            return NotImplemented  # several tensors under one name: its own operators on them come by here
         out = func(*args, **(kwargs or {}))
-        place = Place(self.phase, self._current_block(self.phase))
+        place = Place(self.phase, self._block(args))
         self.recording.num_dispatched[place] += 1
         results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         made = [self.adopt(result, func, place, index, len(results)) for index, result in enumerate(results)]
@@ -103,6 +121,8 @@ class Recorder(TorchDispatchMode):
             if self._workspace is not None:
                 self._pass_by(self._workspace(func, args, results), place)
             self._note_work(func, args, kwargs or {}, out, results, place)
+            if self.on_host:
+                self._note_transfer(func, args, results, place)
         return out
 
     def adopt(
@@ -116,6 +136,10 @@ class Recorder(TorchDispatchMode):
         number, self._next_number = self._next_number, self._next_number + 1
         self._numbers[storage] = number
         self._sizes[number] = storage.nbytes()
+        if self._tells_host and is_computing_on_host():
+            self.on_host.add(number)
+        if place.block is not None:
+            self.blocks_of[number] = place.block
         operator = func.overloadpacket.__name__ if func is not None else "given"
         shape, dtype = tuple(tensor.shape), _dtype_name(tensor.dtype)
         self.recording.events.append(
@@ -124,9 +148,25 @@ class Recorder(TorchDispatchMode):
         weakref.finalize(storage, self._released, number)
         return True
 
+    def _block(self, args: tuple[Any, ...]) -> int | None:
+        """The block that runs; where the host computes with the weight of one, that one."""
+        block = self._current_block(self.phase)
+        if block is not None or not (self._tells_host and is_computing_on_host()):
+            return block
+        numbers = [self._numbers.get(t.untyped_storage()) for t in tree_leaves(args) if isinstance(t, Tensor)]
+        blocks = {self.blocks_of.get(number) for number in numbers}
+        return blocks.pop() if len(blocks) == 1 else None
+
     def number_of(self, tensor: Tensor) -> int:
         """The number under which a tensor's storage is followed."""
         return int(self._numbers[tensor.untyped_storage()])
+
+    def moved_to_host(self, tensor: Tensor) -> None:
+        """A tensor is a fresh copy in host memory: for `step.host.watching_host`."""
+        number = self.number_of(tensor)
+        if self._tells_host and number not in self.on_host:
+            self.on_host.add(number)
+            self.charge(TO_HOST, tensor, 0, tensor.untyped_storage().nbytes())
 
     def charge(self, kind: str, tensor: Tensor, flops: int, num_bytes_moved: int) -> None:
         """Counts work that an imitated kernel does in one go, which no operator below shows."""
@@ -162,9 +202,26 @@ class Recorder(TorchDispatchMode):
         formula = flop_registry.get(func.overloadpacket)
         flops = int(formula(*args, **kwargs, out_val=out)) if formula is not None else 0
         kind = "conv" if "conv" in name else "matmul" if "mm" in name else "attention" if "attention" in name else None
+        if self._tells_host and is_computing_on_host():
+            kind = HOST
         self.recording.operations.append(
             Operation(place, kind or "pointwise", _dtype_name(results[0].dtype), flops, moved)
         )
+
+    def _note_transfer(self, func: Any, args: tuple[Any, ...], results: list[Tensor], place: Place) -> None:
+        """Copies between host and device: what was made on the host is known, all else is the device's."""
+        if func.overloadpacket not in _COPIES or not results:
+            return
+        source = args[1] if func.overloadpacket is torch.ops.aten.copy_ else args[0]
+        if not isinstance(source, Tensor):
+            return
+        from_host, to_host = (
+            self._numbers.get(tensor.untyped_storage()) in self.on_host for tensor in (source, results[0])
+        )
+        if from_host != to_host:
+            kind, dtype = TO_DEVICE if from_host else TO_HOST, _dtype_name(source.dtype)
+            num_bytes = source.numel() * source.element_size()
+            self.recording.operations.append(Operation(place, kind, dtype, 0, num_bytes))
 
     @contextmanager
     def watching_resizes(self) -> Iterator[None]:

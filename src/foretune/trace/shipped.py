@@ -34,6 +34,8 @@ class Geometry(Part):
     """Ends of the names of the modules that adapters go to by default."""
     max_side_px: int | None
     """The largest side it has positions for; None where there is no limit."""
+    stacks: tuple[int, ...]
+    """Numbers of the repeated blocks in each stack, in the order they run."""
 
     def num_latent_frames(self, num_frames: int) -> int:
         plain = (num_frames - 1) // self.temporal_factor + 1
@@ -53,6 +55,10 @@ def read_trace(slug: str) -> StepTrace | None:
     """The shipped trace of that name, if there is one."""
     path = folder() / f"{slug}{SUFFIX}"
     return unpack(path.read_bytes()) if path.is_file() else None
+
+
+def is_shipped(slug: str) -> bool:
+    return (folder() / f"{slug}{SUFFIX}").is_file()
 
 
 def shipped_slugs() -> tuple[str, ...]:

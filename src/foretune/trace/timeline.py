@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from foretune.core.values.step_trace import on_host
 from foretune.trace.recorder import Allocation, Place
 from foretune.trace.tracing import TracedStep
 
@@ -50,14 +51,15 @@ def timeline(traced: TracedStep) -> Timeline:
     lifetimes = []
     for number, (event, point) in made.items():
         end = released.get(number)
-        if phases[point.phase] == "setup" and end is not None:
+        if end is not None and phases[end.phase] == "setup":
             continue  # what setting up used and gave back is over before the step
+        category = traced.categories.get(number) or _category(phases, point, end)
         lifetimes.append(
             Lifetime(
                 made=point,
                 released=end,
                 num_bytes=event.num_bytes,
-                category=traced.categories.get(number) or _category(phases, point, end),
+                category=on_host(category) if number in traced.on_host else category,
                 owner=_owner(traced, event, point),
                 shape=event.shape,
                 operator=event.operator,

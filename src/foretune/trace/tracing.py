@@ -10,20 +10,30 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from foretune.choices.experiment import Experiment
+from foretune.choices.method import LowRank
 from foretune.data.batch import Batch
 from foretune.models.family import GUIDE, Family
-from foretune.step.building import attach_method, build_step
+from foretune.step.building import Assembled, assemble, build_step
+from foretune.step.host import watching_host
+from foretune.step.levers.offloading import moving_from
 from foretune.step.methods import METHODS
+from foretune.step.optimizers.in_backward import InBackward
 from foretune.step.precision import PrecisionPolicy
+from foretune.step.quantizing.float8_products import as_on_gpus
 from foretune.step.training_step import Phase, TrainingStep
+from foretune.step.weights import num_weights
 from foretune.trace.accelerator import AcceleratorNumerics
 from foretune.trace.answers import AssumedData
-from foretune.trace.blocks import BlockTracker
+from foretune.trace.blocks import BlockTracker, Unit, kinds_of_units, units_of
 from foretune.trace.cpu_workspace import CpuWorkspaces
 from foretune.trace.fake_model import materialise
+from foretune.trace.optimizer_ops import AssumedNumbers, assume_large_weights
 from foretune.trace.recorder import Recorder, Recording
 
 Numerics = Literal["cuda", "cpu"]
+
+# Steps are recorded at sizes at which activations are small. What is smaller still are single numbers for each sample.
+_SMALLEST_MOVED_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +64,8 @@ class TracedStep:
     num_params: int
     num_cpu_kernels: Mapping[str, int] = field(default_factory=dict)
     """Kernels for low types that oneDNN makes for this step and keeps, outside of every tensor: matmul, conv."""
+    on_host: frozenset[int] = frozenset()
+    """Numbers of the storages that are in host memory, where the step is one of another device."""
 
 
 def trace_step(
@@ -63,14 +75,15 @@ def trace_step(
     policy = PrecisionPolicy.of(experiment.train)
     if denoiser is None:
         denoiser = family.denoiser_on_meta(METHODS[experiment.method.kind].load_dtype(policy))
-    tracker = BlockTracker(family.blocks(denoiser))
+    units = units_of(family, denoiser, experiment.levers)
+    tracker = BlockTracker(units)
     workspaces = CpuWorkspaces(torch.get_num_threads()) if numerics == "cpu" else None
-    recorder = Recorder(tracker.current, workspaces)
-    assumed = AssumedData()
     on_accelerator = numerics == "cuda"
+    recorder = Recorder(tracker.current, workspaces, tells_host=on_accelerator)
+    assumed = AssumedData()
     if on_accelerator:
         policy = _AcceleratorPolicy(policy.name, policy.weights, recorder=recorder)
-    method = attach_method(
+    assembled = assemble(
         experiment,
         family,
         denoiser,
@@ -78,24 +91,24 @@ def trace_step(
     )
     accumulation = experiment.train.gradient_accumulation
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), recorder, recorder.watching_resizes(), assumed:
-            materialise(denoiser)
-            step = build_step(experiment, family, method, torch.device("cpu"), foreach=on_accelerator or None)
-            step.policy = policy
-            step.scaler = _SteppingScaler("cpu", enabled=policy.needs_loss_scaling)
-            categories = _lasting(recorder, step, denoiser)
-            _make_optimizer_state(step)
-            _note_states(recorder, step, categories)
+        watching = watching_host(recorder.moved_to_host)
+        with FakeTensorMode(allow_non_fake_inputs=True), recorder, recorder.watching_resizes(), watching, assumed:
+            step, categories = _begun(experiment, family, assembled, recorder, policy)
             recorder.phase = "inputs"
             tracker.begin_forward()
             batches = (_fake_batch(family, sizes, recorder) for _ in range(accumulation))
-            owned = _owned(family, denoiser)
+            beside_units = _beside_units(family, denoiser, units)
+            owned = _owned(units, beside_units)
+            # Some states are made anew at each step: both the old and the new ones are a block's.
+            before = _owners(recorder, step, owned)
+            recorder.blocks_of |= before
             gradient_owners: dict[int, int] = {}
-            beside = {id(p): i for i, module in enumerate(family.beside_blocks(denoiser)) for p in module.parameters()}
+            beside = {id(p): i for i, unit in enumerate(beside_units) for module in unit for p in module.parameters()}
             marker = _marker(recorder, step, categories, beside, gradient_owners)
-            step(1, 1e-4, batches, accumulation, marker)
+            with _both(as_on_gpus(), moving_from(_SMALLEST_MOVED_BYTES)) if on_accelerator else nullcontext():
+                step(1, 1e-4, batches, accumulation, marker)
             recorder.phase = "between"
-            owners = {**_owners(recorder, step, owned), **gradient_owners}
+            owners = {**before, **_owners(recorder, step, owned), **gradient_owners}
             recording = recorder.finish()
     finally:
         tracker.remove()
@@ -104,11 +117,32 @@ def trace_step(
         categories,
         owners=owners,
         trained_owners=tuple(owners.get(recorder.number_of(p)) for p in step.trained.values()),
-        block_kinds=kinds_of_blocks(family.blocks(denoiser)),
+        block_kinds=kinds_of_units(units),
         num_trained_params=sum(p.numel() for p in step.trained.values()),
-        num_params=sum(p.numel() for p in denoiser.parameters()),
+        num_params=num_weights(denoiser),
         num_cpu_kernels={} if workspaces is None else workspaces.num_kernels,
+        on_host=frozenset(recorder.on_host),
     )
+
+
+def _begun(
+    experiment: Experiment, family: Family, assembled: Assembled, recorder: Recorder, policy: PrecisionPolicy
+) -> tuple[TrainingStep, dict[int, str]]:
+    """The step with its model and the optimizer's state in memory, and what each lasting storage is."""
+    denoiser, on_accelerator = assembled.method.denoiser, isinstance(policy, _AcceleratorPolicy)
+    materialise(denoiser)
+    if assembled.levers.swapped is not None:
+        assembled.levers.swapped.take_to_host(torch.device("cpu"))
+    with AssumedNumbers():
+        step = build_step(experiment, family, assembled, torch.device("cpu"), foreach=on_accelerator or None)
+    step.policy = policy
+    step.scaler = _SteppingScaler("cpu", enabled=policy.needs_loss_scaling)
+    categories = _lasting(recorder, step, denoiser)
+    if on_accelerator and isinstance(experiment.method, LowRank):
+        assume_large_weights(step.optimizer)
+    _make_optimizer_state(step)
+    _note_states(recorder, step, categories)
+    return step, categories
 
 
 @contextmanager
@@ -154,16 +188,24 @@ def _lasting(recorder: Recorder, step: TrainingStep, denoiser: nn.Module) -> dic
 
 def _make_optimizer_state(step: TrainingStep) -> None:
     """The first step of an optimizer makes its state: a step with gradients of zero does the same, without a model."""
-    for parameter in step.trained.values():
-        parameter.grad = torch.zeros_like(parameter)
-    step.optimizer.step()
+    with AssumedNumbers():
+        for parameter in step.trained.values():
+            parameter.grad = torch.zeros_like(parameter)
+            if isinstance(step.optimizer, InBackward):
+                step.optimizer.step()
+        step.optimizer.step()
     step.optimizer.zero_grad(set_to_none=True)
 
 
-def _owned(family: Family, denoiser: nn.Module) -> list[list[Tensor]]:
-    """The weights and buffers that there are once for each block."""
-    beside = family.beside_blocks(denoiser)
-    modules = [(block, *beside[index : index + 1]) for index, block in enumerate(family.blocks(denoiser))]
+def _beside_units(family: Family, denoiser: nn.Module, units: tuple[Unit, ...]) -> list[Unit]:
+    """Modules outside of the blocks of which there is one for each, by the unit of that block."""
+    rest = list(family.beside_blocks(denoiser))
+    return [tuple(rest.pop(0) for _ in unit if rest) for unit in units]
+
+
+def _owned(units: tuple[Unit, ...], beside: list[Unit]) -> list[list[Tensor]]:
+    """The weights and buffers that there are once for each unit of blocks."""
+    modules = [(*unit, *others) for unit, others in zip(units, beside, strict=True)]
     return [[t for module in group for t in (*module.parameters(), *module.buffers())] for group in modules]
 
 
@@ -174,27 +216,20 @@ def _owners(recorder: Recorder, step: TrainingStep, owned: list[list[Tensor]]) -
     for index, tensors in enumerate(owned):
         for tensor in tensors:
             owners[recorder.number_of(tensor)] = index
-            state = step.optimizer.state.get(tensor, {}) if isinstance(tensor, nn.Parameter) else {}
-            for value in state.values():
-                if isinstance(value, Tensor):
-                    owners[recorder.number_of(value)] = index
-            if step.ema is not None and id(tensor) in names:
-                owners[recorder.number_of(step.ema.average[names[id(tensor)]])] = index
+            if id(tensor) not in names:
+                continue
+            name = names[id(tensor)]
+            for kept in step.optimizer.kept(step.trained[name]):
+                owners[recorder.number_of(kept)] = index
+            if step.ema is not None:
+                owners[recorder.number_of(step.ema.average[name])] = index
     return owners
 
 
-def kinds_of_blocks(blocks: tuple[nn.Module, ...]) -> tuple[int, ...]:
-    """Blocks are of one kind if their weights have the same names and shapes."""
-    seen: dict[object, int] = {}
-    shapes = (tuple((name, tuple(p.shape)) for name, p in block.named_parameters()) for block in blocks)
-    return tuple(seen.setdefault(shape, len(seen)) for shape in shapes)
-
-
 def _note_states(recorder: Recorder, step: TrainingStep, categories: dict[int, str]) -> None:
-    for state in step.optimizer.state.values():
-        for value in state.values():
-            if isinstance(value, Tensor):
-                categories[recorder.number_of(value)] = "optimizer state"
+    of_weights = (kept for weight in step.trained.values() for kept in step.optimizer.kept(weight))
+    for kept in (*of_weights, *step.optimizer.kept_once()):
+        categories[recorder.number_of(kept)] = "optimizer state"
 
 
 def _marker(
@@ -209,7 +244,8 @@ def _marker(
     @contextmanager
     def mark(phase: Phase) -> Iterator[None]:
         recorder.phase = phase
-        yield
+        with AssumedNumbers() if phase == "optimizer" else nullcontext():
+            yield
         if phase == "backward":
             for parameter in step.trained.values():
                 if parameter.grad is not None:

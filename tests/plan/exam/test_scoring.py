@@ -68,8 +68,8 @@ def test_percentiles_by_hand(values: list[float], share: float, expected: float 
     assert percentile(values, share) == expected
 
 
-def result(predicted: float, baseline: float, peak: str = "allocated") -> Result:
-    return Result(asked(), 100 * GIB, peak, round(predicted * GIB), round(baseline * GIB))
+def result(predicted: float, baseline: float, peak: str = "allocated", row_id: str = "GT0416") -> Result:
+    return Result(asked(row_id), 100 * GIB, peak, round(predicted * GIB), round(baseline * GIB))
 
 
 def fit(verdict: Verdict, *, fitted: bool) -> FitResult:
@@ -110,6 +110,21 @@ def test_figures_by_hand() -> None:
     }
     assert memory["reserved"]["num_rows"] == 2
     assert memory["process"] == {"num_rows": 0, "median_abs_error": None, "p90_abs_error": None}
+
+
+def test_each_backend_has_figures_of_its_own() -> None:
+    """What a backend keeps is a model of its own, so one that is off must not hide behind the others."""
+    rows = (result(101, 50), result(90, 50, row_id="GT0440"), result(97, 50, row_id="GT0452"), result(99, 50))
+    score = replace(made_score(), results=rows)
+    by_base = score.as_dict()["memory"]["by_base"]
+    assert {base: figures["num_rows"] for base, figures in by_base.items()} == {
+        "float8 (torchao)": 1,
+        "float8-dynamic (torchao)": 1,
+        "not quantised": 2,
+    }
+    assert by_base["float8-dynamic (torchao)"]["median_abs_error"] == pytest.approx(0.1)
+    assert by_base["float8 (torchao)"]["p90_abs_error"] == pytest.approx(0.03)
+    assert [row["base"] for row in score.as_dict()["rows"]] == [one.asked.base for one in rows]
 
 
 def test_recall_and_refusals_by_hand() -> None:
@@ -239,6 +254,10 @@ def test_the_real_exam(report_figure: Callable[[str], None], subtests: pytest.Su
         some = memory[peak]
         report_figure(
             f"{some['num_rows']} {peak} rows: median {some['median_abs_error']:.2%}, p90 {some['p90_abs_error']:.2%}"
+        )
+    for base, some in memory["by_base"].items():
+        report_figure(
+            f"{some['num_rows']} {base} rows: median {some['median_abs_error']:.2%}, p90 {some['p90_abs_error']:.2%}"
         )
     report_figure(
         f"out of memory: {memory['num_oom_rows']} rows, {memory['num_oom_refused']} refused, "

@@ -115,7 +115,7 @@ def test_unknown_target_is_refused_with_the_names_there_are(name: str, tiny_pipe
     with pytest.raises(Refused) as refusal:
         small_step(tiny_pipeline(name), lora(targets=["to_q", "to_qq"]))
     text = str(refusal.value)
-    assert "no linear layer" in text
+    assert "no layer of this" in text
     assert "'to_qq'" in text
     for end in ATTENTION_ENDS:
         assert end in text.split("end in:")[1]

@@ -1,10 +1,11 @@
 """The forecast for one experiment on one kind of device."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from foretune.core.values.base import Part, Value
+from foretune.core.values.base import Part, Upgrade, Value
 
 Verdict = Literal["fits", "tight", "does not fit"]
 
@@ -31,6 +32,21 @@ class Tensor(Part):
     count: int
 
 
+class Transfers(Part):
+    """What one optimizer step moves between host and device."""
+
+    to_host_bytes: int
+    to_device_bytes: int
+    link: str
+    """What connects the two."""
+    gb_per_s: float
+    """Of the link, one way, by its data sheet, in 10**9 bytes a second."""
+    is_link_assumed: bool
+    """Whether the catalogue does not say how the device is connected."""
+    least_s: float
+    """Both ways at once, at that rate; a step that waits for it takes longer by more."""
+
+
 class Remedy(Part):
     """Settings that would make it fit, or bring it nearer."""
 
@@ -40,13 +56,23 @@ class Remedy(Part):
     """Of the process's likely memory."""
     extra_flops_share: float
     """How much more is computed for a sample: 0.33 is a third more. Memory that is moved less or more is not in it."""
+    moves_bytes: int = 0
+    """How much more is moved between host and device in each optimizer step."""
     changes_the_result: bool
     """Whether another model comes out of it, not only another way to the same."""
     verdict: Verdict
 
 
+def _with_transfers(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 says what is moved between host and device, which before nothing was."""
+    remedies = [{**remedy, "moves_bytes": 0} for remedy in body.get("remedies", ())]
+    return {**body, "transfers": None, "remedies": remedies}
+
+
 class Plan(Value):
     """Memory by part and phase with an error band, step time, cost, verdict, and what was assumed."""
+
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_transfers}
 
     experiment: str
     """Hash of the whole experiment the plan is for."""
@@ -75,6 +101,8 @@ class Plan(Value):
     step_time_s: float | None = None
     """None while the planner cannot say; never a guess."""
     cost_usd: float | None = None
+    transfers: Transfers | None = None
+    """None where nothing but batches is moved, or where host and device share their memory."""
     remedies: tuple[Remedy, ...] = ()
     """Where it does not fit: the cheapest first."""
     smallest_device: str | None = None

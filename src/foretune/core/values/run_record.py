@@ -1,8 +1,9 @@
 """What came of a run: also when it failed."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
-from foretune.core.values.base import Part, Value
+from foretune.core.values.base import Part, Upgrade, Value
 from foretune.core.values.plan import Plan
 
 Status = Literal["finished", "interrupted", "out of memory", "failed"]
@@ -31,8 +32,16 @@ class Measured(Part):
     """(step, loss) at fixed noise and timesteps; step 0 is the base model."""
 
 
+def _with_newer_plan(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 holds a plan of version 2."""
+    plan = body.get("plan")
+    return {**body, "plan": None if plan is None else Plan.upgrades[1](plan)}
+
+
 class RunRecord(Value):
     """Written last. A run directory without one was stopped without warning."""
+
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_newer_plan}
 
     run_id: str
     question_hash: str | None

@@ -21,6 +21,23 @@ NEVER = -1
 """The phase in which something is released that outlives the step."""
 OUTSIDE = -1
 """In the place of a kind of block: none."""
+TO_HOST, TO_DEVICE, HOST = "to host", "to device", "host"
+"""Operators of work that is not the device's: what goes over the bus, each way, and what the host's CPU computes."""
+_ON_HOST = " on the host"
+
+
+def on_host(category: str) -> str:
+    """The category of such storages where they are in host memory and the step runs on another device."""
+    return category + _ON_HOST
+
+
+def is_on_host(category: str) -> bool:
+    return category.endswith(_ON_HOST)
+
+
+def off_host(category: str) -> str:
+    """The category without the place."""
+    return category.removesuffix(_ON_HOST)
 
 
 class Growth(Part):
@@ -90,7 +107,7 @@ class Work(Part):
     kind: int
     """Index into the trace's kinds: the work of one such block; OUTSIDE for what is done once."""
     operator: str
-    """matmul, conv, attention or pointwise."""
+    """matmul, conv, attention or pointwise; TO_HOST, TO_DEVICE or HOST."""
     dtype: str
     count: int
     """How many operators."""

@@ -8,7 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from foretune.choices.quantize import DenoiserNumbers
+
 Weights = Literal["fp32", "bf16"]
+IntervalMeaning = Literal["segments", "every nth block", "ignored"]
+"""What a checkpoint interval of n does: n neighbours are computed again together; every n-th block is; nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +37,16 @@ class Dialect:
     frees_encoders_late: bool = False
     """Encoders are loaded beside the denoiser and freed before the first step, and the peak is counted from before."""
     expandable_segments: bool = False
-    every_nth_block: frozenset[str] = frozenset()
-    """Families for which a checkpoint interval of n means every n-th block alone, not a segment of n blocks."""
+    has_lokr: bool = False
+    """It has LoKr adapters that work on activations with two whole matrices, as here."""
+    intervals: Mapping[str, IntervalMeaning] = field(default_factory=dict)
+    """By family: what a checkpoint interval means. Rows of families that are not here are left out."""
+    offload_is_of_attention: frozenset[str] = frozenset()
+    """Families whose activation offload moves what attention keeps, and nothing else."""
+    absent_targets: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By family: names among its usual targets that its model does not have; peft passes over them."""
+    quantizers: Mapping[str, DenoiserNumbers] = field(default_factory=dict)
+    """By how a row names them: backends whose program was read and is one of ours."""
     sources: tuple[str, ...]
     unverified: tuple[str, ...] = ()
 
@@ -59,11 +71,25 @@ SIMPLETUNER = Dialect(
         "flux2": 512,
         "sana": 300,
     },
-    overrides={"train": {"max_grad_norm": 2.0}},
+    # No layer is spared but those with a side that is no multiple of 16, of which the models taken have none.
+    overrides={"train": {"max_grad_norm": 2.0}, "quantize": {"keep": (), "derivative": "torchao"}},
     adapter_dropout=0.1,
     keeps_gradients=True,
     always_caches=True,
-    every_nth_block=frozenset({"auraflow", "chroma", "sana"}),
+    has_lokr=True,
+    intervals={
+        "sd3": "segments",
+        "lumina2": "segments",
+        "pixart": "segments",
+        "auraflow": "every nth block",
+        "chroma": "every nth block",
+        "sana": "every nth block",
+        "hidream": "ignored",
+        "qwen_image": "ignored",
+    },
+    offload_is_of_attention=frozenset({"sd3"}),
+    absent_targets={"hidream": frozenset({"to_out.0"})},
+    quantizers={"fp8 (torchao dynamic)": "float8-dynamic", "fp8 weight-only (torchao)": "float8"},
     sources=(
         "github:bghira/SimpleTuner at bc8e6ab7738c",
         (
@@ -75,6 +101,14 @@ SIMPLETUNER = Dialect(
             "clipped by value"
         ),
         (
+            "helpers/models/sd3/transformer.py, offloaded_gradient_checkpointer.py: hooks around attn and attn2 move "
+            "what they keep to the host; block inputs and feed-forward parts stay"
+        ),
+        (
+            "helpers/models/hidream/model.py: targets to_k, to_q, to_v, to_out.0; transformer.py: to_out is a layer "
+            "without a number, so that it gets no adapter"
+        ),
+        (
             "helpers/models/*/model.py: tokenizer_max_length (SD3 154, Wan 512, AuraFlow 120, HiDream 128, "
             "PixArt 300); Lumina2 cuts the text to its mask (transformer.py, l_effective_cap_len)"
         ),
@@ -82,14 +116,46 @@ SIMPLETUNER = Dialect(
         "examples/multidatabackend-small-dreambooth-*.json: square crops, every caption is one character",
         (
             "documentation/experimental/SEGMENTED_CHECKPOINTING.md: validation and saving were off, caching is "
-            "not in the peak; interval 2 is a segment of two blocks; "
-            "training/gradient_checkpointing_interval.py for the others"
+            "not in the peak; interval 2 is a segment of two blocks, stride 4 leaves every second segment as it is; "
+            "HiDream and Qwen-Image are not among the families that have it, and where figures are identical the "
+            "option is ignored: theirs are, in all modes, to 0.01 GiB"
+        ),
+        (
+            "training/gradient_checkpointing_interval.py, models/{sd3,lumina2,pixart}/transformer.py: segments within "
+            "the one stack of blocks, from its first block, use_reentrant=False; Lumina2's refiners are always kept; "
+            "every n-th block for the others"
+        ),
+        (
+            "training/quantisation/__init__.py, _torchao_model and _torchao_filter_fn: "
+            "Float8DynamicActivationFloat8WeightConfig() or Float8WeightOnlyConfig() on every linear layer whose "
+            "sides are multiples of 16; training/quantisation/torchao_workarounds.py: a derivative for the 8-bit "
+            "product, whose inputs are rounded by torchao's own differentiable operators"
+        ),
+        (
+            "torchao 0.17 (setup.py: >=0.17.0,<0.18.0), quantize_/workflows/float8/float8_tensor.py and "
+            "quant_primitives.py: linear layers are answered above autocast; weight-only multiplies with the widened "
+            "weight, which autograd keeps; dynamic keeps |x|, x in fp32 and x / scale of each input"
+        ),
+        (
+            "training/optimizer_param.py, optimi-lion: kahan_sum, foreach, no gradient release; optimi 0.3 lion.py: "
+            "exp_avg and kahan_comp like the weight, 4 bytes for one in bf16, as many as Lion's state takes here; "
+            "training/trainer.py: adapters are moved in weight_dtype, bf16"
+        ),
+        (
+            "examples/{sdxl,pixart}.lycoris-lokr/lycoris_config.json: linear_dim 10000, so that both matrices are "
+            "whole; bypass_mode, no dropout; SDXL: attention, factor 12; PixArt: attention 2, feed-forward 4; "
+            "LyCORIS modules/lokr.py, bypass_forward: works on activations and builds no weight, as here"
         ),
     ),
     unverified=(
         "that the published peak is max_memory_allocated (the page says peak VRAM; the rows give the reason)",
+        "that blocks were checkpointed in the rows named activation-offload: the page does not say it of SD3",
         "34 tokens for Lumina2, 8 for Qwen-Image, 32 for Z-Image: counted by hand from the prompt templates",
         "that the sweep's compile settings do not change the peak of the models taken",
+        (
+            "that gradients through an 8-bit product take what ours take: SimpleTuner's are cast to 8 bits for one "
+            "moment between two operators (and lose what is below 2**-10), ours are not"
+        ),
     ),
 )
 
@@ -113,6 +179,11 @@ COGVIDEOX_FACTORY = Dialect(
             "weight for full training"
         ),
         "README.md: memory_before_validation is the peak of training, from prepared latents and embeddings",
+        (
+            "training/cogvideox/utils.py, get_optimizer: AdamW8bit is that of bitsandbytes; with a CPU-offloaded "
+            "optimizer, torchao 0.5 prototype/low_bit_optim/cpu_offload.py: states, update and gradients are on the "
+            "host, and each gradient is freed on the device as soon as it is copied, so that nothing is clipped"
+        ),
     ),
     unverified=(
         (
@@ -167,6 +238,7 @@ DIFFUSERS = Dialect(
             "moved to the device in the 16-bit type before adapters are added; adapters are cast to fp32 for "
             "fp16 only"
         ),
+        "the same file: use_8bit_adam is AdamW8bit of bitsandbytes",
     ),
     unverified=("the other example scripts were not read one by one; they share the code of this one",),
 )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from foretune import catalog
 from foretune.catalog.devices import Device
+from foretune.choices.method import rank_of
 from foretune.choices.training import Precision
 from foretune.core.values.plan import Verdict
 from foretune.plan.allocator import replay
@@ -62,14 +63,13 @@ def question_events(asked: Question, traces: Traces) -> list[Event]:
     """Allocations of the published program: what is loaded and freed before, what stays, one step."""
     geometry = geometries()[asked.model]
     experiment = with_default_targets(asked.experiment, geometry)
-    method = experiment.method
     size = StepSize(
         batch_size=asked.sizes.batch_size,
         height_px=asked.sizes.height_px,
         width_px=asked.sizes.width_px,
         num_frames=asked.sizes.num_frames,
         num_text_tokens=asked.sizes.num_text_tokens,
-        rank=method.rank if method.kind == "lora" else 1,
+        rank=rank_of(experiment.method),
     )
     kept, body = split(step_events(traces, experiment, size, geometry))
     precision = experiment.train.precision

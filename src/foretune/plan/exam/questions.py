@@ -60,6 +60,14 @@ class Question:
     assumptions: tuple[str, ...]
     """What the row leaves open and how it was read."""
 
+    @property
+    def base(self) -> str:
+        """The numbers of the frozen base and the backend that makes them; what each keeps differs."""
+        numbers = self.experiment.quantize.denoiser
+        if numbers == "none":
+            return "not quantised"
+        return f"{numbers} ({'bitsandbytes' if numbers in ('nf4', 'int8-bnb') else 'torchao'})"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:

@@ -39,36 +39,40 @@ def _question(row: Measurement) -> Question:
     optimizer = words.optimizer_in(row.optimizer)
     model = words.model_named(row.model)
     dialect = _dialect(row)
+    numbers = words.quantizer_in(row.quantization, dialect)
     family = catalog.denoiser(model).family
     assert family is not None, "every denoiser has a family"
-    share = words.checkpointing_in(row.grad_ckpt, interval_is_every_nth=family in dialect.every_nth_block)
+    checkpointing = words.checkpointing_in(
+        row.grad_ckpt, dialect.intervals.get(family), offloads_attention=family in dialect.offload_is_of_attention
+    )
     published = _published(row)
     sizes = _sizes(row, dialect, family, assumptions)
-    method = _method(row, dialect, assumptions, must_be_exact=published is not None)
-    levers, resident = _encoders(row, dialect, model)
-    precision, said = words.precision_in(row.precision)
-    weights = optimizer.weights or said or _usual_weights(dialect, method["kind"], precision)
-    device = words.device_named(row.gpu, row.gpu_mem_gb)
-    overrides = {name: dict(section) for name, section in dialect.overrides.items()}
-    train = {
-        **overrides.pop("train", {}),
-        "steps": 1,
-        "batch_size": sizes.batch_size,
-        # Gradients that stay are there in every pass, as they are where several passes make a step.
-        "gradient_accumulation": max(row.num_accumulation_steps or 1, 2 if dialect.keeps_gradients else 1),
-        "precision": precision,
-        "weights": weights,
-        "ema": {} if optimizer.ema else None,
+    method = _method(row, dialect, family, assumptions, must_be_exact=published is not None)
+    caching, resident = _encoders(row, dialect, model)
+    train = _train(row, dialect, optimizer, method["kind"], sizes.batch_size)
+    levers = {
+        **caching,
+        "gradient_checkpointing": checkpointing.share,
+        "checkpoint_segment": checkpointing.segment,
+        "checkpoint_stride": checkpointing.stride,
+        "activation_offload": checkpointing.offloads_attention,
+        "activation_offload_parts": "attention" if checkpointing.offloads_attention else "blocks",
     }
+    if optimizer.on_host:
+        # Gradients leave one by one, so there is never a norm of all of them.
+        levers |= {"optimizer_on_host": True, "fused_backward": True}
+        train["max_grad_norm"] = None
+    quantize = {"denoiser": numbers, **dialect.overrides.get("quantize", {})} if numbers != "none" else {}
     asked = {
-        **overrides,
         "model": model,
         "method": method,
         "data": {"kind": "shapes", "max_text_tokens": max(8, sizes.num_text_tokens)},
         "train": train,
-        "optimizer": {"compensation": "kahan" if optimizer.kahan else "none", **overrides.get("optimizer", {})},
-        "levers": {**levers, "gradient_checkpointing": share},
+        "optimizer": {"kind": optimizer.kind, "compensation": "kahan" if optimizer.kahan else "none"},
+        "quantize": quantize,
+        "levers": levers,
     }
+    device = words.device_named(row.gpu, row.gpu_mem_gb)
     return Question(
         row_id=row.id,
         source=row.framework,
@@ -97,16 +101,13 @@ def _dialect(row: Measurement) -> Dialect:
 
 def _check_method(row: Measurement) -> None:
     kind = row.method.lower()
-    quantization = (row.quantization or "none").lower()
-    if "lokr" in kind or "controlnet" in kind:
+    if "controlnet" in kind:
         raise Unfit(f"the method {row.method}")
-    if kind.startswith("qlora") or not quantization.startswith("none"):
-        raise Unfit(f"a quantised base ({row.quantization or row.method})")
-    if "8-bit" in quantization:
-        raise Unfit(f"a quantised text encoder ({row.quantization})")
+    if kind.startswith("q") and (row.quantization or "none").lower().startswith("none"):
+        raise Unfit(f"how the base is quantised is not said ({row.method})")
     if "prior preservation" in kind:
         raise Unfit("prior preservation trains two images for each")
-    if not kind.startswith(("lora", "full")):
+    if not kind.removeprefix("q").startswith(("lora", "lokr", "full")):
         raise Unfit(f"the method {row.method!r} is not understood")
 
 
@@ -141,9 +142,16 @@ def _sizes(row: Measurement, dialect: Dialect, family: str, assumptions: list[st
     )
 
 
-def _method(row: Measurement, dialect: Dialect, assumptions: list[str], *, must_be_exact: bool) -> dict[str, Any]:
+def _method(
+    row: Measurement, dialect: Dialect, family: str, assumptions: list[str], *, must_be_exact: bool
+) -> dict[str, Any]:
     if row.method.lower().startswith("full"):
         return {"kind": "full"}
+    if "lokr" in row.method.lower():
+        if not dialect.has_lokr:
+            raise Unfit(f"how {row.framework} computes LoKr was not read")
+        factor = words.kronecker_factor_in(row.as_published.get("lora_rank"))
+        return {"kind": "lokr", "factor": factor, "full_matrix": True}
     rank = row.lora_rank
     if rank is None:
         if must_be_exact:
@@ -153,7 +161,25 @@ def _method(row: Measurement, dialect: Dialect, assumptions: list[str], *, must_
     targets = words.targets_in(row.lora_targets)
     if targets is None:
         assumptions.append("adapted modules are not named: the attention projections")
+    else:
+        targets = tuple(name for name in targets if name not in dialect.absent_targets.get(family, ()))
     return {"kind": "lora", "rank": rank, "targets": targets, "dropout": dialect.adapter_dropout}
+
+
+def _train(
+    row: Measurement, dialect: Dialect, optimizer: words.OptimizerWords, kind: str, batch_size: int
+) -> dict[str, Any]:
+    precision, said = words.precision_in(row.precision)
+    return {
+        **dialect.overrides.get("train", {}),
+        "steps": 1,
+        "batch_size": batch_size,
+        # Gradients that stay are there in every pass, as they are where several passes make a step.
+        "gradient_accumulation": max(row.num_accumulation_steps or 1, 2 if dialect.keeps_gradients else 1),
+        "precision": precision,
+        "weights": optimizer.weights or said or _usual_weights(dialect, kind, precision),
+        "ema": {} if optimizer.ema else None,
+    }
 
 
 def _usual_weights(dialect: Dialect, kind: str, precision: str) -> str:

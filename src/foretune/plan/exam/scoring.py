@@ -56,8 +56,10 @@ class Score:
     not_judged: tuple[LeftOut, ...] = ()
     """Rows of which only is known whether they ran, and whose step is not traced."""
 
-    def errors(self, peak: str | None = None) -> list[float]:
-        return sorted(abs(result.error) for result in self.results if peak in (None, result.peak))
+    def errors(self, *, peak: str | None = None, base: str | None = None) -> list[float]:
+        """Without signs, from the smallest; of one kind of peak or of one kind of base, if asked."""
+        chosen = (r for r in self.results if peak in (None, r.peak) and base in (None, r.asked.base))
+        return sorted(abs(result.error) for result in chosen)
 
     def with_fit(self, *, fitted: bool) -> list[FitResult]:
         return [result for result in self.fits if result.fitted is fitted]
@@ -95,12 +97,9 @@ class Score:
             "num_fitting_tight": sum(row.verdict == "tight" for row in self.with_fit(fitted=True)),
         }
         for peak in ("allocated", "reserved", "process"):
-            some = self.errors(peak)
-            memory[peak] = {
-                "num_rows": len(some),
-                "median_abs_error": median(some) if some else None,
-                "p90_abs_error": percentile(some, 0.9),
-            }
+            memory[peak] = _figures(self.errors(peak=peak))
+        bases = sorted({result.asked.base for result in self.results})
+        memory["by_base"] = {base: _figures(self.errors(base=base)) for base in bases}
         return {
             "memory": memory,
             "rows": [_row_dict(result) for result in self.results],
@@ -110,6 +109,14 @@ class Score:
             ],
             "left_out": [{"id": row.row_id, "source": row.source, "reason": row.reason} for row in self.left_out],
         }
+
+
+def _figures(errors: list[float]) -> dict[str, Any]:
+    return {
+        "num_rows": len(errors),
+        "median_abs_error": median(errors) if errors else None,
+        "p90_abs_error": percentile(errors, 0.9),
+    }
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
@@ -170,6 +177,7 @@ def _row_dict(result: Result) -> dict[str, Any]:
         "id": result.asked.row_id,
         "source": result.asked.source,
         "model": result.asked.model,
+        "base": result.asked.base,
         "peak": result.peak,
         "published_bytes": result.published_bytes,
         "predicted_bytes": result.predicted_bytes,

@@ -1,10 +1,13 @@
 """The words of published columns, read tolerantly: what is not understood is a reason, never a crash."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from foretune import catalog
+from foretune.choices.quantize import DenoiserNumbers
+from foretune.choices.training import OptimizerKind
+from foretune.plan.exam.dialects import Dialect, IntervalMeaning
 from foretune.plan.exam.questions import Peak, Unfit
 
 _ALIASES = {
@@ -30,18 +33,24 @@ _ALIASES = {
 _SIZE_BY_LINES = {"480p": (832, 480), "720p": (1280, 720)}
 _SIXTEEN_BIT = ("bf16", "fp16")
 _UNKNOWN = ("unknown", "any", "n/a", "")
-# What an optimizer's name holds that no choice expresses yet, with the words of the reason.
+# What an optimizer's name holds that no choice expresses, or whose program was not read, with the words of the reason.
 _OTHER_OPTIMIZERS = {
-    "8bit": "8-bit optimizer states",
-    "8-bit": "8-bit optimizer states",
-    "lion": "the optimizer Lion",
-    "prodigy": "the optimizer Prodigy",
-    "adafactor": "the optimizer Adafactor",
-    "offload": "an optimizer on the host",
-    "optimi": "an optimizer of optimi",
+    "8bitkahan": "8-bit states with a compensation",
+    "lion8bit": "the optimizer Lion with 8-bit states",
+    "paged": "paged optimizer states",
+    "prodigy": "the optimizer Prodigy, whose states in this program were not read",
+    "adafactor": "the optimizer Adafactor, whose states in this program were not read",
+    "adamw optimi": "AdamW of optimi, whose states in this program were not read",
     "distributed": "sharded optimizer states",
     "deepspeed": "sharded or offloaded optimizer states",
-    "schedule": "a schedule-free optimizer",
+    "schedule": "a schedule-free optimizer, whose states in this program were not read",
+}
+# Why a backend is no choice of ours. First come, first served.
+_OTHER_QUANTIZERS = {
+    "sdnq": "a base quantised by SDNQ: its licence (GPL) rules it out as a dependency, and its compiled kernels have "
+    "temporaries that no trace shows",
+    "quanto": "a base quantised by quanto, which is no backend here",
+    "": "a quantised base whose program was not read",
 }
 
 
@@ -111,10 +120,13 @@ def precision_in(text: str | None) -> tuple[Literal["fp32", "bf16", "fp16"], Lit
 
 @dataclass(frozen=True)
 class OptimizerWords:
+    kind: OptimizerKind
     weights: Literal["fp32", "bf16"] | None
     """Numbers of the trained weights, where the optimizer tells."""
     kahan: bool
     ema: bool
+    on_host: bool
+    """States and update are on the host, and each gradient is freed as soon as it was copied there."""
 
 
 def optimizer_in(text: str | None) -> OptimizerWords:
@@ -124,29 +136,82 @@ def optimizer_in(text: str | None) -> OptimizerWords:
     for mark, what in _OTHER_OPTIMIZERS.items():
         if mark in words:
             raise Unfit(f"{what} ({text})")
+    on_host = "offload" in words
+    if on_host and "grad offload" not in words:
+        raise Unfit(f"whether gradients are offloaded with the optimizer is not said ({text})")
+    if words.startswith("optimi-lion"):
+        # Its average and what rounding takes are two states in bf16: the bytes of Lion's one state in fp32 here.
+        return OptimizerWords("lion", "bf16", kahan=False, ema=False, on_host=False)
     if not words.startswith("adam"):
         raise Unfit(f"the optimizer {text!r} is not understood")
     kahan = "adamw_bf16" in words or "kahan" in words
     states_bf16 = kahan or "dtype bf16" in words
-    return OptimizerWords("bf16" if states_bf16 else None, kahan, "ema" in words)
+    kind: OptimizerKind = "adamw8bit" if "8bit" in words or "8-bit" in words else "adamw"
+    return OptimizerWords(kind, "bf16" if states_bf16 else None, kahan, "ema" in words, on_host)
 
 
-def checkpointing_in(text: str | None, *, interval_is_every_nth: bool) -> float:
-    """The share of blocks that are computed again."""
+def quantizer_in(text: str | None, dialect: Dialect) -> DenoiserNumbers:
+    """The backend and numbers of the base; a text encoder that is quantised beside it is a reason."""
+    words = (text or "none").lower()
+    if words in dialect.quantizers:
+        return dialect.quantizers[words]
+    if not words.startswith("none"):
+        why = next(why for mark, why in _OTHER_QUANTIZERS.items() if mark in words)
+        raise Unfit(f"{why} ({text})")
+    if "8-bit" in words:
+        raise Unfit(f"a quantised text encoder ({text})")
+    return "none"
+
+
+@dataclass(frozen=True)
+class Checkpointing:
+    share: float
+    """Of the segments that are computed again."""
+    segment: int = 1
+    """Blocks in a segment."""
+    stride: int | None = None
+    """A segment begins at every so manieth block; None where the share says which."""
+    offloads_attention: bool = False
+    """What attention keeps is on the host."""
+
+
+def checkpointing_in(
+    text: str | None, meaning: IntervalMeaning | None, *, offloads_attention: bool = False
+) -> Checkpointing:
+    """Which blocks are computed again; `meaning` is what an interval is in this program for this family, if known."""
     words = (text or "").lower()
+    if offload := re.fullmatch(r"(full|partial seg\d+-stride\d+) \+ (?:attention )?activation offload", words):
+        if not offloads_attention:
+            raise Unfit(f"what activation offload moves in this family is not written down ({text})")
+        return replace(checkpointing_in(offload[1], meaning), offloads_attention=True)
     if "offload" in words:
-        raise Unfit(f"activations kept on the host ({text})")
-    if interval := re.match(r"partial interval\s*(\d+)$", words):
-        if interval_is_every_nth:
-            return 1 / int(interval[1])
-        raise Unfit(f"checkpoints over segments of several blocks ({text})")
+        raise Unfit(f"an activation offload that is not understood ({text})")
+    if partial := re.fullmatch(r"partial (?:interval\s*(\d+)|seg(\d+)-stride(\d+))", words):
+        return _segments(int(partial[1] or partial[2]), int(partial[3]) if partial[3] else None, meaning, words)
     if "partial" in words or "seg" in words or "stride" in words:
-        raise Unfit(f"checkpoints over segments of several blocks ({text})")
+        raise Unfit(f"checkpointing {text!r}")
     if words.startswith(("full", "assumed full")) and "low_vram" not in words:
-        return 1.0
+        return Checkpointing(1.0)
     if re.match(r"(none|no|off|false)\b", words):
-        return 0.0
+        return Checkpointing(0.0)
     raise Unfit("gradient checkpointing is not said" if words.split(" ")[0] in _UNKNOWN else f"checkpointing {text!r}")
+
+
+def _segments(interval: int, stride: int | None, meaning: IntervalMeaning | None, words: str) -> Checkpointing:
+    if meaning == "ignored":
+        return Checkpointing(1.0)
+    if meaning == "segments":
+        return Checkpointing(1.0, interval, stride)
+    if meaning == "every nth block" and stride is None:
+        return Checkpointing(1 / interval)
+    raise Unfit(f"what checkpoints over segments do in this family is not written down ({words})")
+
+
+def kronecker_factor_in(text: str | None) -> int:
+    """The one factor of a LoKr whose two matrices are whole."""
+    if factor := re.fullmatch(r"factor (\d+)(?: full_matrix)?", (text or "").lower()):
+        return int(factor[1])
+    raise Unfit(f"LoKr with another factor for each kind of layer, or an unknown one ({text})")
 
 
 def targets_in(text: str | None) -> tuple[str, ...] | None:

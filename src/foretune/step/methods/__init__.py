@@ -1,13 +1,20 @@
-"""What is trained. One file a method; each is attached on meta, on small models and on real ones alike."""
+"""What is trained. Each method is attached on meta, on small models and on real ones alike."""
 
 from foretune.core.registry import Registry
 from foretune.step.methods.base import AppliedMethod
+
+_ADAPTER = "foretune.step.methods.adapter:AppliedAdapter"
 
 METHODS: Registry[type[AppliedMethod]] = Registry(
     "method",
     {
         "full": "foretune.step.methods.full:AppliedFull",
-        "lora": "foretune.step.methods.lora:AppliedLora",
+        "lora": _ADAPTER,
+        "dora": _ADAPTER,
+        "rslora": _ADAPTER,
+        "loha": _ADAPTER,
+        "lokr": _ADAPTER,
+        "oft": _ADAPTER,
     },
 )
 

@@ -15,7 +15,9 @@ from torch import nn
 from foretune.choices.checkpointing import chosen_blocks
 from foretune.models import Family
 from foretune.models.locating import open_family
-from foretune.step.checkpointing import apply_checkpointing
+from foretune.step.levers.checkpointing import apply_checkpointing
+from tests.step.levers.deep_steps import DROPPING, assert_equal, deep_step, loss_and_gradients
+from tests.step.levers.live_bytes import live_bytes
 from tests.step.small_steps import gradients, made_batch, small_step
 
 TinyPipeline = Callable[..., Path]
@@ -74,11 +76,11 @@ def test_the_chosen_blocks_and_no_others_compute_twice(name: str, tiny_pipeline:
     names = list(denoiser.state_dict())
     blocks = family.blocks(denoiser)
     counts = count_forwards(family, denoiser)
-    apply_checkpointing(blocks, 0.5, keeps_rng=False)
+    chosen = chosen_blocks(len(blocks), 0.5)
+    apply_checkpointing([(blocks[index],) for index in chosen], keeps_rng=False)
     small = small_step(folder)
     small.step.denoiser = denoiser.train()
     small.step.loss(made_batch(family, 1)).backward()
-    chosen = chosen_blocks(len(blocks), 0.5)
     assert counts == {index: 2 if index in chosen else 1 for index in range(len(blocks))}
     assert list(denoiser.state_dict()) == names
 
@@ -103,7 +105,7 @@ def test_recomputing_without_the_random_state_would_be_noticed() -> None:
     def gradient(*, keeps_rng: bool) -> torch.Tensor:
         torch.manual_seed(0)
         block = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.5))
-        apply_checkpointing((block,), 1.0, keeps_rng=keeps_rng)
+        apply_checkpointing([(block,)], keeps_rng=keeps_rng)
         torch.manual_seed(1)
         block(torch.ones(4, 64)).square().sum().backward()
         first = block[0]
@@ -112,3 +114,53 @@ def test_recomputing_without_the_random_state_would_be_noticed() -> None:
         return first.weight.grad
 
     assert not torch.equal(gradient(keeps_rng=True), gradient(keeps_rng=False))
+
+
+@pytest.mark.parametrize(("name", "depths"), [("flux", (2, 2)), ("sd3", (1, 2))])
+def test_feed_forward_parts_alone(name: str, depths: tuple[int, ...], tiny_pipeline: TinyPipeline) -> None:
+    """They compute twice, bit for bit the same; attention computes once. It saves less than whole blocks do."""
+    parts = {"gradient_checkpointing": 1, "checkpoint_parts": "feed_forward"}
+    small = deep_step(tiny_pipeline(name), depths, DROPPING, levers=parts)
+    blocks = small.family.blocks(small.step.denoiser)
+    counts: Counter[str] = Counter()
+    for block in blocks:
+        for kind, modules in (
+            ("feed-forward", small.family.feed_forwards(block)),
+            ("attention", (block.get_submodule("attn"),)),
+        ):
+            for module in modules:
+                inner = next(child for child in module.modules() if isinstance(child, nn.Linear))
+                inner.register_forward_hook(lambda *_, kind=kind: counts.update([kind]))
+    expected = loss_and_gradients(deep_step(tiny_pipeline(name), depths, DROPPING))
+    assert_equal(loss_and_gradients(small), expected)
+    num_parts = sum(len(small.family.feed_forwards(block)) for block in blocks)
+    assert num_parts > 0
+    assert counts == {"feed-forward": 2 * num_parts, "attention": len(blocks)}
+    kept, of_parts, of_blocks = (
+        live_bytes(deep_step(tiny_pipeline(name), depths, DROPPING, levers=levers)).kept
+        for levers in ({}, parts, {"gradient_checkpointing": 1})
+    )
+    assert kept > of_parts > of_blocks
+
+
+def test_tensors_given_by_name_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch keeps the random state of devices whose tensors it is given in order, and knows of no others."""
+    seen: list[Any] = []
+
+    def checkpoint(function: Any, *tensors: Any, **_: Any) -> Any:
+        seen.extend(tensors)
+        return function(*tensors)
+
+    monkeypatch.setattr("foretune.step.levers.checkpointing.checkpoint", checkpoint)
+
+    class Block(nn.Module):
+        def forward(self, values: torch.Tensor, scale: float, pair: tuple[torch.Tensor, None]) -> torch.Tensor:
+            assert pair[1] is None
+            return values * scale + pair[0]
+
+    block = Block()
+    apply_checkpointing([(block,)], keeps_rng=True)
+    values, other = torch.ones(2), torch.ones(2)
+    out = block(values=values, scale=2.0, pair=(other, None))
+    assert torch.equal(out, torch.full((2,), 3.0))
+    assert [id(tensor) for tensor in seen] == [id(values), id(other)]

@@ -1,0 +1,190 @@
+"""What trades speed for memory: what goes with what."""
+
+from collections.abc import Iterable
+
+from foretune.choices.experiment import Experiment
+from foretune.choices.objections.base import DeviceType, Objection, refused, warning
+from foretune.choices.training import AttentionBackend
+
+UNETS = frozenset({"ddpm", "sd1", "sdxl", "kolors"})
+"""Families of convolutions, whose blocks pass results to others than the next one."""
+
+# The kernels that torch has, by where it runs. On a CPU and on Apple's GPUs all but one of them are for other devices.
+_KERNELS: dict[DeviceType, tuple[AttentionBackend, ...]] = {
+    "cpu": ("auto", "math", "flash"),
+    "cuda": ("auto", "math", "efficient", "flash", "cudnn"),
+    "rocm": ("auto", "math", "efficient", "flash"),
+    "mps": ("auto", "math"),
+}
+
+
+def lever_objections(experiment: Experiment, family: str, device_type: DeviceType | None) -> Iterable[Objection]:
+    yield from _checkpointing_objections(experiment, family)
+    yield from _swap_objections(experiment)
+    yield from _offload_objections(experiment)
+    yield from _compile_objections(experiment)
+    yield from _attention_objections(experiment, device_type)
+    yield from _layout_objections(experiment, family)
+    yield from _host_objections(experiment, device_type)
+    yield from _fused_backward_objections(experiment)
+
+
+def _checkpointing_objections(experiment: Experiment, family: str) -> Iterable[Objection]:
+    levers = experiment.levers
+    share, segment, stride = levers.gradient_checkpointing, levers.checkpoint_segment, levers.checkpoint_stride
+    parts_only = levers.checkpoint_parts == "feed_forward"
+    asked = [
+        *(["levers.checkpoint_segment"] if segment > 1 else []),
+        *(["levers.checkpoint_stride"] if stride is not None else []),
+        *(["levers.checkpoint_parts"] if parts_only else []),
+    ]
+    if asked and share == 0:
+        yield refused(
+            f"{asked[0]}: no block is computed again while levers.gradient_checkpointing is 0. "
+            "Nearest: levers.gradient_checkpointing=1"
+        )
+    if stride is not None and 0 < share < 1:
+        yield refused(
+            f"levers.checkpoint_stride: it says which blocks are computed again, and so does "
+            f"levers.gradient_checkpointing={share:g}. Nearest: levers.gradient_checkpointing=1, or "
+            "levers.checkpoint_stride=null"
+        )
+    if stride is not None and stride < segment:
+        yield refused(
+            f"levers.checkpoint_stride: segments of {segment} blocks, one at every {stride}. block, would overlap. "
+            f"Nearest: levers.checkpoint_stride={segment}"
+        )
+    if parts_only and segment > 1:
+        yield refused(
+            "levers.checkpoint_segment: feed-forward parts of neighbouring blocks have attention between them and are "
+            "computed again one by one. Nearest: levers.checkpoint_segment=1, or levers.checkpoint_parts=blocks"
+        )
+    if segment > 1 and family in UNETS:
+        yield refused(
+            f"levers.checkpoint_segment: blocks of a {family} model pass results to others than the next one, so that "
+            "little would be saved together. Nearest: levers.checkpoint_segment=1"
+        )
+    if parts_only and family == "ddpm":
+        yield refused(
+            "levers.checkpoint_parts: a ddpm model has no feed-forward parts. Nearest: levers.checkpoint_parts=blocks"
+        )
+
+
+def _swap_objections(experiment: Experiment) -> Iterable[Objection]:
+    levers, key = experiment.levers, "levers.swapped_blocks"
+    if not levers.swapped_blocks:
+        return
+    if experiment.method.kind == "full":
+        yield refused(
+            f"{key}: weights that are trained must stay on the device, and method.kind=full trains all. "
+            f"Nearest: method.kind=lora, or {key}=0 with levers.optimizer_on_host=true"
+        )
+    is_strided = levers.checkpoint_stride not in (None, levers.checkpoint_segment)
+    if levers.gradient_checkpointing < 1 or is_strided or levers.checkpoint_parts != "blocks":
+        changes = [
+            *(["levers.gradient_checkpointing=1"] if levers.gradient_checkpointing < 1 else []),
+            *(["levers.checkpoint_stride=null"] if is_strided else []),
+            *(["levers.checkpoint_parts=blocks"] if levers.checkpoint_parts != "blocks" else []),
+        ]
+        yield refused(
+            f"{key}: a block that is not computed again keeps its weights on the device until the backward pass. "
+            f"Nearest: {' '.join(changes)}"
+        )
+    if experiment.quantize.denoiser == "float8-dynamic" and experiment.quantize.derivative == "torchao":
+        yield refused(
+            f"{key}: torchao's derivative of float8-dynamic looks for the weights when the block has ended. "
+            "Nearest: quantize.derivative=lean"
+        )
+
+
+def _offload_objections(experiment: Experiment) -> Iterable[Objection]:
+    levers, key = experiment.levers, "levers.activation_offload_parts"
+    if levers.activation_offload_parts == "blocks":
+        return
+    if not levers.activation_offload:
+        yield refused(f"{key}: nothing goes to the host. Nearest: levers.activation_offload=true")
+    if levers.swapped_blocks:
+        yield refused(
+            f"{key}: what attention keeps is then kept though its block is computed again, and with it the weights of "
+            f"attention stay on the device. Nearest: {key}=blocks, or levers.swapped_blocks=0"
+        )
+
+
+def _compile_objections(experiment: Experiment) -> Iterable[Objection]:
+    levers = experiment.levers
+    if levers.compile == "off":
+        return
+    if experiment.method.kind == "dora":
+        yield refused(
+            "levers.compile: peft's DoRA asks in each pass of what kind a weight is, which torch cannot compile. "
+            "Nearest: method.kind=lora, or levers.compile=off"
+        )
+    if levers.checkpoint_parts == "feed_forward" and levers.gradient_checkpointing > 0:
+        yield refused(
+            "levers.compile: a part that is computed again would be inside of a compiled block, which torch cannot "
+            "compile. Nearest: levers.checkpoint_parts=blocks, or levers.compile=off"
+        )
+    if levers.activation_offload and levers.activation_offload_parts == "attention":
+        yield refused(
+            "levers.compile: what a part of a block keeps cannot be told apart in a compiled block. "
+            "Nearest: levers.activation_offload_parts=blocks, or levers.compile=off"
+        )
+
+
+def _attention_objections(experiment: Experiment, device_type: DeviceType | None) -> Iterable[Objection]:
+    asked = experiment.levers.attention
+    if device_type is not None and asked not in _KERNELS[device_type]:
+        others = [kernel for kernel in _KERNELS[device_type] if kernel != "auto"]
+        yield refused(
+            f"levers.attention: torch has no {asked} kernel for {device_type}; it has {' and '.join(others)}. "
+            f"Nearest: levers.attention={'flash' if 'flash' in others else 'auto'}"
+        )
+
+
+def _layout_objections(experiment: Experiment, family: str) -> Iterable[Objection]:
+    if experiment.levers.channels_last and family not in UNETS:
+        yield refused(
+            f"levers.channels_last: {family} models are transformers, whose tokens lie in memory one after the other "
+            "already. Nearest: levers.channels_last=false"
+        )
+
+
+def _host_objections(experiment: Experiment, device_type: DeviceType | None) -> Iterable[Objection]:
+    """On a device without memory of its own nothing is saved by going elsewhere."""
+    levers = experiment.levers
+    asked = [
+        *(["levers.activation_offload"] if levers.activation_offload else []),
+        *(["levers.swapped_blocks"] if levers.swapped_blocks else []),
+    ]
+    if device_type in ("cpu", "mps"):
+        for key in asked:
+            yield warning(
+                f"{key}: {device_type} computes in the host's memory, so that this costs copies and saves none"
+            )
+
+
+def _fused_backward_objections(experiment: Experiment) -> Iterable[Objection]:
+    """What needs all gradients at once cannot be where none of them stays."""
+    train, key = experiment.train, "levers.fused_backward"
+    if not experiment.levers.fused_backward:
+        return
+    if train.max_grad_norm is not None:
+        yield refused(
+            f"{key}: clipping needs the norm of all gradients before the first update. Nearest: "
+            f"train.max_grad_norm=null, or {key}=false"
+        )
+    if train.gradient_accumulation > 1:
+        yield refused(
+            f"{key}: each pass updates the weights, so that nothing can be accumulated. Nearest: "
+            f"train.gradient_accumulation=1, or {key}=false"
+        )
+    if train.precision == "fp16":
+        yield refused(
+            f"{key}: fp16 skips steps whose gradients overflow, which is known only after all of them. Nearest: "
+            f"train.precision=bf16, or {key}=false"
+        )
+    if experiment.optimizer.kind == "prodigy":
+        yield refused(
+            f"{key}: prodigy finds one learning rate from all gradients at once. Nearest: optimizer.kind=adamw, or "
+            f"{key}=false"
+        )

@@ -1,0 +1,66 @@
+"""A base in fewer bits: what goes with what."""
+
+from collections.abc import Iterable
+
+from foretune.choices.experiment import Experiment
+from foretune.choices.objections.base import DeviceType, Objection, refused, warning
+from foretune.choices.quantize import Quantize
+
+_FLOAT8_PRODUCTS = ("float8-dynamic", "float8-training")
+_WITH_TORCHAO_DERIVATIVE = ("int8", "float8", "float8-dynamic")
+_WITHOUT_TEXT = ("ddpm", "dit")
+
+
+def quantization_objections(experiment: Experiment, family: str, device_type: DeviceType | None) -> Iterable[Objection]:
+    choice = experiment.quantize
+    yield from _without_effect(choice, family)
+    yield from _on_device(choice, device_type)
+    if choice.denoiser == "none":
+        return
+    if experiment.method.kind == "full" and choice.denoiser != "float8-training":
+        yield refused(
+            f"quantize.denoiser: weights in {choice.denoiser} cannot be trained, and method.kind=full trains all. "
+            "Nearest: method.kind=lora, or quantize.denoiser=float8-training, which keeps the weights as they are"
+        )
+    if choice.derivative == "torchao" and choice.denoiser not in _WITH_TORCHAO_DERIVATIVE:
+        yield refused(f"quantize.derivative: torchao has none for {choice.denoiser}. Nearest: quantize.derivative=lean")
+    if choice.denoiser == "int8-bnb" and experiment.train.precision != "fp16":
+        yield warning(
+            "quantize.denoiser: int8-bnb rounds inputs by way of fp16, so that values above 65504 become infinite. "
+            "quantize.denoiser=int8 has no such limit"
+        )
+    if family == "ddpm":
+        yield warning(
+            "quantize.denoiser: most weights of a ddpm model are those of convolutions, which stay as they are"
+        )
+
+
+def _on_device(choice: Quantize, device_type: DeviceType | None) -> Iterable[Objection]:
+    kinds = {"quantize.denoiser": choice.denoiser, "quantize.text_encoders": choice.text_encoders}
+    for key, kind in kinds.items():
+        if device_type == "mps" and kind.startswith("float8"):
+            yield refused(f"{key}: {kind} needs 8-bit floating-point numbers, which mps has not. Nearest: {key}=int8")
+        if device_type == "mps" and kind == "int8-bnb":
+            yield warning(
+                f"{key}: bitsandbytes has no kernel for 8-bit products on mps and makes slower ones of others"
+            )
+    if choice.denoiser in _FLOAT8_PRODUCTS and device_type == "rocm":
+        yield refused(
+            f"quantize.denoiser: {choice.denoiser} multiplies 8-bit numbers as NVIDIA GPUs have them; those of AMD's "
+            "MI300 are of another kind. Nearest: quantize.denoiser=float8"
+        )
+    if choice.denoiser in _FLOAT8_PRODUCTS and device_type == "cpu":
+        yield warning(
+            f"quantize.denoiser: on cpu the products of {choice.denoiser} are made in a wider type: rounded alike, and "
+            "no faster"
+        )
+
+
+def _without_effect(choice: Quantize, family: str) -> Iterable[Objection]:
+    if choice.text_encoders != "none" and family in _WITHOUT_TEXT:
+        yield warning(f"quantize.text_encoders has no effect: {family} models take no captions")
+    if choice.denoiser == "none":
+        if choice.keep is not None:
+            yield warning("quantize.keep has no effect: quantize.denoiser is none")
+        if choice.derivative != "lean":
+            yield warning("quantize.derivative has no effect: quantize.denoiser is none")

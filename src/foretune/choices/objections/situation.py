@@ -1,0 +1,39 @@
+"""What speaks against an experiment because of the model it is for, or of where it runs."""
+
+from collections.abc import Iterable
+
+from foretune.choices.experiment import Experiment
+from foretune.choices.method import Adapter
+from foretune.choices.objections.base import Objection, refused, warning
+
+
+def device_count_objections(experiment: Experiment, family: str, max_devices: int) -> Iterable[Objection]:
+    devices = experiment.parallel.devices
+    if devices > max_devices:
+        yield refused(
+            f"parallel.devices: {devices} devices are not supported for {family} yet. Nearest: "
+            f"parallel.devices={max_devices} with train.gradient_accumulation="
+            f"{experiment.train.gradient_accumulation * devices}, which makes the same optimizer steps"
+        )
+
+
+def text_objections(experiment: Experiment, family: str, *, has_text: bool) -> Iterable[Objection]:
+    if not has_text and experiment.data.caption_dropout > 0:
+        yield warning(f"data.caption_dropout has no effect: {family} models take no captions")
+
+
+def distilled_objections(experiment: Experiment, *, distilled: bool | None) -> Iterable[Objection]:
+    method = experiment.method
+    if not distilled or (isinstance(method, Adapter) and method.training_adapter is not None):
+        return
+    if method.kind == "full" and "distilled-base" not in experiment.accept:
+        yield refused(
+            "method.kind: full fine-tuning of a distilled base tends to blur or collapse. Nearest: method.kind=lora, "
+            "or an undistilled base (flux.1-dev for flux.1-schnell); to do it all the same: accept=[distilled-base]"
+        )
+    else:
+        yield warning(
+            "the base is distilled to few sampling steps: fine-tuning it with the plain objective tends to undo that. "
+            "Look at samples early, train on the undistilled base (flux.1-dev for flux.1-schnell), or train beside an "
+            "adapter that undoes the distillation: method.training_adapter=FOLDER"
+        )

@@ -1,0 +1,75 @@
+"""LoRAs of whoever made them, in the forms that the family's pipeline understands."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from peft import LoraConfig
+from torch import Tensor
+
+from foretune.core.errors import Refused
+from foretune.models.adapters import ADAPTER_FILE, PEFT_FILE, StoredAdapter, read_adapter
+from foretune.models.family import Family
+
+_A, _B = ".lora_A.weight", ".lora_B.weight"
+
+
+def read_lora(family: Family, directory: Path) -> StoredAdapter:
+    """A LoRA beside the denoiser, without dropout. Where its file does not say its alpha, that is the rank."""
+    path = _the_file(directory)
+    by_pipeline = hasattr(family.pipeline_class(), "lora_state_dict")
+    if path.name == PEFT_FILE or not by_pipeline:
+        stored = read_adapter(family, directory)
+        config, weights = stored.config, stored.weights
+    else:
+        weights, alphas, settings = _by_pipeline(family, path)
+        config = LoraConfig(**settings) if settings else _guessed(weights, alphas)
+    is_plain = isinstance(config, LoraConfig) and not config.use_dora
+    if not is_plain or not weights or any(not name.endswith((_A, _B)) for name in weights):
+        raise Refused(f"{path} is no plain LoRA, which a training adapter must be.")
+    config.lora_dropout = 0.0
+    return StoredAdapter(config, weights)
+
+
+def _the_file(directory: Path) -> Path:
+    found = sorted(directory.glob("*.safetensors")) if directory.is_dir() else []
+    named = [path for path in found if path.name in (ADAPTER_FILE, PEFT_FILE)]
+    if len(named or found) != 1:
+        raise Refused(f"{directory} holds {len(found)} .safetensors files; a folder with one LoRA in it is asked for.")
+    return (named or found)[0]
+
+
+def _by_pipeline(family: Family, path: Path) -> tuple[dict[str, Tensor], dict[str, float], dict[str, Any] | None]:
+    """Weights and alphas by the names of the denoiser's modules, and the settings where the file has them."""
+    state, *between, settings = family.pipeline_class().lora_state_dict(
+        str(path.parent),
+        weight_name=path.name,
+        use_safetensors=True,
+        local_files_only=True,
+        return_alphas=True,
+        return_lora_metadata=True,
+    )
+    prefix = f"{family.denoiser_part}."
+    if foreign := [name for name in state if not name.startswith(prefix)]:
+        raise Refused(f"{path} changes more than the denoiser ({foreign[0]}), so it cannot be a training adapter.")
+    alphas: Mapping[str, Any] = between[0] if between and between[0] else {}
+    return (
+        {name.removeprefix(prefix): tensor for name, tensor in state.items()},
+        {name.removeprefix(prefix).removesuffix(".alpha"): float(value) for name, value in alphas.items()},
+        {key.removeprefix(prefix): value for key, value in settings.items()} if settings else None,
+    )
+
+
+def _guessed(weights: dict[str, Tensor], alphas: Mapping[str, float]) -> LoraConfig:
+    """Ranks from the shapes; an alpha of its own is multiplied into the weights."""
+    ranks = {name.removesuffix(_A): int(tensor.shape[0]) for name, tensor in weights.items() if name.endswith(_A)}
+    for module, rank in ranks.items():
+        name = module + _B
+        if alphas.get(module, rank) != rank and name in weights:
+            weights[name] = weights[name] * (alphas[module] / rank)
+    usual = Counter(ranks.values()).most_common(1)[0][0] if ranks else 1
+    others = {f"^{module}": rank for module, rank in ranks.items() if rank != usual}
+    return LoraConfig(
+        r=usual, lora_alpha=usual, rank_pattern=others, alpha_pattern=dict(others), target_modules=sorted(ranks)
+    )

@@ -1,0 +1,70 @@
+"""What each step moves between host and device, and the least time that takes."""
+
+from dataclasses import dataclass
+
+from foretune.catalog.devices import Device
+from foretune.choices.experiment import Experiment
+from foretune.core.values.plan import Transfers
+from foretune.core.values.step_trace import TO_DEVICE, TO_HOST
+from foretune.plan.expansion import Event, Sizes
+from foretune.plan.swapping import SWAPPED
+from foretune.plan.traces import Mixed, work_of
+
+_IN_EACH_PASS = frozenset({"forward", "backward"})
+_ONCE = frozenset({"optimizer"})
+_ASSUMED_LINK = "PCIe 4.0 x16"
+_ASSUMED_GB_PER_S = 32.0
+"""One way, as the catalogue states it for the cards that have this link."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes over the bus in one optimizer step. Batches on their way to the device are not in it."""
+
+    to_host_bytes: int = 0
+    to_device_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.to_host_bytes + self.to_device_bytes
+
+
+NOTHING_MOVED = Moved()
+
+
+def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, events: list[Event]) -> Moved:
+    """Activations, gradients and updates as the trace has them; swapped weights and the average as they are put in."""
+    num_passes = experiment.train.gradient_accumulation
+    totals = {TO_HOST: 0.0, TO_DEVICE: 0.0}
+    for work, count in work_of(mixed):
+        if work.operator in totals and work.phase in _IN_EACH_PASS | _ONCE:
+            times = num_passes if work.phase in _IN_EACH_PASS else 1
+            totals[work.operator] += work.bytes_moved.at(sizes) * count * times
+    swapped_bytes = sum(event.num_bytes for event in events if event.category == SWAPPED)
+    average_bytes = 0
+    if experiment.train.ema is not None and experiment.levers.ema_on_host:
+        average_bytes = sum(event.num_bytes for event in events if event.category == "trained weights")
+    return Moved(
+        to_host_bytes=round(totals[TO_HOST]) + average_bytes,
+        to_device_bytes=round(totals[TO_DEVICE]) + swapped_bytes * num_passes,
+    )
+
+
+def transfers_on(moved: Moved, device: Device) -> Transfers | None:
+    """Over the device's own link; None where nothing is moved, or where host and device share their memory."""
+    if not moved.total_bytes or device.kind in ("cpu", "mps"):
+        return None
+    is_known = device.interconnect.startswith("PCIe") and device.interconnect_bidirectional_gb_per_s is not None
+    link, gb_per_s = _ASSUMED_LINK, _ASSUMED_GB_PER_S
+    if is_known and device.interconnect_bidirectional_gb_per_s is not None:
+        link, gb_per_s = device.interconnect.partition(" (")[0], device.interconnect_bidirectional_gb_per_s / 2
+    # Both ways at once, at the rate of the data sheet.
+    least_s = max(moved.to_host_bytes, moved.to_device_bytes) / (gb_per_s * 1e9)
+    return Transfers(
+        to_host_bytes=moved.to_host_bytes,
+        to_device_bytes=moved.to_device_bytes,
+        link=link,
+        gb_per_s=gb_per_s,
+        is_link_assumed=not is_known,
+        least_s=least_s,
+    )

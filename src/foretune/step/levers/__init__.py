@@ -1,0 +1,6 @@
+"""What trades speed for memory, applied to a denoiser. One file a lever."""
+
+from foretune.step.levers.applying import AppliedLevers, apply_levers
+from foretune.step.levers.segments import ContextPair
+
+__all__ = ["AppliedLevers", "ContextPair", "apply_levers"]

@@ -1,0 +1,129 @@
+"""Adapters through peft: the base is frozen, what stands beside it is trained."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoHaConfig, LoKrConfig, LoraConfig, OFTConfig, PeftConfig
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor, nn
+
+from foretune.choices.method import Adapter, AnyAdapter, LowRank
+from foretune.core.draws import derive_seed
+from foretune.core.errors import Refused
+from foretune.models.adapters import ADAPTER_NAME, adapter_state, read_adapter
+from foretune.step.methods.base import AppliedMethod
+from foretune.step.methods.peft_configs import WHOLE_RANK, peft_config
+from foretune.step.methods.targets import check_targets
+from foretune.step.methods.training_adapter import attach_training_adapter, switch_training_adapter
+from foretune.step.methods.tuners import inject
+
+
+class AppliedAdapter(AppliedMethod):
+    """Adapters on the family's attention projections, or on the modules that were asked for."""
+
+    trains_base = False
+
+    @property
+    def adapter(self) -> AnyAdapter:
+        assert isinstance(self.choice, Adapter)
+        return self.choice
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return self.adapter.targets or self.family.adapter_targets
+
+    def peft_config(self) -> PeftConfig:
+        return peft_config(self.adapter, self.targets)
+
+    def attach(self, seed: int, dtype: torch.dtype) -> None:
+        check_targets(self.adapter, self.targets, self.family, self.denoiser)
+        self.denoiser.requires_grad_(requires_grad=False)
+        if self.adapter.training_adapter is not None:
+            attach_training_adapter(self.family, self.denoiser, Path(self.adapter.training_adapter).expanduser())
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(seed, "init"))
+            inject(self.peft_config(), self.denoiser, ADAPTER_NAME)
+        switch_training_adapter(self.denoiser, on=True)
+        for parameter in self.trained().values():
+            parameter.data = parameter.data.to(dtype)
+        if self.adapter.start_from is not None:
+            self._start_from(Path(self.adapter.start_from).expanduser())
+
+    def weights(self) -> dict[str, Tensor]:
+        """The adapter's tensors under the names peft writes."""
+        return adapter_state(self.denoiser)
+
+    def facts(self) -> dict[str, Any]:
+        """What followed from what was left out."""
+        followed: dict[str, Any] = {"targets": list(self.targets)}
+        if isinstance(self.adapter, LowRank):
+            followed["alpha"] = self.adapter.effective_alpha
+        return followed
+
+    @torch.no_grad()
+    def merge(self) -> None:
+        """Makes the adapter part of the base, each layer in fp32 and rounded once; nothing is left beside it."""
+        layers: dict[str, Any] = {
+            name: module for name, module in self.denoiser.named_modules() if isinstance(module, BaseTunerLayer)
+        }
+        for name, layer in layers.items():
+            base: nn.Linear | nn.Conv2d = layer.get_base_layer()
+            dtype = base.weight.dtype
+            layer.float()
+            layer.merge()
+            self.denoiser.set_submodule(name, base.to(dtype))
+        del self.denoiser.peft_config
+
+    @torch.no_grad()
+    def _start_from(self, directory: Path) -> None:
+        """Puts an earlier adapter's weights in place; refused where it is of another kind, shape or model.
+
+        Without weights it is only checked, and that where it is: a plan may be made elsewhere.
+        """
+        on_meta = any(parameter.is_meta for parameter in self.trained().values())
+        if on_meta and not directory.is_dir():
+            return
+        stored = read_adapter(self.family, directory)
+        there, here = described(stored.config), described(self.peft_config())
+        if wrong := {key for key in there.keys() | here.keys() if there.get(key) != here.get(key)}:
+            raise Refused(
+                f"method.start_from: {directory} holds {_text(there, wrong)}; the experiment asks for "
+                f"{_text(here, wrong)}. Ask for what is there, or start from another."
+            )
+        own = self.weights()
+        misfits = set(own) ^ set(stored.weights)
+        misfits |= {
+            name for name in own.keys() & stored.weights.keys() if own[name].shape != stored.weights[name].shape
+        }
+        if misfits:
+            raise Refused(
+                f"method.start_from: {directory} was made for another model than this {self.family.name}: "
+                f"{min(misfits)} and {len(misfits) - 1} more of its tensors do not fit."
+            )
+        if not on_meta:
+            for name, tensor in own.items():
+                tensor.copy_(stored.weights[name])
+
+
+def described(config: PeftConfig) -> dict[str, Any]:
+    """What must be equal for one adapter to go on where another ended; the words are those of an experiment."""
+    targets = config.target_modules if not isinstance(config.target_modules, str) else [config.target_modules]
+    facts: dict[str, Any] = {"targets": sorted(targets or ())}
+    if isinstance(config, OFTConfig):
+        return {"kind": "oft", **facts, "block_size": config.oft_block_size}
+    if isinstance(config, LoraConfig):
+        kind = "dora" if config.use_dora else "rslora" if config.use_rslora else "lora"
+        return {"kind": kind, **facts, "rank": config.r, "alpha": config.lora_alpha}
+    if isinstance(config, LoKrConfig):
+        facts |= {"factor": config.decompose_factor, "full_matrix": config.r == WHOLE_RANK}
+        if config.r == WHOLE_RANK:
+            return {"kind": "lokr", **facts, "alpha / rank": config.alpha / WHOLE_RANK}
+        return {"kind": "lokr", **facts, "rank": config.r, "alpha": config.alpha}
+    assert isinstance(config, LoHaConfig), "no other kind is written"
+    return {"kind": "loha", **facts, "rank": config.r, "alpha": config.alpha}
+
+
+def _text(facts: dict[str, Any], keys: set[str]) -> str:
+    shown = {**({"kind": facts["kind"]} if "kind" not in keys else {}), **{k: facts[k] for k in facts if k in keys}}
+    return ", ".join(f"{key} {','.join(value) if isinstance(value, list) else value}" for key, value in shown.items())

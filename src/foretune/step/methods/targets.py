@@ -1,0 +1,57 @@
+"""Which layers an adapter goes to, and whether it fits them; refused before anything is changed."""
+
+import math
+from collections.abc import Sequence
+
+from torch import nn
+
+from foretune.choices.method import AnyAdapter, Lokr, Oft
+from foretune.core.errors import Refused
+from foretune.models.family import Family
+
+
+def check_targets(choice: AnyAdapter, targets: Sequence[str], family: Family, denoiser: nn.Module) -> None:
+    """Every target must name a layer of this model that the adapter can change, of a size it divides."""
+    # peft's OFT turns a convolution's input into overlapping patches and adds them up again, which changes the result
+    # even where nothing is rotated (peft 0.21).
+    kinds = (nn.Linear,) if isinstance(choice, Oft) else (nn.Linear, nn.Conv2d)
+    layers = {name: module for name, module in denoiser.named_modules() if isinstance(module, kinds)}
+    chosen: dict[str, nn.Module] = {}
+    for target in targets:
+        found = {name: m for name, m in layers.items() if name == target or name.endswith("." + target)}
+        if not found:
+            ends = ", ".join(sorted({_end(name) for name in layers}))
+            raise Refused(
+                f"method.targets: no layer of this {family.name} model that {choice.kind} can change is named "
+                f"{target!r}. Those that it can change end in: {ends}."
+            )
+        chosen |= found
+    if isinstance(choice, Oft):
+        _check_divides("block_size", choice.block_size, [_sides(m)[0] for m in chosen.values()])
+    elif isinstance(choice, Lokr) and choice.factor > 0:
+        _check_divides("factor", choice.factor, [side for m in chosen.values() for side in _sides(m)])
+
+
+def _check_divides(key: str, asked: int, sides: Sequence[int]) -> None:
+    """peft would take another number in silence."""
+    common = math.gcd(*sides)
+    if common % asked == 0:
+        return
+    wrong = next(side for side in sides if side % asked)
+    divisors = [number for number in range(1, common + 1) if common % number == 0]
+    nearest = min(divisors, key=lambda number: (abs(number - asked), number))
+    hint = f"Nearest: method.{key}={nearest}" if nearest > 1 else "Choose other method.targets"
+    raise Refused(f"method.{key}: {asked} does not divide {wrong}, the size of a layer that is adapted. {hint}")
+
+
+def _sides(module: nn.Module) -> tuple[int, int]:
+    """Inputs and outputs of a layer."""
+    if isinstance(module, nn.Conv2d):
+        return module.in_channels // module.groups, module.out_channels
+    assert isinstance(module, nn.Linear)
+    return module.in_features, module.out_features
+
+
+def _end(name: str) -> str:
+    pieces = name.split(".")
+    return ".".join(pieces[-2:]) if pieces[-1].isdigit() else pieces[-1]

@@ -1,0 +1,81 @@
+"""A frozen LoRA that is on while another adapter trains, and off where images are made.
+
+It stands nearer to the base than what is trained, so that what is trained has the same names with it and without it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from peft import inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
+from torch import nn
+
+from foretune.core.errors import Refused
+from foretune.models.adapters import ADAPTER_NAME
+from foretune.models.family import Family
+from foretune.models.foreign_lora import read_lora
+
+TRAINING_ADAPTER = "training_adapter"
+
+
+@torch.no_grad()
+def attach_training_adapter(family: Family, denoiser: nn.Module, directory: Path) -> None:
+    """Puts a LoRA beside a denoiser that has no adapter yet, frozen. On meta it has shapes only."""
+    try:
+        stored = read_lora(family, directory)
+    except Refused as refusal:
+        raise Refused(f"method.training_adapter: {refusal}") from refusal
+    modules = dict(denoiser.named_modules())
+    for name in stored.weights:
+        module = name.rpartition(".lora_")[0]
+        if not isinstance(modules.get(module), (nn.Linear, nn.Conv2d)):
+            raise Refused(
+                f"method.training_adapter: {directory} is for another model: no layer of this {family.name} model is "
+                f"named {module!r}."
+            )
+    with torch.random.fork_rng(devices=[]):
+        inject_adapter_in_model(stored.config, denoiser, adapter_name=TRAINING_ADAPTER, state_dict=stored.weights)
+    # peft would take what is attached next for one more of the same settings.
+    del denoiser.peft_config
+    denoiser.requires_grad_(requires_grad=False)
+    dtype = _usual_dtype(denoiser)
+    for name, tensor in stored.weights.items():
+        parameter = denoiser.get_parameter(name.removesuffix("weight") + f"{TRAINING_ADAPTER}.weight")
+        if parameter.shape != tensor.shape:
+            raise Refused(
+                f"method.training_adapter: {directory} is for another model: {name} is of shape {list(tensor.shape)} "
+                f"there and {list(parameter.shape)} here."
+            )
+        parameter.data = parameter.data.to(dtype)
+        if not parameter.is_meta:
+            parameter.copy_(tensor)
+
+
+def switch_training_adapter(denoiser: nn.Module, *, on: bool) -> None:
+    """Switches it on or off; what is trained stays on. Without one, nothing happens."""
+    for layer in denoiser.modules():
+        if isinstance(layer, LoraLayer) and TRAINING_ADAPTER in layer.lora_A:
+            trained = [ADAPTER_NAME] if ADAPTER_NAME in layer.lora_A else []
+            # peft's own switch would also decide what is trained. DoRA scales what comes before it: it goes first.
+            layer._active_adapter = [*trained, TRAINING_ADAPTER] if on else trained
+
+
+@contextmanager
+def without_training_adapter(denoiser: nn.Module) -> Iterator[None]:
+    """The model as those will have it who load the export."""
+    switch_training_adapter(denoiser, on=False)
+    try:
+        yield
+    finally:
+        switch_training_adapter(denoiser, on=True)
+
+
+def _usual_dtype(denoiser: nn.Module) -> torch.dtype:
+    """The type of most frozen weights that were not quantised."""
+    sizes: dict[torch.dtype, int] = {}
+    for name, parameter in denoiser.named_parameters():
+        if parameter.is_floating_point() and f".{TRAINING_ADAPTER}." not in name:
+            sizes[parameter.dtype] = sizes.get(parameter.dtype, 0) + parameter.numel()
+    return max(sizes, key=lambda dtype: sizes[dtype])

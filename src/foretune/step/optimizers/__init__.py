@@ -1,0 +1,1 @@
+"""How gradients become new weights: one file a library, and where the update happens."""

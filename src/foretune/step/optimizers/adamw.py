@@ -1,0 +1,34 @@
+"""AdamW as torch has it, and two that keep what bf16 weights lose to rounding."""
+
+import torch
+from torch import Tensor
+
+from foretune.step.compensated import KahanAdamW
+from foretune.step.optimizers.base import COUNT_AS_TENSOR, Asked, Direct, Form, Layout, Updater, like
+from foretune.step.optimizers.stochastic import StochasticAdamW
+
+
+def build(asked: Asked) -> Updater:
+    if asked.choice.compensation == "kahan":
+        return Direct(KahanAdamW(asked.weights, **asked.common()), Layout(of_weight=_with_shift))
+    if asked.choice.compensation == "stochastic":
+        by_chance = StochasticAdamW(asked.weights, **asked.common(), seed=asked.seed, first=asked.first)
+        return Direct(by_chance, Layout(of_weight=_moments))
+    on_cpu = all(weight.device.type == "cpu" for weight in asked.weights)
+    inner = torch.optim.AdamW(
+        asked.weights,
+        **asked.common(),
+        foreach=asked.foreach,
+        # One pass over the weights instead of ten: on two cores 4 million weights took 28 ms instead of 244 ms. On a
+        # GPU torch's own choice is foreach, which is what plans of a GPU count.
+        fused=True if asked.foreach is None and on_cpu else None,
+    )
+    return Direct(inner, Layout(of_weight=_moments))
+
+
+def _moments(weight: Tensor) -> dict[str, Form]:
+    return {"step": COUNT_AS_TENSOR, "exp_avg": like(weight), "exp_avg_sq": like(weight)}
+
+
+def _with_shift(weight: Tensor) -> dict[str, Form]:
+    return {**_moments(weight), "shift": like(weight)}

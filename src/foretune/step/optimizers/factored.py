@@ -1,0 +1,37 @@
+"""Adafactor of transformers: of the averaged squares only the sums over rows and over columns are kept."""
+
+import torch
+from torch import Tensor
+
+from foretune.step.optimizers.base import COUNT, Asked, Direct, Form, Layout, Updater, like
+
+_NUM_FACTORED = 2
+
+
+def build(asked: Asked) -> Updater:
+    """Its own ways to find a step size are off: they scale by the size of a weight, and a fresh adapter is zero.
+
+    Its decay of averages is its own, as in the paper (1 - step ** -0.8), and so is what it adds to squares: a number
+    that suits AdamW's eps would drown them.
+    """
+    from transformers.optimization import Adafactor
+
+    inner = Adafactor(
+        asked.weights,
+        lr=asked.choice.lr,
+        weight_decay=asked.choice.weight_decay,
+        scale_parameter=False,
+        relative_step=False,
+    )
+    return Direct(inner, Layout(of_weight=_sums, passing=frozenset({"RMS"})))
+
+
+def _sums(weight: Tensor) -> dict[str, Form]:
+    shape = tuple(weight.shape)
+    if len(shape) < _NUM_FACTORED:
+        return {"step": COUNT, "exp_avg_sq": like(weight, torch.float32)}
+    return {
+        "step": COUNT,
+        "exp_avg_sq_row": Form(shape[:-1], torch.float32),
+        "exp_avg_sq_col": Form((*shape[:-2], shape[-1]), torch.float32),
+    }

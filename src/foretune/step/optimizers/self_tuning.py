@@ -1,0 +1,55 @@
+"""Optimizers of pytorch-optimizer that need no learning rate, or no schedule of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foretune.step.optimizers.base import COUNT, REAL, Asked, Direct, Form, Layout, Updater, like
+
+BASE = "z"
+"""The name in a checkpoint of the base point from which schedule-free steps."""
+
+
+def prodigy(asked: Asked) -> Updater:
+    """Bias correction and a safe warm-up are on, as in the training scripts of diffusers."""
+    inner = _library().Prodigy(
+        asked.weights, **asked.common(), bias_correction=True, safeguard_warmup=True, foreach=asked.foreach
+    )
+    distance = {"step": COUNT, "d": REAL, "d_max": REAL, "d_numerator": Form((1,), torch.float32)}
+    return Direct(inner, Layout(of_weight=_with_start, of_all=distance))
+
+
+def schedule_free(asked: Asked) -> Updater:
+    """A warm-up comes with the learning rate of each step, so the library's own is left out."""
+    foreach = asked.foreach
+    if foreach is None:
+        # The library would take all tensors at once on a CPU too, for temporaries of 8 bytes a weight.
+        foreach = any(weight.device.type == "cuda" for weight in asked.weights)
+    inner = _library().ScheduleFreeAdamW(asked.weights, **asked.common(), foreach=foreach)
+    sums = {"step": COUNT, "weight_sum": REAL, "lr_max": REAL}
+    return Direct(inner, Layout(of_weight=_with_base, of_all=sums, average=_average))
+
+
+def average_of(weight: Tensor, base: Tensor, beta1: float) -> Tensor:
+    """Schedule-free trains at a point between an average and a base point; it is the average that is used."""
+    return torch.lerp(weight, base, 1 - 1 / beta1)
+
+
+def _average(weight: Tensor, state: Mapping[str, Any], group: Mapping[str, Any]) -> Tensor:
+    return average_of(weight, state[BASE], group["betas"][0])
+
+
+def _library() -> Any:
+    import pytorch_optimizer
+
+    return pytorch_optimizer
+
+
+def _with_start(weight: Tensor) -> dict[str, Form]:
+    return {name: like(weight) for name in ("s", "p0", "exp_avg", "exp_avg_sq")}
+
+
+def _with_base(weight: Tensor) -> dict[str, Form]:
+    return {name: like(weight) for name in (BASE, "exp_avg_sq")}

@@ -1,0 +1,89 @@
+"""AdamW for bf16 weights that rounds up or down by chance, so that small updates count on average."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foretune.core.draws import derive_seed
+
+# A bf16 number is the upper half of an fp32 number.
+_LOWER_HALF = 1 << 16
+
+
+class StochasticAdamW(torch.optim.Optimizer):
+    """AdamW whose weight and averages are bf16, computed in fp32 and rounded by chance.
+
+    A number between two bf16 numbers becomes the upper one as often as it is near it, so that the expected value is the
+    number itself: an update of a thousandth of the distance arrives once in a thousand steps. The averages are rounded
+    in the same way; rounded to the nearest, the average of squares could not fall by less than 1/512 a step.
+
+    The random bits are a function of the seed, the step and the weight, so nothing is kept of them. Tensors are updated
+    one after another: 16 bytes for each number of the largest of them are there beside the states.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+        seed: int,
+        first: int = 0,
+    ) -> None:
+        """`first`: which of all trained weights is the first one here."""
+        super().__init__(list(parameters), {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self._seed, self._first = seed, first
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        assert closure is None, "the training step computes gradients before it updates"
+        weights = [(weight, group) for group in self.param_groups for weight in group["params"]]
+        for index, (weight, group) in enumerate(weights, start=self._first):
+            if weight.grad is not None:
+                self._update(index, weight, weight.grad, group)
+
+    def _update(self, index: int, weight: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        beta1, beta2 = group["betas"]
+        state = self._state_of(weight)
+        state["step"] += 1
+        num_steps = int(state["step"].item())
+        bits = self._bits_for(weight, num_steps, index)
+        gradient = gradient.float()
+        square = state["exp_avg_sq"].float().mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        _round_into(state["exp_avg_sq"], square, bits)
+        scale = square.sqrt_().div_(math.sqrt(1 - beta2**num_steps)).add_(group["eps"])
+        mean = state["exp_avg"].float().lerp_(gradient, 1 - beta1)
+        del gradient
+        _round_into(state["exp_avg"], mean, bits)
+        exact = weight.float().mul_(1 - group["lr"] * group["weight_decay"])
+        exact.addcdiv_(mean, scale, value=-group["lr"] / (1 - beta1**num_steps))
+        del mean, scale, square
+        _round_into(weight, exact, bits)
+
+    def _state_of(self, weight: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[weight]
+        if not state:
+            state["step"] = torch.tensor(0.0, dtype=torch.float32)
+            for name in ("exp_avg", "exp_avg_sq"):
+                state[name] = torch.zeros_like(weight, memory_format=torch.preserve_format)
+        return state
+
+    def _bits_for(self, weight: Tensor, num_steps: int, index: int) -> torch.Generator:
+        device = weight.device
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device)
+        return self._generators[device].manual_seed(derive_seed(self._seed, "rounding", num_steps, index))
+
+
+def _round_into(low: Tensor, exact: Tensor, bits: torch.Generator) -> None:
+    """Random bits are added below what bf16 can hold; what they carry over rounds up, and the rest is cut off."""
+    assert low.dtype == torch.bfloat16, "rounding by chance is for bf16"
+    noise = torch.randint(_LOWER_HALF, exact.shape, dtype=torch.int32, device=exact.device, generator=bits)
+    noise.add_(exact.view(torch.int32)).bitwise_and_(-_LOWER_HALF)
+    low.copy_(noise.view(torch.float32))

@@ -1,0 +1,96 @@
+"""4-bit and 8-bit weights as bitsandbytes makes them."""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from foretune.step.quantizing.importing import quietly
+from foretune.step.quantizing.layer import Bits, QuantizedLinear
+
+with quietly():
+    import bitsandbytes.functional as bnb
+
+_BLOCK = 64
+"""Weights that share a scale."""
+_SCALE_BLOCK = 256
+"""Scales that share one."""
+
+
+class Nf4Linear(QuantizedLinear):
+    """16 levels, as a normal distribution spreads its numbers; scales of blocks in 8 bits (QLoRA, arXiv:2305.14314)."""
+
+    @classmethod
+    def takes(cls, num_inputs: int, num_outputs: int) -> bool:
+        return num_inputs * num_outputs % _BLOCK == 0
+
+    @staticmethod
+    def quantised(weight: Tensor) -> dict[str, Tensor]:
+        packed, state = bnb.quantize_4bit(weight.contiguous(), blocksize=_BLOCK, quant_type="nf4")
+        mean_scale = state.absmax.mean()
+        # The library has one table of levels for all layers, on the first device it sees; one each keeps a layer whole.
+        levels = _scale_levels().to(weight.device, copy=True)
+        scales, of_scales = bnb.quantize_blockwise(state.absmax - mean_scale, levels, blocksize=_SCALE_BLOCK)
+        return {
+            "packed": packed,
+            "scales": scales,
+            "scale_levels": levels,
+            "scale_of_scales": of_scales.absmax,
+            "mean_scale": mean_scale,
+        }
+
+    def dense(self, bits: Bits, dtype: torch.dtype) -> Tensor:
+        state = bnb.QuantState(
+            absmax=bits["scales"],
+            # One row a block: for CPUs, version 0.50 takes a wrong scale where a block reaches over the end of a row.
+            shape=torch.Size((self.in_features * self.out_features // _BLOCK, _BLOCK)),
+            dtype=dtype,
+            blocksize=_BLOCK,
+            quant_type="nf4",
+            offset=bits["mean_scale"],
+            state2=bnb.QuantState(
+                absmax=bits["scale_of_scales"], code=bits["scale_levels"], blocksize=_SCALE_BLOCK, dtype=torch.float32
+            ),
+        )
+        blocks: Tensor = bnb.dequantize_4bit(bits["packed"], state)
+        return blocks.view(self.out_features, self.in_features)
+
+
+@cache
+def _scale_levels() -> Tensor:
+    levels: Tensor = bnb.create_dynamic_map()
+    return levels
+
+
+class Int8Linear(QuantizedLinear):
+    """Integers with one scale for each row; inputs are rounded row by row, so that the product is one of integers.
+
+    The gradient of the input is made with a dense copy of the weight.
+    """
+
+    numbers: Tensor
+    scale: Tensor
+
+    @classmethod
+    def takes(cls, num_inputs: int, num_outputs: int) -> bool:
+        """Others are multiplied in fp32 by the library, without a word."""
+        return num_inputs % 4 == 0 and num_outputs % 4 == 0
+
+    @staticmethod
+    def quantised(weight: Tensor) -> dict[str, Tensor]:
+        numbers, scale, _ = bnb.int8_vectorwise_quant(weight.to(torch.float16).contiguous())
+        return {"numbers": numbers, "scale": scale}
+
+    def dense(self, bits: Bits, dtype: torch.dtype) -> Tensor:
+        return bits["numbers"].to(dtype).mul_(bits["scale"][:, None] / 127)
+
+    def product(self, values: Tensor) -> Tensor:
+        rows = values.reshape(-1, self.in_features).to(torch.float16)  # the one type that the library's kernel takes
+        numbers, scale, _ = bnb.int8_vectorwise_quant(rows)
+        del rows
+        sums = torch.ops.bitsandbytes.int8_linear_matmul(numbers, self.numbers)
+        del numbers
+        out: Tensor = torch.ops.bitsandbytes.int8_mm_dequant(
+            sums, scale, self.scale, dtype=values.dtype, bias=self.bias
+        )
+        return out.reshape(*values.shape[:-1], self.out_features)

@@ -1,0 +1,30 @@
+"""`foretune export --merge`: where it writes, and what it says of a run on a quantised base."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretune.run import exporting
+from tests.cli.conftest import Foretune
+from tests.run.short_runs import short_run
+from tests.step.methods.kinds import KINDS
+
+TinyPipeline = Callable[..., Path]
+
+
+def test_a_merged_adapter_has_a_folder_of_its_own(
+    foretune: Foretune, tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proof = exporting.ExportProof(num_tensors=2, num_consumed=2, max_pixel_difference=0.0)
+    monkeypatch.setattr(exporting, "_prove", lambda *_: proof)
+    sections: dict[str, Any] = {"train": {"steps": 1, "precision": "bf16"}, "quantize": {"denoiser": "int8"}}
+    run = short_run(tiny_pipeline("flux"), tmp_path, KINDS["lora"], validate={"num_held_out": 0}, **sections).run
+    for arguments, kind in (((), "export"), (("--merge",), "merged")):
+        answer = foretune("export", str(run.path), *arguments)
+        assert answer.returncode == 0, answer.stderr
+        assert f"Exported {run.path / kind}. Load it with:" in answer.stdout
+        assert "It was trained on a base in int8." in answer.stdout
+    assert (run.path / "merged" / "model_index.json").is_file()
+    assert (run.path / "export" / "pytorch_lora_weights.safetensors").is_file()

@@ -1,0 +1,34 @@
+"""The feed-forward parts of every family's blocks are found, and those that have none are known."""
+
+import pytest
+import torch
+
+from foretune import catalog
+from foretune.models.locating import family_from_catalogue
+
+# They widen tokens side by side with attention, in layers of the block itself.
+WITHOUT = {
+    "ChromaSingleTransformerBlock",
+    "FluxSingleTransformerBlock",
+    "Flux2SingleTransformerBlock",
+    "HunyuanVideoSingleTransformerBlock",
+}
+ONE_OF_EACH = {row.family: name for name, row in sorted(catalog.denoisers().items())}
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH.values())
+def test_blocks_have_feed_forward_parts(name: str) -> None:
+    family = family_from_catalogue(name)
+    kinds = family.block_kinds()
+    if not kinds:
+        pytest.skip("a UNet, of which most blocks are convolutions")
+    family = family.with_depths(tuple(1 for _ in kinds))
+    for block in family.blocks(family.denoiser_on_meta(torch.bfloat16)):
+        parts = family.feed_forwards(block)
+        assert bool(parts) == (type(block).__name__ not in WITHOUT)
+        # Of all a block's weights a good part, and none of them twice.
+        inside = [id(p) for part in parts for p in part.parameters()]
+        assert len(inside) == len(set(inside))
+        assert not parts or sum(p.numel() for part in parts for p in part.parameters()) > 0.2 * sum(
+            p.numel() for p in block.parameters()
+        )

@@ -1,0 +1,127 @@
+"""Activation offload: everything the backward pass needs waits on the host, comes back, and is what it was."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foretune.step import host
+from foretune.step.host import watching_host
+from foretune.step.levers import offloading
+from foretune.step.levers.offloading import activations_on_host, moving_from
+from tests.step.levers.deep_steps import DROPPING, LORA, assert_equal, deep_step, loss_and_gradients
+from tests.step.levers.host_guard import HostGuard
+from tests.step.levers.live_bytes import live_bytes
+
+TinyPipeline = Callable[..., Path]
+
+SMALLEST_BYTES = 4096
+"""As the page on levers says."""
+DEPTHS: dict[str, tuple[int, ...]] = {"flux": (2, 3), "sd3": (1, 2), "ddpm": ()}
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+@pytest.mark.parametrize(
+    ("levers", "method", "precision"),
+    [
+        ({}, "full", "fp32"),
+        ({}, DROPPING, "bf16"),
+        ({"gradient_checkpointing": 0.5}, DROPPING, "fp32"),
+        ({"gradient_checkpointing": 1, "activation_offload_parts": "attention"}, DROPPING, "bf16"),
+    ],
+    ids=["full", "kept", "half computed again", "attention"],
+)
+def test_gradients_are_bit_identical(
+    name: str, levers: Any, method: Any, precision: str, tiny_pipeline: TinyPipeline
+) -> None:
+    asked: dict[str, Any] = {"train": {"precision": precision}, "levers": {**levers, "activation_offload": True}}
+    small = deep_step(tiny_pipeline(name), DEPTHS[name], method, **asked)
+    guard = HostGuard()
+    with guard.watching(), guard, moving_from(0):
+        found = loss_and_gradients(small)
+    assert guard.num_read > 0
+    plain = deep_step(tiny_pipeline(name), DEPTHS[name], method, train={"precision": precision})
+    assert_equal(found, loss_and_gradients(plain))
+
+
+@pytest.mark.parametrize(("name", "method"), [("flux", "full"), ("sd3", LORA), ("ddpm", LORA)])
+def test_weights_and_buffers_are_never_copied(
+    name: str, method: Any, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = deep_step(tiny_pipeline(name), DEPTHS[name], method, levers={"activation_offload": True})
+    lasting = {
+        tensor.untyped_storage().data_ptr()
+        for tensor in (*small.step.denoiser.parameters(), *small.step.denoiser.buffers())
+    }
+    moved: list[int] = []
+
+    def to_host(tensor: Tensor) -> Tensor:
+        moved.append(tensor.untyped_storage().data_ptr())
+        return host.to_host(tensor)
+
+    monkeypatch.setattr(offloading, "to_host", to_host)
+    loss_and_gradients(small, 8)
+    assert moved
+    assert not lasting & set(moved)
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+def test_next_to_nothing_stays_on_the_device(name: str, tiny_pipeline: TinyPipeline) -> None:
+    kept, moved, inputs_moved = (
+        live_bytes(deep_step(tiny_pipeline(name), DEPTHS[name], LORA, levers=levers), 2 if name == "ddpm" else 12)
+        for levers in (
+            {},
+            {"activation_offload": True},
+            {"activation_offload": True, "gradient_checkpointing": 1},
+        )
+    )
+    assert moved.kept < 0.1 * kept.kept
+    assert 0.9 * kept.kept < moved.on_host + moved.kept < 1.1 * kept.kept
+    assert moved.peak < kept.peak
+    # Of checkpointed blocks it is their inputs.
+    assert 0 < inputs_moved.on_host < moved.on_host
+    assert inputs_moved.kept < moved.kept
+    assert moved.left == inputs_moved.left == 0
+
+
+def test_a_storage_is_moved_once_however_many_views_of_it_are_kept() -> None:
+    copies: list[Tensor] = []
+    values = torch.randn(SMALLEST_BYTES // 4, 1, requires_grad=True)
+    with watching_host(copies.append), activations_on_host(nn.Identity()):
+        whole = values * 1.0
+        halves = whole.view(2, -1)
+        out = (whole.square().sum() + halves.square().sum() + halves[1].exp().sum()).square()
+    out.backward()
+    sizes = [copy.nbytes for copy in copies]
+    # The values that were squared, and the half that exp returned, which is too small to be moved.
+    assert sizes == [SMALLEST_BYTES]
+
+
+def test_a_tensor_that_changes_in_between_is_moved_again() -> None:
+    """Autograd itself would refuse: what was kept is gone. On the host it is as it was."""
+    start = torch.randn(SMALLEST_BYTES // 4, requires_grad=True)
+    copies: list[Tensor] = []
+    with watching_host(copies.append), activations_on_host(nn.Identity()):
+        values = start * 1.0
+        first = values.square().sum()
+        with torch.no_grad():
+            values.mul_(2)
+        second = values.square().sum()
+    assert len(copies) == 2
+    (first + second).backward()
+    assert start.grad is not None
+    assert torch.allclose(start.grad, 2 * start.detach() + 4 * start.detach())
+
+
+def test_small_storages_stay() -> None:
+    copies: list[Tensor] = []
+    values = torch.randn(SMALLEST_BYTES // 4 - 1, requires_grad=True)
+    with watching_host(copies.append), activations_on_host(nn.Identity()):
+        out = (values * 1.0).square().sum()
+    out.backward()
+    assert not copies
+    assert values.grad is not None
+    assert torch.equal(values.grad, 2 * values.detach())
