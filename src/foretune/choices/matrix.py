@@ -1,6 +1,7 @@
 """The axes of the capability matrix, read off the schema of an experiment: a new choice is on them by itself."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, get_args
 
 from foretune.choices.capabilities import objections
@@ -23,6 +24,7 @@ _FREE: dict[str, Overrides] = {
 }
 
 
+@cache
 def axes() -> dict[str, Axis]:
     """All that an experiment can choose and that bears on whether it runs, besides its model."""
     return {
