@@ -201,7 +201,9 @@ class Recorder(TorchDispatchMode):
         moved = sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in (*inputs, *results))
         formula = flop_registry.get(func.overloadpacket)
         flops = int(formula(*args, **kwargs, out_val=out)) if formula is not None else 0
-        kind = "conv" if "conv" in name else "matmul" if "mm" in name else "attention" if "attention" in name else None
+        kind = "conv" if "conv" in name else "attention" if "attention" in name else None
+        if flops and kind is None:
+            kind = "matmul"
         if self._tells_host and is_computing_on_host():
             kind = HOST
         self.recording.operations.append(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from foretune.choices.step_form import StepForm
 from foretune.core.values.plan import Verdict
 from foretune.core.values.step_trace import StepTrace
 from foretune.plan.exam import LeftOut, Question, baseline_bytes, is_exact, question, read_rows
+from foretune.plan.exam.pairs import pairs
 from foretune.plan.exam.scoring import FitResult, Result, Score, percentile, sit_exam
 from foretune.plan.sizing import StepSize
 from foretune.plan.traces import NotTraced, Traces
@@ -265,12 +267,22 @@ def test_the_real_exam(report_figure: Callable[[str], None], subtests: pytest.Su
         f"{memory['num_fitting_refused']} refused, {memory['num_fitting_tight']} tight"
     )
     with subtests.test("peaks"):
-        assert memory["num_rows"] >= 20
+        assert memory["num_rows"] >= 100
         assert memory["median_abs_error"] <= 0.03
-        assert memory["p90_abs_error"] <= 0.08
-    with subtests.test("allocated peaks alone"):
-        assert memory["allocated"]["median_abs_error"] <= 0.02
-        assert memory["allocated"]["p90_abs_error"] <= 0.06
+        assert memory["p90_abs_error"] <= 0.09
+    with subtests.test("allocated peaks alone, but for an activation offload that is another program"):
+        errors = sorted(
+            abs(result.error)
+            for result in real().results
+            if result.peak == "allocated" and not result.asked.experiment.levers.activation_offload
+        )
+        assert median(errors) <= 0.02
+        assert (percentile(errors, 0.9) or 1) <= 0.06
+    with subtests.test("published pairs change in the direction that the plan says"):
+        found = pairs(real().results)
+        report_figure(f"{sum(pair.is_right for pair in found)} of {len(found)} published pairs in the right direction")
+        assert len(found) >= 50
+        assert sum(pair.is_right for pair in found) >= 0.95 * len(found)
     with subtests.test("verdicts"):
         assert memory["oom_recall"] >= 0.85
         assert memory["false_refusals"] <= 0.05

@@ -68,6 +68,11 @@ def test_keep_is_by_parts_of_names(tiny_pipeline) -> None:
     assert some.num_layers + len(some.kept) == everything.num_layers
 
 
+def test_a_name_that_matches_nothing_is_refused(tiny_pipeline) -> None:
+    with pytest.raises(Refused, match=r"quantize\.keep: no linear layer of this model has 'nrom' in its name"):
+        quantise(tiny_pipeline("flux"), "int8", keep=["nrom"])
+
+
 @pytest.mark.parametrize(
     ("kind", "bytes_a_weight"), [("int8", 1), ("float8", 1), ("float8-dynamic", 1), ("nf4", 0.5), ("int8-bnb", 1)]
 )

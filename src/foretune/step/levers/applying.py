@@ -74,7 +74,7 @@ def apply_levers(
         effective["num_offloaded_attentions"] = _offload_attention(blocks, family)
     swapped = _swap(choice, blocks, effective)
     groups = _recomputed_groups(choice, family, blocks, effective)
-    apply_checkpointing(groups, keeps_rng=keeps_rng, contexts=contexts)
+    apply_checkpointing(groups, keeps_rng=keeps_rng, moves_inputs=choice.activation_offload, contexts=contexts)
     around_forward: Callable[[], AbstractContextManager[object]] = nullcontext
     if choice.activation_offload and not offloads_attention:
         around_forward = partial(activations_on_host, denoiser)

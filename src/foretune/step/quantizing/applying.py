@@ -85,6 +85,7 @@ def quantize_denoiser(
     if choice.denoiser == "none":
         return None
     if choice.keep is not None:
+        _check_names(choice.keep, denoiser)
         is_kept = _named(choice.keep)
     else:
         is_kept = _outside(family.blocks(denoiser), denoiser, family.kept_in_high_precision)
@@ -155,6 +156,17 @@ def _backend(kind: str) -> Backend:
 def _named(parts: Iterable[str]) -> Callable[[str], bool]:
     listed = tuple(parts)
     return lambda name: any(part in name for part in listed)
+
+
+def _check_names(parts: Iterable[str], model: nn.Module) -> None:
+    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    for part in parts:
+        if not any(part in name for name in names):
+            ends = sorted({name.rpartition(".")[2] if not name[-1].isdigit() else name for name in names})
+            raise Refused(
+                f"quantize.keep: no linear layer of this model has {part!r} in its name. "
+                f"Some that it has: {', '.join(ends[:12])}"
+            )
 
 
 def _outside(blocks: Iterable[nn.Module], model: nn.Module, parts: Iterable[str]) -> Callable[[str], bool]:

@@ -1,9 +1,11 @@
 """4-bit and 8-bit weights as bitsandbytes makes them."""
 
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 from foretune.step.quantizing.importing import quietly
 from foretune.step.quantizing.layer import Bits, QuantizedLinear
@@ -54,6 +56,11 @@ class Nf4Linear(QuantizedLinear):
         )
         blocks: Tensor = bnb.dequantize_4bit(bits["packed"], state)
         return blocks.view(self.out_features, self.in_features)
+
+
+@register_flop_formula(torch.ops.bitsandbytes.int8_linear_matmul)
+def _num_flops(rows: torch.Size, matrix: torch.Size, *_: Any, **__: Any) -> int:
+    return 2 * rows.numel() * matrix[0]
 
 
 @cache
