@@ -58,10 +58,14 @@ class Traces:
         return self._found[key]
 
     def has(self, form: StepForm, size: StepSize) -> bool:
-        """Whether a trace is there, or recorded without being asked again."""
+        """Whether a trace is at hand. One that is only looked for is not recorded: a remedy takes the package's."""
         slug = form.slug()
-        is_found = slug in self._found or self._key(form, size) in self._found or is_shipped(slug)
-        return is_found or (self.always_live and self.live is not None)
+        if slug not in self._found and self._key(form, size) not in self._found:
+            trace = read_trace(slug) if is_shipped(slug) else None
+            if trace is None:
+                return False
+            self._keep(slug, slug, trace)
+        return True
 
     @staticmethod
     def _key(form: StepForm, size: StepSize) -> str:
