@@ -150,4 +150,4 @@ def test_a_form_that_nobody_recorded_is_not_at_hand() -> None:
     for traces in (Traces(), Traces(live)):
         assert is_at_hand(traces, shipped, size, geometry)
         assert not is_at_hand(traces, unknown, size, geometry)
-    assert is_at_hand(Traces(live, always_live=True), unknown, size, geometry)
+    assert not is_at_hand(Traces(live, always_live=True), unknown, size, geometry)
