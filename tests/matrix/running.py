@@ -49,7 +49,10 @@ def asked_of(cell: Cell, model: Path, work: Path) -> Asked:
         "save": {"every": 1, "keep": NUM_STEPS},
         "parallel": {"device": "cpu"},
     }
-    return understand(experiment_of(cell, base), source=" / ".join(cell))
+    mapping = experiment_of(cell, base)
+    if mapping["method"]["kind"] == "oft":
+        mapping["method"]["block_size"] = 4  # the layers are tiny
+    return understand(mapping, source=" / ".join(cell))
 
 
 def run_cell(cell: Cell, model: Path, work: Path) -> Ran:

@@ -21,6 +21,8 @@ _FREE: dict[str, Overrides] = {
     # What goes with a value and is no choice of its own.
     "fused_backward": {"train.max_grad_norm": None},
     "ema_on_host": {"train.ema": {}},
+    # Prodigy finds the learning rate by itself.
+    "prodigy": {"optimizer.lr": 1.0},
 }
 
 
@@ -51,7 +53,7 @@ def axes() -> dict[str, Axis]:
 
 def _literal(values: Any, key: str) -> Axis:
     first, *others = get_args(values)
-    return {first: {}, **{value: {key: value} for value in others}}
+    return {first: {}, **{value: {key: value, **_FREE.get(value, {})} for value in others}}
 
 
 def _numbers() -> Iterator[tuple[str, Overrides]]:
