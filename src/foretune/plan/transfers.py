@@ -1,17 +1,16 @@
 """What each step moves between host and device, and the least time that takes."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.core.values.plan import Transfers
-from foretune.core.values.step_trace import TO_DEVICE, TO_HOST
+from foretune.core.values.step_trace import TO_DEVICE, TO_HOST, is_on_host
 from foretune.plan.expansion import Event, Sizes
 from foretune.plan.swapping import SWAPPED
 from foretune.plan.traces import Mixed, work_of
 
-_IN_EACH_PASS = frozenset({"forward", "backward"})
-_ONCE = frozenset({"optimizer"})
 _ASSUMED_LINK = "PCIe 4.0 x16"
 _ASSUMED_GB_PER_S = 32.0
 """One way, as the catalogue states it for the cards that have this link."""
@@ -33,20 +32,27 @@ NOTHING_MOVED = Moved()
 
 
 def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, events: list[Event]) -> Moved:
-    """Activations, gradients and updates as the trace has them; swapped weights and the average as they are put in."""
+    """Gradients and updates as the trace has them; all else by what the step has on the host and brings to the device.
+
+    Activations go to the host in the forward pass and come back in the backward pass. Neighbouring blocks share some of
+    them, so that they are counted by the storages there are, not block by block.
+    """
     num_passes = experiment.train.gradient_accumulation
-    totals = {TO_HOST: 0.0, TO_DEVICE: 0.0}
-    for work, count in work_of(mixed):
-        if work.operator in totals and work.phase in _IN_EACH_PASS | _ONCE:
-            times = num_passes if work.phase in _IN_EACH_PASS else 1
-            totals[work.operator] += work.bytes_moved.at(sizes) * count * times
-    swapped_bytes = sum(event.num_bytes for event in events if event.category == SWAPPED)
-    average_bytes = 0
+    work: Counter[tuple[str, str]] = Counter()
+    for found, count in work_of(mixed):
+        if found.operator in (TO_HOST, TO_DEVICE):
+            work[found.phase, found.operator] += round(found.bytes_moved.at(sizes) * count)
+    activations = sum(e.num_bytes for e in events if e.phase == "forward" and is_on_host(e.category))
+    by_blocks = work["forward", TO_HOST]
+    swapped = sum(event.num_bytes for event in events if event.category == SWAPPED)
+    average = 0
     if experiment.train.ema is not None and experiment.levers.ema_on_host:
-        average_bytes = sum(event.num_bytes for event in events if event.category == "trained weights")
+        average = sum(event.num_bytes for event in events if event.category == "trained weights")
+    to_host = activations + work["backward", TO_HOST]
+    to_device = activations + work["forward", TO_DEVICE] + work["backward", TO_DEVICE] - by_blocks + swapped
     return Moved(
-        to_host_bytes=round(totals[TO_HOST]) + average_bytes,
-        to_device_bytes=round(totals[TO_DEVICE]) + swapped_bytes * num_passes,
+        to_host_bytes=num_passes * to_host + work["optimizer", TO_HOST] + average,
+        to_device_bytes=num_passes * to_device + work["optimizer", TO_DEVICE],
     )
 
 
