@@ -105,6 +105,10 @@ class FigureSummary:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the summary; workers have no terminal, but the hooks do no harm there."""
     config.pluginmanager.register(FigureSummary(), "foretune-figure-summary")
+    from tests.matrix.page import MatrixPage, is_full_run
+
+    if is_full_run():
+        config.pluginmanager.register(MatrixPage(), "foretune-matrix-page")
 
 
 def _why_no_gpu() -> str | None:

@@ -70,7 +70,8 @@ class Lokr(LowRank):
 
     kind: Literal["lokr"] = "lokr"
     factor: int = Field(default=-1, ge=-1)
-    """Rows and columns of the smaller matrix; -1 makes both about equal."""
+    """Rows and columns of the smaller matrix, where they divide those of the layer; else the largest number below that
+    does, up to the square root. -1: about equal matrices."""
     full_matrix: bool = False
     """The larger matrix is kept whole instead of as two of the rank."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, Required, TypedDict
 
 from foretune import catalog
-from foretune.catalog import Measurement, ModelComponent
+from foretune.catalog import ModelComponent
 from foretune.choices.capabilities import TRAINABLE
 from foretune.choices.forward_form import ForwardForm
 from foretune.choices.step_form import StepForm
@@ -86,14 +86,10 @@ def exam_forms() -> tuple[StepForm, ...]:
             keeps_some = levers.gradient_checkpointing < 1 or levers.checkpoint_stride is not None
             for is_checkpointed in sorted({levers.gradient_checkpointing > 0, not keeps_some}):
                 form = StepForm.of(experiment, is_checkpointed=is_checkpointed)
-                if not form.others or _is_worth_shipping(row, form):
+                # Uncommon forms ship for an exact peak: a row that only ran tells too little for the bytes.
+                if not form.others or is_exact(row):
                     forms[form] = None
     return tuple(forms)
-
-
-def _is_worth_shipping(row: Measurement, form: StepForm) -> bool:
-    """Uncommon forms ship for an exact peak, but not of models whose depth cannot be cut: these take minutes each."""
-    return is_exact(row) and bool(family_from_catalogue(form.model).block_kinds())
 
 
 def _both(rows: Iterable[ModelComponent], choices: _Choices) -> Iterator[StepForm]:

@@ -162,14 +162,20 @@ def test_rotations_of_convolutions_are_refused(tiny_pipeline: TinyPipeline) -> N
     [
         ({"kind": "oft"}, "method.block_size: 32 does not divide 48, .* Nearest: method.block_size=24"),
         ({"kind": "oft", "block_size": 5}, "Nearest: method.block_size=4"),
-        ({"kind": "lokr", "factor": 5}, "method.factor: 5 does not divide 48, .* Nearest: method.factor=4"),
-        ({"kind": "lokr", "factor": 64}, "Nearest: method.factor=48"),
     ],
 )
 def test_sizes_that_do_not_divide_are_refused(method: dict[str, Any], said: str, tiny_pipeline: TinyPipeline) -> None:
-    """peft would take the nearest that does, and say nothing or warn."""
+    """peft would take the nearest that does, and warn at most."""
     with pytest.raises(Refused, match=said):
         small_step(tiny_pipeline("flux"), method)
+
+
+@pytest.mark.parametrize(("factor", "smaller"), [(4, "4 x 4"), (5, "4 x 4"), (13, "6 x 6"), (100, "6 x 6")])
+def test_a_kronecker_factor_is_the_most_that_divides(factor: int, smaller: str, tiny_pipeline: TinyPipeline) -> None:
+    """Sides of 48; past the square root both matrices are about equal."""
+    method = small_step(tiny_pipeline("flux"), {"kind": "lokr", "factor": factor, "rank": 1}).method
+    assert isinstance(method, AppliedAdapter)
+    assert smaller in method.facts()["smaller_matrices"]
 
 
 def test_a_kronecker_factor_of_minus_one_fits_everything(tiny_pipeline: TinyPipeline) -> None:

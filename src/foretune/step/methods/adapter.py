@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 from peft import LoHaConfig, LoKrConfig, LoraConfig, OFTConfig, PeftConfig
+from peft.tuners.lokr.layer import LoKrLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
-from foretune.choices.method import Adapter, AnyAdapter, LowRank
+from foretune.choices.method import Adapter, AnyAdapter, Lokr, LowRank
 from foretune.core.draws import derive_seed
 from foretune.core.errors import Refused
 from foretune.models.adapters import ADAPTER_NAME, adapter_state, read_adapter
@@ -59,7 +60,20 @@ class AppliedAdapter(AppliedMethod):
         followed: dict[str, Any] = {"targets": list(self.targets)}
         if isinstance(self.adapter, LowRank):
             followed["alpha"] = self.adapter.effective_alpha
+        if isinstance(self.adapter, Lokr):
+            followed["smaller_matrices"] = self._smaller_matrices()
         return followed
+
+    def _smaller_matrices(self) -> list[str]:
+        """Rows by columns, each once: a factor that does not divide a layer's side is another one there."""
+        found: set[tuple[int, int]] = set()
+        for module in self.denoiser.modules():
+            if isinstance(module, LoKrLayer):
+                if whole := dict(module.lokr_w1):
+                    found |= {tuple(w.shape) for w in whole.values()}
+                else:
+                    found.add((module.lokr_w1_a[ADAPTER_NAME].shape[0], module.lokr_w1_b[ADAPTER_NAME].shape[1]))
+        return [f"{rows} x {columns}" for rows, columns in sorted(found)]
 
     @torch.no_grad()
     def merge(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from foretune.choices.method import AnyAdapter, Lokr, Oft
+from foretune.choices.method import AnyAdapter, Oft
 from foretune.core.errors import Refused
 from foretune.models.family import Family
 
@@ -27,12 +27,10 @@ def check_targets(choice: AnyAdapter, targets: Sequence[str], family: Family, de
             )
         chosen |= found
     if isinstance(choice, Oft):
-        _check_divides("block_size", choice.block_size, [_sides(m)[0] for m in chosen.values()])
-    elif isinstance(choice, Lokr) and choice.factor > 0:
-        _check_divides("factor", choice.factor, [side for m in chosen.values() for side in _sides(m)])
+        _check_block_size(choice.block_size, [_num_inputs(m) for m in chosen.values()])
 
 
-def _check_divides(key: str, asked: int, sides: Sequence[int]) -> None:
+def _check_block_size(asked: int, sides: Sequence[int]) -> None:
     """peft would take another number in silence."""
     common = math.gcd(*sides)
     if common % asked == 0:
@@ -40,16 +38,15 @@ def _check_divides(key: str, asked: int, sides: Sequence[int]) -> None:
     wrong = next(side for side in sides if side % asked)
     divisors = [number for number in range(1, common + 1) if common % number == 0]
     nearest = min(divisors, key=lambda number: (abs(number - asked), number))
-    hint = f"Nearest: method.{key}={nearest}" if nearest > 1 else "Choose other method.targets"
-    raise Refused(f"method.{key}: {asked} does not divide {wrong}, the size of a layer that is adapted. {hint}")
+    hint = f"Nearest: method.block_size={nearest}" if nearest > 1 else "Choose other method.targets"
+    raise Refused(f"method.block_size: {asked} does not divide {wrong}, the size of a layer that is adapted. {hint}")
 
 
-def _sides(module: nn.Module) -> tuple[int, int]:
-    """Inputs and outputs of a layer."""
+def _num_inputs(module: nn.Module) -> int:
     if isinstance(module, nn.Conv2d):
-        return module.in_channels // module.groups, module.out_channels
+        return module.in_channels // module.groups
     assert isinstance(module, nn.Linear)
-    return module.in_features, module.out_features
+    return module.in_features
 
 
 def _end(name: str) -> str:
