@@ -1,0 +1,1 @@
+"""Judgement on runs: what was measured is read, compared and put into values. Never draws, never runs anything."""

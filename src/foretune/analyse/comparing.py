@@ -1,0 +1,191 @@
+"""Two sets of runs, compared in what both of them measured."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from foretune.analyse.environments import Difference, differences, environment_differences, named, source_differences
+from foretune.analyse.quantities import QUANTITIES
+from foretune.analyse.run_data import RunData
+from foretune.choices.section import question_in
+from foretune.core.errors import Refused
+from foretune.core.values.comparison import Comparison, Interval
+from foretune.stats.deciding import DECIDING_CONFIDENCE, Decision, decide
+from foretune.stats.intervals import ONE_RUN, Estimate
+
+# How long something is measured, and what is looked at beside it, changes no speed.
+_NOT_OF_SPEED = ("train.steps", "train.epochs", "validation")
+
+
+class Unlike(Refused):
+    """Two sets of runs that were not made to be compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Permission:
+    """What may be compared although it is unlike. It is said with the answer."""
+
+    across_environments: bool = False
+    across_questions: bool = False
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One quantity: the judgement, and what it was made of."""
+
+    comparison: Comparison
+    decision: Decision
+    a: Estimate
+    b: Estimate
+
+
+@dataclass(frozen=True)
+class ComparedRuns:
+    """Everything that two sets of runs can be compared in."""
+
+    quantities: tuple[Compared, ...]
+    labels: tuple[str, ...]
+    """What is unlike, though it was allowed; the revision of the source."""
+    left_out: tuple[str, ...]
+    """Runs that do not count, and why."""
+
+    def quantity(self, name: str) -> Compared | None:
+        return next((one for one in self.quantities if one.comparison.quantity == name), None)
+
+
+def compare(
+    a: Sequence[RunData],
+    b: Sequence[RunData],
+    permission: Permission | None = None,
+    *,
+    is_paired: bool = False,
+    names: tuple[str, str] = ("a", "b"),
+) -> ComparedRuns:
+    """How b relates to a: step time, samples a second, peak memory, losses, as far as both measured them.
+
+    Raises `Unlike` for unlike environments or questions that nobody permitted. `is_paired` is for runs that were made
+    in turns; `names` are what warnings call the sides.
+    """
+    permission = permission or Permission()
+    labels = _labels(a, b, permission)
+    left_out = tuple(text for side, runs in zip(names, (a, b), strict=True) for text in _not_finished(side, runs))
+    done_a, done_b = [run for run in a if run.has_finished], [run for run in b if run.has_finished]
+    if not done_a or not done_b:
+        raise Unlike(
+            f"There is nothing to compare: no run of {names[1] if done_a else names[0]} has finished. {left_out[0]}"
+        )
+    paired = is_paired and not left_out
+    shared = [*_order_warnings(done_a, done_b, is_paired=paired), *labels]
+    is_same_task = not _question_differences(done_a[0], done_b[0]) and _num_steps(done_a) == _num_steps(done_b)
+    quantities = []
+    for quantity in QUANTITIES:
+        if not quantity.is_speed and not is_same_task:
+            continue
+        of_a, of_b = quantity.estimate(done_a), quantity.estimate(done_b)
+        if of_a is None or of_b is None:
+            continue
+        decision = _decision(of_a, of_b, names, is_paired=paired)
+        warnings = (*decision.warnings, *_unsteady(of_a, names[0]), *_unsteady(of_b, names[1]), *shared)
+        comparison = Comparison(
+            quantity=quantity.name,
+            unit=quantity.unit,
+            runs_a=tuple(run.run_id for run in done_a),
+            runs_b=tuple(run.run_id for run in done_b),
+            ratio=decision.ratio,
+            interval=_interval(decision),
+            answer=decision.answer,
+            warnings=tuple(dict.fromkeys(warnings)),
+        )
+        quantities.append(Compared(comparison, decision, of_a, of_b))
+    return ComparedRuns(tuple(quantities), labels, left_out)
+
+
+def _decision(of_a: Estimate, of_b: Estimate, names: tuple[str, str], *, is_paired: bool) -> Decision:
+    """Drifting runs have no typical value, so there is no ratio of them either."""
+    if of_a.value is None or of_b.value is None:
+        return Decision(None, None, None, DECIDING_CONFIDENCE, "inconclusive", of_a.num_runs, of_b.num_runs, None)
+    return decide(of_a.run_values, of_b.run_values, is_paired=is_paired, names=names)
+
+
+def _interval(decision: Decision) -> Interval | None:
+    if decision.low is None or decision.high is None:
+        return None
+    return Interval(low=decision.low, high=decision.high, confidence=decision.confidence)
+
+
+def _unsteady(estimate: Estimate, name: str) -> list[str]:
+    """What the estimate warns of; that one run is one is said with the decision."""
+    return [f"{name}: {warning}" for warning in estimate.warnings if warning != ONE_RUN]
+
+
+def _labels(a: Sequence[RunData], b: Sequence[RunData], permission: Permission) -> tuple[str, ...]:
+    """What is unlike, in words; raises where it was not permitted."""
+    labels = []
+    unlike = _first_difference(a, b, lambda one, other: environment_differences(one.environment, other.environment))
+    if unlike:
+        if not permission.across_environments:
+            raise Unlike(
+                f"These runs were made in unlike environments ({named(unlike)}), so a difference would not be that of "
+                "what was run. Measure both in one place, or add --across-environments to compare all the same."
+            )
+        labels.append(f"across environments: {named(unlike)}")
+    asked = _first_difference(a, b, _question_differences)
+    if asked:
+        if not permission.across_questions:
+            raise Unlike(
+                f"These runs were asked for different things ({named(asked)}). "
+                "Add --across-questions to compare their speed and memory all the same."
+            )
+        labels.append(f"across questions: {named(asked)}")
+    source = source_differences(a[0].environment, b[0].environment)
+    if source:
+        labels.append(f"source: {named(source)}")
+    return tuple(labels)
+
+
+def _first_difference(
+    a: Sequence[RunData], b: Sequence[RunData], differ: Callable[[RunData, RunData], tuple[Difference, ...]]
+) -> tuple[Difference, ...]:
+    """Between the sets first, then within each: a set of unlike runs has no typical value either."""
+    return next((found for other in (*b, *a) if (found := differ(a[0], other))), ())
+
+
+def _question_differences(one: RunData, other: RunData) -> tuple[Difference, ...]:
+    """What makes two runs answers to different questions, as far as speed and memory go."""
+    found = tuple(
+        difference
+        for difference in differences(question_in(one.experiment), question_in(other.experiment))
+        if not difference.field.startswith(_NOT_OF_SPEED)
+    )
+    contents = ("data_fingerprint", "base_checksum")
+    return found + tuple(
+        Difference(name.replace("_", " "), one.effective[name], other.effective[name])
+        for name in contents
+        if name in one.effective and name in other.effective and one.effective[name] != other.effective[name]
+    )
+
+
+def _num_steps(runs: Sequence[RunData]) -> set[int]:
+    """A loss after other steps is another loss."""
+    return {len(run.losses) for run in runs}
+
+
+def _not_finished(side: str, runs: Sequence[RunData]) -> list[str]:
+    ends = [run for run in runs if not run.has_finished]
+    if not ends:
+        return []
+    return [f"{len(ends)} of {len(runs)} runs of {side} left out: not finished ({ends[0].run_id}: {ends[0].end})"]
+
+
+def _order_warnings(a: Sequence[RunData], b: Sequence[RunData], *, is_paired: bool) -> list[str]:
+    """A machine that slows down looks like a difference where one side was measured after the other."""
+    if {run.path for run in a} & {run.path for run in b}:
+        return ["the same runs are on both sides"]
+    starts_a = [run.started_s for run in a if run.started_s is not None]
+    starts_b = [run.started_s for run in b if run.started_s is not None]
+    if is_paired or not starts_a or not starts_b:
+        return []
+    if max(starts_a) < min(starts_b) or max(starts_b) < min(starts_a):
+        return [
+            "one side was measured after the other, so a machine that drifts looks like a difference; --run takes turns"
+        ]
+    return []

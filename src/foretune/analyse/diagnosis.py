@@ -1,0 +1,206 @@
+"""What holds a run back, in words, with the number behind it and the mend."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from foretune.analyse.memory_growth import find_leak
+from foretune.analyse.throttling import find_throttling
+from foretune.analyse.trace_digest import TraceDigest
+from foretune.core.units import bytes_text, duration_text
+from foretune.record.events import read_events
+from foretune.record.run_directory import RunDirectory
+
+Kind = Literal["input-bound", "memory leak", "host-bound", "throttled", "copy-bound", "healthy"]
+
+_MOST_INPUT = 0.15
+"""Share of the step that may wait for data; with less there is little to win."""
+_SOLVED_INPUT = 0.05
+_HEADROOM = 1.25
+"""Processes that make batches are not all as fast as the one that was timed, and share the machine with the step."""
+_MOST_LAUNCH_ON_DEVICE = 0.3
+_MOST_LAUNCH_ON_HOST = 0.6
+"""On a CPU the interpreter works between all operators, and there is no device that could wait for it."""
+_MOST_COPY = 0.2
+_LEAST_HOST = 0.8
+"""Share of the step in which the host hands over work, from which on the device may be waiting for it."""
+_COMPUTING = ("forward", "backward", "optimizer")
+_MOST_WARMUP = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """One thing that holds a run back, or the word that nothing does."""
+
+    kind: Kind
+    share: float
+    """The number behind it: of the step's time, of the samples, or of the memory that was held before."""
+    finding: str
+    mend: str | None = None
+    """What to change, and what it would give where that can be said."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.kind}: {self.finding}" + (f"; {self.mend}" if self.mend else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What a diagnosis rests on."""
+
+    steps: Sequence[Mapping[str, Any]]
+    """Step events in order."""
+    telemetry: Sequence[Mapping[str, Any]] = ()
+    digest: TraceDigest | None = None
+    num_workers: int = 0
+    num_usable_cpus: int | None = None
+    profiled: frozenset[int] = field(default_factory=frozenset)
+    """Steps that the profiler slowed."""
+
+    def steady(self) -> list[Mapping[str, Any]]:
+        """Without the first steps, which allocate and tune, and without those that were looked at."""
+        rest = [step for step in self.steps if step["step"] not in self.profiled]
+        return list(rest[min(_MOST_WARMUP, len(rest) // 4) :])
+
+
+def evidence_of(run: Path, digest: TraceDigest | None = None) -> Evidence:
+    """What a run directory holds of it."""
+    directory = RunDirectory.open(run)
+    _, experiment, _ = directory.read_experiment()
+    record = directory.read_record()
+    steps: dict[int, Mapping[str, Any]] = {}
+    telemetry, profiled = [], set()
+    for event in read_events(directory.events):
+        if event["kind"] == "step":
+            steps[event["step"]] = event
+        elif event["kind"] == "telemetry":
+            telemetry.append(event)
+        elif event["kind"] == "profiled":
+            # The step after the last one has the writing of the trace in it.
+            first, last = event["first_step"], event["first_step"] + event["num_steps"]
+            profiled |= set(range(first, last + 1))
+    return Evidence(
+        steps=[steps[number] for number in sorted(steps)],
+        telemetry=telemetry,
+        digest=digest,
+        num_workers=experiment.data.num_workers,
+        num_usable_cpus=None if record is None else record.environment.get("num_usable_cpus"),
+        profiled=frozenset(profiled),
+    )
+
+
+def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
+    """Everything that holds a run back, or one word that it is healthy."""
+    steady = evidence.steady()
+    if not steady:
+        return ()
+    found = [
+        _leak(steady, "device"),
+        _leak(steady, "host"),
+        _input_bound(evidence, steady),
+        _throttled(evidence),
+        _host_bound(evidence, steady),
+        _copy_bound(evidence.digest),
+    ]
+    return tuple(one for one in found if one is not None) or (_healthy(steady),)
+
+
+def _phases(steps: Iterable[Mapping[str, Any]], key: str = "phases_s") -> dict[str, float]:
+    """Seconds of a typical step by phase. The median is not moved by one slow read."""
+    named = [step.get(key) or {} for step in steps]
+    names = dict.fromkeys(name for phases in named for name in phases)
+    return {name: statistics.median(phases.get(name, 0.0) for phases in named) for name in names}
+
+
+def _input_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
+    """By sums, because a loader with several processes delivers in bursts: most batches are there, some take long."""
+    total_s = sum(step["step_s"] for step in steady)
+    waiting_s = sum((step.get("phases_s") or {}).get("data", 0.0) for step in steady)
+    share = waiting_s / total_s
+    if share <= _MOST_INPUT:
+        return None
+    step_s, wait_s = total_s / len(steady), waiting_s / len(steady)
+    rest_s = step_s - wait_s
+    num = evidence.num_workers
+    # One process makes a batch in the time that it is waited for; several that cannot keep up share the whole step.
+    batch_s = wait_s if num == 0 else num * step_s
+    finding = f"{share:.0%} of the step waits for data ({duration_text(wait_s)} of {duration_text(step_s)})"
+    most = evidence.num_usable_cpus or 1
+    for wanted in (1, 2, 4, 8, 16, 32, 64):
+        period_s = max(_HEADROOM * batch_s / wanted, rest_s)
+        left = (period_s - rest_s) / period_s
+        if wanted > num and left <= _SOLVED_INPUT:
+            cores = "" if wanted <= most else f" on {wanted} processor cores (here are {most})"
+            mend = f"with data.num_workers={wanted} it would be about {left:.0%}{cores}"
+            return Diagnosis(kind="input-bound", share=share, finding=finding, mend=mend)
+    mend = f"a batch takes {duration_text(batch_s)} to make: cache what can be cached, or read from a faster disk"
+    return Diagnosis(kind="input-bound", share=share, finding=finding, mend=mend)
+
+
+def _leak(steady: Sequence[Mapping[str, Any]], place: str) -> Diagnosis | None:
+    held = [(step["step"], step["memory_bytes"][place]) for step in steady if place in step.get("memory_bytes", {})]
+    growth = find_leak(held)
+    if growth is None:
+        return None
+    where = "the device" if place == "device" else "the process"
+    finding = (
+        f"memory of {where} grows by {bytes_text(growth.bytes_per_step)} with every step, "
+        f"by {bytes_text(growth.grown_bytes)} so far; {bytes_text(growth.held_bytes)} are held"
+    )
+    mend = "look for tensors that are kept over steps: losses that still have their graph, lists that only grow"
+    return Diagnosis(kind="memory leak", share=growth.share, finding=finding, mend=mend)
+
+
+def _throttled(evidence: Evidence) -> Diagnosis | None:
+    found = find_throttling(evidence.telemetry, evidence.steps)
+    if found is None:
+        return None
+    mend = "cool it better, or raise its power limit; a measurement that is throttled says little about the device"
+    return Diagnosis(kind="throttled", share=found.share, finding=found.sentence, mend=mend)
+
+
+def _host_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
+    mend = "a larger train.batch_size or levers.compile=regional gives the device more to do for each call"
+    digest = evidence.digest
+    if digest is not None:
+        most = _MOST_LAUNCH_ON_HOST if digest.device == "cpu" else _MOST_LAUNCH_ON_DEVICE
+        if digest.shares.launch > most:
+            finding = f"{digest.shares.launch:.0%} of the step the device waits for the host to start operators"
+            return Diagnosis(kind="host-bound", share=digest.shares.launch, finding=finding, mend=mend)
+    owed = [step["num_owed"] for step in steady if step.get("num_owed") is not None]
+    if not owed:
+        return None
+    host_s = sum(_phases(steady, "host_phases_s").get(name, 0.0) for name in _COMPUTING)
+    step_s = statistics.median(step["step_s"] for step in steady)
+    # A device that is behind still has work from steps before: it does not wait for the host.
+    if statistics.median(owed) > 0 or host_s < _LEAST_HOST * step_s:
+        return None
+    finding = (
+        f"the host needs {host_s / step_s:.0%} of the step to start its operators ({duration_text(host_s)} of "
+        f"{duration_text(step_s)}), and the device is never behind"
+    )
+    return Diagnosis(kind="host-bound", share=host_s / step_s, finding=finding, mend=mend)
+
+
+def _copy_bound(digest: TraceDigest | None) -> Diagnosis | None:
+    if digest is None or digest.shares.copy <= _MOST_COPY:
+        return None
+    return Diagnosis(
+        kind="copy-bound",
+        share=digest.shares.copy,
+        finding=f"{digest.shares.copy:.0%} of the step moves tensors between devices, types or layouts",
+        mend="fewer swapped blocks, no activation offload, or one precision throughout",
+    )
+
+
+def _healthy(steady: Sequence[Mapping[str, Any]]) -> Diagnosis:
+    phases = _phases(steady)
+    total_s = sum(phases.values())
+    if not total_s:
+        return Diagnosis(kind="healthy", share=0.0, finding="nothing holds it back that its steps would show")
+    computing = sum(phases.get(name, 0.0) for name in _COMPUTING) / total_s
+    data = phases.get("data", 0.0) / total_s
+    finding = f"{computing:.0%} of the step is forward, backward and optimizer, {data:.0%} waits for data"
+    return Diagnosis(kind="healthy", share=data, finding=finding)

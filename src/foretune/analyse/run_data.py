@@ -1,0 +1,117 @@
+"""Runs as they lie on the disk: a run directory, a bench directory, or a folder of either."""
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretune.choices.experiment import Experiment
+from foretune.core.errors import UserError
+from foretune.core.values import RunRecord
+from foretune.record.events import read_events
+from foretune.record.run_directory import RunDirectory
+
+_EXPERIMENT = "experiment.yaml"
+_BENCH = "bench.json"
+_INCOMPLETE = "stopped without warning"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunData:
+    """One run: what was asked, where it ran, and every raw number of its steps."""
+
+    path: Path
+    run_id: str
+    record: RunRecord | None
+    """None where the run was stopped before it could write one."""
+    experiment: Experiment
+    """As resolved, with every default."""
+    effective: dict[str, Any]
+    """What followed from the experiment when it ran."""
+    environment: dict[str, Any]
+    """The fingerprint; empty where the run never came to write it."""
+    step_times_s: tuple[float, ...]
+    """Raw, warm-up included, in the order of the steps."""
+    losses: tuple[float, ...]
+    phases_s: tuple[dict[str, float], ...]
+    """Seconds by phase of each step; empty mappings where they were not timed."""
+    started_s: float | None
+    """Seconds since 1970 when its first step began."""
+    end: str
+    """How it ended: the status of its record."""
+
+    @property
+    def has_finished(self) -> bool:
+        return self.end == "finished"
+
+    @property
+    def question_hash(self) -> str | None:
+        return None if self.record is None else self.record.question_hash
+
+    @property
+    def samples_per_step(self) -> int:
+        return self.experiment.samples_per_step()
+
+
+def runs_in(path: Path) -> list[RunData]:
+    """Every run of a run directory, a bench directory, or a folder of either, in the order they started."""
+    if not path.exists():
+        raise UserError(f"{path} does not exist. A run's path has the form runs/<experiment>/<run id>.")
+    found = [read_run(directory) for directory in sorted(_run_directories(path.resolve()))]
+    if not found:
+        raise UserError(
+            f"There is no run in {path}: no folder below it has an {_EXPERIMENT}. "
+            "`foretune bench` and `foretune train` print the paths of what they make."
+        )
+    return sorted(found, key=lambda run: (math.inf if run.started_s is None else run.started_s, run.run_id))
+
+
+def read_run(path: Path) -> RunData:
+    """One run directory."""
+    directory = RunDirectory.open(path)
+    _, experiment, effective = directory.read_experiment()
+    record = directory.read_record()
+    steps: dict[int, dict[str, Any]] = {}
+    environment: dict[str, Any] = {} if record is None else record.environment
+    started_s: float | None = None
+    for event in _events(directory):
+        if event["kind"] == "step":
+            # After a resume, the last entry of a step counts.
+            steps[event["step"]] = event
+        elif event["kind"] == "started":
+            environment = event.get("environment", environment)
+            started_s = event["time_s"] if started_s is None else started_s
+    ordered = [steps[step] for step in sorted(steps)]
+    return RunData(
+        path=path,
+        run_id=directory.run_id,
+        record=record,
+        experiment=experiment,
+        effective=effective,
+        environment=environment,
+        step_times_s=tuple(float(event["step_s"]) for event in ordered),
+        losses=tuple(float(event.get("loss", math.nan)) for event in ordered),
+        phases_s=tuple(dict(event.get("phases_s") or {}) for event in ordered),
+        started_s=started_s,
+        end=_INCOMPLETE if record is None else record.outcome.status,
+    )
+
+
+def _events(directory: RunDirectory) -> Iterator[dict[str, Any]]:
+    return read_events(directory.events) if directory.events.is_file() else iter(())
+
+
+def _run_directories(path: Path) -> Iterator[Path]:
+    """Below a bench only its own repeats: what it measured beside them is not what was asked for."""
+    if (path / _EXPERIMENT).is_file():
+        yield path
+    elif (path / _BENCH).is_file():
+        yield from (inner.parent for inner in (path / "runs").glob(f"*/{_EXPERIMENT}") if not inner.parent.is_symlink())
+    else:
+        # `latest` leads to a run that is there under its own name, too.
+        with os.scandir(path) as entries:
+            folders = [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for folder in folders:
+            yield from _run_directories(folder)

@@ -1,0 +1,86 @@
+"""`foretune compare`: whether two runs, or sets of runs, differ at all, and by how much."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from foretune.analyse.run_data import RunData
+
+_EXPERIMENT_ENDINGS = (".yaml", ".yml")
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="A run, a bench, or a folder of them; with --run, an experiment file.")],
+    b: Annotated[Path, typer.Argument(help="What is compared with it: ratios are b / a.")],
+    across_environments: Annotated[
+        bool, typer.Option("--across-environments", help="Compare although machines or versions differ, and say so.")
+    ] = False,
+    across_questions: Annotated[
+        bool, typer.Option("--across-questions", help="Compare although the experiments differ, and say so.")
+    ] = False,
+    run: Annotated[
+        bool, typer.Option("--run", help="A and B are experiment files: measure both now, in turns, then compare.")
+    ] = False,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="With --run: fresh processes of each.")] = 10,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="With --run: steps of each.")] = 50,
+    synthetic: Annotated[
+        bool, typer.Option("--synthetic", help="With --run: random data in place of the experiment's.")
+    ] = False,
+    benches: Annotated[Path, typer.Option("--benches", help="With --run: where the runs are kept.")] = Path("benches"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Compare. Example: foretune compare benches/lora/20261115-101500-9f3a benches/lora/20261115-113000-01ab"""
+    from foretune.analyse.comparing import Permission
+    from foretune.analyse.comparing import compare as compare_runs
+    from foretune.analyse.run_data import runs_in
+    from foretune.cli.compare_text import as_mapping, print_compared
+
+    if run:
+        # Two files were asked for by name: that they differ is the question.
+        across_questions = True
+        runs_a, runs_b = _measured((a, b), benches, repeat, steps, synthetic)
+    else:
+        _refuse_files(a, b)
+        runs_a, runs_b = runs_in(a), runs_in(b)
+    permission = Permission(across_environments=across_environments, across_questions=across_questions)
+    found = compare_runs(runs_a, runs_b, permission, is_paired=run)
+    if as_json:
+        typer.echo(json.dumps(as_mapping(found), indent=2))
+    else:
+        print_compared(found, str(a), str(b))
+
+
+def _measured(
+    files: tuple[Path, Path], benches: Path, num_repeats: int, num_steps: int, is_synthetic: bool
+) -> "tuple[list[RunData], list[RunData]]":
+    from foretune.cli.extras import require
+    from foretune.cli.progress import ProgressObserver
+    from foretune.cli.quiet import quieten
+    from foretune.config import read_experiment
+
+    asked_a, asked_b = (read_experiment(file, ()) for file in files)
+    require("train", "Measuring")
+    quieten()
+    from foretune.analyse.run_data import runs_in
+    from foretune.run.interleaved import measure_in_turns
+
+    with ProgressObserver() as observer:
+        made = measure_in_turns(
+            asked_a, asked_b, benches, observer, num_repeats=num_repeats, num_steps=num_steps, is_synthetic=is_synthetic
+        )
+    typer.echo(f"Measured in turns: {made.a} and {made.b}", err=True)
+    return runs_in(made.a), runs_in(made.b)
+
+
+def _refuse_files(*paths: Path) -> None:
+    from foretune.core.errors import UserError
+
+    for path in paths:
+        if path.is_file() and path.suffix in _EXPERIMENT_ENDINGS:
+            raise UserError(
+                f"{path} is an experiment file, which has nothing measured in it. "
+                "Add --run to measure both now, or name run directories."
+            )

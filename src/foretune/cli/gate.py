@@ -1,0 +1,77 @@
+"""`foretune gate`: a regression gate for continuous integration, by exit code."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def gate(
+    baseline: Annotated[Path, typer.Argument(help="Runs or benches of what is known to be good.")],
+    candidate: Annotated[Path, typer.Argument(help="Runs or benches of what is to be judged.")],
+    max_slowdown: Annotated[
+        str, typer.Option("--max-slowdown", help="How much longer a step may take: 5% or 0.05.", metavar="SHARE")
+    ] = "5%",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Pass only if a slowdown beyond the limit is excluded.")
+    ] = False,
+    across_environments: Annotated[
+        bool, typer.Option("--across-environments", help="Judge although machines or versions differ, and say so.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
+) -> None:
+    """Judge a candidate's step time. Exit codes: 0 passes, 1 slower, 2 cannot be compared, 3 inconclusive."""
+    from foretune.analyse.comparing import Permission, compare
+    from foretune.analyse.gating import judge
+    from foretune.analyse.quantities import STEP_TIME
+    from foretune.analyse.run_data import runs_in
+    from foretune.cli.compare_text import made_of, ratio_with_interval
+    from foretune.core.errors import UserError
+    from foretune.core.units import share_text
+
+    allowed = _share(max_slowdown)
+    permission = Permission(across_environments=across_environments)
+    found = compare(runs_in(baseline), runs_in(candidate), permission, names=("the baseline", "the candidate"))
+    step_time = found.quantity(STEP_TIME)
+    if step_time is None:
+        raise UserError(f"There are no step times in {baseline} or {candidate}, so there is nothing to judge.")
+    answer = judge(step_time.decision, allowed, is_strict=strict)
+    if as_json:
+        mapping = {
+            "verdict": answer.verdict,
+            "exit_code": answer.exit_code,
+            "reason": answer.reason,
+            "max_slowdown": allowed,
+            "num_more_runs": answer.num_more,
+            "comparison": step_time.comparison.to_mapping(),
+            "left_out": list(found.left_out),
+        }
+        typer.echo(json.dumps(mapping, indent=2))
+        raise typer.Exit(answer.exit_code)
+    typer.echo(f"baseline:  {made_of(step_time.a)}")
+    typer.echo(f"candidate: {made_of(step_time.b)}")
+    ratio, interval = ratio_with_interval(step_time.comparison)
+    confidence = share_text(step_time.decision.confidence)
+    typer.echo(f"step time, candidate / baseline: {ratio}, {confidence} interval {interval}")
+    for remark in dict.fromkeys((*found.left_out, *step_time.comparison.warnings)):
+        typer.echo(f"! {remark}")
+    colour = {"pass": "green", "slower": "red"}.get(answer.verdict, "yellow")
+    typer.secho(f"{answer.verdict}: {answer.reason}", fg=colour)
+    if answer.num_more is not None:
+        typer.echo(f"About {answer.num_more} more runs of each would settle it: foretune bench --repeat NUMBER")
+    raise typer.Exit(answer.exit_code)
+
+
+def _share(text: str) -> float:
+    """5%, 5 % or 0.05; a bare 5 could mean either."""
+    from foretune.core.errors import UserError
+
+    stripped = text.strip()
+    try:
+        share = float(stripped.removesuffix("%")) / (100 if stripped.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise UserError(f"--max-slowdown {text!r} is no share. Type it as --max-slowdown 5% or --max-slowdown 0.05")
+    return share

@@ -1,0 +1,130 @@
+"""Two sets of runs become answers, or are refused."""
+
+from pathlib import Path
+
+import pytest
+
+from foretune.analyse.comparing import ComparedRuns, Permission, Unlike, compare
+from foretune.analyse.run_data import runs_in
+from tests.analyse.made_runs import ENVIRONMENT, asked, make_repeats, make_run
+
+LEVELS_S = (0.100, 0.101, 0.099, 0.100, 0.102)
+
+
+def compared(a: Path, b: Path, **permission: bool) -> ComparedRuns:
+    return compare(runs_in(a), runs_in(b), Permission(**permission))
+
+
+def test_a_slower_side_is_named_with_ratio_and_interval(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S)
+    b = make_repeats(tmp_path / "b", [1.2 * level_s for level_s in LEVELS_S], peak_host_bytes=2**31)
+    found = compared(a, b)
+    by_name = {one.comparison.quantity: one for one in found.quantities}
+    assert list(by_name) == ["step time", "speed", "peak process memory", "last loss"]
+    step_time = by_name["step time"].comparison
+    assert step_time.answer == "b is higher"
+    assert step_time.ratio == pytest.approx(1.2)
+    assert step_time.interval is not None
+    assert step_time.interval.low < 1.2 < step_time.interval.high
+    assert step_time.runs_a == tuple(f"run-{number:02d}" for number in range(5))
+    assert by_name["step time"].a.num_values == 100
+    # 2 samples in about 0.1 s; and memory that never varies has an interval without width.
+    assert by_name["speed"].a.value == pytest.approx(20, rel=0.02)
+    assert by_name["speed"].comparison.answer == "a is higher"
+    assert by_name["peak process memory"].comparison.answer == "b is higher"
+    assert by_name["last loss"].comparison.answer == "no difference shown"
+
+
+def test_one_run_each_shows_no_winner(tmp_path: Path) -> None:
+    a, b = make_repeats(tmp_path / "a", [0.1]), make_repeats(tmp_path / "b", [0.2])
+    step_time = compared(a, b).quantities[0].comparison
+    assert step_time.ratio == pytest.approx(2.0)
+    assert step_time.interval is None
+    assert step_time.answer == "inconclusive"
+    assert "a and b have one run only: how runs differ is not known" in step_time.warnings
+
+
+def test_unlike_environments_are_refused_or_labelled(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S)
+    b = make_repeats(tmp_path / "b", LEVELS_S, environment={**ENVIRONMENT, "cpu": "other"})
+    with pytest.raises(Unlike, match=r"cpu: one against other.*--across-environments"):
+        compared(a, b)
+    found = compared(a, b, across_environments=True)
+    assert found.labels == ("across environments: cpu: one against other",)
+    assert all(found.labels[0] in one.comparison.warnings for one in found.quantities)
+
+
+def test_a_set_of_unlike_runs_is_refused_too(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S)
+    make_run(a / "stranger", [0.1] * 20, environment={**ENVIRONMENT, "cpu": "other"})
+    with pytest.raises(Unlike, match="unlike environments"):
+        compared(a, make_repeats(tmp_path / "b", LEVELS_S))
+
+
+def test_the_users_own_source_may_differ_and_is_told(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S)
+    b = make_repeats(
+        tmp_path / "b", LEVELS_S, environment={**ENVIRONMENT, "source": {"commit": "3c4d", "dirty": False}}
+    )
+    assert compared(a, b).labels == ("source: source.commit: 1a2b against 3c4d",)
+
+
+def test_unlike_questions_are_refused_or_compared_in_speed_alone(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S)
+    b = make_repeats(tmp_path / "b", LEVELS_S, experiment=asked(method={"kind": "lora", "rank": 4}))
+    with pytest.raises(Unlike, match=r"method.rank: 16 against 4.*--across-questions"):
+        compared(a, b)
+    found = compared(a, b, across_questions=True)
+    assert "last loss" not in {one.comparison.quantity for one in found.quantities}
+    assert "across questions" in found.labels[0]
+
+
+def test_other_data_is_another_question(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S, effective={"data_fingerprint": "x"})
+    b = make_repeats(tmp_path / "b", LEVELS_S, effective={"data_fingerprint": "y"})
+    with pytest.raises(Unlike, match="data fingerprint: x against y"):
+        compared(a, b)
+
+
+def test_more_steps_are_the_same_speed_but_not_the_same_loss(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S)
+    b = make_repeats(tmp_path / "b", LEVELS_S, num_steps=30, experiment=asked(train={"steps": 30}))
+    found = compared(a, b)
+    assert found.quantities[0].comparison.answer == "no difference shown"
+    assert found.quantity("last loss") is None
+
+
+def test_runs_that_did_not_finish_are_left_out_by_name(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S)
+    make_run(a / "broken", [5.0, 5.0], status="out of memory")
+    b = make_repeats(tmp_path / "b", LEVELS_S)
+    found = compared(a, b)
+    assert found.left_out == ("1 of 6 runs of a left out: not finished (broken: out of memory)",)
+    assert found.quantities[0].a.num_runs == 5
+    only_broken = tmp_path / "c"
+    make_run(only_broken / "broken", [5.0], status="failed")
+    with pytest.raises(Unlike, match="no run of b has finished"):
+        compared(a, only_broken)
+
+
+def test_sides_measured_one_after_the_other_are_warned_of(tmp_path: Path) -> None:
+    a, b = make_repeats(tmp_path / "a", LEVELS_S), make_repeats(tmp_path / "b", LEVELS_S)
+    assert any("after the other" in text for text in compared(a, b).quantities[0].comparison.warnings)
+    paired = compare(runs_in(a), runs_in(b), is_paired=True)
+    assert not any("after the other" in text for text in paired.quantities[0].comparison.warnings)
+
+
+def test_the_same_runs_on_both_sides_are_warned_of(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S)
+    assert "the same runs are on both sides" in compared(a, a).quantities[0].comparison.warnings
+
+
+def test_drifting_runs_are_not_compared(tmp_path: Path) -> None:
+    rising = [0.1 * (1 + 0.01 * step) for step in range(60)]
+    for side in ("a", "b"):
+        for number in range(3):
+            make_run(tmp_path / side / str(number), rising)
+    step_time = compared(tmp_path / "a", tmp_path / "b").quantities[0]
+    assert step_time.comparison.answer == "inconclusive"
+    assert step_time.comparison.ratio is None
+    assert any("3 of 3 runs are not steady" in text for text in step_time.comparison.warnings)

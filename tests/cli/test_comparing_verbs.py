@@ -1,0 +1,122 @@
+"""`foretune compare` and `foretune gate` as they are typed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretune.run import interleaved
+from tests.analyse.made_runs import ENVIRONMENT, make_repeats, make_run
+from tests.cli.conftest import Foretune
+
+LEVELS_S = (0.100, 0.101, 0.099, 0.100, 0.102)
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> None:
+    """`base`, the same again, and something slower, below the directory in which commands are typed."""
+    for name, factor in (("base", 1.0), ("same", 1.001), ("slow", 1.2)):
+        make_repeats(tmp_path / name, [factor * level_s for level_s in LEVELS_S])
+
+
+@pytest.mark.usefixtures("three")
+def test_compare_shows_ratio_interval_unit_and_n(foretune: Foretune) -> None:
+    answer = foretune("compare", "base", "slow")
+    assert answer.returncode == 0
+    lines = answer.stdout.splitlines()
+    assert lines[0] == "a: base: 5 runs, 100 steps count, none left out"
+    step_time = next(line for line in lines if line.startswith("step time"))
+    assert "0.10 s" in step_time
+    assert "1.20" in step_time
+    assert "5 + 5" in step_time
+    assert step_time.rstrip().endswith("b is higher")
+    assert "97 % interval" in answer.stdout
+
+
+@pytest.mark.usefixtures("three")
+def test_compare_shows_a_tilde_where_no_difference_was_shown(foretune: Foretune) -> None:
+    step_time = next(line for line in foretune("compare", "base", "same").stdout.splitlines() if "step time" in line)
+    assert " ~ " in step_time
+    assert step_time.rstrip().endswith("no difference shown")
+
+
+@pytest.mark.usefixtures("three")
+def test_compare_says_what_was_left_out(foretune: Foretune, tmp_path: Path) -> None:
+    make_run(tmp_path / "warm" / "x", [9.0, 9.0, *[0.1] * 40])
+    answer = foretune("compare", "base", "warm")
+    assert "b: warm: 1 run, 40 steps count, 2 left out (warm-up: the first 2 steps)" in answer.stdout
+
+
+@pytest.mark.usefixtures("three")
+def test_compare_as_json(foretune: Foretune) -> None:
+    found = json.loads(foretune("compare", "base", "slow", "--json").stdout)
+    assert found["comparisons"][0]["format"] == "Comparison"
+    assert found["comparisons"][0]["answer"] == "b is higher"
+    assert found["sides"][0]["a"]["num_values"] == 100
+
+
+def test_compare_refuses_other_environments_unless_told(foretune: Foretune, tmp_path: Path) -> None:
+    make_repeats(tmp_path / "here", LEVELS_S)
+    make_repeats(tmp_path / "there", LEVELS_S, environment={**ENVIRONMENT, "cpu": "other"})
+    refused = foretune("compare", "here", "there")
+    assert refused.returncode == 2
+    assert "cpu: one against other" in refused.stderr
+    told = foretune("compare", "here", "there", "--across-environments")
+    assert told.returncode == 0
+    assert "! across environments: cpu: one against other" in told.stdout
+
+
+def test_compare_knows_an_experiment_from_a_run(foretune: Foretune, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("model: x\n")
+    answer = foretune("compare", "a.yaml", "a.yaml")
+    assert answer.returncode == 2
+    assert "Add --run" in answer.stderr
+
+
+def test_compare_measures_in_turns(foretune: Foretune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    def measure(asked: Any, directory: Path, *, num_steps: int, is_synthetic: bool) -> Path:
+        order.append(asked.experiment.name)
+        level_s = {"fast": 0.1, "slow": 0.15}[asked.experiment.name] * (1 + 0.01 * len(order))
+        return make_run(directory / "runs" / str(len(order)), [level_s] * num_steps, experiment=asked.experiment)
+
+    monkeypatch.setattr(interleaved, "measure_once", measure)
+    for name in ("fast", "slow"):
+        (tmp_path / f"{name}.yaml").write_text(
+            f"name: {name}\nmodel: flux.1-dev\ndata: {{kind: shapes}}\ntrain: {{steps: 20}}\n"
+        )
+    answer = foretune("compare", "fast.yaml", "slow.yaml", "--run", "--repeat", "4", "--steps", "12", "--json")
+    assert answer.returncode == 0, answer.stderr
+    assert order == ["fast", "slow", "slow", "fast", "fast", "slow", "slow", "fast"]
+    step_time = json.loads(answer.stdout)["comparisons"][0]
+    assert step_time["answer"] == "b is higher"
+    assert step_time["ratio"] == pytest.approx(1.5, rel=0.01)
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(("candidate", "code", "verdict"), [("same", 0, "pass"), ("slow", 1, "slower")])
+def test_gate_answers_by_exit_code(foretune: Foretune, candidate: str, code: int, verdict: str) -> None:
+    answer = foretune("gate", "base", candidate, "--max-slowdown", "5%")
+    assert answer.returncode == code
+    assert f"\n{verdict}: " in answer.stdout
+    found = json.loads(foretune("gate", "base", candidate, "--max-slowdown", "0.05", "--json").stdout)
+    assert (found["verdict"], found["exit_code"]) == (verdict, code)
+
+
+def test_gate_that_cannot_tell_asks_for_more_runs(foretune: Foretune, tmp_path: Path) -> None:
+    make_repeats(tmp_path / "base", [0.08, 0.10, 0.12])
+    make_repeats(tmp_path / "new", [0.12, 0.09, 0.10])
+    answer = foretune("gate", "base", "new")
+    assert answer.returncode == 3
+    assert "more runs of each" in answer.stdout
+    assert "the baseline and the candidate have 3 runs only" in answer.stdout
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize("share", ["5", "many", "-3%", "0"])
+def test_gate_refuses_what_is_no_share(foretune: Foretune, share: str) -> None:
+    answer = foretune("gate", "base", "same", f"--max-slowdown={share}")
+    assert answer.returncode == 2
+    assert "--max-slowdown 5%" in answer.stderr
