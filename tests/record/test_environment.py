@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from foretune import __version__
-from foretune.record.environment import environment_fingerprint, environment_hash
+from foretune.record.environment import VOLATILE, environment_fingerprint, environment_hash
 
 CANARY = "canary-4f1c9d2e"
 
@@ -59,8 +59,10 @@ def test_it_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_json_and_equal_when_asked_twice() -> None:
     first, second = environment_fingerprint(), environment_fingerprint()
-    assert json.loads(json.dumps(first, allow_nan=False)) == first == second
+    assert json.loads(json.dumps(first, allow_nan=False)) == first
     assert environment_hash(first) == environment_hash(second)
+    del first[VOLATILE], second[VOLATILE]
+    assert first == second
     assert environment_hash(first) == environment_hash(json.loads(json.dumps(first)))
 
 
@@ -119,3 +121,37 @@ def test_the_devices_that_torch_sees(monkeypatch: pytest.MonkeyPatch) -> None:
         == [{"name": "A100", "memory_bytes": 80 * 2**30, "capability": "8.0", "num_processors": 108}] * 2
     )
     assert (found["version"], found["cuda"], found["deterministic"]) == ("2.13.0", "12.8", True)
+
+
+def test_limits_of_a_container_in_either_layout(tmp_path: Path) -> None:
+    newer, older = tmp_path / "newer/sys/fs/cgroup", tmp_path / "older/sys/fs/cgroup"
+    (older / "cpu").mkdir(parents=True)
+    (older / "memory").mkdir()
+    newer.mkdir(parents=True)
+    (newer / "cpu.max").write_text("150000 100000\n")
+    (newer / "memory.max").write_text("max\n")
+    (older / "cpu/cpu.cfs_quota_us").write_text("150000\n")
+    (older / "cpu/cpu.cfs_period_us").write_text("100000\n")
+    (older / "memory/memory.limit_in_bytes").write_text("8589934592\n")
+    assert environment_fingerprint(tmp_path / "newer")["container"]["cpu_quota"] == "150000 100000"
+    assert environment_fingerprint(tmp_path / "newer")["container"]["memory_limit_bytes"] is None
+    found = environment_fingerprint(tmp_path / "older")["container"]
+    assert (found["cpu_quota"], found["memory_limit_bytes"]) == ("150000 100000", 8 * 2**30)
+
+
+def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
+    """No Linux, or one that hides its files: absent is None, and nothing breaks."""
+    found = environment_fingerprint(tmp_path)
+    assert found["processor"]["governor"] is None
+    assert found["numa"]["num_nodes"] is None
+    assert found["container"]["cpu_quota"] is None
+    assert found["process"]["allocator"] == "system"
+
+
+def test_how_cards_are_set(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = "96.00.5E.00.01, 700.00 W, 1980 MHz, 2619 MHz, 1830 MHz, Enabled, Default, Enabled, Disabled, 5, 16"
+    make_program(here / "bin", "nvidia-smi", f'echo "{row}"', monkeypatch)
+    (settings,) = environment_fingerprint()["nvidia_settings"]
+    assert (settings["power.limit"], settings["pcie.link.width.max"]) == ("700.00 W", "16")
+    make_program(here / "bin", "nvidia-smi", "echo 570.86.15", monkeypatch)
+    assert environment_fingerprint()["nvidia_settings"] is None, "an answer of another form is no answer"

@@ -2,18 +2,28 @@
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foretune.cli.extras import require
 from foretune.cli.quiet import hush
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from foretune.run.doctor.finding import Finding
+
 # A row in a file or a pipe is one line, however long.
 _WIDTH_OF_A_PIPE = 400
+_ALL_WELL = "Everything a training needs works here."
 
 
 def doctor(
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Examine one group, again for more: training, attention, ...", show_default=False),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Run the operations a training needs on each device present, and say what works."""
@@ -21,36 +31,47 @@ def doctor(
     # No more than that: importing the libraries is among the things examined.
     hush()
     from rich.console import Console
-    from rich.table import Table
 
-    from foretune.core.units import duration_text
     from foretune.record.environment import environment_fingerprint
-    from foretune.run.doctor import examine
+    from foretune.run.doctor.examining import examine
+    from foretune.run.doctor.finding import groups_named
 
-    console = Console(stderr=True, highlight=False)
-    findings = []
-    with console.status("Examining ...") as status:
-        for finding in examine():
-            findings.append(finding)
-            status.update(f"Examined {finding.operation} on {finding.device}")
+    groups = groups_named(only or ())
+    with Console(stderr=True, highlight=False).status("Examining ...") as status:
+        findings = list(examine(lambda what: status.update(f"Examining {what} ..."), groups))
     environment = environment_fingerprint()
     failed = [finding for finding in findings if finding.needed and not finding.works]
     if as_json:
-        typer.echo(json.dumps({"environment": environment, "findings": [asdict(f) for f in findings]}, indent=2))
+        told = {"ready": not failed, "environment": environment, "findings": [asdict(f) for f in findings]}
+        typer.echo(json.dumps(told, indent=2))
     else:
-        table = Table("device", "operation", "verdict", "time", "detail", box=None, pad_edge=False)
-        for f in findings:
-            verdict = "[green]works[/]" if f.works else "[red]fails[/]" if f.needed else "[yellow]not available[/]"
-            table.add_row(f.device, f.operation, verdict, duration_text(f.seconds), f.detail)
-        out = Console(highlight=False)
-        if not out.is_terminal:
-            out.width = _WIDTH_OF_A_PIPE
-        out.print(table)
-        packages = ", ".join(f"{name} {v}" for name, v in environment["packages"].items() if v)
-        out.print(f"python {environment['python']}, {packages}", style="dim")
+        _show(findings, environment)
     if failed:
         names = ", ".join(f"{f.operation} on {f.device}" for f in failed)
         typer.secho(f"Needed for training and failing: {names}", fg="red", err=True)
         raise typer.Exit(1)
     if not as_json:
-        typer.echo("Everything a training needs works here.")
+        typer.echo("Everything examined that a training needs works here." if only else _ALL_WELL)
+
+
+def _show(findings: "Sequence[Finding]", environment: "Mapping[str, Any]") -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from foretune.core.units import duration_text
+
+    out = Console(highlight=False)
+    if not out.is_terminal:
+        out.width = _WIDTH_OF_A_PIPE
+    for group in dict.fromkeys(finding.group for finding in findings):
+        table = Table("device", group, "verdict", "time", "detail", box=None, pad_edge=False)
+        for f in (finding for finding in findings if finding.group == group):
+            verdict = "[green]works[/]" if f.works else "[red]fails[/]" if f.needed else "[yellow]not available[/]"
+            table.add_row(f.device, f.operation, verdict, duration_text(f.seconds), escape(f.detail))
+        out.print(table)
+        out.print()
+    for remedy in dict.fromkeys(f.remedy for f in findings if f.remedy):
+        out.print(f"To add or mend: {escape(remedy)}")
+    packages = ", ".join(f"{name} {v}" for name, v in environment["packages"].items() if v)
+    out.print(f"python {environment['python']}, {packages}", style="dim")

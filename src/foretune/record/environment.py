@@ -3,17 +3,31 @@
 import importlib.metadata
 import os
 import platform
-import shutil
-import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from foretune import __version__
 from foretune.core.values.base import content_hash
+from foretune.record.accelerators import first_line, nvidia_driver, nvidia_settings, torch_facts
+from foretune.record.machine import (
+    container_facts,
+    cpu_facts,
+    distribution,
+    memory_facts,
+    numa_facts,
+    process_facts,
+    volatile_facts,
+)
+
+VOLATILE = "volatile"
+"""The part of a fingerprint that is not in its hash."""
 
 _PACKAGES = (
     "torch",
+    "triton",
+    "nvidia-cudnn-cu12",
+    "nvidia-nccl-cu12",
     "diffusers",
     "transformers",
     "peft",
@@ -32,7 +46,21 @@ _PACKAGES = (
 _VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "OMP_PROC_BIND",
+    "OMP_PLACES",
+    "KMP_AFFINITY",
+    "KMP_BLOCKTIME",
+    "ONEDNN_MAX_CPU_ISA",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "MALLOC_CONF",
+    "MALLOC_ARENA_MAX",
     "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "HIP_VISIBLE_DEVICES",
+    "NVIDIA_TF32_OVERRIDE",
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -42,29 +70,44 @@ _VARIABLES = (
 )
 
 
-def environment_fingerprint() -> dict[str, Any]:
-    """Hardware, system, versions, devices, source revision."""
+def environment_fingerprint(root: Path = Path("/")) -> dict[str, Any]:
+    """Hardware, system, limits, versions, settings, devices, source revision; and, apart, what is volatile.
+
+    Names of machines and serial numbers are left out: two like nodes of a cluster are one environment.
+    """
     return {
         "foretune": __version__,
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
+        "python_compiler": platform.python_compiler(),
         "system": platform.system(),
         "kernel": platform.release(),
+        "distribution": distribution(root),
+        "libc": " ".join(platform.libc_ver()).strip() or None,
         "machine": platform.machine(),
-        "cpu": _cpu_name(),
+        "cpu": _cpu_name(root),
         "num_logical_cpus": os.cpu_count(),
         "num_usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "memory_bytes": _memory_bytes(),
+        "processor": cpu_facts(root),
+        "numa": numa_facts(root),
+        "memory": memory_facts(root),
+        "container": container_facts(root),
+        "process": process_facts(root),
         "packages": {name: _version(name) for name in _PACKAGES},
         "variables": {name: os.environ.get(name) for name in _VARIABLES},
-        "torch": _torch_facts(),
-        "nvidia_driver": _first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "torch": torch_facts(),
+        "nvidia_driver": nvidia_driver(),
+        "nvidia_settings": nvidia_settings(),
+        "amd_driver": _amd_driver(root),
         "source": _source_revision(),
+        VOLATILE: volatile_facts(root),
     }
 
 
-def environment_hash(environment: dict[str, Any]) -> str:
-    return content_hash(environment)
+def environment_hash(environment: Mapping[str, Any]) -> str:
+    """The environment's identity. What is volatile is recorded, but no part of it: it differs from itself."""
+    return content_hash({name: value for name, value in environment.items() if name != VOLATILE})
 
 
 def _version(package: str) -> str | None:
@@ -74,8 +117,8 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu_name() -> str | None:
-    info = Path("/proc/cpuinfo")
+def _cpu_name(root: Path) -> str | None:
+    info = root / "proc/cpuinfo"
     if info.is_file():
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
@@ -89,50 +132,14 @@ def _memory_bytes() -> int | None:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _torch_facts() -> dict[str, Any] | None:
-    """Read only where torch is already imported: this layer does not bring it in."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return None
-    devices = []
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            properties = torch.cuda.get_device_properties(index)
-            devices.append(
-                {
-                    "name": properties.name,
-                    "memory_bytes": properties.total_memory,
-                    "capability": f"{properties.major}.{properties.minor}",
-                    "num_processors": properties.multi_processor_count,
-                }
-            )
-    return {
-        "version": torch.__version__,
-        "cuda": torch.version.cuda,
-        "hip": torch.version.hip,
-        "mps": bool(torch.backends.mps.is_available()),
-        "num_threads": torch.get_num_threads(),
-        "matmul_precision": torch.get_float32_matmul_precision(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "devices": devices,
-    }
-
-
 def _source_revision() -> dict[str, Any] | None:
     """Revision of the directory the run is started from, if it is a git checkout."""
-    commit = _first_line("git", "rev-parse", "HEAD")
+    commit = first_line("git", "rev-parse", "HEAD")
     if commit is None:
         return None
-    return {"commit": commit, "dirty": _first_line("git", "status", "--porcelain") is not None}
+    return {"commit": commit, "dirty": first_line("git", "status", "--porcelain") is not None}
 
 
-def _first_line(*command: str) -> str | None:
-    program = shutil.which(command[0])
-    if program is None:
-        return None
-    try:
-        answer = subprocess.run([program, *command[1:]], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = answer.stdout.strip().splitlines()
-    return lines[0] if answer.returncode == 0 and lines else None
+def _amd_driver(root: Path) -> str | None:
+    version = root / "sys/module/amdgpu/version"
+    return version.read_text(encoding="ascii").strip() if version.is_file() else None

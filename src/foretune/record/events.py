@@ -1,5 +1,6 @@
 """events.jsonl: append-only, one JSON object a line; raw numbers as they were measured."""
 
+import hashlib
 import json
 import math
 import time
@@ -13,17 +14,23 @@ _FLUSH_EVERY_S = 1.0
 class EventLog:
     """Appends events. Lines are written whole; those not yet flushed are at most a second old.
 
-    A second is what a kill can lose, and those steps are repeated from the last checkpoint anyway.
+    A second is what a kill can lose, and those steps are repeated from the last checkpoint anyway. The last event of a
+    run, `ended`, holds a digest of every line before it, so that `foretune check` sees when one was changed.
     """
 
     def __init__(self, path: Path) -> None:
         _drop_torn_line(path)
+        self._digest = new_digest(path.read_bytes() if path.exists() else b"")
         self._file = path.open("a", encoding="utf-8")
         self._last_flush_s = time.monotonic()
 
     def append(self, kind: str, **fields: Any) -> None:
         event = _strict({"time_s": round(time.time(), 6), "kind": kind, **fields})
-        self._file.write(json.dumps(event, allow_nan=False) + "\n")
+        if kind == "ended":
+            event["digest"] = self._digest.hexdigest()
+        line = json.dumps(event, allow_nan=False) + "\n"
+        self._digest.update(line.encode())
+        self._file.write(line)
         now_s = time.monotonic()
         if now_s - self._last_flush_s > _FLUSH_EVERY_S:
             self.flush()
@@ -34,6 +41,11 @@ class EventLog:
 
     def close(self) -> None:
         self._file.close()
+
+
+def new_digest(content: bytes) -> "hashlib.blake2b":
+    """Of the lines so far."""
+    return hashlib.blake2b(content, digest_size=16)
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:

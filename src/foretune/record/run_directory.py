@@ -60,6 +60,10 @@ class RunDirectory:
         return self.path / "samples"
 
     @property
+    def profile(self) -> Path:
+        return self.path / "profile"
+
+    @property
     def events(self) -> Path:
         return self.path / "events.jsonl"
 

@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from foretune.core.errors import MissingExtra
 from foretune.record.run_directory import RunDirectory
-from foretune.run.trackers import TRACKERS, TensorBoard
+from foretune.run.trackers.tensorboard_files import TensorBoard
 from tests.run.short_runs import PROMPT, Recording, events_of, losses_of, short_run
 
 TinyPipeline = Callable[..., Path]
@@ -79,7 +79,3 @@ def test_without_the_package_the_command_that_installs_it_is_named(
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra, match=r"pip install 'foretune\[tensorboard\]'"):
         TensorBoard(tmp_path)
-
-
-def test_every_tracker_can_be_asked_for() -> None:
-    assert TRACKERS["tensorboard"] is TensorBoard

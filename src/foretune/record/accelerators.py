@@ -1,0 +1,110 @@
+"""What torch and the drivers tell of accelerators, and how torch was built and set."""
+
+import shutil
+import subprocess
+import sys
+from operator import attrgetter
+from typing import Any
+
+from foretune.core.values.base import content_hash
+
+# What the driver can be set to, or limits a device to; all of it changes speed.
+_NVIDIA_FIELDS = (
+    "vbios_version",
+    "power.limit",
+    "clocks.max.sm",
+    "clocks.max.memory",
+    "clocks.applications.graphics",
+    "persistence_mode",
+    "compute_mode",
+    "ecc.mode.current",
+    "mig.mode.current",
+    "pcie.link.gen.max",
+    "pcie.link.width.max",
+)
+
+
+def torch_facts() -> dict[str, Any] | None:
+    """Read only where torch is already imported: this layer does not bring it in."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    config = _told(torch, "__config__.show")
+    nccl = _told(torch, "cuda.nccl.version") if torch.version.cuda else None
+    flags = _told(torch, "__config__._cxx_flags")
+    return {
+        "version": torch.__version__,
+        "revision": _told(torch, "version.git_version"),
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": _told(torch, "backends.cudnn.version"),
+        "nccl": None if nccl is None else ".".join(map(str, nccl)),
+        "mps": bool(torch.backends.mps.is_available()),
+        "compiler_flags": None if flags is None else flags.strip(),
+        # Long; which libraries it was built with is told by whether two are equal.
+        "build": None if config is None else content_hash(config),
+        "cpu_capability": _told(torch, "backends.cpu.get_cpu_capability"),
+        "mkldnn": _told(torch, "backends.mkldnn.enabled"),
+        "num_threads": torch.get_num_threads(),
+        "num_interop_threads": _told(torch, "get_num_interop_threads"),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "cudnn_benchmark": _told(torch, "backends.cudnn.benchmark"),
+        "cudnn_fp32_precision": _told(torch, "backends.cudnn.conv.fp32_precision"),
+        "allocator": _told(torch, "cuda.get_allocator_backend") if torch.version.cuda else None,
+        "devices": _devices(torch),
+    }
+
+
+def nvidia_driver() -> str | None:
+    return first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+
+
+def nvidia_settings() -> list[dict[str, str]] | None:
+    """How each card is set and limited, as its driver tells."""
+    lines = _lines("nvidia-smi", f"--query-gpu={','.join(_NVIDIA_FIELDS)}", "--format=csv,noheader")
+    rows = [[value.strip() for value in line.split(",")] for line in lines]
+    if not rows or any(len(row) != len(_NVIDIA_FIELDS) for row in rows):
+        return None
+    return [dict(zip(_NVIDIA_FIELDS, row, strict=True)) for row in rows]
+
+
+def first_line(*command: str) -> str | None:
+    """The first line that a program prints; None where it is absent, fails or prints nothing."""
+    lines = _lines(*command)
+    return lines[0] if lines else None
+
+
+def _lines(*command: str) -> list[str]:
+    program = shutil.which(command[0])
+    if program is None:
+        return []
+    try:
+        answer = subprocess.run([program, *command[1:]], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return answer.stdout.strip().splitlines() if answer.returncode == 0 else []
+
+
+def _devices(torch: Any) -> list[dict[str, Any]]:
+    if not torch.cuda.is_available():
+        return []
+    found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    return [
+        {
+            "name": properties.name,
+            "memory_bytes": properties.total_memory,
+            "capability": f"{properties.major}.{properties.minor}",
+            "num_processors": properties.multi_processor_count,
+        }
+        for properties in found
+    ]
+
+
+def _told(torch: Any, path: str) -> Any:
+    """What stands at a place of torch, called if it is a function; None where this torch has no such place."""
+    try:
+        found = attrgetter(path)(torch)
+        return found() if callable(found) else found
+    except (AttributeError, RuntimeError, AssertionError):
+        return None

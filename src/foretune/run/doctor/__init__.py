@@ -1,0 +1,1 @@
+"""Does this machine do what a training needs? Each operation is executed, on each device present."""

@@ -1,0 +1,45 @@
+"""Sinks that other tools read, one file each, fed with what an observer hears."""
+
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from foretune.core.errors import MissingExtra
+from foretune.core.registry import Registry
+from foretune.run.observer import Observer
+from foretune.run.trackers.guarded import Guarded
+from foretune.run.trackers.tracker import Tracker
+
+TRACKERS: Registry[type[Tracker]] = Registry(
+    "tracker",
+    {
+        "tensorboard": "foretune.run.trackers.tensorboard_files:TensorBoard",
+        "wandb": "foretune.run.trackers.weights_and_biases:WeightsAndBiases",
+        "mlflow": "foretune.run.trackers.mlflow_store:MlflowStore",
+        "trackio": "foretune.run.trackers.trackio_board:TrackioBoard",
+    },
+)
+_PACKAGES = {
+    "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+    "mlflow": ("mlflow", "sqlalchemy", "alembic"),
+    "trackio": ("trackio",),
+}
+
+
+def require_trackers(names: Iterable[str]) -> None:
+    """Raises MissingExtra where a tracker's packages are not installed; nothing is imported."""
+    for name in names:
+        if any(find_spec(package) is None for package in _PACKAGES[name]):
+            raise MissingExtra(f"track: [{name}]", name)
+
+
+def open_trackers(names: Sequence[str], run: Path, said_to: Observer) -> list[Observer]:
+    """Every tracker of a run. One that fails, now or later, is put away with a warning; the run goes on."""
+    require_trackers(names)
+    found = []
+    for name in names:
+        guarded = Guarded(name, said_to)
+        guarded.open(lambda name=name: TRACKERS[name](run))  # type: ignore[misc]
+        found.append(guarded)
+    return list(found)
