@@ -1,0 +1,196 @@
+"""What a bench found, in a terminal: typical values with their intervals, and what they were made of."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import typer
+
+from foretune.cli.tables import console, right, table
+from foretune.core.units import bytes_text, duration_text, flops_text, share_text
+
+if TYPE_CHECKING:
+    from foretune.core.values import Plan
+    from foretune.run.bench import Bench
+    from foretune.run.bench_inference import InferenceBench
+    from foretune.run.bench_summary import Series
+    from foretune.stats.break_even import BreakEven
+    from foretune.stats.intervals import Estimate
+
+_NONE = "-"
+_DIGITS = 4
+
+
+def print_bench(bench: "Bench", plan: "Plan | None") -> None:
+    """The table of a training bench and what stands around it."""
+    choices, series = bench.choices, bench.series
+    data = "made-up data" if choices.is_synthetic else "the experiment's own data"
+    typer.echo(
+        f"Bench of {bench.name}: {choices.num_steps} steps, {choices.num_repeats} repeats in fresh processes, {data}"
+    )
+    typer.echo("")
+    _print_speed(series)
+    typer.echo("")
+    for line in (*_utilisation(series), *_memory(series, plan, is_synthetic=choices.is_synthetic), *_energy(series)):
+        typer.echo(line)
+    typer.echo(_made_of(series.step_s))
+    if bench.break_even is not None:
+        for line in _compiled(bench.break_even):
+            typer.echo(line)
+    _warn(bench.warnings)
+    typer.echo(f"Every step time is kept: {bench.path}")
+
+
+def print_inference(bench: "InferenceBench") -> None:
+    """The table of an inference bench."""
+    choices = bench.choices
+    preset = f" (preset {choices.preset})" if choices.preset else ""
+    typer.echo(
+        f"Inference of {bench.model} on {bench.device}: {bench.size_px} px, {choices.precision}{preset}, "
+        f"{choices.num_repeats} repeats in fresh processes"
+    )
+    if bench.is_reduced:
+        tried = ", ".join(map(str, bench.did_not_fit))
+        typer.secho(
+            f"NOT the batch that was asked for: {tried} did not fit into memory, so this is batch {bench.batch_size}, "
+            "the largest that did when halving.",
+            fg="yellow",
+        )
+    typer.echo("")
+    made = table("", "typical", "95 % interval", "n")
+    right(made, 1, 2, 3)
+    rows = [
+        (f"denoising steps/s, batch {bench.batch_size}", bench.pass_s, 1.0),
+        ("image-steps/s", bench.pass_s, float(bench.batch_size)),
+    ]
+    if bench.image_batch_s is not None:
+        steps = f"{choices.num_inference_steps} steps"
+        rows.append(
+            (
+                f"images/s end to end, batch {choices.image_batch_size}, {steps}",
+                bench.image_batch_s,
+                float(choices.image_batch_size),
+            )
+        )
+    for name, estimate, count in rows:
+        made.add_row(name, *_rate_cells(estimate, count))
+    console().print(made)
+    typer.echo("")
+    for name, held in _kinds(bench.peak_device_bytes, bench.peak_reserved_bytes, bench.peak_host_bytes):
+        typer.echo(f"Peak memory of denoising, {name}: {bytes_text(held)}")
+    typer.echo("A denoising step is one pass of the denoiser; guidance that runs it twice takes two.")
+    typer.echo(f"Denoising: {_made_of(bench.pass_s)}")
+    _warn((*bench.pass_s.warnings, *(bench.image_batch_s.warnings if bench.image_batch_s is not None else ())))
+    typer.echo(f"Every time is kept: {bench.path}")
+
+
+def _print_speed(series: "Series") -> None:
+    made = table("", "typical", "95 % interval", "n")
+    right(made, 1, 2, 3)
+    step = series.step_s
+    made.add_row("samples/s", *_rate_cells(step, series.samples_per_step))
+    made.add_row("iterations/s", *_rate_cells(step, 1))
+    value = _NONE if step.value is None else duration_text(step.value)
+    # An interval may reach below zero, a time cannot.
+    low = None if step.low is None else max(step.low, 0.0)
+    made.add_row("step", value, _interval(low, step.high, duration_text), _count(step))
+    console().print(made)
+
+
+def _rate_cells(estimate: "Estimate", count: float) -> tuple[str, str, str]:
+    """The rate of something of which `count` are made in the time."""
+    value = _NONE if estimate.value is None else _number(count / estimate.value)
+    low = None if estimate.high is None else count / estimate.high
+    high = None if estimate.low is None or estimate.low <= 0 else count / estimate.low
+    return value, _interval(low, high, _number), _count(estimate)
+
+
+def _interval(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
+    if low is None and high is None:
+        return _NONE
+    return f"{_NONE if low is None else text(low)} to {_NONE if high is None else text(high)}"
+
+
+def _count(estimate: "Estimate") -> str:
+    runs = "1 run" if estimate.num_runs == 1 else f"{estimate.num_runs} runs"
+    return f"{runs}, {estimate.num_values} values"
+
+
+def _number(value: float) -> str:
+    return f"{value:.{_DIGITS}g}" if value < 10**_DIGITS else f"{value:,.0f}"
+
+
+def _utilisation(series: "Series") -> list[str]:
+    if series.model_utilisation is None or series.hardware_utilisation is None:
+        return ["Utilisation: not known"]
+    assert series.model_flops is not None, "a share has what it is a share of"
+    assert series.peak_flops_per_s is not None, "a share has what it is a share of"
+    line = (
+        f"Utilisation: {share_text(series.model_utilisation)} of {flops_text(series.peak_flops_per_s)}/s "
+        f"({series.peak_source}); the model needs {flops_text(series.model_flops)} a step"
+    )
+    if series.hardware_flops is not None and series.hardware_flops > series.model_flops:
+        line += (
+            f"; {share_text(series.hardware_utilisation)} with what is computed again "
+            f"({flops_text(series.hardware_flops)})"
+        )
+    return [line]
+
+
+def _memory(series: "Series", plan: "Plan | None", *, is_synthetic: bool) -> list[str]:
+    lines = []
+    for name, measured in _kinds(series.peak_device_bytes, series.peak_reserved_bytes, series.peak_host_bytes):
+        lines.append(f"Peak memory, {name}: measured {bytes_text(measured)}{_expected(name, measured, plan)}")
+    if plan is not None and is_synthetic and plan.worst_phase != "training step":
+        lines.append(f"  (expected is for a whole run, whose peak is in the phase {plan.worst_phase!r})")
+    return lines
+
+
+def _kinds(device: int | None, reserved: int | None, host: int | None) -> list[tuple[str, int]]:
+    named = (("device allocated", device), ("device reserved", reserved), ("host process", host))
+    return [(name, held) for name, held in named if held is not None]
+
+
+def _expected(name: str, measured: int, plan: "Plan | None") -> str:
+    """Tensors and allocator on a device, the whole process on the host where that is the device."""
+    if plan is None:
+        return ""
+    on_host = plan.device == "here" and name == "host process"
+    expected = {"device allocated": plan.allocated_bytes, "device reserved": plan.reserved_bytes}.get(name)
+    if expected is None and on_host:
+        expected = plan.process_bytes
+    if expected is None:
+        return ""
+    return f", expected {bytes_text(expected)} ({expected / measured - 1:+.1%})"
+
+
+def _energy(series: "Series") -> list[str]:
+    if series.energy_per_sample_j is None:
+        return ["Energy: no sensor told"]
+    power = "" if series.mean_power_w is None else f", {series.mean_power_w:.0f} W on average"
+    return [f"Energy: {series.energy_per_sample_j:.3g} J a sample{power}"]
+
+
+def _made_of(estimate: "Estimate") -> str:
+    total = estimate.num_values + estimate.num_dropped
+    if not estimate.num_dropped:
+        return f"No value was left out of {total}: no warm-up was found."
+    return f"{estimate.num_dropped} of {total} values were left out: {estimate.why_dropped}."
+
+
+def _compiled(found: "BreakEven") -> list[str]:
+    plain = _NONE if found.plain.value is None else duration_text(found.plain.value)
+    started = _NONE if found.started.value is None else duration_text(found.started.value)
+    lines = [
+        f"Compile: {duration_text(max(found.start_s, 0.0))} at the start; a step takes {started}, {plain} uncompiled"
+    ]
+    if found.step is not None:
+        high = "no end" if found.high is None else f"{found.high:,}"
+        lines.append(f"Break-even: after {found.step:,} steps (interval: {found.low or 1:,} to {high})")
+    else:
+        lines.append(f"Break-even: {found.why}")
+    return lines
+
+
+def _warn(warnings: tuple[str, ...]) -> None:
+    for warning in dict.fromkeys(warnings):
+        typer.secho(f"Warning: {warning}", fg="yellow")

@@ -1,0 +1,117 @@
+"""Repeats in a few numbers, each with its interval and what it was made of."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from foretune.run.step_flops import StepFlops
+from foretune.stats.intervals import Estimate, typical
+from foretune.stats.utilisation import utilisation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat:
+    """One repeat: its raw step times, and what its record says."""
+
+    run: str
+    step_times_s: tuple[float, ...]
+    samples_per_step: int
+    measured: dict[str, Any]
+    """`Measured` of the run's record."""
+    peak_flops_per_s: float | None
+    peak_source: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Repeats of one thing. None is "not measured", never zero."""
+
+    step_s: Estimate
+    samples_per_step: int
+    model_flops: float | None
+    """Of one step: what the model needs."""
+    hardware_flops: float | None
+    """Of one step: what is computed, with what is computed again."""
+    peak_flops_per_s: float | None
+    peak_source: str | None
+    model_utilisation: float | None
+    hardware_utilisation: float | None
+    peak_device_bytes: int | None
+    """The most of all repeats, as all that follow."""
+    peak_reserved_bytes: int | None
+    peak_host_bytes: int | None
+    energy_per_sample_j: float | None
+    """Mean over the repeats, warm-up included: sensors are too slow to tell steps apart."""
+    mean_power_w: float | None
+    compile_s: float | None
+    """Mean over the repeats."""
+    repeats: tuple[Repeat, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def iterations_per_s(self) -> tuple[float, float | None, float | None] | None:
+        """Optimizer steps a second, with the interval."""
+        return self._rate(1)
+
+    @property
+    def samples_per_s(self) -> tuple[float, float | None, float | None] | None:
+        return self._rate(self.samples_per_step)
+
+    def _rate(self, count: int) -> tuple[float, float | None, float | None] | None:
+        step = self.step_s
+        if step.value is None:
+            return None
+        # The longest step is the lowest rate; an interval that reaches zero has no highest rate.
+        low = None if step.high is None else count / step.high
+        high = None if step.low is None or step.low <= 0 else count / step.low
+        return count / step.value, low, high
+
+
+def summary_of(repeats: Sequence[Repeat], flops: StepFlops | None) -> Series:
+    """The repeats of one thing as one."""
+    step_s = typical([repeat.step_times_s for repeat in repeats])
+    samples_per_step = repeats[0].samples_per_step
+    fastest = max(repeats, key=lambda repeat: repeat.peak_flops_per_s or 0.0)
+    peak, source = fastest.peak_flops_per_s, fastest.peak_source
+    shares = [
+        None
+        if flops is None or peak is None or step_s.value is None
+        else utilisation(count, step_s.value, peak, source or "")
+        for count in (0.0 if flops is None else flops.model, 0.0 if flops is None else flops.hardware)
+    ]
+    energy_j = _mean(repeats, "energy_j")
+    return Series(
+        step_s=step_s,
+        samples_per_step=samples_per_step,
+        model_flops=None if flops is None else flops.model,
+        hardware_flops=None if flops is None else flops.hardware,
+        peak_flops_per_s=peak,
+        peak_source=source,
+        model_utilisation=shares[0],
+        hardware_utilisation=shares[1],
+        peak_device_bytes=_most(repeats, "peak_device_bytes"),
+        peak_reserved_bytes=_most(repeats, "peak_reserved_bytes"),
+        peak_host_bytes=_most(repeats, "peak_host_bytes"),
+        energy_per_sample_j=(
+            None if energy_j is None else energy_j / (len(repeats[0].step_times_s) * samples_per_step)
+        ),
+        mean_power_w=_mean(repeats, "mean_power_w"),
+        compile_s=_mean(repeats, "compile_s"),
+        repeats=tuple(repeats),
+        warnings=step_s.warnings,
+    )
+
+
+def _known(repeats: Sequence[Repeat], key: str) -> list[float]:
+    return [repeat.measured[key] for repeat in repeats if repeat.measured[key] is not None]
+
+
+def _mean(repeats: Sequence[Repeat], key: str) -> float | None:
+    found = _known(repeats, key)
+    return statistics.fmean(found) if found else None
+
+
+def _most(repeats: Sequence[Repeat], key: str) -> int | None:
+    found = _known(repeats, key)
+    return int(max(found)) if found else None

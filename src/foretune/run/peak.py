@@ -1,0 +1,95 @@
+"""The most that a device computes: by its data sheet where the catalogue has exactly this device, else measured."""
+
+import re
+import time
+from dataclasses import dataclass
+
+import torch
+
+from foretune import catalog
+from foretune.catalog.devices import Device
+from foretune.choices.training import Precision
+from foretune.step.precision import PrecisionPolicy
+
+_MEASURE_FOR_S = 0.6
+_SIZES = {"cpu": (512, 1024), "other": (2048, 4096, 8192)}
+_FIELDS = {
+    "fp32": "fp32_tflops",
+    "tf32": "tf32_dense_tflops",
+    "bf16": "bf16_dense_tflops",
+    "fp16": "fp16_dense_tflops",
+}
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Operations a second, and who says so."""
+
+    flops_per_s: float
+    source: str
+    is_measured: bool
+
+
+def catalogue_peak(device: torch.device, precision: str) -> Peak | None:
+    """By the data sheet; None where the catalogue has no device of just this name: the nearest would be a guess."""
+    row = _row(device)
+    rate = None if row is None else getattr(row, _FIELDS[precision])
+    if row is None or rate is None:
+        return None
+    # A device of the catalogue can be several to torch; the row's figures are for all of them together.
+    return Peak(rate / row.num_logical_devices * 1e12, f"data sheet of {row.title}, {precision}", is_measured=False)
+
+
+def _row(device: torch.device) -> Device | None:
+    if device.type != "cuda":
+        return None
+    kind = "rocm" if torch.version.hip else "cuda"
+    name = torch.cuda.get_device_name(device)
+    total_bytes = torch.cuda.get_device_properties(device).total_memory
+    return exact_row(name, total_bytes, [row for row in catalog.devices().values() if row.kind == kind])
+
+
+def exact_row(name: str, total_bytes: int, rows: list[Device]) -> Device | None:
+    """The row whose every word is in the driver's name and whose memory agrees; none if there is not just one."""
+    words = set(_words(name))
+    found = [
+        row
+        for row in rows
+        if set(_words(row.title)) <= words and abs(total_bytes * row.num_logical_devices / row.memory_bytes - 1) < 0.12  # noqa: PLR2004
+    ]
+    longest = max((len(_words(row.title)) for row in found), default=0)
+    best = [row for row in found if len(_words(row.title)) == longest]
+    return best[0] if len(best) == 1 else None
+
+
+def _words(title: str) -> list[str]:
+    """Without the size of the memory, which is compared as a number."""
+    return [word for word in re.split(r"[\s\-]+", title.lower()) if word and not re.fullmatch(r"\d+gb", word)]
+
+
+@torch.no_grad()
+def measured_peak(device: torch.device, precision: Precision) -> Peak:
+    """The fastest of many large products: what this process could reach, with its threads, at this moment."""
+    dtype = PrecisionPolicy(precision).compute_dtype
+    best, best_size = 0.0, 0
+    for size in _SIZES.get(device.type, _SIZES["other"]):
+        left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+        out = torch.empty(size, size, device=device, dtype=dtype)
+        deadline_s = time.perf_counter() + _MEASURE_FOR_S
+        while time.perf_counter() < deadline_s:
+            begin_s = time.perf_counter()
+            torch.mm(left, right, out=out)
+            wait_for(device)
+            rate = 2 * size**3 / (time.perf_counter() - begin_s)
+            if rate > best:
+                best, best_size = rate, size
+    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    return Peak(best, f"measured: fastest {best_size} x {best_size} product in {precision}{threads}", is_measured=True)
+
+
+def wait_for(device: torch.device) -> None:
+    """Returns when the device has done everything it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

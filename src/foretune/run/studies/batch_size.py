@@ -1,0 +1,63 @@
+"""Training time against batch size."""
+
+from typing import Any
+
+from foretune.run.studies.base import (
+    Axis,
+    Point,
+    Study,
+    StudyRequest,
+    StudyResult,
+    Value,
+    as_fast,
+    measure_in_turns,
+    point,
+    warnings_of,
+)
+from foretune.run.studies.small_models import experiment_on
+
+_NUM_SAMPLES = 50_000
+"""An epoch of CIFAR-10, so that the time means something."""
+
+
+def _sizes(is_quick: bool) -> tuple[int, ...]:
+    return (1, 4) if is_quick else (1, 2, 4, 8, 16)
+
+
+def _run(request: StudyRequest) -> StudyResult:
+    folder, num_steps = request.model_folder("flux"), 10 if request.is_quick else 30
+    settings: dict[str, dict[str, Any]] = {
+        f"batch {size}": experiment_on(folder, "batch-size", batch_size=size) for size in _sizes(request.is_quick)
+    }
+    series = measure_in_turns(request, settings, num_steps=num_steps)
+    points: list[Point] = []
+    for size, (label, one) in zip(_sizes(request.is_quick), series.items(), strict=True):
+        values = {
+            "epoch_min": Value.of(one.step_s, _NUM_SAMPLES / size / 60),
+            "samples_per_s": Value.rate(one.step_s, size),
+        }
+        points.append(point(label, one, values, x=size))
+    words = as_fast(series[points[0].label], series[points[-1].label], "times as many samples/s")
+    return StudyResult(
+        name="batch-size",
+        title="Training time against batch size",
+        setting="batch size",
+        is_line=True,
+        axes=(
+            Axis(key="epoch_min", title=f"time for {_NUM_SAMPLES:,} samples, min"),
+            Axis(key="samples_per_s", title="samples/s"),
+        ),
+        points=tuple(points),
+        findings=(f"{points[-1].label} against {points[0].label}: {words}",),
+        measured_with={"model": str(folder), "num_steps": num_steps, "data": "made-up"},
+        warnings=warnings_of(series),
+    )
+
+
+BATCH_SIZE = Study(
+    name="batch-size",
+    title="Training time against batch size",
+    run=_run,
+    num_processes=lambda is_quick: len(_sizes(is_quick)) * (2 if is_quick else 3),
+    extra_s=lambda is_quick: 5 if is_quick else 90,
+)

@@ -1,0 +1,54 @@
+"""How the process of one repeat speaks with the one that started it: JSON lines, and nothing else between them."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from foretune.run.observer import Observer, StepReport
+
+_STEPS_EVERY_S = 0.2
+
+
+class Teller(Observer):
+    """Progress as JSON lines."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._last_s = 0.0
+
+    def tell(self, **fields: Any) -> None:
+        self._file.write(json.dumps(fields) + "\n")
+        self._file.flush()
+
+    def message(self, text: str) -> None:
+        self.tell(message=text)
+
+    def warning(self, text: str) -> None:
+        self.tell(warning=text)
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        self.progress(what, done, total)
+
+    def stepped(self, report: StepReport) -> None:
+        self.progress("steps", report.step + 1, report.num_steps)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Now and then: telling each step would be felt by the next one."""
+        now_s = time.monotonic()
+        if now_s - self._last_s >= _STEPS_EVERY_S or done == total:
+            self._last_s = now_s
+            self.tell(progress=[what, done, total])
+
+
+@contextmanager
+def own_output() -> Iterator[TextIO]:
+    """The process's output for our lines alone; what libraries print goes to its errors."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(kept, "w", encoding="utf-8") as file:
+        yield file

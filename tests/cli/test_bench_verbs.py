@@ -1,0 +1,88 @@
+"""What `bench` and `study` print, and what they refuse."""
+
+from pathlib import Path
+
+import pytest
+
+from foretune.cli.bench_text import print_bench, print_inference
+from foretune.cli.main import app
+from foretune.core.errors import UnknownName, UserError
+from foretune.run.bench import Bench, BenchChoices
+from foretune.run.bench_inference import InferenceBench, InferenceChoices
+from foretune.run.bench_summary import summary_of
+from foretune.run.step_flops import StepFlops
+from foretune.stats.break_even import break_even
+from foretune.stats.intervals import typical
+from tests.run.test_bench import repeat_of
+
+
+def run(*arguments: str) -> None:
+    app(arguments, standalone_mode=False)
+
+
+def test_every_number_comes_with_what_it_was_made_of(capsys: pytest.CaptureFixture[str]) -> None:
+    repeats = [repeat_of(9.0, *[0.5] * 20, peak_host_bytes=2**30) for _ in range(3)]
+    plain, started = [[0.2] * 20] * 3, [[10.1, *[0.1] * 19]] * 3
+    result = Bench(
+        path=Path("benches/x/1"),
+        name="x",
+        choices=BenchChoices(num_steps=21, num_repeats=3, is_synthetic=True),
+        series=summary_of(repeats, StepFlops(model=10.0, hardware=15.0)),
+        uncompiled=None,
+        break_even=break_even(plain, started),
+        warnings=("This machine was busy",),
+    )
+    print_bench(result, None)
+    text = capsys.readouterr().out
+    for part in (
+        "21 steps, 3 repeats in fresh processes, made-up data",
+        "3 runs, 60 values",
+        "3 of 63 values were left out: warm-up",
+        "20 % of 100 FLOP/s (a data sheet)",
+        "30 % with what is computed again",
+        "host process: measured 1.00 GiB",
+        "Energy: no sensor told",
+        "Compile: 10 s at the start",
+        "Break-even: after 100 steps",
+        "Warning: This machine was busy",
+    ):
+        assert part in text, part
+
+
+def inference(*did_not_fit: int) -> InferenceBench:
+    return InferenceBench(
+        path=Path("benches/m/1"),
+        model="m",
+        choices=InferenceChoices(batch_size=256, preset="classical"),
+        batch_size=64,
+        did_not_fit=did_not_fit,
+        size_px=32,
+        device="cpu",
+        pass_s=typical([[0.5] * 20] * 3),
+        image_batch_s=typical([[2.0] * 3] * 3),
+        peak_device_bytes=None,
+        peak_reserved_bytes=None,
+        peak_host_bytes=2**30,
+        denoising=(),
+        imaging=(),
+    )
+
+
+def test_a_batch_that_did_not_fit_is_labelled(capsys: pytest.CaptureFixture[str]) -> None:
+    print_inference(inference(256, 128))
+    text = capsys.readouterr().out
+    assert "NOT the batch that was asked for: 256, 128 did not fit" in text
+    assert "denoising steps/s, batch 64" in text
+    print_inference(inference())
+    assert "NOT" not in capsys.readouterr().out
+
+
+def test_what_makes_no_sense_is_refused_with_what_to_type() -> None:
+    with pytest.raises(UserError, match="--inference takes a model"):
+        run("bench", "m", "train.steps=3", "--inference")
+    with pytest.raises(UnknownName, match="classical"):
+        run("bench", "m", "--inference", "--preset", "clasical")
+    with pytest.raises(UnknownName, match="bf16"):
+        run("bench", "m", "--inference", "--precision", "bf17")
+    with pytest.raises(UnknownName, match="batch-size"):
+        run("study", "batchsize", "--no-plot")
