@@ -113,6 +113,8 @@ INCIDENTALS: dict[str, Any] = {
     "save.every": 5,
     "save.keep": 9,
     "parallel.device": "cpu",
+    "profile.at_step": 9,
+    "profile.steps": 2,
     "track": ["tensorboard"],
     "accept": ["distilled-base"],
 }

@@ -192,9 +192,9 @@ def test_stopped_and_resumed(experiment: Path) -> None:
 
 
 def test_doctor(tmp_path: Path) -> None:
-    answer = run_program(tmp_path, "doctor")
+    answer = run_program(tmp_path, "doctor", "--only", "training", "--only", "host")
     assert answer.returncode == 0, answer
-    assert "Everything a training needs works here." in answer.stdout
+    assert "Everything examined that a training needs works here." in answer.stdout
     assert re.search(r"^cpu +training step fp32 +works +[\d.]+ m?s +\S", answer.stdout, re.MULTILINE), answer.stdout
     assert re.search(r"^host +checkpoint on disk +works +[\d.]+ m?s +\S", answer.stdout, re.MULTILINE), answer.stdout
     assert_no_noise(answer)
@@ -241,23 +241,33 @@ def test_what_the_user_can_mend(arguments: tuple[str, ...], said: str, foretune:
 
 
 def test_doctor_in_json(foretune: Foretune) -> None:
-    answer = foretune("doctor", "--json")
+    answer = foretune("doctor", "--json", "--only", "attention")
     assert answer.returncode == 0
     content: Any = yaml.safe_load(answer.stdout)
+    assert content["ready"] is True
     assert content["environment"]["packages"]["torch"]
-    assert {"device", "operation", "works", "needed", "seconds", "detail"} == set(content["findings"][0])
+    assert set(content["findings"][0]) == {
+        *("device", "group", "operation", "works", "needed", "seconds", "detail", "remedy")
+    }
+    assert {finding["group"] for finding in content["findings"]} == {"attention"}
+
+
+def test_doctor_knows_its_groups(foretune: Foretune) -> None:
+    answer = foretune("doctor", "--only", "atention")
+    assert answer.returncode == 2
+    assert "There is no group of checks named 'atention'. Did you mean 'attention'?" in answer.stderr
 
 
 def test_doctor_says_what_fails(foretune: Foretune, monkeypatch: pytest.MonkeyPatch) -> None:
-    from foretune.run import doctor
+    from foretune.run.doctor import examining
+    from foretune.run.doctor.finding import Check
 
     def fail(device: object) -> str:
         raise RuntimeError("no kernel")
 
-    monkeypatch.setattr(
-        doctor, "_CHECKS", (doctor._Check("attention", fail), doctor._Check("bf16", fail, needed=False))
-    )
-    answer = foretune("doctor")
+    checks = (Check("attention", "attention", fail, needed=True), Check("attention", "bf16", fail))
+    monkeypatch.setattr(examining, "DEVICE_CHECKS", checks)
+    answer = foretune("doctor", "--only", "attention")
     assert answer.returncode == 1
     assert "Needed for training and failing: attention on cpu" in answer.stderr
     assert "not available" in answer.stdout

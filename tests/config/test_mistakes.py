@@ -37,7 +37,8 @@ MODEL = (
     "For example `model: flux.1-dev`."
 )
 TOP = (
-    "name, model, method, data, train, objective, optimizer, quantize, levers, validate, save, parallel, track, accept"
+    "name, model, method, data, train, objective, optimizer, quantize, levers, validate, save, parallel, profile, "
+    "track, accept"
 )
 
 MISTAKES = {
@@ -92,7 +93,8 @@ MISTAKES = {
         "optimizer.kind: 'adam' is not one of adamw, adamw8bit, paged-adamw8bit, lion, lion8bit, adafactor, prodigy, "
         "schedule-free. Did you mean 'adamw'?"
     ),
-    "track: [tensorbaord]": "track.0: should be 'tensorboard' (found 'tensorbaord')",
+    "track: [tensorbaord]": "track.0: 'tensorbaord' is not one of tensorboard, wandb, mlflow, trackio. "
+    "Did you mean 'tensorboard'?",
     # numbers
     "train: {steps: ten}": "train.steps: should be a whole number (found 'ten')",
     "train: {steps: 1.5}": "train.steps: should be a whole number (found 1.5)",

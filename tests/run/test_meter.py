@@ -9,6 +9,7 @@ from torch import Tensor
 
 from foretune.run import meter as meter_module
 from foretune.run.meter import Meter, Reading
+from foretune.run.phases import PhaseClock
 from foretune.step.training_step import StepOutcome
 
 
@@ -113,7 +114,7 @@ def test_on_the_host_numbers_are_there_at_once() -> None:
     meter = Meter()
     record(meter, 4.0)
     (reading,) = meter.arrived()
-    assert reading == Reading(step=0, loss=4.0, grad_norm=40.0, lr=0.5, step_s=reading.step_s)
+    assert reading == Reading(0, 4.0, 40.0, 0.5, step_s=reading.step_s, phases_s={"other": reading.step_s})
 
 
 def test_without_a_gradient_norm_there_is_none() -> None:
@@ -123,11 +124,10 @@ def test_without_a_gradient_norm_there_is_none() -> None:
     assert (reading.step, reading.loss, reading.grad_norm) == (7, 2.0, None)
 
 
-def test_pauses_are_not_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 1.5, 100.0, 100.25])
-    monkeypatch.setattr(meter_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    meter = Meter()
+def test_pauses_are_not_part_of_a_step() -> None:
+    times_s = iter([0.0, 1.5, 100.0, 100.25])
+    meter = Meter(PhaseClock(now=lambda: next(times_s)))
     record(meter, 1.0)
-    meter.restart_clock()
+    assert meter.restart_clock().wall_s == 98.5
     meter.record(1, 0.5, StepOutcome(torch.tensor(1.0), None))
     assert [reading.step_s for reading in meter.drain()] == [1.5, 0.25]

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from foretune.choices.schedule import learning_rate
 from foretune.choices.training import Optimizer
 from foretune.step.optimizers.base import Direct
-from foretune.step.optimizing import build_optimizer, learning_rate
+from foretune.step.optimizing import build_optimizer
 
 
 def rates(num_steps: int, **choice: object) -> list[float]:

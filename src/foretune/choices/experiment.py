@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from foretune.choices.data import Data
 from foretune.choices.method import Lora, Method
 from foretune.choices.quantize import Quantize
-from foretune.choices.running import Parallel, Save, Tracker, Validate
+from foretune.choices.running import Parallel, Profile, Save, Tracker, Validate
 from foretune.choices.section import INCIDENTAL, LATER, is_later_default, question_in
 from foretune.choices.training import Levers, ObjectiveChoice, Optimizer, Train
 from foretune.core.values.base import Upgrade, Value, content_hash
@@ -58,6 +58,8 @@ class Experiment(Value):
     """Checkpoints."""
     parallel: Annotated[Parallel, INCIDENTAL] = Parallel()
     """Where it runs."""
+    profile: Annotated[Profile | None, INCIDENTAL, LATER] = None
+    """A look inside a few steps while it trains. Left out: none."""
     track: Annotated[tuple[Tracker, ...], INCIDENTAL] = ()
     """Programs that are told the numbers while it trains."""
     accept: Annotated[tuple[Risk, ...], INCIDENTAL] = ()

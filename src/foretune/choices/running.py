@@ -6,7 +6,7 @@ from pydantic import Field
 
 from foretune.choices.section import INCIDENTAL, Section
 
-Tracker = Literal["tensorboard"]
+Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio"]
 
 
 class Validate(Section):
@@ -24,6 +24,15 @@ class Validate(Section):
     """Held-out samples in the held-out loss; 0 switches it off."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Decides the noise of samples and of the held-out loss."""
+
+
+class Profile(Section):
+    """A look inside a few steps while the run goes on. A profiler that fails never ends the training."""
+
+    at_step: int = Field(default=20, ge=1)
+    """The first step that is looked at, counted from 1; give the run time to become steady."""
+    steps: int = Field(default=3, ge=1, le=100)
+    """How many steps are looked at."""
 
 
 class Save(Section):

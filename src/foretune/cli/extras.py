@@ -8,6 +8,7 @@ _NEEDED = {
     "train": ("torch", "diffusers", "transformers", "peft", "safetensors", "PIL", "numpy"),
     "tensorboard": ("tensorboard",),
     "datasets": ("datasets",),
+    "plots": ("matplotlib",),
 }
 
 

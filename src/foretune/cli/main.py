@@ -8,14 +8,20 @@ import typer
 
 from foretune.cli import (
     backtest,
+    bench,
+    check,
+    compare,
     doctor,
     export,
+    gate,
     init,
     listing,
     plan,
+    profile,
     resume,
     sample,
     schema,
+    study,
     tiny,
     train,
 )
@@ -47,11 +53,17 @@ app.command("init", short_help="Write an experiment file to start from.")(init.i
 app.command("plan", short_help="Say what fits, before anything is downloaded.")(plan.plan)
 app.command("backtest", short_help="Hold the plan against published measurements.")(backtest.backtest)
 app.command("train", short_help="Train what an experiment file asks for.")(train.train)
+app.command("bench", short_help="Measure training or inference speed.")(bench.bench)
+app.command("profile", short_help="Look inside a few steps, and say what holds them back.")(profile.profile)
+app.command("compare", short_help="Say whether two sets of runs differ.")(compare.compare)
+app.command("gate", short_help="Fail where a candidate is slower.")(gate.gate)
+app.command("study", short_help="Answer a classical question about speed.")(study.study)
 app.command("resume", short_help="Go on with an interrupted run.")(resume.resume)
 app.command("sample", short_help="Sample the base and what was made of it.")(sample.sample)
 app.command("export", short_help="Export a run for diffusers pipelines.")(export.export)
 app.add_typer(listing.app, name="list", short_help="What there is: models, devices, methods.")
 app.command("schema", short_help="Print the JSON schema of experiment files.")(schema.schema)
+app.command("check", short_help="Check that the files of a run agree.")(check.check)
 app.command("doctor", short_help="Say what works on this machine.")(doctor.doctor)
 app.command("tiny", short_help="Write a tiny pipeline, for tests and trials.")(tiny.tiny)
 

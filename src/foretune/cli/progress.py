@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from foretune.core.units import bytes_text, duration_text, rate_text
+from foretune.core.values import Plan
 from foretune.run.observer import Observer, StepReport
 
 _LOG_LINE_EVERY_S = 5.0
@@ -37,6 +38,7 @@ class ProgressObserver(Observer):
         self._num_steps_seen = 0
         self._last_line_s = 0.0
         self._peak_bytes = _peak_memory()
+        self._planned_bytes: int | None = None
 
     def __enter__(self) -> Self:
         if self._live:
@@ -48,6 +50,10 @@ class ProgressObserver(Observer):
     ) -> None:
         if self._live:
             self._progress.stop()
+
+    def expect(self, plan: Plan) -> None:
+        """Shows the forecast beside what is measured: tensors on a device, the whole process on the host."""
+        self._planned_bytes = plan.allocated_bytes if _measures_device() else plan.process_bytes
 
     def message(self, text: str) -> None:
         self.console.print(text, markup=False, soft_wrap=True)
@@ -69,6 +75,8 @@ class ProgressObserver(Observer):
         left_s = (report.num_steps - done) * self._step_s
         speed = rate_text(report.samples_per_step / max(self._step_s, 1e-9), "sample")
         memory = bytes_text(self._peak_bytes())
+        if self._planned_bytes is not None:
+            memory += f" ({bytes_text(self._planned_bytes)} planned)"
         left = f"{duration_text(left_s)} left" if left_s else "done"
         numbers = f"{speed}  loss {report.loss:.4f}  peak {memory}  {left}"
         self._show("training", done, report.num_steps, numbers)
@@ -98,6 +106,13 @@ class ProgressObserver(Observer):
         if now_s - self._last_line_s >= _LOG_LINE_EVERY_S or (done == total and what == "training"):
             self._last_line_s = now_s
             self.message(f"{what} {done}/{total}  {numbers}".rstrip())
+
+
+def _measures_device() -> bool:
+    """Whether the high-water mark is that of an accelerator's allocator."""
+    from foretune.run.devices import available_devices
+
+    return available_devices()[0].type == "cuda"
 
 
 def _peak_memory() -> Callable[[], int]:

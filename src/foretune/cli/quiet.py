@@ -9,6 +9,8 @@ def hush() -> None:
     """Turns off the hints of libraries that are not imported yet; errors still come through."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("DIFFUSERS_VERBOSITY", "error")
+    # torch's profiler notes its starts and stops.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     # Where they are installed, diffusers and peft import them, and they tell of kernels that nobody asked for.
     for name in ("torchao", "bitsandbytes", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)

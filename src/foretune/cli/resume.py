@@ -20,6 +20,10 @@ def resume(
     from foretune.record.run_directory import RunDirectory
     from foretune.run.train import resume as go_on
 
+    directory = RunDirectory.open(run)
     with ProgressObserver() as observer:
-        trained = go_on(RunDirectory.open(run), observer)
+        plan = directory.read_plan()
+        if plan is not None:
+            observer.expect(plan)
+        trained = go_on(directory, observer)
     finish(trained)

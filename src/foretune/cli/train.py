@@ -37,6 +37,7 @@ def train(
         plan = plan_here(asked, Recording(lambda _: None), observer.message)
         if plan is not None:
             say_expected(plan, observer)
+            observer.expect(plan)
         trained = run_training(asked, runs, observer, plan)
     finish(trained)
 

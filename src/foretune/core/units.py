@@ -3,6 +3,8 @@
 GiB is 2**30 bytes, GB is 10**9: both are printed as what they are.
 """
 
+import math
+
 KIB = 2**10
 MIB = 2**20
 GIB = 2**30
@@ -27,6 +29,14 @@ def count_text(count: float) -> str:
         if _rounded(abs(count) / size) >= 1:
             return f"{_three_digits(count / size)} {suffix}"
     return f"{count:.0f}"
+
+
+def flops_text(flops: float) -> str:
+    """Floating-point operations with a decimal prefix: 3 GFLOP, 162 GFLOP, 1.2 TFLOP; a rate is written `.../s`."""
+    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if _rounded(abs(flops) / size) >= 1:
+            return f"{_three_digits(flops / size)} {prefix}FLOP"
+    return f"{flops:.0f} FLOP"
 
 
 def duration_text(seconds: float) -> str:
@@ -55,6 +65,13 @@ def rate_text(per_second: float, unit: str) -> str:
 def share_text(share: float) -> str:
     """A share of one as a percentage with three significant digits: 0.0123 -> 1.23 %."""
     return f"{_three_digits(share * 100)} %"
+
+
+def ratio_text(ratio: float, reach: float | None = None) -> str:
+    """A ratio with as many digits as its interval's half width leaves meaning: 1.07, 1.0652, 1.1."""
+    if not reach:
+        return f"{ratio:.3f}"
+    return f"{ratio:.{min(max(1 - math.floor(math.log10(reach)), 1), 5)}f}"
 
 
 def usd_text(usd: float) -> str:

@@ -63,6 +63,11 @@ def peak_device_bytes(device: torch.device) -> int | None:
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
+def peak_reserved_bytes(device: torch.device) -> int | None:
+    """The most that the allocator held of the device; None where it does not say."""
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+
+
 def peak_host_bytes() -> int:
     """The process's high-water mark."""
     if os.name == "nt":

@@ -1,26 +1,30 @@
 """The loop. It never waits for the device to log: numbers are read when they have arrived."""
 
-import dataclasses
 import math
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
+from foretune.choices.schedule import learning_rate
+from foretune.data.batch import Batch
 from foretune.data.loading import BatchLoader, loader
 from foretune.record.events import EventLog
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.encoding import free_memory
+from foretune.run.instruments import Instrument, Instruments
 from foretune.run.interrupts import StopRequest
+from foretune.run.memory_now import MemoryNow
 from foretune.run.meter import Meter, Reading
 from foretune.run.observer import Observer, StepReport
+from foretune.run.phases import PhaseClock, clock_of
 from foretune.run.preparing import Prepared
 from foretune.run.state import collect
 from foretune.run.validating import Validator
-from foretune.step.optimizing import learning_rate
 
 T = TypeVar("T")
+_ALWAYS = frozenset({"step", "loss", "grad_norm", "lr", "step_s"})
 
 
 @dataclass
@@ -33,6 +37,12 @@ class Tally:
     held_out_losses: list[tuple[int, float]] = field(default_factory=list)
     validated_steps: set[int] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
+    phases_s: dict[str, float] = field(default_factory=dict)
+    """Seconds of the whole run by phase, pauses included."""
+
+    def add_phases(self, phases_s: Mapping[str, float]) -> None:
+        for name, seconds in phases_s.items():
+            self.phases_s[name] = self.phases_s.get(name, 0.0) + seconds
 
 
 class NotFinite(Exception):
@@ -50,10 +60,23 @@ class Loop:
     observer: Observer
     stop: StopRequest
     tally: Tally = field(default_factory=Tally)
-    meter: Meter = field(default_factory=Meter)
+    instruments: Sequence[Instrument] = ()
+    clock: PhaseClock = field(init=False)
+    meter: Meter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = PhaseClock(clock_of(self.prepared.device))
+        self.meter = Meter(self.clock, MemoryNow(self.prepared.device))
 
     def run(self, first_step: int) -> tuple[int, Literal["finished", "interrupted"]]:
         """Trains until the last step or until asked to stop; returns the steps done."""
+        self.clock.restart()
+        try:
+            return self._run(first_step)
+        finally:
+            self.tally.add_phases(self.clock.lap().host_s)
+
+    def _run(self, first_step: int) -> tuple[int, Literal["finished", "interrupted"]]:
         choices, done = self.prepared.experiment, first_step
         if self._validation_is_due(done) and done not in self.tally.validated_steps:
             # At the start, or where the run was stopped between a checkpoint and its validation.
@@ -69,19 +92,39 @@ class Loop:
                 self._validate(done)
         return done, "finished"
 
-    def steps(self, first_step: int) -> Iterator[int]:
+    def steps(self, first_step: int) -> Generator[int, None, None]:
         """Makes one optimizer step after the other; yields how many are done."""
         p = self.prepared
         accumulation = p.experiment.train.gradient_accumulation
+        instruments = Instruments(self.instruments, self.events, self.observer, self.tally.warnings)
         batches = iter(self._batches(first_step))
-        self.meter.restart_clock()
-        for step in range(first_step, p.num_steps):
-            lr = learning_rate(p.experiment.optimizer, step, p.num_steps)
-            micro_batches = (p.encoders.ready(batch, p.device) for batch in islice(batches, accumulation))
-            outcome = p.step(step, lr, micro_batches, accumulation)
-            self.meter.record(step, lr, outcome)
-            self._report(self.meter.arrived())
-            yield step + 1
+        self.clock.restart()
+        try:
+            for step in range(first_step, p.num_steps):
+                with self.clock.phase("logging", in_trace=False):
+                    instruments.before_step(step)
+                lr = learning_rate(p.experiment.optimizer, step, p.num_steps)
+                outcome = p.step(step, lr, self._ready(islice(batches, accumulation)), accumulation, self.clock.phase)
+                self.meter.record(step, lr, outcome)
+                with self.clock.phase("logging"):
+                    self._report(self.meter.arrived())
+                with self.clock.phase("logging", in_trace=False):
+                    instruments.after_step(step)
+                yield step + 1
+        finally:
+            instruments.close()
+
+    def _ready(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Batches on the device with everything encoded, one at a time: waiting for one is a phase of its own."""
+        p = self.prepared
+        while True:
+            with self.clock.phase("data"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            with self.clock.phase("encode"):
+                batch = p.encoders.ready(batch, p.device)
+            yield batch
 
     def _batches(self, first_step: int) -> BatchLoader:
         p = self.prepared
@@ -94,18 +137,23 @@ class Loop:
             pin_memory=p.device.type == "cuda",
         )
 
+    def drain(self) -> None:
+        """Reports what the device still owes; waits for it."""
+        self._report(self.meter.drain())
+
     def _report(self, readings: Iterable[Reading]) -> None:
         p = self.prepared
         for reading in readings:
             self._refuse_not_finite(reading)
             self.tally.step_times_s.append(reading.step_s)
+            self.tally.add_phases(reading.phases_s)
             if self.tally.first_loss is None:
                 self.tally.first_loss = reading.loss
             self.tally.last_loss = reading.loss
-            self.events.append("step", **dataclasses.asdict(reading))
+            self.events.append("step", **_told(reading))
             self.observer.stepped(
                 StepReport(
-                    **dataclasses.asdict(reading),
+                    **vars(reading),
                     num_steps=p.num_steps,
                     samples_per_step=p.experiment.samples_per_step(),
                 )
@@ -123,6 +171,11 @@ class Loop:
             raise NotFinite(f"the gradient of step {reading.step + 1} has norm {norm}")
 
     def _save(self, done: int) -> None:
+        with self.clock.phase("save"):
+            self._write_checkpoint(done)
+        self._paused(done)
+
+    def _write_checkpoint(self, done: int) -> None:
         # The device is idle here, so everything it owes is read: a checkpoint after a non-finite loss must not be.
         self._report(self.meter.drain())
         # The numbers of the steps are on the disk before the checkpoint that makes repeating them needless.
@@ -131,13 +184,23 @@ class Loop:
         self.events.append("saved", step=done, path=path.name)
         self.events.flush()
         self.observer.saved(done, path)
-        self.meter.restart_clock()
+
+    def _paused(self, done: int) -> None:
+        """Ends a pause, which is no part of a step; its time is kept beside theirs, so that all of it is told."""
+        phases_s = self.meter.restart_clock().host_s
+        self.tally.add_phases(phases_s)
+        self.events.append("paused", step=done, phases_s=_rounded(phases_s))
 
     def _validation_is_due(self, done: int) -> bool:
         return done in (0, self.prepared.num_steps) or _due(done, self.prepared.experiment.validation.every)
 
     def _validate(self, done: int) -> None:
         """The held-out loss and samples. Where one of them fails the other is still there, and the training goes on."""
+        with self.clock.phase("validation"):
+            self._look(done)
+        self._paused(done)
+
+    def _look(self, done: int) -> None:
         self._report(self.meter.drain())
         loss = self._attempted(done, self.validator.held_out_loss)
         samples = self._attempted(done, lambda: self.validator.samples(done)) or ()
@@ -145,7 +208,6 @@ class Loop:
         if loss is not None:
             self.tally.held_out_losses.append((done, loss))
         self.observer.validated(done, loss, samples)
-        self.meter.restart_clock()
 
     def _attempted(self, done: int, validate: Callable[[], T]) -> T | None:
         """What a part of a validation gives; that it failed is said and recorded."""
@@ -158,6 +220,21 @@ class Loop:
             self.observer.warning(text + ". The training goes on.")
             free_memory()
             return None
+
+
+def _told(reading: Reading) -> dict[str, Any]:
+    """A step as an event. What was not measured is left out; phases are told to a tenth of a microsecond."""
+    fields = {name: value for name, value in vars(reading).items() if name in _ALWAYS or value}
+    for name in ("phases_s", "host_phases_s"):
+        if name in fields:
+            fields[name] = _rounded(fields[name])
+    if reading.num_owed is not None:
+        fields["num_owed"] = reading.num_owed
+    return fields
+
+
+def _rounded(phases_s: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(seconds, 7) for name, seconds in phases_s.items()}
 
 
 def _due(done: int, every: int | None) -> bool:

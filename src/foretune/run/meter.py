@@ -1,14 +1,16 @@
 """Numbers of a step, read only when the device has them: logging never waits for the device."""
 
-import time
+import itertools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from foretune.run.memory_now import MemoryNow
+from foretune.run.phases import Lap, PhaseClock
 from foretune.step.training_step import StepOutcome
 
 
@@ -21,6 +23,15 @@ class Reading:
     grad_norm: float | None
     lr: float
     step_s: float
+    """From the end of the step before to the end of this one, on the device's clock where it has one."""
+    phases_s: dict[str, float] = field(default_factory=dict)
+    """The same seconds by phase: they sum to `step_s`."""
+    host_phases_s: dict[str, float] | None = None
+    """Where a device has a clock of its own: the seconds by phase that the host took to hand the step over."""
+    num_owed: int | None = None
+    """Steps that the device had not finished when this one had been handed over; None without such a device."""
+    memory_bytes: dict[str, int] = field(default_factory=dict)
+    """What process ("host") and device hold after the step, where it was asked."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,9 @@ class _Pending:
     """None where the numbers are already on the host."""
     has_norm: bool
     lr: float
-    step_s: float
+    lap: Lap
+    num_owed: int | None
+    memory_bytes: dict[str, int]
 
 
 class _Arrival(Protocol):
@@ -60,27 +73,34 @@ def _sent_to_host(values: Tensor) -> tuple[Tensor, _Arrival | None]:
 
 
 class Meter:
-    """Keeps what the device has not delivered yet, and the time each step took as the host saw it."""
+    """Keeps what the device has not delivered yet, and the time each step took by phase."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: PhaseClock | None = None, memory: MemoryNow | None = None) -> None:
+        self.clock = clock or PhaseClock()
+        self._memory = memory
         self._pending: deque[_Pending] = deque()
-        self._last_s = time.perf_counter()
 
-    def restart_clock(self) -> None:
-        """Called after a pause (saving, validation) that is not part of a step."""
-        self._last_s = time.perf_counter()
+    def restart_clock(self) -> Lap:
+        """Called after a pause (saving, validation) that is not part of a step; returns what the pause took."""
+        return self.clock.lap()
 
     def record(self, step: int, lr: float, outcome: StepOutcome) -> None:
-        now_s = time.perf_counter()
+        lap = self.clock.lap()
+        num_owed = self._num_owed() if lap.marks else None
+        memory_bytes = self._memory.read() if self._memory is not None else {}
         loss, norm = outcome.loss, outcome.grad_norm
         on_device = torch.stack([loss.float(), norm.float()]) if norm is not None else loss.float()[None]
         values, arrived = _sent_to_host(on_device)
-        self._pending.append(_Pending(step, values, arrived, norm is not None, lr, now_s - self._last_s))
-        self._last_s = now_s
+        self._pending.append(_Pending(step, values, arrived, norm is not None, lr, lap, num_owed, memory_bytes))
+
+    def _num_owed(self) -> int:
+        """Steps are finished in order, so those from the first unfinished one on are owed."""
+        finished = itertools.takewhile(lambda pending: pending.lap.has_arrived(), self._pending)
+        return len(self._pending) - sum(1 for _ in finished)
 
     def arrived(self) -> Iterator[Reading]:
         """What has been delivered since the last call, in order; does not wait."""
-        while self._pending and (self._pending[0].arrived is None or self._pending[0].arrived.query()):
+        while self._pending and _is_there(self._pending[0]):
             yield self._read(self._pending.popleft())
 
     def drain(self) -> Iterator[Reading]:
@@ -89,9 +109,26 @@ class Meter:
             pending = self._pending.popleft()
             if pending.arrived is not None:
                 pending.arrived.synchronize()
+            pending.lap.wait()
             yield self._read(pending)
 
     @staticmethod
     def _read(pending: _Pending) -> Reading:
         values = pending.values.tolist()
-        return Reading(pending.step, values[0], values[1] if pending.has_norm else None, pending.lr, pending.step_s)
+        host_s, device_s = pending.lap.host_s, pending.lap.device_s()
+        phases_s = host_s if device_s is None else device_s
+        return Reading(
+            step=pending.step,
+            loss=values[0],
+            grad_norm=values[1] if pending.has_norm else None,
+            lr=pending.lr,
+            step_s=sum(phases_s.values()),
+            phases_s=phases_s,
+            host_phases_s=None if device_s is None else host_s,
+            num_owed=pending.num_owed,
+            memory_bytes=pending.memory_bytes,
+        )
+
+
+def _is_there(pending: _Pending) -> bool:
+    return (pending.arrived is None or pending.arrived.query()) and pending.lap.has_arrived()

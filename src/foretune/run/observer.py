@@ -1,6 +1,6 @@
 """Who watches a run: a progress bar, a tracker, a test. The run does not know which."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -15,6 +15,14 @@ class StepReport:
     lr: float
     step_s: float
     samples_per_step: int
+    phases_s: dict[str, float] = field(default_factory=dict)
+    """The step's seconds by phase."""
+    host_phases_s: dict[str, float] | None = None
+    """The seconds the host took to hand the step over, where the device has a clock of its own."""
+    num_owed: int | None = None
+    """Steps that the device still owed when this one had been handed over."""
+    memory_bytes: dict[str, int] = field(default_factory=dict)
+    """What process ("host") and device hold after the step."""
 
 
 class Observer:

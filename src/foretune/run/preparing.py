@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import Dataset
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
@@ -45,7 +46,7 @@ class Prepared:
     device: torch.device
     method: AppliedMethod
     step: TrainingStep
-    batch_maker: BatchMaker
+    batch_maker: Dataset[Batch]
     encoders: LiveEncoders
     held_out: Sequence[Batch]
     encoded_prompts: Sequence[Conditioning]
@@ -61,8 +62,8 @@ class Prepared:
 def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepared:
     """From an experiment and its model's folder to a run that can start."""
     family = open_family(folder)
-    read_adapters = _checked_adapters(experiment, family)
-    device = _checked_device(experiment, family)
+    read_adapters = checked_adapters(experiment, family)
+    device = checked_device(experiment, family)
     resolution_px = checked_resolution(experiment, family)
     num_text_tokens = experiment.data.max_text_tokens or family.own_text_tokens()
     policy = PrecisionPolicy.of(experiment.train)
@@ -84,22 +85,15 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
     prompts = experiment.validation.prompts if family.text_parts else ()
     encoders, texts = _encode(encoder_plan, maker, num_steps, train, held_out, prompts, observer)
 
-    method_class = METHODS[experiment.method.kind]
-    observer.message(f"Loading {family.name} from {folder} on {device}.")
-    denoiser = family.load_denoiser(folder, method_class.load_dtype(policy))
-    base_checksum = content_hash(checksums(dict(denoiser.named_parameters())))
-    assembled = assemble(experiment, family, denoiser, quantize_on=device)
-    method = assembled.method
-    assembled.levers.place(denoiser, device)
-    step = build_step(experiment, family, assembled, device)
+    built = build_model(experiment, family, folder, device, observer)
     held_out_maker = dataclasses.replace(maker, seed=experiment.validation.seed)
     return Prepared(
         experiment=experiment,
         family=family,
         folder=folder,
         device=device,
-        method=method,
-        step=step,
+        method=built.method,
+        step=built.step,
         batch_maker=maker,
         encoders=encoders,
         held_out=list(held_out_batches(held_out_maker, held_out)) if len(held_out) else [],
@@ -109,16 +103,56 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
         resolution_px=resolution_px,
         num_text_tokens=num_text_tokens,
         effective={
-            **_effective_model(family, folder, device, assembled, step),
+            **built.effective,
             **_effective_data(experiment, source, maker, train, held_out, num_steps),
-            **_hashes(experiment, source, base_checksum, read_adapters),
+            **built.hashes(experiment, source.fingerprint(), read_adapters),
             "resolution_px": resolution_px,
             "num_text_tokens": num_text_tokens,
         },
     )
 
 
-def _checked_adapters(experiment: Experiment, family: Family) -> dict[str, str]:
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A model with everything attached to it, where it will run."""
+
+    method: AppliedMethod
+    step: TrainingStep
+    base_checksum: str
+    effective: dict[str, Any]
+
+    def hashes(self, experiment: Experiment, data_fingerprint: str, read_adapters: dict[str, str]) -> dict[str, Any]:
+        """What tells this run from others. Adapters that it reads are part of the model it begins with."""
+        base = self.base_checksum
+        model = content_hash({"base": base, **read_adapters}) if read_adapters else base
+        return {
+            "base_checksum": base,
+            **({"read_adapters": read_adapters} if read_adapters else {}),
+            "question_hash": experiment.question_hash(data_fingerprint, model),
+            "experiment_hash": experiment.whole_hash(),
+        }
+
+
+def build_model(
+    experiment: Experiment, family: Family, folder: Path, device: torch.device, observer: Observer
+) -> Built:
+    """Loads the denoiser, attaches the method and the levers, and builds the step around it."""
+    observer.message(f"Loading {family.name} from {folder} on {device}.")
+    load_dtype = METHODS[experiment.method.kind].load_dtype(PrecisionPolicy.of(experiment.train))
+    denoiser = family.load_denoiser(folder, load_dtype)
+    base_checksum = content_hash(checksums(dict(denoiser.named_parameters())))
+    assembled = assemble(experiment, family, denoiser, quantize_on=device)
+    assembled.levers.place(denoiser, device)
+    step = build_step(experiment, family, assembled, device)
+    return Built(
+        method=assembled.method,
+        step=step,
+        base_checksum=base_checksum,
+        effective=_effective_model(family, folder, device, assembled, step),
+    )
+
+
+def checked_adapters(experiment: Experiment, family: Family) -> dict[str, str]:
     """Checksums of the adapters that are read. What cannot be attached is refused before anything is loaded."""
     checksums_by_key = checksums_of_read(experiment.method)
     if isinstance(experiment.method, Adapter):
@@ -126,7 +160,7 @@ def _checked_adapters(experiment: Experiment, family: Family) -> dict[str, str]:
     return checksums_by_key
 
 
-def _checked_device(experiment: Experiment, family: Family) -> torch.device:
+def checked_device(experiment: Experiment, family: Family) -> torch.device:
     """The device to run on; what it or the installed libraries cannot do is refused before anything is loaded."""
     device = choose_device(experiment.parallel.device)
     refuse_what_the_device_cannot(experiment, family.name, device)
@@ -254,19 +288,6 @@ def _effective_data(
         "num_held_out_samples": len(held_out),
         "buckets_px": [[bucket.width_px, bucket.height_px] for bucket in maker.buckets],
         "data_fingerprint": source.fingerprint(),
-    }
-
-
-def _hashes(
-    experiment: Experiment, source: Source, base_checksum: str, read_adapters: dict[str, str]
-) -> dict[str, Any]:
-    """What tells this run from others. Adapters that it reads are part of the model it begins with."""
-    model = content_hash({"base": base_checksum, **read_adapters}) if read_adapters else base_checksum
-    return {
-        "base_checksum": base_checksum,
-        **({"read_adapters": read_adapters} if read_adapters else {}),
-        "question_hash": experiment.question_hash(source.fingerprint(), model),
-        "experiment_hash": experiment.whole_hash(),
     }
 
 

@@ -20,20 +20,21 @@ from foretune.record.events import EventLog, read_events
 from foretune.record.locking import locked
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore
-from foretune.run.devices import peak_device_bytes, peak_host_bytes
+from foretune.run.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes
 from foretune.run.interrupts import StopRequest, stop_on_signals
 from foretune.run.loop import Loop, NotFinite, Tally
 from foretune.run.observer import Observer, Observers
 from foretune.run.preparing import Prepared, prepare
+from foretune.run.profiling.instrument import profilers
 from foretune.run.sampling import SampleRequest
 from foretune.run.state import check, components, restore
-from foretune.run.trackers import TRACKERS
+from foretune.run.telemetry.energy_sum import EnergySum
+from foretune.run.trackers import open_trackers, require_trackers
 from foretune.run.validating import Validator
+from foretune.run.watching import alarm_for, sampler_for
 from foretune.stats.speed import median_step_s, samples_per_s
+from foretune.stats.steady import find_steady
 from foretune.step.weights import checksums, num_changed
-
-# Steps before the speed counts: the first ones allocate and tune.
-_NUM_WARMUP_STEPS = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Trained:
 
 def train(asked: Asked, runs: Path, observer: Observer, plan: Plan | None = None) -> Trained:
     """Starts a new run. Its plan, where there is one, is stored before the first step."""
+    require_trackers(asked.experiment.track)
     folder, revision = locate(asked.model)
     for warning in asked.warnings:
         observer.warning(warning)
@@ -149,18 +151,23 @@ def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: li
     environment = environment_fingerprint()
     run.write_environment(environment)
     store = CheckpointStore(run.checkpoints, experiment.save.keep)
-    observer = Observers(observer, *(TRACKERS[name](run.path) for name in experiment.track))
+    observer = Observers(observer, *open_trackers(experiment.track, run.path, observer))
     initial, base = checksums(prepared.step.trained), checksums(prepared.method.frozen())
     first_step = _restore(prepared, store, observer, warnings)
     events = EventLog(run.events)
     events.append("started", first_step=first_step, environment=environment)
-    started_s = time.perf_counter()
     with stop_on_signals() as stop:
         loop = Loop(prepared, store, build_validator(run, prepared), events, observer, stop)
         loop.tally.warnings += warnings
+        sampler = sampler_for(prepared.device, events)
+        loop.instruments = [*profilers(run, loop), sampler]
+        loop.observer = Observers(observer, alarm_for(sampler, events, observer, loop.tally.warnings))
         if first_step:
             _recall(run, loop.tally, first_step)
+        started_s = time.perf_counter()
         outcome = _outcome(lambda: loop.run(first_step), loop, events, stop)
+        wall_s = time.perf_counter() - started_s
+        sampler.close()
     record = RunRecord(
         run_id=run.run_id,
         question_hash=prepared.effective["question_hash"],
@@ -169,10 +176,10 @@ def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: li
         environment=environment,
         environment_hash=environment_hash(environment),
         plan=run.read_plan(),
-        measured=_measured(loop.tally, experiment, prepared.device),
+        measured=_measured(loop.tally, experiment, prepared.device, sampler.energy),
         num_trainable_params=prepared.effective["num_trained_params"],
         num_params=prepared.effective["num_params"],
-        wall_s=time.perf_counter() - started_s,
+        wall_s=wall_s,
         warnings=tuple(loop.tally.warnings),
     )
     events.append("ended", status=outcome.status, steps_done=outcome.steps_done, reason=outcome.reason)
@@ -261,15 +268,21 @@ def build_validator(run: RunDirectory, prepared: Prepared) -> Validator:
     )
 
 
-def _measured(tally: Tally, experiment: Experiment, device: torch.device) -> Measured:
+def _measured(tally: Tally, experiment: Experiment, device: torch.device, energy: EnergySum) -> Measured:
     times_s = tally.step_times_s
+    num_warmup = find_steady(times_s).num_warmup
     return Measured(
         num_step_times=len(times_s),
-        median_step_s=median_step_s(times_s, num_warmup=_NUM_WARMUP_STEPS),
-        samples_per_s=samples_per_s(times_s, experiment.samples_per_step(), num_warmup=_NUM_WARMUP_STEPS),
+        median_step_s=median_step_s(times_s, num_warmup=num_warmup),
+        samples_per_s=samples_per_s(times_s, experiment.samples_per_step(), num_warmup=num_warmup),
         peak_device_bytes=peak_device_bytes(device),
         peak_host_bytes=peak_host_bytes(),
         first_loss=tally.first_loss,
         last_loss=tally.last_loss,
         held_out_losses=tuple(tally.held_out_losses),
+        phases_s=tally.phases_s or None,
+        num_warmup_steps=num_warmup,
+        peak_reserved_bytes=peak_reserved_bytes(device),
+        energy_j=energy.energy_j,
+        mean_power_w=energy.mean_power_w,
     )

@@ -1,6 +1,5 @@
-"""The optimizer that was asked for, and the learning rate as a pure function of the step."""
+"""The optimizer that was asked for."""
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.util import find_spec
@@ -66,15 +65,3 @@ def build_optimizer(
     if levers.fused_backward:
         return InBackward(parameters, lambda index, weight: made([weight], index))
     return made(list(parameters), 0)
-
-
-def learning_rate(choice: Optimizer, step: int, num_steps: int) -> float:
-    """The rate of step 0, 1, ...: warmed up linearly, then kept or brought down, to zero after the last step."""
-    if step < choice.warmup_steps:
-        return choice.lr * (step + 1) / choice.warmup_steps
-    if choice.schedule == "constant":
-        return choice.lr
-    progress = min(1.0, (step - choice.warmup_steps) / max(1, num_steps - choice.warmup_steps))
-    if choice.schedule == "linear":
-        return choice.lr * (1 - progress)
-    return choice.lr * 0.5 * (1 + math.cos(math.pi * progress))

@@ -30,6 +30,21 @@ class Measured(Part):
     last_loss: float | None = None
     held_out_losses: tuple[tuple[int, float], ...] = ()
     """(step, loss) at fixed noise and timesteps; step 0 is the base model."""
+    phases_s: dict[str, float] | None = None
+    """Seconds of the run by phase, pauses included: they sum to its wall time."""
+    num_warmup_steps: int | None = None
+    """Steps at the start that the speed leaves out."""
+    compile_s: float | None = None
+    """What the first steps took beyond a steady one, where something was compiled in them."""
+    peak_reserved_bytes: int | None = None
+    """The most that the allocator held of the device, given out or not."""
+    energy_j: float | None = None
+    """What the devices took while the run lasted, where a sensor told."""
+    mean_power_w: float | None = None
+    model_flops_per_step: int | None = None
+    """Products that the model needs for one optimizer step; what is computed twice counts once."""
+    utilisation: float | None = None
+    """Share of the device's peak that these products make up at the measured speed."""
 
 
 def _with_newer_plan(body: dict[str, Any]) -> dict[str, Any]:
@@ -38,10 +53,15 @@ def _with_newer_plan(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "plan": None if plan is None else Plan.upgrades[1](plan)}
 
 
+def _with_more_measured(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 measured no phases, energy or utilisation; what was not measured is absent."""
+    return body
+
+
 class RunRecord(Value):
     """Written last. A run directory without one was stopped without warning."""
 
-    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_newer_plan}
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_newer_plan, 2: _with_more_measured}
 
     run_id: str
     question_hash: str | None

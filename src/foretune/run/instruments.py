@@ -1,0 +1,54 @@
+"""What looks at the loop from outside: a profiler, sensors, an alarm. None of them can end a run."""
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from foretune.record.events import EventLog
+from foretune.run.observer import Observer
+
+
+class Instrument(Protocol):
+    """Told of each step; must not wait for the device unless that is what it is for."""
+
+    def before_step(self, step: int) -> None:
+        """The step of this number, counted from 0, is about to begin."""
+
+    def after_step(self, step: int) -> None:
+        """The step has been handed to the device, which may still work on it."""
+
+    def close(self) -> None:
+        """Nothing more will come, however the run ended."""
+
+
+class Instruments:
+    """Several as one. An instrument that fails is put away with a warning; the run goes on."""
+
+    def __init__(
+        self, instruments: Sequence[Instrument], events: EventLog, observer: Observer, warnings: list[str]
+    ) -> None:
+        self._instruments = list(instruments)
+        self._events, self._observer, self._warnings = events, observer, warnings
+
+    def before_step(self, step: int) -> None:
+        for instrument in self._instruments[:]:
+            self._guarded(instrument, lambda one=instrument: one.before_step(step))  # type: ignore[misc]
+
+    def after_step(self, step: int) -> None:
+        for instrument in self._instruments[:]:
+            self._guarded(instrument, lambda one=instrument: one.after_step(step))  # type: ignore[misc]
+
+    def close(self) -> None:
+        for instrument in self._instruments[:]:
+            self._guarded(instrument, instrument.close)
+        self._instruments = []
+
+    def _guarded(self, instrument: Instrument, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - whatever it raises, the training is worth more
+            self._instruments.remove(instrument)
+            text = f"{type(instrument).__name__} failed and was put away: {type(error).__name__}: {error}"
+            self._warnings.append(text)
+            self._events.append("instrument failed", error=text, traceback=traceback.format_exc())
+            self._observer.warning(text + ". The training goes on.")

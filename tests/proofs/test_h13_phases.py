@@ -1,0 +1,105 @@
+"""H13: every second of a run is in one of its phases, and telling them apart costs next to nothing."""
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretune.record.events import read_events
+from foretune.run.phases import PhaseClock
+from tests.conftest import ProofSize
+from tests.proofs.conftest import TinyModels
+from tests.proofs.harness import take_turns
+from tests.run.short_runs import PROMPT, short_prepared, short_run
+
+pytestmark = pytest.mark.proof
+
+
+@pytest.mark.parametrize("family", ["flux", "ddpm"])
+def test_h13_phases_sum_to_the_wall_time(
+    family: str,
+    tiny_models: TinyModels,
+    tmp_path: Path,
+    proof_size: ProofSize,
+    report_figure: Callable[[str], None],
+) -> None:
+    """The wall time is taken around the whole loop by another clock; validation, saving and encoding are in it."""
+    trained = short_run(
+        tiny_models.path(family),
+        tmp_path,
+        train={"steps": proof_size(120, 6), "gradient_accumulation": 2},
+        data={"cache_dir": str(tiny_models.cache)},
+        levers={"cache_latents": False, "cache_text": False} if family == "flux" else {},
+        validate={"prompts": [PROMPT], "every": proof_size(40, 3)},
+        save={"every": proof_size(30, 3)},
+    )
+    record = trained.record
+    phases_s = record.measured.phases_s or {}
+    off = sum(phases_s.values()) / record.wall_s - 1
+    events = [event for event in read_events(trained.run.events) if event["kind"] in ("step", "paused")]
+    told_s = sum(sum(event["phases_s"].values()) for event in events)
+    # The control: without the pauses, or with the steps' time counted as their forward and backward pass alone.
+    without_pauses = sum(record_s for record_s in _step_times(events)) / record.wall_s - 1
+    report_figure(
+        f"{family}: {len(phases_s)} phases sum to {off:+.3%} of {record.wall_s:.2f} s, events to "
+        f"{told_s / record.wall_s - 1:+.3%}; steps alone would be {without_pauses:+.0%} off"
+    )
+    assert abs(off) <= 0.01
+    assert abs(told_s / record.wall_s - 1) <= 0.01
+    assert without_pauses < -0.01
+    assert {"data", "forward", "backward", "optimizer", "logging", "validation", "save"} <= set(phases_s)
+
+
+def _step_times(events: list[dict[str, Any]]) -> list[float]:
+    return [event["step_s"] for event in events if event["kind"] == "step"]
+
+
+def test_h13_harness_overhead(
+    tiny_models: TinyModels, tmp_path: Path, proof_size: ProofSize, report_figure: Callable[[str], None]
+) -> None:
+    """Interleaved step by step against the same steps without clock, meter, events, memory and instruments."""
+    num_turns = proof_size(400, 32)
+    prepared = short_prepared(
+        tiny_models.path("flux"),
+        tmp_path,
+        "full",
+        train={"steps": num_turns, "batch_size": 16},
+        data={"resolution": 64, "num_samples": 64, "cache_dir": str(tiny_models.cache)},
+        validate={"num_held_out": 0},
+    )
+    turns = take_turns(prepared, tmp_path, num_turns)
+    processor, wall = (statistics.median(turns.ratios(clock)[4:]) for clock in (0, 1))
+    step_ms = 1000 * statistics.median(took for took, _ in turns.bare_s)
+    report_figure(
+        f"harness against bare loop, {num_turns} turns of {step_ms:.0f} ms: {processor - 1:+.2%} by processor time, "
+        f"{wall - 1:+.2%} by wall time"
+    )
+    # A tenth of the turns sees as little as this machine's noise lets it see.
+    assert processor - 1 <= proof_size(10, 30) / 1000
+
+
+def test_h13_a_clock_that_costs_is_seen(
+    tiny_models: TinyModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: five percent of work in the clock shows in the same measurement."""
+    prepared = short_prepared(
+        tiny_models.path("flux"),
+        tmp_path,
+        "full",
+        train={"steps": 40, "batch_size": 16},
+        data={"resolution": 64, "num_samples": 64, "cache_dir": str(tiny_models.cache)},
+        validate={"num_held_out": 0},
+    )
+    enter = PhaseClock.enter
+
+    def slow_enter(self: PhaseClock, name: str) -> None:
+        end_s = time.process_time() + 0.002
+        while time.process_time() < end_s:
+            pass
+        enter(self, name)
+
+    monkeypatch.setattr(PhaseClock, "enter", slow_enter)
+    assert statistics.median(take_turns(prepared, tmp_path, 12).ratios(0)[2:]) > 1.05

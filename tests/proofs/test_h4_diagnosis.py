@@ -1,0 +1,160 @@
+"""What holds a run back is said in words: planted faults are all found, healthy runs raise no alarm.
+
+Waiting for data and leaking are real runs on the CPU; a host that cannot keep up and a device that slows itself down
+need a device that works behind the host's back, which here is the fake one.
+"""
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from foretune.analyse.diagnosis import Diagnosis, Evidence, diagnose, evidence_of
+from foretune.data.batch import Batch
+from foretune.data.maker import BatchMaker
+from foretune.step.training_step import StepOutcome, TrainingStep
+from tests.conftest import ProofSize
+from tests.proofs.conftest import TinyModels
+from tests.proofs.fake_device import FakeDevice
+from tests.proofs.fake_training import Work, as_event, train
+from tests.run.short_runs import short_run
+
+pytestmark = pytest.mark.proof
+
+_BATCH_S = 0.03
+_LEAKED_NUMBERS = 250_000
+
+
+def real_run(tiny_models: TinyModels, work: Path, number: int, **data: Any) -> tuple[Diagnosis, ...]:
+    """One training of its own seed, from its directory."""
+    trained = short_run(
+        tiny_models.path("flux"),
+        work,
+        train={"steps": 40, "seed": number, "batch_size": 1 + number % 3},
+        data={"num_samples": 40, "cache_dir": str(tiny_models.cache), **data},
+        validate={"num_held_out": 0},
+    )
+    return diagnose(evidence_of(trained.run.path))
+
+
+@pytest.fixture
+def slow_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch takes as long as a step, or longer."""
+    make = BatchMaker.__getitem__
+
+    def slowly(self: BatchMaker, number: int) -> Batch:
+        time.sleep(_BATCH_S)
+        return make(self, number)
+
+    monkeypatch.setattr(BatchMaker, "__getitem__", slowly)
+
+
+@pytest.fixture
+def kept_tensors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each step keeps a megabyte that nobody asks for again."""
+    call, kept = TrainingStep.__call__, []
+
+    def leaking(self: TrainingStep, *arguments: Any) -> StepOutcome:
+        kept.append(torch.ones(_LEAKED_NUMBERS))
+        return call(self, *arguments)
+
+    monkeypatch.setattr(TrainingStep, "__call__", leaking)
+    yield
+    kept.clear()
+
+
+def test_h4_input_bound_runs(
+    slow_reads: None,
+    tiny_models: TinyModels,
+    tmp_path: Path,
+    proof_size: ProofSize,
+    report_figure: Callable[[str], None],
+) -> None:
+    found = [real_run(tiny_models, tmp_path, number) for number in range(proof_size(20, 2))]
+    words = [diagnosis[0].text for diagnosis in found]
+    named = [
+        text for text in words if re.match(r"input-bound: \d+% of the step waits for data .*num_workers=\d+", text)
+    ]
+    report_figure(f"{len(named)} of {len(found)} input-bound runs named: {words[0]}")
+    assert len(named) == len(found)
+    # The mend mends: with that many processes the run waits less, however busy this machine is with other things.
+    (wanted,) = re.findall(r"num_workers=(\d+)", words[0])
+    after = real_run(tiny_models, tmp_path, 0, num_workers=int(wanted))[0]
+    assert after.share < found[0][0].share / 2, f"{words[0]}; then {after.text}"
+
+
+def test_h4_leaking_runs(
+    kept_tensors: None,
+    tiny_models: TinyModels,
+    tmp_path: Path,
+    proof_size: ProofSize,
+    report_figure: Callable[[str], None],
+) -> None:
+    found = [real_run(tiny_models, tmp_path, number) for number in range(proof_size(20, 2))]
+    words = [diagnosis[0].text for diagnosis in found]
+    named = [text for text in words if text.startswith("memory leak: memory of the process grows by ")]
+    report_figure(f"{len(named)} of {len(found)} leaking runs named: {words[0]}")
+    assert len(named) == len(found)
+
+
+def test_h4_healthy_runs(
+    tiny_models: TinyModels, tmp_path: Path, proof_size: ProofSize, report_figure: Callable[[str], None]
+) -> None:
+    found = [real_run(tiny_models, tmp_path, number) for number in range(proof_size(20, 2))]
+    alarms = [diagnosis.text for one in found for diagnosis in one if diagnosis.kind != "healthy"]
+    report_figure(f"{len(alarms)} alarms in {len(found)} healthy runs on the CPU: {found[0][0].text}")
+    assert alarms == []
+
+
+# ---- on the fake device
+
+HEALTHY = Work()
+HOST_BOUND = Work(forward_s=0.001, backward_s=0.002, num_launches=20, launch_s=0.0003)
+
+
+def fake_run(work: Work, number: int, slow_after: float | None = None) -> tuple[Diagnosis, ...]:
+    """Forty steps with a sensor that is read at each; from a share of them on the device may slow itself down."""
+    num_steps = 40
+    begins = num_steps if slow_after is None else round(slow_after * num_steps) + number % 5
+    sensors = []
+    with FakeDevice() as device:
+        readings = train(device, work, num_steps, before_step=lambda step: slow_down(device, step >= begins))
+        steps = [as_event(reading) for reading in readings]
+    for step in range(num_steps):
+        is_slow = step >= begins
+        told = {"clock_mhz": 1260 if is_slow else 1800, "throttled": ["hot"] if is_slow else ["power cap"]}
+        sensors.append({"kind": "telemetry", "sensors": {"fake:0": {**told, "temperature_c": 92 if is_slow else 70}}})
+    return diagnose(Evidence(steps=steps, telemetry=sensors))
+
+
+def slow_down(device: FakeDevice, is_slow: bool) -> None:
+    device.speed = 0.7 if is_slow else 1.0
+
+
+def test_h4_host_bound_on_the_fake_device(proof_size: ProofSize, report_figure: Callable[[str], None]) -> None:
+    found = [fake_run(HOST_BOUND, number) for number in range(proof_size(20, 2))]
+    words = [one[0].text for one in found]
+    named = [text for text in words if re.match(r"host-bound: the host needs \d+% of the step", text)]
+    report_figure(f"{len(named)} of {len(found)} host-bound runs named: {words[0]}")
+    assert len(named) == len(found)
+
+
+def test_h4_throttled_on_the_fake_device(proof_size: ProofSize, report_figure: Callable[[str], None]) -> None:
+    found = [fake_run(HEALTHY, number, slow_after=0.4) for number in range(proof_size(20, 2))]
+    words = [one[0].text for one in found]
+    named = [text for text in words if re.match(r"throttled: fake:0 slows itself down in \d+% of the samples", text)]
+    report_figure(f"{len(named)} of {len(found)} throttled runs named: {words[0]}")
+    assert len(named) == len(found)
+    assert all("its clock is at 70% of what it was" in text for text in words)
+
+
+def test_h4_healthy_on_the_fake_device(proof_size: ProofSize, report_figure: Callable[[str], None]) -> None:
+    found = [fake_run(HEALTHY, number) for number in range(proof_size(20, 2))]
+    alarms = [diagnosis.text for diagnosis in itertools.chain(*found) if diagnosis.kind != "healthy"]
+    report_figure(f"{len(alarms)} alarms in {len(found)} healthy runs on the fake device: {found[0][0].text}")
+    assert alarms == []
