@@ -125,7 +125,7 @@ def check_backtest(core: CoreInstall) -> None:
     answer = core("foretune", "backtest", "--json")
     assert answer.returncode == 0, answer.stderr
     memory = json.loads(answer.stdout)["memory"]
-    assert memory["num_rows"] >= 100
+    assert memory["num_rows"] >= 110
     assert memory["median_abs_error"] <= 0.03
     assert memory["p90_abs_error"] <= 0.09
     assert memory["oom_recall"] >= 0.85

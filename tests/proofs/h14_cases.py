@@ -3,7 +3,7 @@
 import itertools
 import random
 from dataclasses import astuple, dataclass, fields
-from typing import Any
+from typing import Any, Protocol
 
 from foretune.choices.experiment import Experiment
 from foretune.models import FAMILIES
@@ -31,10 +31,25 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "has_ema": (False, True),
     "num_threads": (1, 2),
 }
+DEPTHS = {"sd3": (4, 0), "flux": (2, 3)}
+"""Blocks, by kind."""
 _PIXELS = {"tiny": 16, "small": 24, "middle": 40, "large": 56}
 _LATENT_PIXELS = {"tiny": 80, "small": 112, "middle": 176, "large": 240}
 _TEXT_TOKENS = {"tiny": 9, "small": 20, "middle": 33, "large": 70}
 _VAE = {"block_out_channels": [1, 1, 1, 1], "latent_channels": 16, "scaling_factor": 1.5, "shift_factor": 0.06}
+
+
+class Training(Protocol):
+    """What can be forecast and measured."""
+
+    @property
+    def accumulation(self) -> int: ...
+
+    def model(self) -> Family: ...
+
+    def sizes(self) -> StepSizes: ...
+
+    def experiment(self) -> Experiment: ...
 
 
 @dataclass(frozen=True)
@@ -64,7 +79,8 @@ class Case:
         is_wide = self.width == "wide"
         if self.family == "ddpm":
             return _unet(48 if is_wide else 32)
-        return _transformer(self.family, num_heads=10 if is_wide else 7, head_dim=48 if is_wide else 56)
+        num_heads, head_dim = (10, 48) if is_wide else (7, 56)
+        return transformer(self.family, num_heads, head_dim, DEPTHS[self.family])
 
     def sizes(self) -> StepSizes:
         is_pixels = self.family == "ddpm"
@@ -134,7 +150,8 @@ def _unet(width: int) -> Family:
     return FAMILIES["ddpm"](Architecture(config, None, {"num_train_timesteps": 1000}))
 
 
-def _transformer(family: str, num_heads: int, head_dim: int) -> Family:
+def transformer(family: str, num_heads: int, head_dim: int, depths: tuple[int, int]) -> Family:
+    """A small model; FLUX has two kinds of blocks."""
     config: dict[str, Any] = {
         "attention_head_dim": head_dim,
         "num_attention_heads": num_heads,
@@ -143,13 +160,13 @@ def _transformer(family: str, num_heads: int, head_dim: int) -> Family:
     }
     if family == "sd3":
         config |= {
-            "sample_size": 32, "patch_size": 2, "in_channels": 16, "out_channels": 16, "num_layers": 4,
+            "sample_size": 32, "patch_size": 2, "in_channels": 16, "out_channels": 16, "num_layers": depths[0],
             "caption_projection_dim": num_heads * head_dim, "pos_embed_max_size": 32,
             "dual_attention_layers": (0,), "qk_norm": "rms_norm",
         }  # fmt: skip
     else:
         config |= {
-            "patch_size": 1, "in_channels": 64, "num_layers": 2, "num_single_layers": 3, "guidance_embeds": True,
-            "axes_dims_rope": (head_dim - 40, 20, 20),
+            "patch_size": 1, "in_channels": 64, "num_layers": depths[0], "num_single_layers": depths[1],
+            "guidance_embeds": True, "axes_dims_rope": (head_dim - 40, 20, 20),
         }  # fmt: skip
     return FAMILIES[family](Architecture(config, _VAE, {"shift": 3.0, "use_dynamic_shifting": False}))

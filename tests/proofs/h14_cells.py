@@ -10,7 +10,7 @@ from foretune.choices.matrix import Cell, axes, experiment_of, refusals
 from foretune.models.family import Family
 from foretune.trace.tracing import StepSizes
 from tests.matrix.covering import pairs_of
-from tests.proofs.h14_cases import Case
+from tests.proofs.h14_cases import DEPTHS, Case, transformer
 
 _SEED = 1416
 _NUM_DRAWN = 60
@@ -44,7 +44,11 @@ class CellCase:
         )
 
     def model(self) -> Family:
-        return self._sized.model()
+        if self.family == "ddpm":
+            return self._sized.model()
+        # Multiples of 16, which products in 8 bits need.
+        num_heads, head_dim = (10, 48) if self.width == "wide" else (6, 64)
+        return transformer(self.family, num_heads, head_dim, depths=DEPTHS[self.family])
 
     def sizes(self) -> StepSizes:
         return self._sized.sizes()

@@ -23,21 +23,21 @@ from foretune.step.methods import METHODS
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.training_step import TrainingStep
 from foretune.trace.tracing import StepSizes
-from tests.proofs.h14_cases import Case
+from tests.proofs.h14_cases import Case, Training
 from tests.proofs.h14_cells import CellCase, case_of
 
 NUM_STEPS = 2
 _STEPS_BEGIN = "the steps begin"
 
 
-def train(case: Case | CellCase, *, is_marked: bool = False) -> None:
+def train(case: Training, *, is_marked: bool = False) -> None:
     """Builds the model and trains it for two steps: the second is like all that would follow."""
     family, sizes, accumulation = case.model(), case.sizes(), case.accumulation
-    step = _build(case, family)
+    step = build(case, family)
     with record_function(_STEPS_BEGIN if is_marked else "-"):
         pass
     for number in range(NUM_STEPS):
-        step(number, 1e-4, (_batch(family, sizes) for _ in range(accumulation)), accumulation)
+        step(number, 1e-4, (batch(family, sizes) for _ in range(accumulation)), accumulation)
 
 
 def measured_by_process(case: Case | CellCase) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def measured_by_process(case: Case | CellCase) -> dict[str, Any]:
     return {"growth_bytes": high - before, "baseline_bytes": before, **measured_by_profiler(case)}
 
 
-def measured_by_profiler(case: Case | CellCase) -> dict[str, Any]:
+def measured_by_profiler(case: Training) -> dict[str, Any]:
     """The most bytes that were allocated at once during the steps, from the profiler's own events."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         train(case, is_marked=True)
@@ -78,7 +78,7 @@ def trained_under_limit(case: Case | CellCase, limit_bytes: int) -> dict[str, An
     return {"has_finished": True}
 
 
-def _build(case: Case | CellCase, family: Family) -> TrainingStep:
+def build(case: Training, family: Family) -> TrainingStep:
     asked = case.experiment()
     previous = torch.get_default_dtype()
     # Made in the type that loading would give them.
@@ -92,7 +92,7 @@ def _build(case: Case | CellCase, family: Family) -> TrainingStep:
     return build_step(asked, family, assembled, torch.device("cpu"))
 
 
-def _batch(family: Family, sizes: StepSizes) -> Batch:
+def batch(family: Family, sizes: StepSizes) -> Batch:
     latent = (sizes.batch_size, *family.latent_shape(sizes.height_px, sizes.width_px))
     specs = family.conditioning_specs(sizes.batch_size, sizes.num_text_tokens)
     return Batch(

@@ -32,6 +32,7 @@ _ROOT = Path(__file__).parents[2]
 _LIMITS = (0.7, 0.9, 0.97, 1.03, 1.1, 1.4)
 """Of what the process is forecast to need."""
 _SEED = 14
+_FAMILIES = ("ddpm", "sd3", "flux")
 
 
 class Worker:
@@ -101,11 +102,12 @@ def test_h14_memory_of_quantised_bases_optimizers_and_levers_is_known_before(
     proof_size: ProofSize,
     report_figure: Callable[[str], None],
 ) -> None:
-    if not proof_size(1, 0):
-        pytest.skip("minutes of training: FORETUNE_PROOFS=full runs it")
     rows = cell_cases(64)
+    is_full = bool(proof_size(1, 0))
+    if not is_full:
+        rows = [next(case for case in rows if case.family == family and case.size != "large") for family in _FAMILIES]
     report_figure(f"{len(rows)} trainings of the capability matrix")
-    _examine(rows, 0.04, worker, partial_counts, report_figure)
+    _examine(rows, 0.04, worker, partial_counts, report_figure, has_controls=is_full)
 
 
 def _examine(
@@ -114,8 +116,11 @@ def _examine(
     worker: Worker,
     partial_counts: PartialCounts,
     report_figure: Callable[[str], None],
+    *,
+    has_controls: bool = True,
 ) -> None:
-    assert {case.family for case in rows} == {"ddpm", "sd3", "flux"}
+    """Controls are trackers that leave something out; on few rows they can be as good by chance."""
+    assert {case.family for case in rows} == set(_FAMILIES)
     shares = [_LIMITS[number % len(_LIMITS)] for number in range(len(rows))]
     random.Random(_SEED).shuffle(shares)
     found = []
@@ -148,7 +153,9 @@ def _examine(
     assert verdicts["said does not fit, finished"] <= max(1, 0.05 * len(found))
     assert _p95(errors["step"].values()) <= (most_error if torch.cpu._is_amx_tile_supported() else 0.10)
     assert _p95(errors["process"].values()) <= 0.10
-    # Controls: a tracker that leaves out what this one sees is not this good.
+    if not has_controls:
+        return
+    # A tracker that leaves out what this one sees is not this good.
     assert _p95(errors["step without workspaces"].values()) > _p95(errors["step"].values())
     assert _p95(errors["step without releases"].values()) > 0.02
     assert _p95(errors["parameters x bytes"].values()) > 0.02

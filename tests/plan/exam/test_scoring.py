@@ -267,7 +267,7 @@ def test_the_real_exam(report_figure: Callable[[str], None], subtests: pytest.Su
         f"{memory['num_fitting_refused']} refused, {memory['num_fitting_tight']} tight"
     )
     with subtests.test("peaks"):
-        assert memory["num_rows"] >= 100
+        assert memory["num_rows"] >= 110
         assert memory["median_abs_error"] <= 0.03
         assert memory["p90_abs_error"] <= 0.09
     with subtests.test("allocated peaks alone, but for an activation offload that is another program"):

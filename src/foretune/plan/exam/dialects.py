@@ -36,6 +36,8 @@ class Dialect:
     """Latents and captions are always encoded before; a row that does not say means that."""
     frees_encoders_late: bool = False
     """Encoders are loaded beside the denoiser and freed before the first step, and the peak is counted from before."""
+    tile_px: Mapping[str, int] = field(default_factory=dict)
+    """By autoencoder: the side of the tiles that it encodes one after the other, where the program has that on."""
     expandable_segments: bool = False
     has_lokr: bool = False
     """It has LoKr adapters that work on activations with two whole matrices, as here."""
@@ -200,6 +202,7 @@ FINETRAINERS = Dialect(
     full_weights="bf16",
     num_text_tokens={"cogvideox": 226, "ltx_video": 128, "hunyuan_video": 256},
     overrides={"train": {"max_grad_norm": 1.0}},
+    tile_px={"vae-ltx": 512, "vae-hunyuanvideo": 256},
     sources=(
         (
             "github:a-r-r-o-w/finetrainers at v0.0.1, docs/training/*.md: bf16, rank 128, batch 1, AdamW, "
@@ -219,8 +222,8 @@ FINETRAINERS = Dialect(
             "say 2 bytes"
         ),
         (
-            "that the VAE ran with slicing and tiling in the rows without precomputation (the documented "
-            "command has both)"
+            "that the VAE ran with tiling in the rows without precomputation: the documented command has it; "
+            "tiles have the sides that diffusers' autoencoders set (512 px, 256 px)"
         ),
         "that max_grad_norm was 1.0 (as in the documented command)",
     ),

@@ -1,6 +1,6 @@
 """What the plan says about a published row: the peak that was published, and whether it fits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretune import catalog
 from foretune.catalog.devices import Device
@@ -96,7 +96,9 @@ def _play_encoding(stream: Stream, asked: Question, traces: Traces, extent: Exte
     for name in asked.resident:
         row = catalog.component(name)
         if row.role == "vae" and not levers.cache_latents:
-            found = autoencoder_pass(traces.forward, name, "encode", precision, extent, asked.sizes.batch_size)
+            tile_px = asked.dialect.tile_px.get(name, max(extent.height_px, extent.width_px))
+            tile = replace(extent, height_px=min(extent.height_px, tile_px), width_px=min(extent.width_px, tile_px))
+            found = autoencoder_pass(traces.forward, name, "encode", precision, tile, asked.sizes.batch_size)
             # Traced in fp32, as this project encodes; a resident autoencoder is in the numbers of the training.
             share = BYTES_PER_WEIGHT[precision] / BYTES_PER_WEIGHT["fp32"]
             events = (event._replace(num_bytes=round(event.num_bytes * share)) for event in found.events)
