@@ -13,7 +13,10 @@ from foretune import __version__
 from tests.cli.conftest import PROGRAM, Foretune, environment
 
 NUM_STARTS = 10
-VERBS = ("init", "plan", "backtest", "train", "resume", "sample", "export", "list", "schema", "doctor", "tiny")
+VERBS = (
+    *("init", "plan", "backtest", "train", "resume", "sample", "export", "list", "schema", "doctor", "tiny"),
+    *("bench", "study", "profile", "compare", "gate", "check"),
+)
 HEAVY = ("accelerate", "datasets", "diffusers", "huggingface_hub", "numpy", "peft", "PIL", "torch", "transformers")
 
 

@@ -123,7 +123,7 @@ class _Series:
         first = len(pieces) - 2
         while first > 0 and self._is_same_level(pieces[first - 1], pieces[first]):
             first -= 1
-        return self._refined(pieces[first])
+        return self._refined(pieces[first], head)
 
     def num_outside_head(self) -> int:
         """Leading steps outside what the rear half shows at all: the first step of most runs, or compilation."""
@@ -155,8 +155,11 @@ class _Series:
         difference = abs(self.mean(start, end) - self.mean(end, num))
         return difference <= max(_SMALLEST_CHANGE * self.level, _SAME_LEVEL_ERRORS * error)
 
-    def _refined(self, start: int) -> int:
-        """A cut lies a little early where a warm-up fades, and a little late where a piece had to be longer."""
+    def _refined(self, start: int, head: int) -> int:
+        """A cut lies a little early where a warm-up fades, and a little late where a piece had to be longer.
+
+        What stands out at the head stays a warm-up: drawn in as a spike, it would look like one of the others.
+        """
         level = statistics.median(self.values[start:])
         reach = max(_REFINING_NOISES * self.core_noise, 0.5 * _SMALLEST_CHANGE * level)
         place, num = start, len(self.values)
@@ -164,7 +167,7 @@ class _Series:
             place += 1
         if place > start:
             return place
-        while place > max(0, start - _FEWEST_IN_A_PIECE) and abs(self.values[place - 1] - level) <= reach:
+        while place > max(head, start - _FEWEST_IN_A_PIECE) and abs(self.values[place - 1] - level) <= reach:
             place -= 1
         return place
 
