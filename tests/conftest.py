@@ -1,6 +1,7 @@
 """What every test shares: an offline environment, the size of proofs and their figures, GPU tests skipped."""
 
 import atexit
+import gc
 import importlib.util
 import os
 import shutil
@@ -40,6 +41,13 @@ class ProofSize(Protocol):
 
     def __call__(self, full: int, tenth: int) -> int:
         """Return the size for this run."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_is_old_is_not_searched_again() -> None:
+    """A run collects garbage several times; what libraries and earlier tests keep would be looked through each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -105,10 +113,6 @@ class FigureSummary:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the summary; workers have no terminal, but the hooks do no harm there."""
     config.pluginmanager.register(FigureSummary(), "foretune-figure-summary")
-    from tests.matrix.page import MatrixPage, is_full_run
-
-    if is_full_run():
-        config.pluginmanager.register(MatrixPage(), "foretune-matrix-page")
 
 
 def _why_no_gpu() -> str | None:

@@ -111,7 +111,10 @@ def check_train(story: Story) -> None:
     speed = r"Speed [\d.]+ (samples/s|s/sample), median step [\d.]+ m?s, process peak [\d.]+ [MG]iB\n"
     assert re.search(speed, answer.stdout)
     # Progress goes to the other stream, so that the summary can be kept.
-    assert re.search(r"training 3/3  \S+ (samples/s|s/sample)  loss [\d.]+  peak [\d.]+ [MG]iB  done", answer.stderr)
+    assert re.search(
+        r"training 3/3  \S+ (samples/s|s/sample)  loss [\d.]+  peak [\d.]+ [MG]iB( \([\d.]+ [MG]iB planned\))?  done",
+        answer.stderr,
+    )
     assert re.search(r"After step 3: held-out loss [\d.]+, 1 sample in ", answer.stderr)
     record = RunDirectory.open(story.folder / "runs" / "experiment" / "latest").read_record()
     assert record is not None

@@ -90,7 +90,7 @@ def test_h14_memory_is_known_before(
     proof_size: ProofSize,
     report_figure: Callable[[str], None],
 ) -> None:
-    rows = cases(proof_size(64, 8))
+    rows = cases(proof_size(64, 6))
     report_figure(f"{len(rows)} trainings with {share_of_pairs(rows):.0%} of all pairs of choices")
     _examine(rows, 0.02, worker, partial_counts, report_figure)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -56,11 +57,12 @@ def slow_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def kept_tensors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each step keeps a megabyte that nobody asks for again."""
+    """Each step keeps a megabyte that nobody asks for again; more where the tests' process is large already."""
     call, kept = TrainingStep.__call__, []
+    num_leaked = max(_LEAKED_NUMBERS, psutil.Process().memory_info().rss // 400 // torch.float32.itemsize)
 
     def leaking(self: TrainingStep, *arguments: Any) -> StepOutcome:
-        kept.append(torch.ones(_LEAKED_NUMBERS))
+        kept.append(torch.ones(num_leaked))
         return call(self, *arguments)
 
     monkeypatch.setattr(TrainingStep, "__call__", leaking)
