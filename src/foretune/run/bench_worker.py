@@ -31,6 +31,7 @@ from foretune.run.memory_limit import limit_memory
 from foretune.run.observer import Observer
 from foretune.run.peak import catalogue_peak, measured_peak
 from foretune.run.preparing import Prepared, prepare
+from foretune.run.steps_alone import make_steps
 from foretune.run.synthetic import prepare_synthetic
 from foretune.run.telemetry.sampler import Sampler, open_sensors, uuids_of
 from foretune.run.train import build_validator, status_of
@@ -89,15 +90,7 @@ def _steps(
     if prepared.device.type == "cuda":
         # What preparing took is the plan's to know; here the steps are measured.
         torch.cuda.reset_peak_memory_stats(prepared.device)
-    done = 0
-    try:
-        for done in loop.steps(0):  # noqa: B007 - where it stopped is told
-            pass
-        loop.drain()
-    except Exception as error:  # noqa: BLE001 - whatever ended the steps is the outcome
-        events.append("crashed", traceback=traceback.format_exc())
-        return loop, Outcome(status=status_of(error), steps_done=done, reason=f"{type(error).__name__}: {error}")
-    return loop, Outcome(status="finished", steps_done=done)
+    return loop, make_steps(loop)
 
 
 def _measured(loop: Loop, prepared: Prepared, request: TrainingRequest, sampler: Sampler, events: EventLog) -> Measured:

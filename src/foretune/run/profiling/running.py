@@ -2,14 +2,13 @@
 
 import dataclasses
 import time
-import traceback
 from pathlib import Path
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.running import Profile
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
-from foretune.core.values import Outcome, RunRecord
+from foretune.core.values import RunRecord
 from foretune.core.values.run_record import Measured
 from foretune.models.locating import locate
 from foretune.record.environment import environment_fingerprint, environment_hash
@@ -22,7 +21,8 @@ from foretune.run.loop import Loop
 from foretune.run.observer import Observer
 from foretune.run.preparing import prepare
 from foretune.run.profiling.instrument import profilers
-from foretune.run.train import build_validator, status_of
+from foretune.run.steps_alone import make_steps
+from foretune.run.train import build_validator
 from foretune.stats.speed import median_step_s, samples_per_s
 
 NUM_STEPS_BEFORE = 10
@@ -45,7 +45,7 @@ def profile(asked: Asked, runs: Path, num_steps: int, observer: Observer) -> Run
     loop = Loop(prepared, store, build_validator(run, prepared), events, observer, StopRequest())
     loop.instruments = profilers(run, loop)
     began_s = time.perf_counter()
-    outcome = _steps(loop)
+    outcome = make_steps(loop)
     wall_s = time.perf_counter() - began_s
     events.append("ended", status=outcome.status, steps_done=outcome.steps_done, reason=outcome.reason)
     events.close()
@@ -78,18 +78,6 @@ def _shortened(asked: Asked, num_steps: int) -> Experiment:
     validation = experiment.validation.model_copy(update={"every": None, "prompts": (), "num_held_out": 0})
     look = Profile(at_step=NUM_STEPS_BEFORE + 1, steps=num_steps)
     return experiment.model_copy(update={"train": train, "validation": validation, "profile": look})
-
-
-def _steps(loop: Loop) -> Outcome:
-    done = 0
-    try:
-        for done in loop.steps(0):  # noqa: B007 - where it stopped is told
-            pass
-        loop.drain()
-    except Exception as error:  # noqa: BLE001 - whatever ended the steps is the outcome
-        loop.events.append("crashed", traceback=traceback.format_exc())
-        return Outcome(status=status_of(error), steps_done=done, reason=f"{type(error).__name__}: {error}")
-    return Outcome(status="finished", steps_done=done)
 
 
 def _measured(loop: Loop) -> Measured:

@@ -68,6 +68,12 @@ class Value:
         high = None if estimate.low is None or estimate.low <= 0 else count / estimate.low
         return cls(None if estimate.value is None else count / estimate.value, low, high)
 
+    @classmethod
+    def memory_mib(cls, series: Series) -> "Value":
+        """The most memory: the device's where it has its own, else the process's; unknown where neither was read."""
+        num_bytes = series.peak_host_bytes if series.peak_device_bytes is None else series.peak_device_bytes
+        return cls(None if num_bytes is None else num_bytes / 2**20)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:

@@ -39,7 +39,7 @@ def _run(request: StudyRequest) -> StudyResult:
             one,
             {
                 "epoch_min": Value.of(one.step_s, _NUM_SAMPLES / one.samples_per_step / 60),
-                "memory_mib": Value((one.peak_device_bytes or one.peak_host_bytes or 0) / 2**20),
+                "memory_mib": Value.memory_mib(one),
             },
         )
         for label, one in series.items()

@@ -31,7 +31,7 @@ def _run(request: StudyRequest) -> StudyResult:
             one,
             {
                 "step_ms": Value.of(one.step_s, 1000),
-                "memory_mib": Value((one.peak_device_bytes or one.peak_host_bytes or 0) / 2**20),
+                "memory_mib": Value.memory_mib(one),
             },
         )
         for label, one in series.items()
