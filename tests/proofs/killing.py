@@ -1,5 +1,6 @@
 """Runs whose process is killed again and again at random moments until they are done."""
 
+import contextlib
 import json
 import random
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,10 +19,12 @@ from foretune.run.checkpoints import DamagedCheckpoint, verify
 from tests.proofs.ends import hashes_of
 from tests.proofs.fork_server import ForkServer
 
-# One kill in so many strikes at any moment from the start; the others follow a checkpoint, so that runs get on.
-_ANY_MOMENT_EVERY = 3
+# A kill strikes at any moment from the start, or soon after a new checkpoint, so that runs get on, or while one is
+# being saved, which chance alone would rarely meet.
+_MOMENTS = ("any", "after a checkpoint", "inside a save")
 _START_UP_S = 1.5
 _AFTER_CHECKPOINT_S = 0.3
+_IN_SAVE_S = 0.004
 _LIMIT_S = 120.0
 
 
@@ -84,18 +88,23 @@ def killed_until_done(
     folder.mkdir(parents=True)
     file = folder / "experiment.yaml"
     file.write_text(yaml.safe_dump(experiment))
+    runs = folder / "runs"
     kills = Kills(num_runs=1)
     while True:
-        run = _run_in(folder / "runs")
-        process = launch(["resume", str(run.path)] if run else ["train", str(file), "--runs", str(folder / "runs")])
-        code = strike(process, lambda: _newest(folder / "runs"), rng) if kills.num < most else wait(process)
-        run = _run_in(folder / "runs")
+        run = _run_in(runs)
+        left = _unfinished(runs)
+        process = launch(["resume", str(run.path)] if run else ["train", str(file), "--runs", str(runs)])
+        if kills.num < most:
+            code = strike(process, lambda: _newest(runs), rng, saving=partial(_is_saving, runs, left))
+        else:
+            code = wait(process)
+        run = _run_in(runs)
         assert code <= 0, f"foretune ended with {code}; its processes write to log.txt in pytest's temporary folders"
         kills.num += code < 0
         kills.num_before_run += run is None
         if run is None:
             continue
-        kills.num_in_save += any(run.checkpoints.glob(".*"))
+        kills.num_in_save += _is_saving(runs, left)
         kills.torn += torn_files(run, whole)
         # A kill may come when the record is written and the process is about to leave.
         record = run.read_record()
@@ -104,23 +113,32 @@ def killed_until_done(
         assert code < 0, "it left before it was done"
 
 
-def strike(process: Killable, newest: Callable[[], object], rng: random.Random) -> int:
+def strike(
+    process: Killable, newest: Callable[[], object], rng: random.Random, saving: Callable[[], bool] | None = None
+) -> int:
     """Kills at a random moment; returns the exit code, which is not negative if the process was done before.
 
-    `newest` says which checkpoint is the newest now.
+    `newest` says which checkpoint is the newest now, `saving` whether one is unfinished; without it no kill aims there.
     """
-    if rng.randrange(_ANY_MOMENT_EVERY) == 0:
+    moment = rng.choice(_MOMENTS if saving else _MOMENTS[:2])
+    if moment == "any":
         time.sleep(rng.uniform(0, _START_UP_S))
+    elif saving and moment == "inside a save":
+        _wait_until(saving, process)
+        time.sleep(rng.uniform(0, _IN_SAVE_S))
     else:
         before = newest()
-        delay_s = rng.uniform(0, _AFTER_CHECKPOINT_S)
-        end_s = time.monotonic() + _LIMIT_S
-        while newest() == before and process.poll() is None:
-            assert time.monotonic() < end_s, "it makes no checkpoint"
-            time.sleep(0.001)
-        time.sleep(delay_s)
+        _wait_until(lambda: newest() != before, process)
+        time.sleep(rng.uniform(0, _AFTER_CHECKPOINT_S))
     process.kill()
     return wait(process)
+
+
+def _wait_until(reached: Callable[[], bool], process: Killable) -> None:
+    end_s = time.monotonic() + _LIMIT_S
+    while not reached() and process.poll() is None:
+        assert time.monotonic() < end_s, "it makes no checkpoint"
+        time.sleep(0.001)
 
 
 def wait(process: Killable) -> int:
@@ -165,3 +183,18 @@ def _run_in(runs: Path) -> RunDirectory | None:
 
 def _newest(runs: Path) -> str:
     return max((path.name for path in runs.glob("*/*/checkpoints/step-*")), default="")
+
+
+def _is_saving(runs: Path, left: set[tuple[str, int]]) -> bool:
+    """Whether a checkpoint is unfinished besides those that were `left` by an earlier kill."""
+    return bool(_unfinished(runs) - left)
+
+
+def _unfinished(runs: Path) -> set[tuple[str, int]]:
+    """Folders of checkpoints that are being written or removed; the inode tells a new one from one a kill left."""
+    found = set()
+    for path in runs.glob("*/*/checkpoints/.*"):
+        # It may be done between the look and the question.
+        with contextlib.suppress(FileNotFoundError):
+            found.add((path.name, path.stat().st_ino))
+    return found
