@@ -4,11 +4,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from foretune.choices.section import INCIDENTAL, Section
+from foretune.choices.section import INCIDENTAL, LATER, Section
 
 # Where the data are is incidental; what they are is in their fingerprint.
 Place = Annotated[str, INCIDENTAL]
 Share = Annotated[float, Field(ge=0, le=1)]
+ShapesStyle = Literal["plain", "hollow", "halved", "framed"]
+ShapesCaptions = Literal["all", "seen", "unseen"]
+ShapesPlacement = Literal["anywhere", "middle"]
 
 
 class _Images(Section):
@@ -106,6 +109,14 @@ class ShapesData(_Images):
     kind: Literal["shapes"]
     num_samples: int = Field(default=1024, ge=2, le=1_000_000_000)
     """How many different images there are, the held-out ones included."""
+    style: Annotated[ShapesStyle, LATER] = "plain"
+    """How shapes are drawn: filled; with a hole; the left half alone; filled, with a frame around the image. Captions
+    do not tell, so that a style has to be learnt."""
+    captions: Annotated[ShapesCaptions, LATER] = "all"
+    """Which of the 672 captions there are: all, or all but a fixed tenth (seen), or only that tenth (unseen)."""
+    placement: Annotated[ShapesPlacement, LATER] = "anywhere"
+    """Where shapes stand: anywhere in the image, or within a sixteenth of its side from the middle, which a small model
+    learns to draw much sooner."""
 
 
 Data = Annotated[FolderData | Cifar10Data | HuggingFaceData | ShapesData, Field(discriminator="kind")]

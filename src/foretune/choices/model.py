@@ -11,6 +11,11 @@ from foretune.choices.capabilities import TRAINABLE, family_of_pipeline
 from foretune.core.errors import Refused, UnknownName, UserError
 
 _INDEX = "model_index.json"
+_SHIPPED_FOLDER = Path(__file__).parent.parent / "models" / "shipped"
+SHIPPED_MODELS = {
+    "foretune-shapes": "a FLUX-class model of 32 px that has learnt to draw shapes; it comes with Foretune",
+}
+"""Models whose weights are part of the package, and what each is."""
 _HUB_ID = re.compile(r"^(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?$")
 
 
@@ -29,14 +34,17 @@ class ModelReference:
 
 
 def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelReference:
-    """Finds out what a name means: a folder if there is one, a catalogue name, or a hub id.
+    """Finds out what a name means: a folder if there is one, a shipped or catalogued model, or a hub id.
 
-    A folder that holds no model does not hide the catalogue's model of the same name.
+    A folder that holds no model does not hide the model of the same name.
     """
     folder = _folder_named(asked, relative_to or Path())
     in_catalogue = asked in catalog.denoisers()
-    if folder is not None and not (in_catalogue and not (folder / _INDEX).is_file()):
+    is_named = in_catalogue or asked in SHIPPED_MODELS
+    if folder is not None and not (is_named and not (folder / _INDEX).is_file()):
         return _folder_reference(asked, folder)
+    if asked in SHIPPED_MODELS:
+        return _folder_reference(asked, shipped_folder(asked))
     if asked.startswith((".", "/", "~")) or asked.endswith("/"):
         raise UserError(f"The model folder {asked} does not exist. Type: foretune list models")
     if in_catalogue:
@@ -46,12 +54,18 @@ def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelRefere
         )
     hub = _HUB_ID.match(asked)
     if hub is None:
-        raise UnknownName("model in the catalogue", asked, catalog.denoisers())
+        raise UnknownName("model in the catalogue", asked, (*catalog.denoisers(), *SHIPPED_MODELS))
     repo, revision = hub["repo"], hub["revision"]
     for row in catalog.denoisers().values():
         if row.hub_repo == repo:
             return ModelReference(asked, "hub", row.family, row.distilled, repo=repo, revision=revision)
     return ModelReference(asked, "hub", None, None, repo=repo, revision=revision)
+
+
+def shipped_folder(name: str) -> Path:
+    """Where a model that comes with Foretune lies."""
+    assert name in SHIPPED_MODELS
+    return _SHIPPED_FOLDER / name
 
 
 def _folder_named(asked: str, relative_to: Path) -> Path | None:

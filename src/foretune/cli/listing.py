@@ -15,6 +15,7 @@ def models(as_json: AsJson = False) -> None:
     """Denoisers in the catalogue, and which of them can be trained."""
     from foretune import catalog
     from foretune.choices.capabilities import TRAINABLE
+    from foretune.choices.model import SHIPPED_MODELS
     from foretune.core.units import count_text
 
     rows: list[dict[str, Any]] = [
@@ -43,7 +44,7 @@ def models(as_json: AsJson = False) -> None:
             )
             for r in rows
         ],
-        f"{len(rows)} denoisers. Sources of every figure: foretune list models --json",
+        f"{len(rows)} denoisers; {', '.join(SHIPPED_MODELS)} comes with Foretune. Sources: foretune list models --json",
     )
 
 

@@ -1,7 +1,9 @@
 """The experiment one starts from."""
 
 import json
+from dataclasses import dataclass
 
+from foretune.choices.model import SHIPPED_MODELS
 from foretune.config.yaml_files import parse
 
 _TEMPLATE = """\
@@ -10,7 +12,7 @@ _TEMPLATE = """\
 model: {model}
 method: {method}
 data: {data}
-train: {{steps: {steps}, batch_size: {batch_size}, gradient_accumulation: {accumulation}, precision: bf16, seed: 0}}
+train: {{steps: {steps}, batch_size: {batch}, gradient_accumulation: {accumulation}, precision: {precision}, seed: 0}}
 optimizer: {{kind: adamw, lr: {lr}, schedule: cosine, warmup_steps: {warmup}}}
 levers: {{gradient_checkpointing: {checkpointing}, cache_latents: true, cache_text: true}}
 validate: {{every: {every}, prompts: ["{prompt}"], num_inference_steps: {inference_steps}}}
@@ -23,26 +25,72 @@ track: []
 _METHODS = {"full": "{kind: full}", "oft": "{kind: oft, block_size: 32}"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Start:
+    """What one begins with, for models of one kind."""
+
+    shapes: str = "num_samples: 1024"
+    resolution_px: int = 1024
+    steps: int = 1000
+    batch_size: int = 1
+    accumulation: int = 4
+    precision: str = "bf16"
+    lr: str = "1.0e-4"
+    full_lr: str = "1.0e-5"
+    warmup: int = 100
+    checkpointing: str = "1.0"
+    every: int = 250
+    inference_steps: int = 28
+    caches: bool = True
+
+
+_LARGE = _Start()
+_DDPM = _Start(
+    resolution_px=32,
+    batch_size=64,
+    accumulation=1,
+    lr="2.0e-4",
+    full_lr="2.0e-4",
+    checkpointing="0.0",
+    inference_steps=100,
+    caches=False,
+)
+# For minutes on a laptop's CPU, where fp32 is the quickest.
+_SHIPPED = _Start(
+    shapes="num_samples: 512, style: framed, placement: middle",
+    resolution_px=32,
+    steps=300,
+    batch_size=16,
+    accumulation=1,
+    precision="fp32",
+    lr="2.0e-3",
+    full_lr="2.0e-4",
+    warmup=20,
+    checkpointing="0.0",
+    every=100,
+)
+
+
 def starting_text(file: str, model: str, method: str, data: str | None, *, family: str | None) -> str:
     """The file that `foretune init` writes, and that a plan of a bare model name starts from."""
-    small = family == "ddpm"
-    resolution = 32 if small else 1024
-    where = f"{{kind: folder, path: {_quoted(data)}" if data else "{kind: shapes, num_samples: 1024"
-    cache = "" if small else ", cache_dir: ./cache"
+    start = _SHIPPED if model in SHIPPED_MODELS else _DDPM if family == "ddpm" else _LARGE
+    where = f"{{kind: folder, path: {_quoted(data)}" if data else f"{{kind: shapes, {start.shapes}"
+    cache = ", cache_dir: ./cache" if start.caches else ""
     return _TEMPLATE.format(
         file=file,
         model=_quoted(model),
         method=_METHODS.get(method, f"{{kind: {method}, rank: 16}}"),
-        data=f"{where}, resolution: {resolution}{cache}}}",
-        steps=1000,
-        batch_size=64 if small else 1,
-        accumulation=1 if small else 4,
-        lr="2.0e-4" if small else "1.0e-5" if method == "full" else "1.0e-4",
-        warmup=100,
-        checkpointing="0.0" if small else "1.0",
-        every=250,
+        data=f"{where}, resolution: {start.resolution_px}{cache}}}",
+        steps=start.steps,
+        batch=start.batch_size,
+        accumulation=start.accumulation,
+        precision=start.precision,
+        lr=start.full_lr if method == "full" else start.lr,
+        warmup=start.warmup,
+        checkpointing=start.checkpointing,
+        every=start.every,
         prompt="a small red circle on blue" if data is None else "a harbour at dusk",
-        inference_steps=100 if small else 28,
+        inference_steps=start.inference_steps,
     )
 
 

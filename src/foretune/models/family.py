@@ -31,6 +31,8 @@ class Architecture:
     denoiser: Mapping[str, Any]
     vae: Mapping[str, Any] | None = None
     scheduler: Mapping[str, Any] | None = None
+    max_text_tokens: int | None = None
+    """Most tokens of the large text encoder, as its tokenizer says; None where there is none on disk."""
 
     @classmethod
     def from_folder(cls, folder: Path, denoiser_part: str) -> "Architecture":
@@ -41,6 +43,7 @@ class Architecture:
             denoiser=read_json(part_folder(folder, denoiser_part) / "config.json"),
             vae=optional(folder / "vae" / "config.json"),
             scheduler=optional(part_folder(folder, "scheduler") / "scheduler_config.json"),
+            max_text_tokens=(optional(folder / "tokenizer_2" / "tokenizer_config.json") or {}).get("model_max_length"),
         )
 
 
@@ -243,6 +246,14 @@ class Family(ABC):
         mean, log_variance = moments.chunk(2, dim=1)
         sample = mean + torch.exp(0.5 * log_variance.clamp(-30, 20)) * posterior_noise
         return self._scaled(sample)
+
+    def images_from_latents(self, vae: Any, latents: Tensor) -> Tensor:
+        """Images in [-1, 1] from latents as the denoiser knows them."""
+        # Scaling is a factor and a shift for each number: two known ones tell both, whichever family it is.
+        shift = self._scaled(torch.zeros_like(latents))
+        unscaled = (latents - shift) / (self._scaled(torch.ones_like(latents)) - shift)
+        images: Tensor = vae.decode(unscaled.to(vae.dtype), return_dict=False)[0]
+        return images.float()
 
     def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Tensor]:
         """Encoded captions as this family's pipeline takes them in place of prompts."""

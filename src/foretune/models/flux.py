@@ -36,11 +36,13 @@ class Flux(Family):
         return self._vae_factor() * 2
 
     def own_text_tokens(self) -> int:
-        """schnell was made with half of dev's."""
-        return self.default_text_tokens if self.has_guidance else self.default_text_tokens // 2
+        """What the tokenizer was set to, where there is one; schnell was made with half of dev's."""
+        set_to = self.architecture.max_text_tokens
+        return set_to or (self.default_text_tokens if self.has_guidance else self.default_text_tokens // 2)
 
     def default_resolution_px(self) -> int:
-        return 1024
+        """The size its autoencoder was made for, which FLUX.1's says, too."""
+        return int((self.architecture.vae or {}).get("sample_size", 1024))
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
         config = self.architecture.denoiser

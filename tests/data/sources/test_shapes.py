@@ -1,14 +1,15 @@
 """Generated images show what their captions say, and the same at each asking."""
 
+import hashlib
 import time
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from foretune.choices.data import ShapesData
+from foretune.choices.data import ShapesCaptions, ShapesData, ShapesStyle
 from foretune.data.sources import open_source
-from foretune.data.sources.shapes import COLOURS, SHAPES, SIZES, Shapes
+from foretune.data.sources.shapes import COLOURS, SHAPES, SIZES, Shapes, captions_shown
 
 
 @pytest.mark.parametrize("size_px", [32, 64, 200])
@@ -75,3 +76,59 @@ def test_a_billion_are_as_quick_as_ten():
     assert time.perf_counter() - began_s < 1
     with pytest.raises(IndexError):
         source.pixels(10**9)
+
+
+# Of 300 images at 32 px before there were styles and held-out captions: pixels, captions and fingerprints.
+PLAIN_AND_ALL = "de3aa47a9484f01d"
+
+
+def test_plain_images_of_all_captions_are_what_they_were_before_there_were_others():
+    source, digest = Shapes(300, 32), hashlib.sha256()
+    for index in range(300):
+        digest.update(source.pixels(index).tobytes())
+        digest.update((source.info(index).fingerprint + source.info(index).caption).encode())
+    digest.update(source.fingerprint().encode())
+    assert digest.hexdigest()[:16] == PLAIN_AND_ALL
+
+
+@pytest.mark.parametrize("style", ["hollow", "halved", "framed"])
+def test_a_style_changes_the_pixels_and_the_fingerprints_but_not_the_captions(style: ShapesStyle):
+    plain, styled = Shapes(60, 32), Shapes(60, 32, style=style)
+    for index in range(60):
+        assert plain.info(index).caption == styled.info(index).caption
+        assert plain.info(index).fingerprint != styled.info(index).fingerprint
+        changed = np.abs(plain.pixels(index).astype(int) - styled.pixels(index)).max(axis=2) > 20
+        assert 0.005 < changed.mean() < 0.4
+    assert plain.fingerprint() != styled.fingerprint()
+
+
+def test_a_tenth_of_the_captions_is_never_seen():
+    every, seen, unseen = set(captions_shown("all")), set(captions_shown("seen")), set(captions_shown("unseen"))
+    assert (len(every), len(unseen)) == (672, 67)
+    assert seen | unseen == every
+    assert not seen & unseen
+    shows: tuple[tuple[ShapesCaptions, set[str]], ...] = (("seen", seen), ("unseen", unseen))
+    for which, allowed in shows:
+        source = Shapes(3000, 32, captions=which)
+        shown = {source.info(index).caption for index in range(3000)}
+        assert shown <= allowed
+        assert len(shown) > 0.9 * len(allowed)
+    # Every word is met in training, also of captions that are not.
+    words = {word for caption in seen for word in caption.split()}
+    assert {word for caption in unseen for word in caption.split()} <= words
+
+
+def test_an_experiment_asks_for_style_and_captions():
+    choice = ShapesData(kind="shapes", num_samples=20, style="framed", captions="unseen")
+    source = open_source(choice, resolution_px=32)
+    assert source.fingerprint() == Shapes(20, 32, style="framed", captions="unseen").fingerprint()
+
+
+def test_in_the_middle_is_within_a_sixteenth_of_it():
+    anywhere, middle = Shapes(200, 32), Shapes(200, 32, placement="middle")
+    for index in range(200):
+        scene = middle.scene(index)
+        assert max(abs(scene.centre_x - 0.5), abs(scene.centre_y - 0.5)) <= 1 / 16
+        assert scene.caption == anywhere.scene(index).caption
+    assert anywhere.fingerprint() != middle.fingerprint()
+    assert max(abs(anywhere.scene(index).centre_x - 0.5) for index in range(200)) > 0.2

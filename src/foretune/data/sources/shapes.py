@@ -1,12 +1,15 @@
 """Generated images that say what they show: "a small red circle on blue". A pure function of the index."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
-from foretune.choices.data import ShapesData
+from foretune.choices.data import ShapesCaptions, ShapesData, ShapesPlacement, ShapesStyle
 from foretune.core.draws import derive_seed, uniform
 from foretune.data.images import Pixels
 from foretune.data.sources.base import SampleInfo
@@ -24,12 +27,19 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 SHAPES = ("circle", "square", "triangle", "cross")
 # Half the width of a shape, as a share of the image's side.
 SIZES = {"small": 0.14, "medium": 0.22, "large": 0.32}
+# hollow: this share of the shape's width is hole. framed: width of the frame as a share of the image's side.
+HOLE = 0.55
+FRAME = 1 / 16
+UNSEEN_SHARE = 0.1
 
-# A change of what is drawn for an index must change this, because fingerprints are made of it.
 # Samples whose description is kept: a small set is described once, a large one costs no memory.
 _MOST_KNOWN = 10_000
+# A change of what is drawn for an index must change this, because fingerprints are made of it.
 _DRAWING = "shapes-1"
-_Plane = npt.NDArray[np.float32]
+# Width of the square in which centres lie where they stand in the middle.
+_ROOM_IN_THE_MIDDLE = 0.125
+Plane = npt.NDArray[np.float32]
+Kind = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,14 +60,31 @@ class Scene:
 
 
 class Shapes:
-    """`num_samples` square images of `size_px`, drawn when they are asked for."""
+    """`num_samples` square images of `size_px`, drawn when they are asked for.
+
+    The style changes how a shape is drawn, not what its caption says, so that it can be learnt without words.
+    """
 
     is_generated = True
 
-    def __init__(self, num_samples: int, size_px: int = 64) -> None:
+    def __init__(
+        self,
+        num_samples: int,
+        size_px: int = 64,
+        *,
+        style: ShapesStyle = "plain",
+        captions: ShapesCaptions = "all",
+        placement: ShapesPlacement = "anywhere",
+    ) -> None:
         self.num_samples = num_samples
         self.size_px = size_px
+        self.style = style
+        self.captions = captions
+        self.placement = placement
         self._known: dict[int, SampleInfo] = {}
+        self._drawing = _DRAWING if (style, captions) == ("plain", "all") else f"{_DRAWING} {style} {captions}"
+        if placement != "anywhere":
+            self._drawing += f" {placement}"
 
     def __len__(self) -> int:
         return self.num_samples
@@ -66,30 +93,37 @@ class Shapes:
         """What image `index` shows, at any size."""
         if not 0 <= index < self.num_samples:
             raise IndexError(index)
-        rest = derive_seed(0, "shape", index)
-        rest, shape = divmod(rest, len(SHAPES))
+        shape, size, colour, background = self._kind(derive_seed(0, "shape", index))
+        room = 1 - 2 * SIZES[size] if self.placement == "anywhere" else _ROOM_IN_THE_MIDDLE
+        begin = (1 - room) / 2 if self.placement == "middle" else SIZES[size]
+        return Scene(
+            shape=shape,
+            size=size,
+            colour=colour,
+            background=background,
+            centre_x=begin + room * uniform(0, "shape", index, 0),
+            centre_y=begin + room * uniform(0, "shape", index, 1),
+        )
+
+    def _kind(self, number: int) -> Kind:
+        """Shape, size, colour and background from a large random number."""
+        if self.captions != "all":
+            kinds = kinds_shown(self.captions)
+            return kinds[number % len(kinds)]
+        rest, shape = divmod(number, len(SHAPES))
         rest, size = divmod(rest, len(SIZES))
         rest, colour = divmod(rest, len(COLOURS))
         # One fewer, counted from the shape's own colour, so that the two are never equal.
         background = (colour + 1 + rest % (len(COLOURS) - 1)) % len(COLOURS)
         names = tuple(COLOURS)
-        size_name = tuple(SIZES)[size]
-        room = 1 - 2 * SIZES[size_name]
-        return Scene(
-            shape=SHAPES[shape],
-            size=size_name,
-            colour=names[colour],
-            background=names[background],
-            centre_x=SIZES[size_name] + room * uniform(0, "shape", index, 0),
-            centre_y=SIZES[size_name] + room * uniform(0, "shape", index, 1),
-        )
+        return (SHAPES[shape], tuple(SIZES)[size], names[colour], names[background])
 
     def info(self, index: int) -> SampleInfo:
         """Size, caption and fingerprint of a sample, without drawing it."""
         info = self._known.get(index)
         if info is None:
             info = SampleInfo(
-                fingerprint=_hash(f"{_DRAWING} {self.size_px} {index}"),
+                fingerprint=_hash(f"{self._drawing} {self.size_px} {index}"),
                 width_px=self.size_px,
                 height_px=self.size_px,
                 caption=self.scene(index).caption,
@@ -101,11 +135,8 @@ class Shapes:
     def pixels(self, index: int) -> Pixels:
         """The image, with edges smoothed over one pixel."""
         scene = self.scene(index)
-        half_px = np.float32(SIZES[scene.size] * self.size_px)
-        middles_px = np.arange(self.size_px, dtype=np.float32) + np.float32(0.5)
-        x_px = (middles_px - np.float32(scene.centre_x * self.size_px))[None, :]
-        y_px = (middles_px - np.float32(scene.centre_y * self.size_px))[:, None]
-        covered = np.clip(0.5 - _outside_px(scene.shape, x_px, y_px, half_px), 0, 1)[..., None]
+        centre_px = (scene.centre_x * self.size_px, scene.centre_y * self.size_px)
+        covered = coverage(scene.shape, scene.size, self.style, centre_px, self.size_px)[..., None]
         colour = np.array(COLOURS[scene.colour], dtype=np.float32)
         background = np.array(COLOURS[scene.background], dtype=np.float32)
         mixed: Pixels = np.rint(background + covered * (colour - background)).astype(np.uint8)
@@ -118,15 +149,75 @@ class Shapes:
 
     def fingerprint(self) -> str:
         """What is drawn follows from the size and the number of images."""
-        return _hash(f"{_DRAWING} {self.size_px} all {self.num_samples}")
+        return _hash(f"{self._drawing} {self.size_px} all {self.num_samples}")
 
 
-def _outside_px(shape: str, x_px: _Plane, y_px: _Plane, half_px: np.float32) -> _Plane:
+def coverage(shape: str, size: str, style: str, centre_px: tuple[float, float], size_px: int) -> Plane:
+    """How much of each pixel has the shape's colour, from 0 to 1; edges are smoothed over one pixel."""
+    covered: Plane = coverages(shape, size, style, [centre_px], size_px)[0]
+    return covered
+
+
+def coverages(
+    shape: str, size: str, style: str, centres_px: Sequence[tuple[float, float]], size_px: int
+) -> npt.NDArray[np.float32]:
+    """The same drawing in several places: place x row x column."""
+    half_px = np.float32(SIZES[size] * size_px)
+    middles_px = np.arange(size_px, dtype=np.float32) + np.float32(0.5)
+    centres = np.array(centres_px, dtype=np.float64).astype(np.float32)
+    x_px = middles_px[None, None, :] - centres[:, 0, None, None]
+    y_px = middles_px[None, :, None] - centres[:, 1, None, None]
+    covered = _covered(_outside_px(shape, x_px, y_px, half_px))
+    if style == "hollow":
+        # The hole shrinks towards the middle of the area, which of a triangle lies a sixth of its height below.
+        below_px = half_px * np.float32((1 - HOLE) / 3) if shape == "triangle" else np.float32(0)
+        covered = covered * (1 - _covered(_outside_px(shape, x_px, y_px - below_px, half_px * np.float32(HOLE))))
+    elif style == "halved":
+        covered = covered * _covered(x_px)
+    elif style == "framed":
+        covered = np.maximum(covered, frame_coverage(size_px))
+    return covered
+
+
+def frame_coverage(size_px: int) -> Plane:
+    """The frame of the style `framed`."""
+    middles_px = np.arange(size_px, dtype=np.float32) + np.float32(0.5)
+    to_edge_px = np.minimum(middles_px, size_px - middles_px)
+    return _covered(np.minimum(to_edge_px[None, :], to_edge_px[:, None]) - np.float32(FRAME * size_px))
+
+
+@cache
+def kinds_shown(captions: ShapesCaptions) -> tuple[Kind, ...]:
+    """Shape, size, colour and background of every caption that is shown.
+
+    A tenth of all, those whose hashes are smallest, is `unseen`: a model trained on `seen` knows all of their words,
+    but has not met them together.
+    """
+    kinds = [kind for kind in product(SHAPES, SIZES, COLOURS, COLOURS) if kind[2] != kind[3]]
+    by_hash = sorted(kinds, key=lambda kind: _hash(" ".join(("unseen", *kind))))
+    unseen = frozenset(by_hash[: round(UNSEEN_SHARE * len(kinds))])
+    return tuple(kind for kind in kinds if captions == "all" or (kind in unseen) == (captions == "unseen"))
+
+
+def captions_shown(captions: ShapesCaptions) -> tuple[str, ...]:
+    """Every caption that is shown, once."""
+    return tuple(
+        Scene(shape=shape, size=size, colour=colour, background=background, centre_x=0.5, centre_y=0.5).caption
+        for shape, size, colour, background in kinds_shown(captions)
+    )
+
+
+def _covered(outside_px: Plane) -> Plane:
+    covered: Plane = np.clip(0.5 - outside_px, 0, 1)
+    return covered
+
+
+def _outside_px(shape: str, x_px: Plane, y_px: Plane, half_px: np.float32) -> Plane:
     """How far each pixel's middle lies outside the shape's edge; negative inside.
 
     Only operations that are rounded the same on every machine.
     """
-    outside: _Plane
+    outside: Plane
     if shape == "circle":
         outside = np.sqrt(x_px * x_px + y_px * y_px) - half_px
     elif shape == "square":
@@ -149,4 +240,10 @@ def _hash(text: str) -> str:
 
 def open_shapes(choice: ShapesData, resolution_px: int) -> Shapes:
     """The generated source that an experiment asks for."""
-    return Shapes(choice.num_samples, size_px=resolution_px)
+    return Shapes(
+        choice.num_samples,
+        size_px=resolution_px,
+        style=choice.style,
+        captions=choice.captions,
+        placement=choice.placement,
+    )

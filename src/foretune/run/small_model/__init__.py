@@ -1,0 +1,1 @@
+"""How the shipped model `foretune-shapes` is made: its autoencoder, its start and its files."""
