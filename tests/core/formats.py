@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from foretune.choices.experiment import Experiment
-from foretune.core.values import Comparison, Finding, Plan, RunRecord, StepTrace, Value
+from foretune.core.values import Comparison, Evaluation, Finding, Plan, RunRecord, StepTrace, Value
 
 FROZEN = Path(__file__).parent / "frozen"
 VALUES: dict[str, type[Value]] = {
-    value.__name__: value for value in (Experiment, StepTrace, Plan, RunRecord, Comparison, Finding)
+    value.__name__: value for value in (Experiment, StepTrace, Plan, RunRecord, Comparison, Evaluation, Finding)
 }
 # What a schema says beyond which data are right: a change of these is no change of the format.
 _REMARKS = frozenset({"title", "description", "default", "examples", "discriminator"})

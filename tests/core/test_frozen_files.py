@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from foretune.choices.experiment import Experiment
-from foretune.core.values import Comparison, Finding, Interval, Plan, RunRecord, StepTrace, Value
+from foretune.core.values import Comparison, Evaluation, Finding, Interval, Plan, RunRecord, StepTrace, Value
 from tests.core.formats import FROZEN, VALUES, frozen_file, shape, shape_file
 
 VERSIONS = [(name, version) for name, value in VALUES.items() for version in range(1, value.format_version() + 1)]
@@ -25,7 +25,7 @@ def current(name: str) -> Value:
 def test_every_value_of_the_package_is_frozen() -> None:
     in_package = {value.__name__ for value in Value.__subclasses__() if value.__module__.startswith("foretune.")}
     assert in_package == set(VALUES)
-    assert len(VALUES) == 6
+    assert len(VALUES) == 7
 
 
 def test_there_is_a_frozen_file_for_every_version_and_no_other() -> None:
@@ -115,6 +115,22 @@ def test_the_comparison_and_the_finding_are_read_as_they_were_meant() -> None:
     assert isinstance(finding, Finding)
     assert finding.evidence[1].endswith("/events.jsonl")
     assert finding.caveat == "One card, one resolution."
+
+
+def test_the_evaluation_is_read_as_it_was_meant() -> None:
+    evaluation = current("Evaluation")
+    assert isinstance(evaluation, Evaluation)
+    accuracy = evaluation.score("caption accuracy")
+    assert accuracy is not None
+    assert (accuracy.value, accuracy.low, accuracy.num_values, accuracy.repeats_over) == (0.75, 0.55, 4, "prompts")
+    absent = evaluation.score("ms-ssim", "base")
+    assert absent is not None
+    assert (absent.value, absent.why_absent) == (None, "images of 32 px are too small for its five scales")
+    difference = evaluation.difference("caption accuracy")
+    assert difference is not None
+    assert (difference.answer, difference.difference) == ("worse", -0.25)
+    assert evaluation.difference("ms-ssim") is None
+    assert (evaluation.images_per_s, evaluation.base_images_per_s) == (14.2, 7.1)
 
 
 class WithMore(Finding):

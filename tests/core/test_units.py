@@ -9,6 +9,7 @@ from foretune.core.units import (
     bytes_text,
     count_text,
     duration_text,
+    measured_text,
     rate_text,
     share_text,
     usd_text,
@@ -114,3 +115,23 @@ def test_shares(share: float, text: str) -> None:
 @pytest.mark.parametrize(("usd", "text"), [(0, "$0.00"), (0.346, "$0.35"), (1234.5, "$1,234.50")])
 def test_money(usd: float, text: str) -> None:
     assert usd_text(usd) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "unit", "text"),
+    [
+        (12.3456, 11.9, 12.8, "s", "12.3 s (11.9 to 12.8 s)"),
+        (12.3456, 9.0, 15.7, "s", "12 s (9 to 16 s)"),
+        (0.0123, 0.0119, 0.0127, "s", "12.3 ms (11.9 to 12.7 ms)"),
+        (12345.0, 12000.0, 12700.0, "s", "3.43 h (3.33 to 3.53 h)"),
+        (1234.5, 1200.0, 1269.0, "samples/s", "1,230 samples/s (1,200 to 1,270 samples/s)"),
+        (3 * 2**29, None, None, "bytes", "1.5 GiB"),
+        (0.4567, None, None, "", "0.46"),
+        (1.25, 1.25, 1.25, "usd", "$1.25 ($1.25 to $1.25)"),
+        (None, None, None, "s", "not known"),
+    ],
+)
+def test_digits_follow_the_interval(
+    value: float | None, low: float | None, high: float | None, unit: str, text: str
+) -> None:
+    assert measured_text(value, low, high, unit) == text

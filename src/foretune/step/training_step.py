@@ -15,6 +15,7 @@ from foretune.models.objectives import Objective
 from foretune.step.ema import MovingAverage
 from foretune.step.optimizers.base import Updater
 from foretune.step.precision import PrecisionPolicy
+from foretune.step.sample_loss import clean_sample, sample_losses
 
 Phase = Literal["forward", "backward", "optimizer"]
 
@@ -83,33 +84,18 @@ class TrainingStep:
 
     def loss(self, batch: Batch) -> Tensor:
         """The weighted squared error of the denoiser's answer, as a mean over the samples."""
-        clean = self.clean(batch)
-        level = self.objective.noise_level(batch.uniform)
-        noisy = self.objective.noisy(clean, batch.noise, level)
-        target = self.objective.target(clean, batch.noise, level)
-        compute = self.policy.compute_dtype
-        conditioning = {
-            name: t.to(compute) if t.is_floating_point() else t for name, t in (batch.conditioning or {}).items()
-        }
-        with self.policy.autocast(clean.device.type):
-            predicted = self.family.predict(
-                self.denoiser,
-                noisy.to(compute),
-                self.objective.time(level),
-                conditioning,
-                guidance_scale=self.guidance_scale,
-            )
-        error = (predicted.float() - target).square().flatten(1).mean(dim=1)
-        return (self.objective.weight(level) * error).mean()
+        return sample_losses(
+            self.denoiser,
+            batch,
+            family=self.family,
+            objective=self.objective,
+            policy=self.policy,
+            guidance_scale=self.guidance_scale,
+        ).mean()
 
     def clean(self, batch: Batch) -> Tensor:
         """The sample the denoiser should arrive at: pixels, or latents drawn from their distribution."""
-        if not self.family.has_latents:
-            assert batch.images is not None, "a model without latents trains on images"
-            return batch.images
-        assert batch.moments is not None, "latents are encoded before the step"
-        assert batch.posterior_noise is not None, "latents are drawn from a distribution"
-        return self.family.latents_from_moments(batch.moments, batch.posterior_noise)
+        return clean_sample(self.family, batch)
 
     def shown_weights(self) -> dict[str, Tensor]:
         """The weights to use outside of training, on their device, where those are others than the trained ones."""

@@ -45,6 +45,10 @@ class Measured(Part):
     """Products that the model needs for one optimizer step; what is computed twice counts once."""
     utilisation: float | None = None
     """Share of the device's peak that these products make up at the measured speed."""
+    counted_s: float | None = None
+    """What the clock of a run with a time budget counted, of all its parts; None where steps were counted."""
+    prepare_s: float | None = None
+    """From the start to the loop: loading, downloading, reading images, encoding; of a resumed run, the last part."""
 
 
 def _with_newer_plan(body: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,98 @@
+"""Evaluations as they lie in run directories, and what they say in a sentence."""
+
+from pathlib import Path
+
+from foretune.core.errors import UserError
+from foretune.core.values import Evaluation, Finding, ScoreDifference, WrongFormat
+
+EVALUATION_FILE = Path("quality") / "evaluation.json"
+"""Where a run's evaluation is, relative to its directory."""
+_FASTER = 1.2
+"""Speeds of one evaluation are single measurements, of a few seconds each; below this ratio they are called alike."""
+
+
+def evaluation_of(run: Path) -> Evaluation | None:
+    """The evaluation of a run directory; None where it has none yet."""
+    path = run / EVALUATION_FILE
+    try:
+        return Evaluation.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (WrongFormat, UnicodeDecodeError) as error:
+        raise WrongFormat(f"{path}: {error}") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def pictures_of(run: Path, evaluation: Evaluation) -> tuple[Path, ...]:
+    """The sample grids that are there; those that were not copied along are left out."""
+    folder = (run / EVALUATION_FILE).parent
+    return tuple(folder / name for name in evaluation.pictures if (folder / name).is_file())
+
+
+def better_in(evaluation: Evaluation) -> tuple[ScoreDifference, ...]:
+    """The metrics in which the run is shown to be better than its base."""
+    return tuple(difference for difference in evaluation.differences if difference.answer == "better")
+
+
+def worse_in(evaluation: Evaluation) -> tuple[ScoreDifference, ...]:
+    """The metrics in which the run is shown to be worse than its base."""
+    return tuple(difference for difference in evaluation.differences if difference.answer == "worse")
+
+
+def speed_ratio(evaluation: Evaluation) -> float | None:
+    """Images a second of the run over those of the base."""
+    if not evaluation.images_per_s or not evaluation.base_images_per_s:
+        return None
+    return evaluation.images_per_s / evaluation.base_images_per_s
+
+
+def is_faster_but_worse(evaluation: Evaluation) -> bool:
+    """Whether images come faster at the price of their quality."""
+    ratio = speed_ratio(evaluation)
+    return ratio is not None and ratio >= _FASTER and bool(worse_in(evaluation))
+
+
+def quality_finding(evaluation: Evaluation) -> Finding:
+    """The answer in one sentence: better, worse, both, or nothing shown; speed beside it where it differs."""
+    worse, better = worse_in(evaluation), better_in(evaluation)
+    subject, base = evaluation.subject, evaluation.base
+    evidence = (evaluation.run_id or evaluation.evaluation_id,)
+    if base is None:
+        return Finding(
+            sentence=f"{subject} was evaluated alone: there is no base beside it.",
+            evidence=evidence,
+            caveat="Type --against to compare it with another model.",
+        )
+    parts = [
+        *([f"worse in {_listed(evaluation, worse)}"] if worse else []),
+        *([f"better in {_listed(evaluation, better)}"] if better else []),
+    ]
+    quality = " and ".join(parts) or _undecided(evaluation)
+    ratio = speed_ratio(evaluation)
+    speed = ""
+    if ratio is not None and max(ratio, 1 / ratio) >= _FASTER:
+        speed = f"{ratio:.2f} times as fast as {base}{' but' if ratio > 1 and worse else ' and'} "
+    beside = "" if speed else f" than {base}" if parts else f" from {base}"
+    return Finding(
+        sentence=f"{subject} is {speed}{quality}{beside}.",
+        evidence=evidence,
+        caveat="; ".join(evaluation.warnings) or None,
+    )
+
+
+def _undecided(evaluation: Evaluation) -> str:
+    if any(difference.answer == "inconclusive" for difference in evaluation.differences):
+        return "not shown to differ in quality"
+    return "not different in quality by more than is said to matter" if evaluation.differences else "not compared"
+
+
+def _listed(evaluation: Evaluation, differences: tuple[ScoreDifference, ...]) -> str:
+    return ", ".join(f"{difference.metric} ({_change(evaluation, difference)})" for difference in differences)
+
+
+def _change(evaluation: Evaluation, difference: ScoreDifference) -> str:
+    score = evaluation.score(difference.metric)
+    assert difference.difference is not None, "what is better or worse differs by something"
+    unit = f" {score.unit}" if score is not None and score.unit else ""
+    return f"{difference.difference:+.2g}{unit}"

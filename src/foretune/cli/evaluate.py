@@ -1,0 +1,114 @@
+"""`foretune evaluate`: how good a run's images are, beside those of the model it started from."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from foretune.cli.extras import require
+from foretune.cli.quiet import quieten
+
+Against = Annotated[
+    str | None, typer.Option("--against", help="Model, folder or run to compare with; else where RUN started from.")
+]
+Prompts = Annotated[
+    Path | None, typer.Option("--prompts", help="A file with one prompt a line. Left out: held-out captions.")
+]
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Denoising steps. [default: as the run validates]")]
+BaseSteps = Annotated[
+    int | None, typer.Option("--base-steps", min=1, help="Of the base, if others. [default: as --steps]")
+]
+Metrics = Annotated[
+    str | None, typer.Option("--metrics", help="Names with commas between, such as captions,loss. [default: all]")
+]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda", "mps"],
+    typer.Option("--device", help="auto takes an accelerator if there is one."),
+]
+Numbers = Annotated[Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="Numbers to compute with.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder to write to. [default: RUN/quality]")]
+ExtractorName = Annotated[
+    str, typer.Option("--extractor", help="For FID and KID: vae, pixels, clip:WHERE or dino:WHERE.")
+]
+
+
+def evaluate(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run directories, or a folder with a pipeline.")],
+    against: Against = None,
+    prompt: Annotated[list[str] | None, typer.Option("--prompt", "-p", help="What to sample; repeatable.")] = None,
+    prompts: Prompts = None,
+    num_prompts: Annotated[int, typer.Option("--num-prompts", min=1, help="At most so many held-out captions.")] = 16,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Images of each prompt.")] = 2,
+    first_seed: Annotated[int, typer.Option("--first-seed", min=0)] = 0,
+    steps: Steps = None,
+    base_steps: BaseSteps = None,
+    size: Annotated[int | None, typer.Option("--size", help="Side in px. [default: as trained]")] = None,
+    guidance: Annotated[float | None, typer.Option("--guidance", help="The pipeline's own if left out.")] = None,
+    held_out: Annotated[int, typer.Option("--held-out", min=0, help="At most so many held-out images.")] = 32,
+    metrics: Metrics = None,
+    extractor: ExtractorName = "vae",
+    clip: Annotated[str | None, typer.Option("--clip", help="CLIP score: a folder or a hub id.")] = None,
+    device: Device = "auto",
+    precision: Numbers = "fp32",
+    output: Output = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of the table.")] = False,
+) -> None:
+    """Sample a run and its base at fixed prompts and seeds, and say in what they differ."""
+    require("train", "Evaluating")
+    quieten()
+    from foretune.cli.evaluate_text import print_evaluation
+    from foretune.cli.progress import ProgressObserver
+    from foretune.run.quality.evaluating import Evaluator
+    from foretune.run.quality.request import EvaluationRequest
+
+    request = EvaluationRequest(
+        against=against,
+        prompts=(*(prompt or ()), *_lines(prompts)),
+        num_prompts=num_prompts,
+        num_seeds=seeds,
+        first_seed=first_seed,
+        num_inference_steps=steps,
+        base_num_inference_steps=base_steps,
+        size_px=size,
+        guidance_scale=guidance,
+        num_held_out=held_out,
+        metrics=tuple(name.strip() for name in metrics.split(",") if name.strip()) if metrics else (),
+        extractor=extractor,
+        clip=clip,
+        device=device,
+        precision=precision,
+        output=output,
+    )
+    _refuse_one_output(runs, output)
+    with ProgressObserver() as observer:
+        evaluator = Evaluator(observer)
+        found = [evaluator.evaluate(run, request) for run in runs]
+    if as_json:
+        mappings = [evaluation.to_mapping() for evaluation in found]
+        typer.echo(json.dumps(mappings[0] if len(runs) == 1 else mappings, indent=2))
+        return
+    for run, evaluation in zip(runs, found, strict=True):
+        print_evaluation(evaluation, output or Path(run) / "quality")
+
+
+def _lines(path: Path | None) -> tuple[str, ...]:
+    from foretune.core.errors import UserError
+
+    if path is None:
+        return ()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--prompts: {path} cannot be read: {error}. It should hold one prompt a line.") from error
+    found = tuple(line.strip() for line in lines if line.strip())
+    if not found:
+        raise UserError(f"--prompts: {path} is empty. It should hold one prompt a line.")
+    return found
+
+
+def _refuse_one_output(runs: list[str], output: Path | None) -> None:
+    from foretune.core.errors import Refused
+
+    if output is not None and len(runs) > 1:
+        raise Refused("--output is one folder, and there are several runs: each writes to its own directory without it")

@@ -1,0 +1,37 @@
+"""How well an image goes with its prompt in a CLIP model's eyes (Hessel et al. 2021): 100 times the cosine."""
+
+from typing import ClassVar
+
+from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.setting import Setting
+
+
+class ClipScore:
+    """Of every sample with its prompt."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
+
+    def why_absent(self, setting: Setting) -> str | None:
+        if not setting.has_text:
+            return "the model takes no text"
+        if setting.request.clip is None:
+            return (
+                "a CLIP model's weights are in no package. Type: --clip FOLDER, or --clip openai/clip-vit-base-patch32 "
+                "from a hub"
+            )
+        # Loaded now: weights that cannot be had are a matter for before the sampling.
+        assert setting.clip is not None
+        return None
+
+    def measure(
+        self,
+        setting: Setting,
+        column: Evidence,
+        base: Evidence | None,
+    ) -> tuple[Measurement, ...]:
+        groups = tuple(
+            tuple(setting.clip.scores(images, prompt))
+            for images, prompt in zip(column.samples, setting.sampling.prompts, strict=True)
+        )
+        return (Measurement(metric="clip score", higher_is_better=True, groups=groups, smallest_difference=0.25),)

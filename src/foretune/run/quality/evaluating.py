@@ -1,0 +1,193 @@
+"""A run and its base on the same prompts and seeds: sampled, measured, compared, written down."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretune.core.errors import Refused, UserError
+from foretune.core.values import Evaluation, Score
+from foretune.core.values.base import content_hash
+from foretune.core.values.evaluation import Column
+from foretune.record.atomic import write_text
+from foretune.record.environment import environment_fingerprint, environment_hash
+from foretune.run.observer import Observer
+from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.gathering import Encoded, encode_texts, gather
+from foretune.run.quality.measurement import Measurement, Metric, Need
+from foretune.run.quality.metrics import chosen_metrics
+from foretune.run.quality.pictures import write_pictures
+from foretune.run.quality.request import EvaluationRequest
+from foretune.run.quality.scoring import differences_of, score_of
+from foretune.run.quality.setting import Setting, settle
+from foretune.run.quality.subjects import Subject, base_of, open_subject
+
+EVALUATION_NAME = "evaluation.json"
+_FEW_PROMPTS = 5
+
+
+def evaluate_run(run: Path | str, request: EvaluationRequest, observer: Observer) -> Evaluation:
+    """Evaluates a run directory, or a folder with a pipeline, and writes what was found to its `quality/`."""
+    return evaluate_runs((run,), request, observer)[0]
+
+
+def evaluate_runs(runs: Sequence[Path | str], request: EvaluationRequest, observer: Observer) -> tuple[Evaluation, ...]:
+    """Several, one after the other; where they have base, prompts and data in common, the base is sampled once."""
+    evaluator = Evaluator(observer)
+    return tuple(evaluator.evaluate(run, request) for run in runs)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One column: what was made of a model, and what the metrics found in it."""
+
+    evidence: Evidence
+    measurements: tuple[Measurement, ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """An evaluation with what it rests on."""
+
+    evaluation: Evaluation
+    base: Measured | None
+    run: Measured
+
+
+class Evaluator:
+    """Keeps what was made of a base, for the next run that starts from it."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._columns: dict[str, Measured] = {}
+        self._encoded: dict[str, Encoded] = {}
+
+    def evaluate(self, run: Path | str, request: EvaluationRequest) -> Evaluation:
+        """One run, written to its directory."""
+        began_s = time.monotonic()
+        subject = open_subject(run)
+        base = base_of(subject) if request.against is None else open_subject(request.against)
+        folder = _folder(subject, request)
+        setting = settle(request, subject, _with_data(subject, base), self._observer)
+        found = self.compare(subject, base, setting)
+        pictures = write_pictures(folder, None if found.base is None else found.base.evidence, found.run.evidence)
+        evaluation = found.evaluation.model_copy(update={"pictures": pictures, "wall_s": time.monotonic() - began_s})
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / EVALUATION_NAME, evaluation.to_json())
+        return evaluation
+
+    def compare(self, subject: Subject, base: Subject | None, setting: Setting) -> Compared:
+        """Both columns, and what they say; nothing is written."""
+        _refuse_other_families(subject, base)
+        metrics, absent = chosen_metrics(setting)
+        # Pictures and speed are always wanted.
+        needs: frozenset[Need] = frozenset({"samples"})
+        needs = needs.union(*(metric.needs for metric in metrics.values()))
+        measured_base = None
+        if base is not None:
+            measured_base = self._base(base, setting, metrics, needs)
+        steps = setting.sampling.num_inference_steps
+        evidence = gather(subject, setting, self._texts(subject, setting), needs, steps, self._observer, "run")
+        measured = self._measured(setting, metrics, evidence, measured_base)
+        evaluation = _put_together(setting, subject, base, measured_base, measured, absent)
+        return Compared(evaluation, measured_base, measured)
+
+    def _base(self, base: Subject, setting: Setting, metrics: dict[str, Metric], needs: frozenset[Need]) -> Measured:
+        key = content_hash([base.key, setting.described(), sorted(needs), list(metrics)])
+        if key not in self._columns:
+            texts = self._texts(base, setting)
+            evidence = gather(base, setting, texts, needs, setting.base_steps, self._observer, "base")
+            # The newest only: images of several models would fill the memory.
+            self._columns = {key: self._measured(setting, metrics, evidence, None)}
+        return self._columns[key]
+
+    def _measured(
+        self, setting: Setting, metrics: dict[str, Metric], evidence: Evidence, base: Measured | None
+    ) -> Measured:
+        measurements: list[Measurement] = []
+        for number, (name, metric) in enumerate(metrics.items()):
+            self._observer.preparing(f"measuring {name}", number, len(metrics))
+            measurements += metric.measure(setting, evidence, None if base is None else base.evidence)
+        return Measured(evidence, tuple(measurements))
+
+    def _texts(self, subject: Subject, setting: Setting) -> Encoded:
+        key = content_hash([str(subject.folder), setting.described()])
+        if key not in self._encoded:
+            self._encoded = {key: encode_texts(subject, setting, self._observer)}
+        return self._encoded[key]
+
+
+def _put_together(
+    setting: Setting,
+    subject: Subject,
+    base: Subject | None,
+    measured_base: Measured | None,
+    measured: Measured,
+    absent: dict[str, str],
+) -> Evaluation:
+    columns: list[tuple[Column, Measured]] = [("run", measured)]
+    if measured_base is not None:
+        columns = [("base", measured_base), *columns]
+    scores = [score_of(one, column) for column, found in columns for one in found.measurements]
+    scores += [
+        Score(metric=name, unit="", higher_is_better=None, column=column, why_absent=why)
+        for column, _ in columns
+        for name, why in absent.items()
+    ]
+    environment = environment_hash(environment_fingerprint())
+    settings = setting.described()
+    return Evaluation(
+        evaluation_id=content_hash([subject.key, None if base is None else base.key, settings, environment]),
+        subject=subject.label,
+        base=None if base is None else base.label,
+        run_id=None if subject.run is None else subject.run.run_id,
+        model=subject.model,
+        settings=settings,
+        environment_hash=environment,
+        scores=tuple(scores),
+        differences=() if measured_base is None else differences_of(measured_base.measurements, measured.measurements),
+        images_per_s=measured.evidence.images_per_s,
+        base_images_per_s=None if measured_base is None else measured_base.evidence.images_per_s,
+        warnings=_warnings(setting),
+    )
+
+
+def _warnings(setting: Setting) -> tuple[str, ...]:
+    warnings = []
+    num = len(setting.sampling.prompts)
+    if num < _FEW_PROMPTS:
+        prompts = "1 prompt" if num == 1 else f"{num} prompts"
+        warnings.append(f"{prompts} only: intervals are wide for lack of them, whatever the seeds")
+    experiment = setting.subject.experiment
+    if experiment is not None and experiment.quantize.denoiser not in ("none", "float8-training"):
+        warnings.append(
+            f"trained on a base in {experiment.quantize.denoiser}; evaluated, as it would be exported, with the base "
+            "as it is on disk"
+        )
+    return tuple(warnings)
+
+
+def _with_data(subject: Subject, base: Subject | None) -> Subject | None:
+    """The run whose data count: the subject, or the base where that alone is one."""
+    if subject.experiment is not None:
+        return subject
+    return base if base is not None and base.experiment is not None else None
+
+
+def _refuse_other_families(subject: Subject, base: Subject | None) -> None:
+    if base is not None and base.family.name != subject.family.name:
+        raise Refused(
+            f"{subject.label} is a {subject.family.name} model and {base.label} a {base.family.name} model: their "
+            "noise and their text differ, so that they cannot be put side by side here. Type --against with a "
+            f"{subject.family.name} model."
+        )
+
+
+def _folder(subject: Subject, request: EvaluationRequest) -> Path:
+    if request.output is not None:
+        return request.output
+    if subject.run is None:
+        raise UserError(
+            f"{subject.label} is no run, so that there is no run directory to write to. Type: --output quality"
+        )
+    return subject.run.path / "quality"

@@ -1,0 +1,88 @@
+"""FID: the distance between two sets of images as if their features were Gaussians (Heusel et al. 2017).
+
+Biased: it rises when there are fewer images, by more than most differences between models. Below a sound number it is
+refused, because a number that mostly tells how many images there were would be believed.
+"""
+
+import math
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.setting import Setting
+from foretune.run.quality.similarity import why_not_installed
+
+FEWEST_IMAGES = 1000
+IMAGES_PER_FEATURE = 2.5
+"""A covariance of d features needs several times d images before its smallest directions mean anything."""
+
+
+class Fid:
+    """Samples against training images, as the extractor sees them. It has no interval: compare models by KID."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
+
+    def why_absent(self, setting: Setting) -> str | None:
+        why = why_not_installed()
+        if why is not None or setting.data is None:
+            return why or setting.why_no_held_out()
+        # The extractor is asked only where the number of images alone does not refuse it.
+        num_images = min(setting.num_samples, len(setting.data.train))
+        needed = FEWEST_IMAGES if num_images < FEWEST_IMAGES else fewest_images(setting.extractor.num_features)
+        if setting.num_samples < needed:
+            seeds = math.ceil(needed / len(setting.sampling.prompts))
+            return (
+                f"FID of {setting.num_samples} images would mostly tell how few they are: its bias is larger than most "
+                f"differences below {needed:,} images (and below {IMAGES_PER_FEATURE:g} for each feature of the "
+                f"extractor). Type: --seeds {seeds}, or --metrics kid, which is unbiased"
+            )
+        if len(setting.data.train) < needed:
+            return (
+                f"there are {len(setting.data.train):,} training images to compare with, and it needs {needed:,}. "
+                "Type: --metrics kid, which is unbiased"
+            )
+        return None
+
+    def measure(
+        self,
+        setting: Setting,
+        column: Evidence,
+        base: Evidence | None,
+    ) -> tuple[Measurement, ...]:
+        value = fid(setting.extractor.features(column.all_samples), setting.reference_features)
+        return (
+            Measurement(
+                metric="fid",
+                higher_is_better=False,
+                value=value,
+                repeats_over="samples",
+            ),
+        )
+
+
+def fewest_images(num_features: int) -> int:
+    """How many images FID needs on each side."""
+    return max(FEWEST_IMAGES, math.ceil(IMAGES_PER_FEATURE * num_features))
+
+
+def fid(features: Tensor, reference: Tensor) -> float:
+    """The Frechet distance of two sets of features."""
+    from torchmetrics.image.fid import FrechetInceptionDistance
+
+    metric = FrechetInceptionDistance(feature=_Given(features.shape[1]))
+    metric.update(reference.double(), real=True)
+    metric.update(features.double(), real=False)
+    return float(metric.compute())
+
+
+class _Given(nn.Module):
+    """Features that were extracted before."""
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.num_features = num_features
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features

@@ -1,0 +1,93 @@
+"""KID: the squared distance between two sets of images in a kernel's eyes (Binkowski et al. 2018).
+
+Unbiased: few images make it uncertain, not wrong.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.setting import Setting
+from foretune.run.quality.similarity import why_not_installed
+
+FEWEST_IMAGES = 32
+_FEWEST_GROUPS = 3
+
+
+class Kid:
+    """Samples against training images, as the extractor sees them; which prompts were sampled is left to chance."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
+
+    def why_absent(self, setting: Setting) -> str | None:
+        why = why_not_installed()
+        if why is not None or setting.data is None:
+            return why or setting.why_no_held_out()
+        num_prompts = len(setting.sampling.prompts)
+        if num_prompts < _FEWEST_GROUPS:
+            return f"its spread is told by leaving out one prompt after the other, and there are only {num_prompts}"
+        if setting.num_samples < FEWEST_IMAGES:
+            seeds = -(-FEWEST_IMAGES // num_prompts)
+            return f"it needs {FEWEST_IMAGES} samples, and there are {setting.num_samples}. Type: --seeds {seeds}"
+        if len(setting.data.train) < FEWEST_IMAGES:
+            return f"it needs {FEWEST_IMAGES} training images, and there are {len(setting.data.train)}"
+        # Loaded now: weights that cannot be had are a matter for before the sampling.
+        assert setting.extractor is not None
+        return None
+
+    def measure(
+        self,
+        setting: Setting,
+        column: Evidence,
+        base: Evidence | None,
+    ) -> tuple[Measurement, ...]:
+        features = setting.extractor.features(column.all_samples)
+        sizes = [len(images) for images in column.samples]
+        value, pseudo = kid_by_groups(features, setting.reference_features, sizes)
+        return (
+            Measurement(
+                metric="kid",
+                higher_is_better=False,
+                value=value,
+                groups=tuple((number,) for number in pseudo),
+                repeats_over=setting.repeats_over,
+                smallest_difference=0.1,
+                smallest_is_relative=True,
+            ),
+        )
+
+
+def kid_by_groups(features: Tensor, reference: Tensor, group_sizes: Sequence[int]) -> tuple[float, list[float]]:
+    """KID of all, and a number for each group whose mean has KID's spread (the jackknife's pseudo-values)."""
+    within = _without_diagonal(_kernel(features, features))
+    across = _kernel(features, reference)
+    among = _mean_of_pairs(_without_diagonal(_kernel(reference, reference)))
+    of_group = torch.repeat_interleave(torch.tensor(group_sizes))
+    num = len(group_sizes)
+    whole = _kid(within, across, among, torch.ones(len(features), dtype=torch.bool))
+    pseudo = [num * whole - (num - 1) * _kid(within, across, among, of_group != group) for group in range(num)]
+    return whole, pseudo
+
+
+def _kid(within: Tensor, across: Tensor, among: float, kept: Tensor) -> float:
+    return _mean_of_pairs(within[kept][:, kept]) + among - 2 * float(across[kept].mean())
+
+
+def _kernel(a: Tensor, b: Tensor) -> Tensor:
+    from torchmetrics.image.kid import poly_kernel
+
+    return poly_kernel(a.double(), b.double())
+
+
+def _without_diagonal(matrix: Tensor) -> Tensor:
+    return matrix - torch.diag(torch.diag(matrix))
+
+
+def _mean_of_pairs(matrix: Tensor) -> float:
+    """Over all pairs of two different images; the diagonal is zero."""
+    num = len(matrix)
+    return float(matrix.sum()) / (num * (num - 1))

@@ -1,0 +1,89 @@
+"""Whether samples are copies of training images.
+
+The distance to the nearest training image says little by itself: a plain image is near to many. A copy is near to one
+and far from all others, so the nearest distance is divided by the second nearest, and the same ratio of images that
+were held out, which cannot be copies, is the level to compare with.
+"""
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from foretune.run.quality.evidence import Evidence, as_batch
+from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.setting import Setting
+from foretune.run.sampling import Pixels
+
+_COMPARED_PX = 32
+"""Images are compared at this size at most: a copy is one at any size, and a million distances must not take long."""
+_FEWEST_TRAINING_IMAGES = 3
+_FEWEST_HELD_OUT = 10
+_REFERENCE = "held-out images"
+
+
+class Memorisation:
+    """The share of samples that are nearer to one training image than any held-out image is, and the mean ratio."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
+
+    def why_absent(self, setting: Setting) -> str | None:
+        why = setting.why_no_held_out()
+        if why is not None:
+            return why
+        assert setting.data is not None
+        if len(setting.data.held_out) < _FEWEST_HELD_OUT:
+            return (
+                f"{len(setting.data.held_out)} held-out images are too few to know how near an image comes that is no "
+                f"copy: {_FEWEST_HELD_OUT} are needed"
+            )
+        if len(setting.data.train) < _FEWEST_TRAINING_IMAGES:
+            return "there are fewer than three training images, so that no second nearest means anything"
+        return None
+
+    def measure(
+        self,
+        setting: Setting,
+        column: Evidence,
+        base: Evidence | None,
+    ) -> tuple[Measurement, ...]:
+        assert setting.data is not None
+        training = flattened(setting.data.training_images)
+        reference = nearest_ratios(setting.data.held_out_images, training)
+        ratios = tuple(tuple(nearest_ratios(images, training)) for images in column.samples)
+        limit = min(reference)
+        return (
+            Measurement(
+                metric="copies",
+                higher_is_better=False,
+                groups=tuple(tuple(float(ratio < limit) for ratio in group) for group in ratios),
+                repeats_over=setting.repeats_over,
+                is_share=True,
+                smallest_difference=0.05,
+                # By chance alone, one of as many images and one more is nearer than all others.
+                bands={f"{_REFERENCE}, by chance": 1 / (len(reference) + 1)},
+            ),
+            Measurement(
+                metric="nearest ratio",
+                higher_is_better=None,
+                groups=ratios,
+                repeats_over=setting.repeats_over,
+                bands={_REFERENCE: fmean(reference)},
+            ),
+        )
+
+
+def nearest_ratios(images: Sequence[Pixels], training: Tensor) -> list[float]:
+    """Of each image: its distance to the nearest training image over that to the second nearest. 0 is a copy."""
+    distances = torch.cdist(flattened(images), training)
+    nearest, second = distances.topk(2, largest=False).values.unbind(dim=1)
+    return (nearest / second.clamp(min=1e-12)).clamp(max=1.0).tolist()
+
+
+def flattened(images: Sequence[Pixels]) -> Tensor:
+    """Images as rows of numbers, made smaller if need be."""
+    batch = as_batch(images)
+    side = min(_COMPARED_PX, *batch.shape[-2:])
+    return nn.functional.adaptive_avg_pool2d(batch, side).flatten(1)

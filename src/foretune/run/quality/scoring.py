@@ -1,0 +1,88 @@
+"""From raw numbers to scores with intervals, and to what differs between the columns."""
+
+from collections.abc import Mapping, Sequence
+
+from foretune.core.values import Score, ScoreDifference
+from foretune.core.values.evaluation import Column, QualityAnswer
+from foretune.run.quality.measurement import Measurement
+from foretune.stats.clusters import (
+    Clustered,
+    cluster_means,
+    clustered_mean,
+    clustered_share,
+    direction,
+    paired_difference,
+    shared_confidence,
+)
+
+SCORE_CONFIDENCE = 0.95
+DIFFERENCES_CONFIDENCE = 0.95
+"""Of all differences of an evaluation together: a model beside itself is called better or worse in 1 of 20."""
+
+
+def score_of(measurement: Measurement, column: Column) -> Score:
+    """One metric of one column."""
+    head = Score(
+        metric=measurement.metric,
+        unit=measurement.unit,
+        higher_is_better=measurement.higher_is_better,
+        column=column,
+        repeats_over=measurement.repeats_over,
+        bands=measurement.bands,
+        why_absent=measurement.why_absent,
+        value=measurement.value,
+    )
+    if not measurement.groups:
+        return head
+    estimate = clustered_share if measurement.is_share else clustered_mean
+    found = estimate(measurement.groups, SCORE_CONFIDENCE)
+    # Where the value is no mean of the groups, they tell its spread only.
+    moved = 0.0 if measurement.value is None else measurement.value - found.value
+    return head.model_copy(
+        update={
+            "value": found.value + moved,
+            "low": None if found.low is None else found.low + moved,
+            "high": None if found.high is None else found.high + moved,
+            "confidence": None if found.low is None else SCORE_CONFIDENCE,
+            "num_values": found.num_clusters,
+            "raw": tuple(cluster_means(measurement.groups)),
+        }
+    )
+
+
+def differences_of(base: Sequence[Measurement], run: Sequence[Measurement]) -> tuple[ScoreDifference, ...]:
+    """Every metric that both columns have and that has a better side. All intervals hold at once."""
+    before: Mapping[str, Measurement] = {measurement.metric: measurement for measurement in base}
+    pairs = [
+        (before[after.metric], after)
+        for after in run
+        if after.higher_is_better is not None and after.groups and before.get(after.metric, after).groups
+        if after.metric in before
+    ]
+    confidence = shared_confidence(DIFFERENCES_CONFIDENCE, len(pairs))
+    return tuple(_difference(*pair, confidence) for pair in pairs)
+
+
+def _difference(base: Measurement, run: Measurement, confidence: float) -> ScoreDifference:
+    found = paired_difference(base.groups, run.groups, confidence, is_share=run.is_share)
+    smallest = run.smallest_difference
+    if run.smallest_is_relative:
+        smallest *= abs(score_of(base, "base").value or 0.0)
+    return ScoreDifference(
+        metric=run.metric,
+        difference=found.value,
+        low=found.low,
+        high=found.high,
+        confidence=confidence,
+        answer=_answer(found, smallest, is_higher_better=bool(run.higher_is_better)),
+        num_pairs=found.num_clusters,
+    )
+
+
+def _answer(difference: Clustered, smallest: float, *, is_higher_better: bool) -> QualityAnswer:
+    shown = direction(difference, smallest)
+    if shown == "higher":
+        return "better" if is_higher_better else "worse"
+    if shown == "lower":
+        return "worse" if is_higher_better else "better"
+    return shown

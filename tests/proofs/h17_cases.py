@@ -1,0 +1,169 @@
+"""Models that are faster and worse, planted; and the same model again, which is neither."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor, nn
+
+from foretune.config.reading import understand
+from foretune.core.values import ScoreDifference
+from foretune.run.observer import Observer
+from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.gathering import Encoded, encode_texts, gather
+from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.metrics import METRICS
+from foretune.run.quality.request import EvaluationRequest
+from foretune.run.quality.scoring import differences_of
+from foretune.run.quality.setting import Setting, settle
+from foretune.run.quality.subjects import Subject, open_subject
+
+BASE_STEPS = 12
+NUM_PROMPTS = 16
+_METRICS = ("captions", "drawing", "loss", "psnr", "ssim", "kid")
+_NEEDS: frozenset[Need] = frozenset({"samples", "denoised", "losses"})
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One way to be faster at the price of quality."""
+
+    name: str
+    damage: Callable[[nn.Module], None]
+    num_steps: int = BASE_STEPS
+
+
+@dataclass(frozen=True)
+class Column:
+    """What was measured of one model with one set of seeds."""
+
+    measurements: tuple[Measurement, ...]
+    evidence: Evidence
+
+
+def planted() -> list[Planted]:
+    """Twenty: fewer steps, weights in few bits, blocks left out, weights that were damaged on the way."""
+    steps = [Planted(f"{num} of {BASE_STEPS} steps", _nothing, num) for num in (1, 1, 2, 2, 3, 3)]
+    bits = [Planted(f"weights in {num} bits", partial(_round_to, num)) for num in (2, 2, 3, 3, 4, 4)]
+    blocks = [Planted(f"without block {place}", partial(_skip, place)) for place in (0, 1, -1, -2)]
+    noise = [Planted(f"weights off by {share:.0%}", partial(_disturb, share)) for share in (0.05, 0.1, 0.1, 0.2)]
+    return [*steps, *bits, *blocks, *noise]
+
+
+class Bench:
+    """One model, sampled and measured as often as it is asked, each time with seeds of its own."""
+
+    def __init__(self, folder: Path, work: Path) -> None:
+        recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
+        mapping = {
+            "name": "h17",
+            "model": str(folder),
+            # The images that it was trained on, a few of them.
+            "data": {**recipe["data"], "num_samples": 600, "held_out": 0.2, "cache_dir": str(work)},
+            "train": {"steps": 1},
+            "parallel": {"device": "cpu"},
+        }
+        self._experiment = understand(mapping, source="h17").experiment
+        self._subject = open_subject(folder)
+        self._encoded: Encoded | None = None
+        self._known: dict[int, Column] = {}
+
+    def whole(self, draw: int) -> Column:
+        """The model as it is, measured once for each draw."""
+        if draw not in self._known:
+            self._known[draw] = self.column(draw)
+        return self._known[draw]
+
+    def column(self, draw: int, case: Planted | None = None) -> Column:
+        """`draw` decides every seed and every noise; the prompts and held-out images stay."""
+        subject = self._subject if case is None else self._damaged(case)
+        num_steps = BASE_STEPS if case is None else case.num_steps
+        setting = self._setting(draw)
+        if self._encoded is None:
+            self._encoded = encode_texts(subject, setting, Observer())
+        evidence = gather(subject, setting, self._encoded, _NEEDS, num_steps, Observer(), "run")
+        found = [one for name in _METRICS for one in METRICS[name]().measure(setting, evidence, None)]
+        return Column(tuple(found), evidence)
+
+    def _setting(self, draw: int) -> Setting:
+        validation = self._experiment.validation.model_copy(update={"seed": draw})
+        experiment = self._experiment.model_copy(update={"validation": validation})
+        data = experiment.data
+        subject = replace(
+            self._subject,
+            experiment=experiment,
+            resolution_px=data.resolution,
+            num_text_tokens=data.max_text_tokens,
+        )
+        request = EvaluationRequest(num_prompts=NUM_PROMPTS, first_seed=1000 * draw, num_inference_steps=BASE_STEPS)
+        return settle(request, subject, subject, Observer())
+
+    def _damaged(self, case: Planted) -> Subject:
+        def load(dtype: torch.dtype) -> nn.Module:
+            denoiser = self._subject.load(dtype)
+            with torch.no_grad():
+                case.damage(denoiser)
+            return denoiser
+
+        return replace(self._subject, key=case.name, load=load)
+
+
+def compared(base: Column, other: Column) -> tuple[ScoreDifference, ...]:
+    return differences_of(base.measurements, other.measurements)
+
+
+def is_called_worse(differences: Sequence[ScoreDifference]) -> bool:
+    return any(difference.answer == "worse" for difference in differences)
+
+
+def is_called_worse_by_means_alone(base: Column, other: Column) -> bool:
+    """The control: whichever mean is on the wrong side counts."""
+    for before, after in zip(base.measurements, other.measurements, strict=True):
+        change = _mean(after) - _mean(before)
+        if change < 0 if after.higher_is_better else change > 0:
+            return True
+    return False
+
+
+def _mean(measurement: Measurement) -> float:
+    return sum(sum(group) / len(group) for group in measurement.groups) / len(measurement.groups)
+
+
+def _nothing(denoiser: nn.Module) -> None:
+    """Fewer steps leave the weights alone."""
+
+
+def _round_to(num_bits: int, denoiser: nn.Module) -> None:
+    """Each linear weight to 2**bits levels between its extremes."""
+    for weight in _weights(denoiser):
+        step = 2 * weight.abs().max() / (2**num_bits - 1)
+        weight.copy_(((weight / step - 0.5).round() + 0.5) * step)
+
+
+def _disturb(share: float, denoiser: nn.Module) -> None:
+    generator = torch.Generator().manual_seed(7)
+    for weight in _weights(denoiser):
+        weight.add_(share * weight.std() * torch.randn(weight.shape, generator=generator))
+
+
+def _skip(place: int, denoiser: Any) -> None:
+    """One block gives back what it was given."""
+    blocks = [
+        *((denoiser.transformer_blocks, number) for number in range(len(denoiser.transformer_blocks))),
+        *((denoiser.single_transformer_blocks, number) for number in range(len(denoiser.single_transformer_blocks))),
+    ]
+    kind, number = blocks[place]
+    kind[number] = _Skipped()
+
+
+class _Skipped(nn.Module):
+    def forward(self, hidden_states: Tensor, encoder_hidden_states: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
+        return encoder_hidden_states, hidden_states
+
+
+def _weights(denoiser: nn.Module) -> list[Tensor]:
+    return [module.weight for module in denoiser.modules() if isinstance(module, nn.Linear)]
