@@ -48,6 +48,7 @@ def take_turns(prepared: Prepared, work: Path, num_turns: int) -> Turns:
 
 def bare_steps(prepared: Prepared) -> Iterator[int]:
     """What one would write by hand: the next batch, the step, nothing else; the loss is read, as everyone does."""
+    assert prepared.num_steps is not None, "so many turns, not so much time"
     losses = []
     for step, batch in enumerate(loader(prepared.batch_maker, 0, prepared.num_steps)):
         outcome = prepared.step(step, 1e-4, iter([prepared.encoders.ready(batch, prepared.device)]), 1)

@@ -13,7 +13,7 @@ from foretune.stats.deciding import DECIDING_CONFIDENCE, Decision, decide
 from foretune.stats.intervals import ONE_RUN, Estimate
 
 # How long something is measured, and what is looked at beside it, changes no speed.
-_NOT_OF_SPEED = ("train.steps", "train.epochs", "validation")
+_NOT_OF_SPEED = ("train.steps", "train.epochs", "train.seconds", "train.clock", "validation")
 
 
 class Unlike(Refused):

@@ -9,9 +9,7 @@ from foretune.record.environment import VOLATILE
 # Part of the fingerprint, but not of the machine: the user's own source is what is often compared, and what is volatile
 # differs from itself.
 _SOURCE = "source"
-_INCIDENTAL = (_SOURCE, VOLATILE)
-# Recorded, but not part of the fingerprint's identity: load and free memory differ from one moment to the next.
-_VOLATILE = ("volatile",)
+INCIDENTAL_PARTS = (_SOURCE, VOLATILE)
 _ABSENT = "absent"
 
 
@@ -40,7 +38,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference,
 
 def environment_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
     """The fields that make two environments unlike; the source revision of the user's own code is not among them."""
-    return tuple(found for found in differences(a, b) if found.field.split(".")[0] not in _INCIDENTAL + _VOLATILE)
+    return tuple(found for found in differences(a, b) if found.field.split(".")[0] not in INCIDENTAL_PARTS)
 
 
 def source_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:

@@ -2,8 +2,8 @@
 
 import math
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ class RunData:
     """Seconds since 1970 when its first step began."""
     end: str
     """How it ended: the status of its record."""
+    pauses_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds between its steps by phase: validation, saving; of all parts of a resumed run."""
+    held_out_losses: tuple[tuple[int, float], ...] = ()
+    """(step, loss) as validated; step 0 is the base model."""
 
     @property
     def has_finished(self) -> bool:
@@ -76,10 +80,17 @@ def read_run(path: Path) -> RunData:
     steps: dict[int, dict[str, Any]] = {}
     environment: dict[str, Any] = {} if record is None else record.environment
     started_s: float | None = None
+    pauses_s: dict[str, float] = {}
+    held_out: dict[int, float] = {}
     for event in _events(directory):
         if event["kind"] == "step":
             # After a resume, the last entry of a step counts.
             steps[event["step"]] = event
+        elif event["kind"] == "paused":
+            for name, seconds in event["phases_s"].items():
+                pauses_s[name] = pauses_s.get(name, 0.0) + seconds
+        elif event["kind"] == "validated" and event["held_out_loss"] is not None:
+            held_out[event["step"]] = float(event["held_out_loss"])
         elif event["kind"] == "started":
             environment = event.get("environment", environment)
             started_s = event["time_s"] if started_s is None else started_s
@@ -96,6 +107,8 @@ def read_run(path: Path) -> RunData:
         phases_s=tuple(dict(event.get("phases_s") or {}) for event in ordered),
         started_s=started_s,
         end=_INCOMPLETE if record is None else record.outcome.status,
+        pauses_s=pauses_s,
+        held_out_losses=tuple(sorted(held_out.items())),
     )
 
 

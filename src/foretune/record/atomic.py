@@ -3,13 +3,18 @@
 import os
 from pathlib import Path
 
+from foretune.record.redaction import redacted_text
+
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces a file in one step that survives a power cut; if that fails, the old file is as it was."""
+    """Replaces a file in one step that survives a power cut; if that fails, the old file is as it was.
+
+    Secrets in it are not written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
     try:
         with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(redacted_text(text))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

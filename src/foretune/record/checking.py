@@ -8,6 +8,7 @@ from typing import Any
 
 from foretune.choices.experiment import Experiment
 from foretune.core.values import RunRecord, WrongFormat
+from foretune.record.log_budget import budget_faults
 from foretune.record.log_lines import Log, read_log
 from foretune.record.log_numbers import clock_faults, step_faults, telemetry_faults, time_faults
 from foretune.record.log_order import Schedule, Session, order_faults, sessions_in
@@ -105,8 +106,9 @@ def _end_faults(
             yield f"line {ended['line']}: the end has no digest of the lines before it"
         else:
             notes.append("Written before logs had a digest: a change that makes sense everywhere would not be seen.")
-    yield from outcome_faults(record, sessions[-1], int(effective["num_steps"]))
+    yield from outcome_faults(record, sessions[-1], effective["num_steps"])
     yield from measured_faults(record, sessions, experiment)
+    yield from budget_faults(record, sessions, experiment.train)
 
 
 def _without_log(record: RunRecord | None) -> Iterator[str]:

@@ -19,6 +19,7 @@ from foretune.record.machine import (
     process_facts,
     volatile_facts,
 )
+from foretune.record.redaction import redacted
 
 VOLATILE = "volatile"
 """The part of a fingerprint that is not in its hash."""
@@ -75,7 +76,7 @@ def environment_fingerprint(root: Path = Path("/")) -> dict[str, Any]:
 
     Names of machines and serial numbers are left out: two like nodes of a cluster are one environment.
     """
-    return {
+    found = {
         "foretune": __version__,
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
@@ -103,6 +104,8 @@ def environment_fingerprint(root: Path = Path("/")) -> dict[str, Any]:
         "source": _source_revision(),
         VOLATILE: volatile_facts(root),
     }
+    # Here, so that its hash is that of what is written.
+    return dict(redacted(found))
 
 
 def environment_hash(environment: Mapping[str, Any]) -> str:

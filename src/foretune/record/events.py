@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from foretune.record.redaction import redacted
+
 _FLUSH_EVERY_S = 1.0
 
 
@@ -25,7 +27,7 @@ class EventLog:
         self._last_flush_s = time.monotonic()
 
     def append(self, kind: str, **fields: Any) -> None:
-        event = _strict({"time_s": round(time.time(), 6), "kind": kind, **fields})
+        event = _strict(redacted({"time_s": round(time.time(), 6), "kind": kind, **fields}))
         if kind == "ended":
             event["digest"] = self._digest.hexdigest()
         line = json.dumps(event, allow_nan=False) + "\n"

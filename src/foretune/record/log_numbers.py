@@ -28,7 +28,7 @@ def time_faults(events: list[Event]) -> Iterator[str]:
             yield f"line {after['line']}: {before['time_s'] - after['time_s']:.3f} s before the line above it"
 
 
-def step_faults(session: Session, experiment: Experiment, num_steps: int) -> Iterator[str]:
+def step_faults(session: Session, experiment: Experiment, num_steps: int | None) -> Iterator[str]:
     """Each step by itself."""
     for event in session.of("step"):
         line = event["line"]

@@ -1,7 +1,8 @@
 """Is everything there, and in the order in which a run does it?"""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
 from typing import Any
 
 from foretune.choices.experiment import Experiment
@@ -37,7 +38,8 @@ class Session:
 class Schedule:
     """When a run saves and validates."""
 
-    num_steps: int
+    num_steps: int | None
+    """None where time decides, and nobody knows beforehand which step is the last."""
     save_every: int | None
     validate_every: int | None
     is_training: bool
@@ -49,7 +51,7 @@ class Schedule:
     def of(cls, experiment: Experiment, effective: Mapping[str, Any], events: list[Event]) -> "Schedule":
         kinds = {event["kind"] for event in events}
         return cls(
-            num_steps=int(effective["num_steps"]),
+            num_steps=None if effective["num_steps"] is None else int(effective["num_steps"]),
             save_every=experiment.save.every,
             validate_every=experiment.validation.every,
             is_training=bool(kinds & {"saved", "validated", "paused"}),
@@ -60,7 +62,9 @@ class Schedule:
         """What comes, in order, when nothing stops it."""
         if self.is_training and self._validates(first_step) and first_step not in validated:
             yield from self._with_pause("validated", first_step)
-        for done in range(first_step + 1, self.num_steps + 1):
+        for done in count(first_step + 1):
+            if self.num_steps is not None and done > self.num_steps:
+                return
             yield "step", done - 1
             if not self.is_training:
                 continue
@@ -112,8 +116,21 @@ def order_faults(sessions: list[Session], schedule: Schedule) -> Iterator[str]:
 
 
 def _order_in(session: Session, schedule: Schedule, validated: set[int]) -> Iterator[str]:
+    """Where time decides, the last step that was made may have been the last one, or others were to follow."""
+    if schedule.num_steps is not None:
+        yield from _order_by(session, schedule, validated)
+        return
+    ended_here = list(_order_by(session, replace(schedule, num_steps=session.num_done), validated))
+    has_finished = session.ended is not None and session.ended["status"] == "finished"
+    if ended_here and (has_finished or list(_order_by(session, schedule, validated))):
+        yield from ended_here
+
+
+def _order_by(session: Session, schedule: Schedule, validated: set[int]) -> Iterator[str]:
     found = [event for event in session.events if event["kind"] in _ORDERED]
-    expected = list(schedule.expected(session.first_step, validated))
+    # One more than was found, so that what is missing at the end is seen, though a run without a last step goes on.
+    most = None if schedule.num_steps is not None else len(found) + 1
+    expected = list(islice(schedule.expected(session.first_step, validated), most))
     end = session.ended
     if end is not None and end["status"] == "interrupted":
         expected = _interrupted(expected, session.num_done, schedule)

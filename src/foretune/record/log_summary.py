@@ -10,6 +10,7 @@ from foretune.record.environment import environment_hash
 from foretune.record.log_lines import Event
 from foretune.record.log_numbers import slack_s
 from foretune.record.log_order import Session
+from foretune.record.redaction import MARK
 from foretune.stats.speed import median_step_s, samples_per_s
 
 _ROUNDING_S = 1e-7
@@ -24,7 +25,7 @@ def identity_faults(
     """Whose record it is."""
     wanted: dict[str, tuple[Any, Any]] = {
         "run_id": (record.run_id, run_id),
-        "experiment_hash": (record.experiment_hash, experiment.whole_hash()),
+        "experiment_hash": (record.experiment_hash, _hash_of(experiment, record)),
         "environment_hash": (record.environment_hash, environment_hash(record.environment)),
         "environment": (record.environment, environment),
         "question_hash": (record.question_hash, effective.get("question_hash")),
@@ -36,7 +37,12 @@ def identity_faults(
             yield f"record.json: {name} is {_short(found)}, by the other files {_short(right)}"
 
 
-def outcome_faults(record: RunRecord, last: Session, num_steps: int) -> Iterator[str]:
+def _hash_of(experiment: Experiment, record: RunRecord) -> str:
+    """An experiment with a secret in it was hashed before that was taken out: its hash cannot be computed again."""
+    return record.experiment_hash if MARK in experiment.to_json() else experiment.whole_hash()
+
+
+def outcome_faults(record: RunRecord, last: Session, num_steps: int | None) -> Iterator[str]:
     """How it ended."""
     outcome, ended = record.outcome, last.ended
     if ended is None:
@@ -46,7 +52,7 @@ def outcome_faults(record: RunRecord, last: Session, num_steps: int) -> Iterator
         if getattr(outcome, name) != ended[name]:
             yield f"record.json: {name} is {_short(getattr(outcome, name))}, in the log {_short(ended[name])}"
     saved = [event["step"] for event in last.of("saved")]
-    if outcome.status == "finished" and outcome.steps_done != num_steps:
+    if outcome.status == "finished" and num_steps is not None and outcome.steps_done != num_steps:
         yield f"record.json: finished after {outcome.steps_done} steps, but {num_steps} were to be done"
     if outcome.status == "interrupted" and outcome.steps_done not in saved:
         yield f"record.json: interrupted after step {outcome.steps_done}, at which nothing was saved"

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Iterable
 
-_WITHOUT_END = frozenset({"meta", "br"})
+_WITHOUT_END = frozenset({"meta", "br", "img"})
 
 
 class Markup(str):

@@ -15,6 +15,7 @@ from foretune.report.device_lines import (
     text_width_px,
 )
 from foretune.report.markup import Markup, tag
+from foretune.report.scales import tick_step
 
 _FEW_DEVICES = 6
 _SMALL_FONT = 0.86
@@ -138,7 +139,7 @@ class _Drawing:
     def _axis(self) -> Markup:
         frame = self.frame
         end_bytes = (frame.width_px - 6 - frame.left_px) / self.px_per_byte
-        step = _tick_step(end_bytes / GIB, 9 if frame.left_px else 5)
+        step = tick_step(end_bytes / GIB, 9 if frame.left_px else 5)
         ticks = []
         for number in range(math.floor(end_bytes / GIB / step + 1e-9) + 1):
             x_px = self.x_of(number * step * GIB)
@@ -290,9 +291,3 @@ class _Drawing:
 
 def _total_text(phase: PhaseMemory) -> str:
     return bytes_text(phase.device_bytes)
-
-
-def _tick_step(end: float, most_ticks: int) -> float:
-    """1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(end / most_ticks))
-    return next(step * power for step in (1, 2, 5, 10) if end / (step * power) <= most_ticks)

@@ -1,14 +1,14 @@
 """One page for any number of plans: no scripts, nothing from elsewhere, the same bytes for the same plans."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from foretune import __version__
 from foretune.core.errors import UserError
 from foretune.core.units import bytes_text, share_text
 from foretune.core.values.plan import Plan
 from foretune.report.markup import Markup, join, tag
-from foretune.report.part_colours import colour_classes, colour_rules
+from foretune.report.page import document, swatch
+from foretune.report.part_colours import colour_classes
 from foretune.report.plan_figure import NARROW, WIDE, Chart, draw
 from foretune.report.plan_question import (
     MOST_NAMES,
@@ -26,13 +26,9 @@ from foretune.report.plan_tables import (
     overview_table,
     phase_table,
     remedy_table,
-    swatch,
     tensor_table,
     verdict_mark,
 )
-
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_STYLE = Path(__file__).with_name("plan_page.css")
 
 
 class NothingPlanned(UserError):
@@ -47,22 +43,8 @@ def plan_page(plans: Sequence[Plan], choices: Mapping[str, str] | None = None) -
         raise NothingPlanned("There is no plan to put on a page. Name at least one model and one device.")
     asked = questions(plans, choices or {})
     classes = colour_classes(part for plan in plans for part in _parts(plan))
-    return "<!DOCTYPE html>\n" + tag(
-        "html",
-        tag(
-            "head",
-            tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("meta", name="color-scheme", content="light dark"),
-            tag("title", _title(asked)),
-            # Text of our own: a style sheet is not escaped.
-            tag("style", Markup(f"{_STYLE.read_text(encoding='utf-8')}{colour_rules()}")),
-        ),
-        "\n",
-        tag("body", tag("main", _head(asked), (_section(q, classes) for q in asked)), _foot()),
-        lang="en",
-    )
+    main = tag("main", _head(asked), (_section(q, classes) for q in asked))
+    return document(_title(asked), main, _foot(), style="plan_page.css")
 
 
 def _title(asked: Sequence[Question]) -> str:

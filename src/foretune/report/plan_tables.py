@@ -6,6 +6,7 @@ from foretune import catalog
 from foretune.core.units import bytes_text, duration_text, share_text, usd_text
 from foretune.core.values.plan import Plan, Remedy, Transfers
 from foretune.report.markup import Markup, join, tag
+from foretune.report.page import number, scrolled, swatch
 from foretune.report.plan_question import SYMBOLS, VERDICTS, Question, device_title
 
 _NOTHING = tag("span", "–", class_="none")
@@ -32,7 +33,7 @@ def overview_table(questions: Sequence[Question]) -> Markup:
     rows = [_overview_row(question, names, says_choices=differ) for question in questions]
     key = (tag("span", verdict_mark(verdict), class_="key") for verdict in VERDICTS)
     return join(
-        _scrolled(tag("table", tag("thead", head), tag("tbody", rows), class_="overview"), "Models and devices"),
+        scrolled(tag("table", tag("thead", head), tag("tbody", rows), class_="overview"), "Models and devices"),
         tag("p", key, class_="small"),
     )
 
@@ -52,16 +53,16 @@ def device_table(plans: Sequence[Plan]) -> Markup:
     for plan in plans:
         band = f"{bytes_text(plan.process_low_bytes)} to {bytes_text(plan.process_high_bytes)}"
         figures = [plan.usable_bytes, plan.allocated_bytes, plan.reserved_bytes, plan.process_bytes]
-        cells = [*(_number(bytes_text(figure)) for figure in figures), _number(band)]
+        cells = [*(number(bytes_text(figure)) for figure in figures), number(band)]
         if timed:
-            cells.append(_number(_NOTHING if plan.step_time_s is None else duration_text(plan.step_time_s)))
+            cells.append(number(_NOTHING if plan.step_time_s is None else duration_text(plan.step_time_s)))
         if priced:
-            cells.append(_number(_NOTHING if plan.cost_usd is None else usd_text(plan.cost_usd)))
+            cells.append(number(_NOTHING if plan.cost_usd is None else usd_text(plan.cost_usd)))
         if moves:
             cells += _moved(plan.transfers)
         verdict = tag("td", verdict_mark(plan.verdict))
         rows.append(tag("tr", tag("th", device_title(plan), scope="row"), verdict, cells))
-    return _scrolled(tag("table", tag("thead", head), tag("tbody", rows)), "Devices")
+    return scrolled(tag("table", tag("thead", head), tag("tbody", rows)), "Devices")
 
 
 def phase_table(plan: Plan, classes: Mapping[str, str]) -> Markup:
@@ -76,7 +77,7 @@ def phase_table(plan: Plan, classes: Mapping[str, str]) -> Markup:
         tag(
             "tr",
             tag("th", swatch(classes[part]), part, scope="row"),
-            (_number(bytes_text(parts[part]) if parts.get(part) else _NOTHING) for parts in by_part),
+            (number(bytes_text(parts[part]) if parts.get(part) else _NOTHING) for parts in by_part),
         )
         for part in classes
         if any(part in parts for parts in by_part)
@@ -86,7 +87,7 @@ def phase_table(plan: Plan, classes: Mapping[str, str]) -> Markup:
         _row("Host memory", [_known(phase.host_bytes) for phase in plan.phases]),
         _row("Disk", [_known(phase.disk_bytes) for phase in plan.phases]),
     ]
-    return _scrolled(tag("table", tag("thead", head), tag("tbody", rows), tag("tbody", totals)), "Phases")
+    return scrolled(tag("table", tag("thead", head), tag("tbody", rows), tag("tbody", totals)), "Phases")
 
 
 def tensor_table(plan: Plan, classes: Mapping[str, str]) -> Markup:
@@ -100,13 +101,13 @@ def tensor_table(plan: Plan, classes: Mapping[str, str]) -> Markup:
         tag(
             "tr",
             tag("th", swatch(classes.get(tensor.part)), tensor.part, scope="row"),
-            _number(bytes_text(tensor.num_bytes)),
-            _number(f"{tensor.count:,}"),
-            _number(bytes_text(tensor.num_bytes * tensor.count)),
+            number(bytes_text(tensor.num_bytes)),
+            number(f"{tensor.count:,}"),
+            number(bytes_text(tensor.num_bytes * tensor.count)),
         )
         for tensor in plan.largest
     ]
-    return _scrolled(tag("table", tag("thead", head), tag("tbody", rows)), "Largest tensors")
+    return scrolled(tag("table", tag("thead", head), tag("tbody", rows)), "Largest tensors")
 
 
 def remedy_table(plans: Iterable[Plan]) -> Markup:
@@ -115,19 +116,15 @@ def remedy_table(plans: Iterable[Plan]) -> Markup:
              ("Then", None))  # fmt: skip
     head = tag("tr", (tag("th", name, scope="col", class_=class_) for name, class_ in names))
     bodies = [tag("tbody", _remedy_rows(plan)) for plan in plans]
-    return _scrolled(tag("table", tag("thead", head), bodies, class_="remedies"), "What would help")
+    return scrolled(tag("table", tag("thead", head), bodies, class_="remedies"), "What would help")
 
 
 def _moved(transfers: Transfers | None) -> list[Markup]:
     if transfers is None:
-        return [_number(_NOTHING)] * 2
+        return [number(_NOTHING)] * 2
     both = bytes_text(transfers.to_host_bytes + transfers.to_device_bytes)
     assumed = ", assumed" if transfers.is_link_assumed else ""
-    return [_number(both), _number(f"{duration_text(transfers.least_s)} ({transfers.link}{assumed})")]
-
-
-def swatch(colour: str | None) -> Markup:
-    return tag("span", class_=f"swatch {colour}") if colour else Markup("")
+    return [number(both), number(f"{duration_text(transfers.least_s)} ({transfers.link}{assumed})")]
 
 
 def _remedy_rows(plan: Plan) -> list[Markup]:
@@ -138,7 +135,7 @@ def _remedy_rows(plan: Plan) -> list[Markup]:
         none = "" if rows else "No settings found. "
         rows.append(tag("td", f"{none}The smallest device on which it fits as it is: {title}", colspan=5))
     name = tag("th", device_title(plan), scope="rowgroup", rowspan=len(rows))
-    return [tag("tr", Markup("") if number else name, row) for number, row in enumerate(rows)]
+    return [tag("tr", Markup("") if place else name, row) for place, row in enumerate(rows)]
 
 
 def _remedy_cells(remedy: Remedy) -> Markup:
@@ -150,8 +147,8 @@ def _remedy_cells(remedy: Remedy) -> Markup:
         computes += f", moves {bytes_text(remedy.moves_bytes)} more"
     return join(
         tag("td", settings, class_="settings"),
-        _number(bytes_text(remedy.saves_bytes)),
-        _number(computes),
+        number(bytes_text(remedy.saves_bytes)),
+        number(computes),
         tag("td", "another model" if remedy.changes_the_result else "the same"),
         tag("td", verdict_mark(remedy.verdict)),
     )
@@ -170,11 +167,11 @@ def _overview_row(question: Question, names: Sequence[str], *, says_choices: boo
         cells.append(tag("td", symbol, hidden, class_=f"mark {_slug(verdict)}"))
     title = tag("a", question.model, href=f"#{question.key}")
     choices = tag("span", question.choices, class_="choices") if says_choices and question.choices else Markup("")
-    return tag("tr", tag("th", title, choices, scope="row"), _number(bytes_text(question.need_bytes)), cells)
+    return tag("tr", tag("th", title, choices, scope="row"), number(bytes_text(question.need_bytes)), cells)
 
 
 def _row(name: str, texts: Sequence[str], class_: str | None = None) -> Markup:
-    return tag("tr", tag("th", name, scope="row"), (_number(text) for text in texts), class_=class_)
+    return tag("tr", tag("th", name, scope="row"), (number(text) for text in texts), class_=class_)
 
 
 def _known(num_bytes: int | None) -> str:
@@ -183,17 +180,8 @@ def _known(num_bytes: int | None) -> str:
     return bytes_text(num_bytes) if num_bytes else _NOTHING
 
 
-def _number(text: str) -> Markup:
-    return tag("td", text, class_="number")
-
-
 def _worst_class(plan: Plan, phase: str) -> str:
     return "number worst" if phase == plan.worst_phase else "number"
-
-
-def _scrolled(table: Markup, name: str) -> Markup:
-    """A table that is wider than the screen scrolls by itself; keys reach it too."""
-    return tag("div", table, class_="scrolled", role="region", aria_label=name, tabindex="0")
 
 
 def _slug(verdict: str) -> str:

@@ -1,19 +1,24 @@
 """The answer of a study as a picture: one panel for each thing that was measured, with intervals where there are."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from foretune.core.errors import MissingExtra
 
-_INK, _BAR, _GRID = "#1f2933", "#3b6ea5", "#d5dbe1"
-_PANEL_INCHES = (4.6, 3.4)
+INK, _BAR, GRID = "#1f2933", "#3b6ea5", "#d5dbe1"
+PANEL_INCHES = (4.6, 3.4)
 _DPI = 110
 
 
 def write_study_plots(study: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     """Draws a study (as in its study.json) into plot.svg and plot.png; returns their paths."""
+    return save_figure(lambda: _figure(study), directory)
+
+
+def save_figure(draw: Callable[[], Any], directory: Path) -> tuple[Path, ...]:
+    """What `draw` makes, as plot.svg and plot.png; returns their paths."""
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -21,7 +26,7 @@ def write_study_plots(study: Mapping[str, Any], directory: Path) -> tuple[Path, 
     mpl.use("Agg")
     # Text stays text: smaller files, and a reader can search in them. The same numbers give the same bytes.
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "foretune", "font.size": 9})
-    figure = _figure(study)
+    figure = draw()
     paths = []
     for suffix, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": _DPI})):
         path = directory / f"plot.{suffix}"
@@ -34,9 +39,9 @@ def _figure(study: Mapping[str, Any]) -> Any:
     from matplotlib.figure import Figure
 
     axes = study["axes"]
-    height = max(_PANEL_INCHES[1], 0.34 * len(study["points"]) + 1.2) if study["is_sideways"] else _PANEL_INCHES[1]
-    figure = Figure(figsize=(_PANEL_INCHES[0] * len(axes), height), layout="constrained")
-    figure.suptitle(study["title"], color=_INK, fontsize=11, fontweight="bold")
+    height = max(PANEL_INCHES[1], 0.34 * len(study["points"]) + 1.2) if study["is_sideways"] else PANEL_INCHES[1]
+    figure = Figure(figsize=(PANEL_INCHES[0] * len(axes), height), layout="constrained")
+    figure.suptitle(study["title"], color=INK, fontsize=11, fontweight="bold")
     panels = figure.subplots(1, len(axes), squeeze=False)[0]
     for number, (panel, axis) in enumerate(zip(panels, axes, strict=True)):
         values = [point["values"][axis["key"]] for point in study["points"]]
@@ -57,7 +62,7 @@ def _line(panel: Any, points: Sequence[Any], values: Sequence[Any], setting: str
         [value["value"] for _, value in known],
         yerr=_reaches([value for _, value in known]),
         color=_BAR,
-        ecolor=_INK,
+        ecolor=INK,
         marker="o",
         markersize=4,
         capsize=3,
@@ -75,13 +80,13 @@ def _bars(panel: Any, points: Sequence[Any], values: Sequence[Any], setting: str
         [value["value"] or 0.0 for value in values],
         yerr=_reaches(values),
         color=_BAR,
-        ecolor=_INK,
+        ecolor=INK,
         capsize=4,
         width=0.6,
     )
     for place, value in enumerate(values):
         if value["value"] is None:
-            panel.text(place, 0, "not steady", ha="center", va="bottom", color=_INK)
+            panel.text(place, 0, "not steady", ha="center", va="bottom", color=INK)
     panel.set_xlabel(setting)
     panel.set_ylabel(title)
     panel.set_ylim(bottom=0)
@@ -108,6 +113,6 @@ def _reaches(values: Sequence[Any]) -> list[list[float]]:
 
 def _plain(panel: Any, *, is_sideways: bool) -> None:
     panel.spines[["top", "right"]].set_visible(False)
-    panel.grid(axis="x" if is_sideways else "y", color=_GRID, linewidth=0.8)
+    panel.grid(axis="x" if is_sideways else "y", color=GRID, linewidth=0.8)
     panel.set_axisbelow(True)
-    panel.tick_params(colors=_INK)
+    panel.tick_params(colors=INK)

@@ -1,0 +1,98 @@
+"""Whether configurations are better than the model they started from, over their runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from foretune.analyse.groups import Configuration
+from foretune.analyse.run_data import RunData
+from foretune.analyse.run_numbers import CONFIDENCE, Evaluations
+from foretune.core.units import measured_text, measured_value_text
+from foretune.core.values import Finding
+from foretune.core.values.evaluation import Evaluation
+from foretune.stats.intervals import mean_interval
+
+
+@dataclass(frozen=True)
+class Change:
+    """Run minus base in one metric, over the runs of a configuration."""
+
+    value: float
+    low: float | None
+    """None where it is not known how runs or prompts differ."""
+    high: float | None
+    base: float
+    after: float
+    runs: tuple[RunData, ...]
+    unit: str
+    higher_is_better: bool | None
+
+    @property
+    def is_shown(self) -> bool:
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+def change_of(
+    one: Configuration, evaluations: Evaluations, metric: str, confidence: float = CONFIDENCE
+) -> Change | None:
+    """One number a run; of a single run, the interval of its evaluation over prompts. None: nothing was compared."""
+    runs = [run for run in one.finished if run.path in evaluations and _pair(evaluations[run.path], metric)]
+    pairs = [pair for run in runs if (pair := _pair(evaluations[run.path], metric)) is not None]
+    if not pairs:
+        return None
+    differences = [after - base for base, after in pairs]
+    low = high = None
+    value = differences[0]
+    if len(pairs) > 1:
+        value, low, high = mean_interval(differences, confidence)
+    else:
+        told = evaluations[runs[0].path].difference(metric)
+        if told is not None and told.difference is not None:
+            value, low, high = told.difference, told.low, told.high
+    score = evaluations[runs[0].path].score(metric)
+    assert score is not None, "it was one of the pair"
+    base, after = (sum(pair[side] for pair in pairs) / len(pairs) for side in (0, 1))
+    return Change(value, low, high, base, after, tuple(runs), score.unit, score.higher_is_better)
+
+
+def base_findings(found: Sequence[Configuration], evaluations: Evaluations, metric: str) -> list[Finding]:
+    """A sentence for each configuration; the intervals allow for their number."""
+    confidence = 1 - (1 - CONFIDENCE) / max(len(found), 1)
+    findings = []
+    for one in found:
+        change = change_of(one, evaluations, metric, confidence)
+        if change is not None:
+            evidence = tuple(run.run_id for run in change.runs)
+            findings.append(Finding(sentence=_sentence(one, metric, change), evidence=evidence))
+    return findings
+
+
+def _sentence(one: Configuration, metric: str, change: Change) -> str:
+    sides = [measured_value_text(side, *_around(side, change), change.unit) for side in (change.base, change.after)]
+    runs = "one run, over its prompts" if len(change.runs) == 1 else f"{len(change.runs)} runs"
+    if not change.is_shown or change.low is None or change.high is None:
+        by = measured_text(change.value, change.low, change.high, change.unit)
+        return f"“{one.label}” is not shown to change the {metric} of its base, {sides[0]}: by {by}, {runs}."
+    does = "raises" if change.value > 0 else "lowers"
+    edges = (change.low, change.high) if change.value > 0 else (-change.high, -change.low)
+    by = measured_text(abs(change.value), *edges, change.unit)
+    good = "" if change.higher_is_better is None else "better " if _is_better(change) else "worse "
+    return f"“{one.label}” {does} the {metric} of its base from {sides[0]} to {sides[1]}: {good}by {by}, {runs}."
+
+
+def _around(side: float, change: Change) -> tuple[float | None, float | None]:
+    """As many digits as the change has."""
+    if change.low is None or change.high is None:
+        return None, None
+    reach = (change.high - change.low) / 2
+    return side - reach, side + reach
+
+
+def _is_better(change: Change) -> bool:
+    return (change.value > 0) == change.higher_is_better
+
+
+def _pair(evaluation: Evaluation, metric: str) -> tuple[float, float] | None:
+    base, after = evaluation.score(metric, "base"), evaluation.score(metric, "run")
+    if base is None or after is None or base.value is None or after.value is None:
+        return None
+    return base.value, after.value

@@ -1,0 +1,222 @@
+"""Runs that differ in their seed only are one configuration; its name says what sets it apart from the others."""
+
+import json
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from foretune.analyse.environments import INCIDENTAL_PARTS, environment_differences, named
+from foretune.analyse.run_data import RunData
+from foretune.core.values.base import content_hash
+
+# What decides neither speed nor result, and the seed, over which a configuration repeats.
+_NOT_A_SETTING = ("name", "track", "accept", "save.", "train.seed", "data.cache_dir", "data.path", "validate.every")
+_CONTENTS = ("data_fingerprint", "base_checksum")
+_SHORT_WORDS = {
+    "method.kind": "{}",
+    "method.rank": "rank {}",
+    "method.alpha": "alpha {}",
+    "quantize.denoiser": "{} base",
+    "quantize.text_encoders": "{} text encoders",
+    "train.precision": "{}",
+    "train.weights": "{} weights",
+    "train.batch_size": "batch {}",
+    "train.gradient_accumulation": "accumulation {}",
+    "train.steps": "{} steps",
+    "train.epochs": "{} epochs",
+    "train.seconds": "{} s",
+    "optimizer.kind": "{}",
+    "optimizer.lr": "lr {}",
+    "data.resolution": "{} px",
+    "data.style": "{} style",
+    "levers.compile": "compile {}",
+    "levers.attention": "{} attention",
+    "levers.gradient_checkpointing": "checkpointing {}",
+    "parallel.devices": "{} devices",
+    "parallel.device": "{}",
+    "parallel.threads": "{} threads",
+    "profile": "profiled",
+    "model": "{}",
+}
+_OF_A_KIND = ("method.", "data.")
+_ALWAYS_TOLD = ("method.kind", "method.rank")
+"""What names a configuration that nothing sets apart."""
+_SILENT_DEFAULTS = {
+    "quantize.denoiser": "none",
+    "quantize.text_encoders": "none",
+    "profile": False,
+    "levers.compile": "off",
+}
+"""Not said where others have something else: `lora rank 8` beside `lora rank 8, int8 base`."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Repeats of one thing."""
+
+    key: str
+    """A hash of all that its runs have in common."""
+    label: str
+    runs: tuple[RunData, ...]
+    """All of them, finished or not, in the order they started."""
+    settings: Mapping[str, Any]
+    """The experiment, flat, without seed and paths."""
+
+    @property
+    def finished(self) -> tuple[RunData, ...]:
+        return tuple(run for run in self.runs if run.has_finished)
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        return self.runs[0].environment
+
+
+def configurations(runs: Sequence[RunData]) -> list[Configuration]:
+    """Every run in exactly one of them, ordered by their names. Unlike environments are never in one."""
+    groups: dict[str, list[RunData]] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    by_settings: dict[str, list[str]] = {}
+    # A run that ended before it had read its data has no content of its own: it comes last, and joins the others.
+    for run in sorted(runs, key=lambda run: _content(run) is None):
+        flat = settings_of(run)
+        asked = content_hash([sorted(flat.items()), environment_key(run.environment)])
+        alike = by_settings.setdefault(asked, [])
+        content = _content(run)
+        key = alike[0] if content is None and alike else content_hash([asked, content])
+        if key not in groups:
+            alike.append(key)
+        groups.setdefault(key, []).append(run)
+        settings[key] = flat
+    labels = _labels({key: settings[key] for key in groups}, {key: found[0] for key, found in groups.items()})
+    made = [Configuration(key, labels[key], tuple(found), settings[key]) for key, found in groups.items()]
+    return sorted(made, key=lambda one: (_natural(one.label), one.key))
+
+
+def _content(run: RunData) -> list[Any] | None:
+    """Data and base model by what is in them."""
+    found = [run.effective.get(name) for name in _CONTENTS]
+    return None if found[0] is None else found
+
+
+def settings_of(run: RunData) -> dict[str, Any]:
+    """The experiment of a run as flat settings, without what does not set configurations apart."""
+    asked = json.loads(run.experiment.model_dump_json(by_alias=True))
+    # A profiler slows the steps it looks at, wherever they are.
+    asked["profile"] = asked["profile"] is not None
+    return {name: value for name, value in _flat(asked) if not name.startswith(_NOT_A_SETTING)}
+
+
+def differing(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The settings in which mappings differ. What only some kinds of method or data have differs among those alone."""
+    names = dict.fromkeys(name for settings in found for name in settings)
+    apart = []
+    for name in names:
+        values = {_hashable(settings[name]) for settings in found if name in settings}
+        is_partial = not name.startswith(_OF_A_KIND) and any(name not in settings for settings in found)
+        if len(values) > 1 or is_partial:
+            apart.append(name)
+    return apart
+
+
+def environment_key(environment: Mapping[str, Any]) -> str:
+    """Equal where numbers may be put together: all of the fingerprint but the user's own source and the moment."""
+    return content_hash({name: value for name, value in environment.items() if name not in INCIDENTAL_PARTS})
+
+
+def environments_apart(found: Sequence[Configuration]) -> str | None:
+    """How the environments of configurations differ, in words; None where they do not."""
+    for other in found[1:]:
+        unlike = environment_differences(found[0].environment, other.environment)
+        if unlike:
+            return named(unlike)
+    return None
+
+
+def _labels(settings: Mapping[str, Mapping[str, Any]], first: Mapping[str, RunData]) -> dict[str, str]:
+    """What differs, in short words; what the environment sets apart; a piece of the hash where nothing else does."""
+    names = differing(list(settings.values()))
+    shown = [name for name in dict.fromkeys((*_ALWAYS_TOLD, *names)) if name in names or name in _ALWAYS_TOLD]
+    labels = {key: ", ".join(_words(flat, shown)) or "as asked" for key, flat in settings.items()}
+    places = {key: _place(run.environment) for key, run in first.items()}
+    if len(set(places.values())) > 1:
+        labels = {key: f"{label} on {places[key]}" for key, label in labels.items()}
+    # Like machines in unlike states: only said where the settings do not tell them apart already.
+    states = {key: f"environment {environment_key(run.environment)[:4]}" for key, run in first.items()}
+    return _told_apart(_told_apart(labels, states), {key: key[:6] for key in labels})
+
+
+def _told_apart(labels: Mapping[str, str], by: Mapping[str, str]) -> dict[str, str]:
+    """Labels that several share get something more, where that differs among them."""
+    sharing: dict[str, set[str]] = {}
+    for key, label in labels.items():
+        sharing.setdefault(label, set()).add(by[key])
+    return {key: f"{label} ({by[key]})" if len(sharing[label]) > 1 else label for key, label in labels.items()}
+
+
+def _words(flat: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+    kind = ""
+    for name in sorted(names, key=_rank_of(names)):
+        value = flat.get(name)
+        if name not in flat or value is None or _SILENT_DEFAULTS.get(name, "") == value:
+            continue
+        text = _text(name, value)
+        if name == "method.kind":
+            kind = text
+        elif name == "method.rank" and kind:
+            yield f"{kind} {text}"
+            kind = ""
+        else:
+            if kind:
+                yield kind
+                kind = ""
+            yield text
+    if kind:
+        yield kind
+
+
+def _rank_of(names: Sequence[str]) -> Any:
+    order = list(_SHORT_WORDS)
+    return lambda name: (order.index(name), 0) if name in order else (len(order), names.index(name))
+
+
+def _text(name: str, value: Any) -> str:
+    if name == "model" and isinstance(value, str):
+        # A folder is named, not where it lies.
+        value = posixpath.basename(value.replace("\\", "/").rstrip("/")) or value
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    words = _SHORT_WORDS.get(name)
+    if words is None:
+        return f"{name} {shown}"
+    return words.format(shown).removesuffix("s" if shown == "1" and words.startswith("{} ") else "")
+
+
+def _place(environment: Mapping[str, Any]) -> str:
+    torch = environment.get("torch") or {}
+    devices = [device.get("name", "device") for device in torch.get("devices") or ()]
+    if devices:
+        return devices[0] if len(devices) == 1 else f"{len(devices)} x {devices[0]}"
+    return str(environment.get("cpu") or environment.get("machine") or "an unknown machine")
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def _hashable(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _natural(text: str) -> list[tuple[int, float, str]]:
+    """Rank 8 before rank 16."""
+    parts = []
+    for word in text.replace(",", " ").split():
+        try:
+            parts.append((0, float(word), ""))
+        except ValueError:
+            parts.append((1, 0.0, word))
+    return parts

@@ -1,0 +1,204 @@
+"""Which configuration to take, and how sure that is. Quality counts first, then time, memory and money."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from foretune.analyse.groups import Configuration, environments_apart
+from foretune.analyse.ranking import ALPHA, Margin, Ranking, rank
+from foretune.analyse.run_numbers import HELD_OUT_LOSS, MEMORY, MONEY, SPEED, TIME, Measure
+from foretune.core.units import measured_text
+from foretune.core.values import Finding
+
+_QUALITY_SHARE = 0.6
+"""Of the chance to be wrong, which all criteria share: the first gets the most of it, the others the rest."""
+_MOST_NAMES = 4
+_FEW_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to take, as a finding, with the rankings it was made of."""
+
+    finding: Finding
+    chosen: Configuration | None
+    """None where nothing can be recommended."""
+    is_best_shown: bool
+    """Whether the evidence sets it apart; else it is one of several that may be best."""
+    decided_by: str | None
+    """The measure that set it apart."""
+    rankings: tuple[tuple[str, Ranking], ...]
+
+
+def recommend(found: Sequence[Configuration], measures: Sequence[Measure]) -> Recommendation:
+    """The recommendation among configurations that answer one question.
+
+    Criteria are asked one after another, each among those that the one before could not tell apart. All of them
+    together name a best among like configurations in at most 5 of 100 cases.
+    """
+    able = [one for one in found if one.finished]
+    if not able:
+        return _nothing("No run has finished, so there is nothing to recommend.", found)
+    criteria = _criteria(able, measures)
+    if len(able) == 1:
+        sentence = f"There is one configuration, {_quoted(able[0])}: nothing to choose from."
+        return _made(sentence, able, able[0], _caveats(able, criteria), (), decided_by=None, is_shown=False)
+    rankings: list[tuple[str, Ranking]] = []
+    left = able
+    for measure in criteria:
+        ranking = rank(
+            [measure.values(one.finished) for one in left],
+            higher_is_better=measure.higher_is_better,
+            alpha=_alpha(measure, criteria),
+        )
+        rankings.append((measure.name, ranking))
+        if ranking.best is not None:
+            return _best(measure, ranking, left, able, criteria, rankings)
+        # Without values there is nothing to tell them apart by.
+        left = [left[number] for number in ranking.tied] or left
+    return _none_shown(left, able, criteria, rankings)
+
+
+def _criteria(able: Sequence[Configuration], measures: Sequence[Measure]) -> list[Measure]:
+    """What every configuration has measured. Money that is time at one price says nothing of its own."""
+    known = [measure for measure in measures if measure.name != SPEED and all(measure.values(c.finished) for c in able)]
+    time_s = next((measure for measure in known if measure.name == TIME), None)
+    money = next((measure for measure in known if measure.name == MONEY), None)
+    if time_s is not None and money is not None:
+        prices = {
+            round(usd / seconds, 12)
+            for one in able
+            for usd, seconds in zip(money.values(one.finished), time_s.values(one.finished), strict=True)
+        }
+        known = [measure for measure in known if measure.name != MONEY or len(prices) > 1]
+    return known
+
+
+def _alpha(measure: Measure, criteria: Sequence[Measure]) -> float:
+    if len(criteria) == 1:
+        return ALPHA
+    if measure is criteria[0]:
+        return ALPHA * _QUALITY_SHARE
+    return ALPHA * (1 - _QUALITY_SHARE) / (len(criteria) - 1)
+
+
+def _best(
+    measure: Measure,
+    ranking: Ranking,
+    left: Sequence[Configuration],
+    able: Sequence[Configuration],
+    criteria: Sequence[Measure],
+    rankings: Sequence[tuple[str, Ranking]],
+) -> Recommendation:
+    assert ranking.best is not None, "asked where a best is shown"
+    chosen, narrowest = left[ranking.best], ranking.narrowest
+    assert narrowest is not None, "a best is better than another one"
+    rival = left[narrowest.ahead_of]
+    estimate = measure.estimate(chosen.finished)
+    assert estimate is not None, "it was ranked by this"
+    value = measured_text(estimate.value, estimate.low, estimate.high, measure.unit)
+    lead = _lead(measure, narrowest)
+    which = _superlative(measure)
+    if len(left) == len(able):
+        sentence = f"Take {_quoted(chosen)}: its {measure.name} of {value} is the {which}, {lead} than {_quoted(rival)}"
+        sentence += ", the nearest." if len(able) > 2 else "."  # noqa: PLR2004
+    else:
+        open_in = criteria[0].name
+        sentence = (
+            f"Take {_quoted(chosen)}. No best in {open_in} is shown between {_listed(left)}; of these it has the "
+            f"{which} {measure.name}, {value}, {lead} than {_quoted(rival)}."
+        )
+    caveats = _caveats(able, criteria)
+    return _made(sentence, able, chosen, caveats, rankings, decided_by=measure.name, is_shown=True)
+
+
+def _none_shown(
+    left: Sequence[Configuration],
+    able: Sequence[Configuration],
+    criteria: Sequence[Measure],
+    rankings: Sequence[tuple[str, Ranking]],
+) -> Recommendation:
+    """Several may be best. The cheapest by its mean is a choice that costs little where it is wrong."""
+    cheapest = next((m for name in (MONEY, TIME, MEMORY) for m in criteria if m.name == name), None)
+    asked = ", ".join(measure.name for measure in criteria) or "anything measured"
+    sentence = f"No best is shown between {_listed(left)} (by {asked})"
+    chosen = None
+    if cheapest is not None:
+        means = {one.key: cheapest.estimate(one.finished) for one in left}
+        chosen = min(left, key=lambda one: (means[one.key].value, one.key))  # type: ignore[union-attr]
+        estimate = means[chosen.key]
+        assert estimate is not None, "criteria are measured by all"
+        value = measured_text(estimate.value, estimate.low, estimate.high, cheapest.unit)
+        sentence += (
+            f": take the cheapest of them. {_quoted(chosen)} had the least {cheapest.name} on average, {value}, "
+        )
+        sentence += "which is not shown to be less than the others'."
+    else:
+        sentence += "."
+    behind = [one for one in able if one not in left]
+    if behind:
+        sentence += f" {_listed(behind)} {'is' if len(behind) == 1 else 'are'} shown to be behind."
+    return _made(sentence, able, chosen, _caveats(able, criteria), rankings, decided_by=None, is_shown=False)
+
+
+def _caveats(able: Sequence[Configuration], criteria: Sequence[Measure]) -> list[str]:
+    caveats = []
+    quality = next((measure for measure in criteria if measure.name not in (TIME, MEMORY, MONEY)), None)
+    if quality is None:
+        caveats.append("quality was not measured alike in all of them, so it has no say")
+    elif quality.name == HELD_OUT_LOSS:
+        caveats.append("quality is the held-out loss, which says little about how images look")
+    fewest = min(len(one.finished) for one in able)
+    if fewest < _FEW_SEEDS:
+        seeds = "one run" if fewest == 1 else f"{fewest} runs"
+        caveats.append(f"the least repeated has {seeds}: three seeds are the least that tell how runs differ")
+    unlike = environments_apart(able)
+    if unlike:
+        caveats.append(f"across environments: {unlike}")
+    return caveats
+
+
+def _made(
+    sentence: str,
+    able: Sequence[Configuration],
+    chosen: Configuration | None,
+    caveats: Sequence[str],
+    rankings: Sequence[tuple[str, Ranking]],
+    *,
+    decided_by: str | None,
+    is_shown: bool,
+) -> Recommendation:
+    runs = tuple(run.run_id for one in able for run in one.finished)
+    caveat = _capital("; ".join(caveats)) + "." if caveats else None
+    finding = Finding(sentence=sentence, evidence=runs, caveat=caveat)
+    return Recommendation(finding, chosen, is_shown, decided_by, tuple(rankings))
+
+
+def _nothing(sentence: str, found: Sequence[Configuration]) -> Recommendation:
+    runs = tuple(run.run_id for one in found for run in one.runs)
+    return Recommendation(Finding(sentence=sentence, evidence=runs), None, False, None, ())
+
+
+def _lead(measure: Measure, margin: Margin) -> str:
+    """The lead over the nearest, with its interval; more is better in some measures, less in others."""
+    text = measured_text(margin.value, margin.low, margin.high, measure.unit)
+    return f"{text} {'higher' if measure.higher_is_better else 'lower'}"
+
+
+def _superlative(measure: Measure) -> str:
+    return "highest" if measure.higher_is_better else "lowest"
+
+
+def _listed(found: Sequence[Configuration]) -> str:
+    labels = [_quoted(one) for one in found]
+    if len(labels) > _MOST_NAMES:
+        labels = [*labels[: _MOST_NAMES - 1], f"{len(labels) - _MOST_NAMES + 1} more"]
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
+
+
+def _quoted(one: Configuration) -> str:
+    """Labels have commas in them."""
+    return f"“{one.label}”"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,182 @@
+"""Everything that a report says about a set of runs, before any of it is drawn."""
+
+import os
+import posixpath
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretune.analyse.against_base import base_findings
+from foretune.analyse.evaluations import evaluation_of
+from foretune.analyse.frontier import Placed, placed
+from foretune.analyse.groups import Configuration, configurations, differing, environment_key
+from foretune.analyse.money import Price, pricing
+from foretune.analyse.recommending import Recommendation, recommend
+from foretune.analyse.run_data import RunData, runs_in
+from foretune.analyse.run_numbers import SPEED, TIME, Evaluations, Measure, measures, quality_metrics
+from foretune.core.errors import UnknownName, UserError
+from foretune.core.values import Evaluation, Finding
+
+
+@dataclass(frozen=True)
+class Ref:
+    """How a run is called on a page."""
+
+    run: RunData
+    anchor: str
+    name: str
+    """Its id, or so much of its path as tells it from the others."""
+    path: str
+    """Relative to where the report is, with slashes."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Configurations that were asked about the same model and data, so that one can be better than another."""
+
+    model: str
+    configurations: tuple[Configuration, ...]
+    measures: tuple[Measure, ...]
+    placed: tuple[Placed, ...]
+    recommendation: Recommendation
+    has_quality: bool
+    against_base: tuple[Finding, ...] = ()
+    """How each configuration differs from its base in the metric that decides; empty where none was evaluated."""
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """The contents of a report, in the order of what was asked."""
+
+    tasks: tuple[Task, ...]
+    refs: dict[Path, Ref]
+    """By the path of the run."""
+    anchors: dict[str, str]
+    """Of a configuration, by its key."""
+    evaluations: dict[Path, Evaluation]
+    prices: tuple[str, ...]
+    """What was paid for an hour, and where that is from."""
+
+    @property
+    def configurations(self) -> list[Configuration]:
+        return [one for task in self.tasks for one in task.configurations]
+
+    @property
+    def runs(self) -> list[RunData]:
+        return [run for one in self.configurations for run in one.runs]
+
+    @property
+    def failed(self) -> list[RunData]:
+        return [run for run in self.runs if not run.has_finished]
+
+    @property
+    def environments(self) -> dict[str, list[RunData]]:
+        """Runs by the environment they were made in."""
+        found: dict[str, list[RunData]] = {}
+        for run in self.runs:
+            found.setdefault(environment_key(run.environment), []).append(run)
+        return found
+
+    def common_settings(self) -> dict[str, object]:
+        """What all configurations were asked for alike."""
+        every = [one.settings for one in self.configurations]
+        apart = set(differing(every))
+        return {name: value for name, value in every[0].items() if name not in apart and all(name in s for s in every)}
+
+
+def gather(paths: Sequence[Path]) -> list[RunData]:
+    """The runs of all folders, each once."""
+    found: dict[Path, RunData] = {}
+    for path in paths:
+        for run in runs_in(path):
+            found.setdefault(run.path.resolve(), run)
+    return list(found.values())
+
+
+def run_report(
+    runs: Sequence[RunData], base: Path, *, usd_per_hour: float | None = None, quality: str | None = None
+) -> RunReport:
+    """Judges a set of runs. `base` is the folder the report will be in: paths are told from there."""
+    # By what they are, not where they lie or in which order they were named.
+    refs = _refs(sorted(runs, key=lambda run: (run.started_s or 0.0, run.run_id, _relative(run.path, base))), base)
+    price = pricing(usd_per_hour)
+    groups = configurations([ref.run for ref in refs.values()])
+    evaluations = {path: found for path in refs if (found := evaluation_of(path)) is not None}
+    tasks = [_task(group, price, evaluations, quality) for group in _by_task(groups)]
+    if quality is not None and not any(task.has_quality for task in tasks):
+        known = dict.fromkeys(name for task in tasks for name in quality_metrics(task.configurations, evaluations))
+        if not known:
+            raise UserError(f"No {quality!r} was measured in every run. Type: foretune evaluate RUN")
+        raise UnknownName("metric", quality, known)
+    ordered = [one for task in tasks for one in task.configurations]
+    prices = dict.fromkeys(
+        f"${paid.usd_per_hour:g} an hour, {paid.source}"
+        for one in ordered
+        for run in one.runs
+        if (paid := price(run)) is not None
+    )
+    return RunReport(
+        tasks=tuple(tasks),
+        refs=refs,
+        anchors={one.key: f"configuration-{number}" for number, one in enumerate(ordered, start=1)},
+        evaluations=evaluations,
+        prices=tuple(prices),
+    )
+
+
+def model_name(run: RunData) -> str:
+    """A folder by its name, not by where it lies."""
+    return posixpath.basename(run.experiment.model.replace("\\", "/").rstrip("/")) or run.experiment.model
+
+
+def _task(
+    group: Sequence[Configuration],
+    price: Callable[[RunData], Price | None],
+    evaluations: Evaluations,
+    quality: str | None,
+) -> Task:
+    found = measures(group, price, evaluations, quality)
+    # Money is shown where there is a price; the front is drawn over what was measured.
+    shown = tuple(one for one in found if any(one.values(c.finished) for c in group))
+    axes = [one for one in shown if one.name != SPEED]
+    has_quality = found[0].name != TIME
+    return Task(
+        model_name(group[0].runs[0]),
+        tuple(group),
+        shown,
+        tuple(placed(group, axes)),
+        recommend(group, found),
+        has_quality,
+        tuple(base_findings(group, evaluations, found[0].name)) if has_quality else (),
+    )
+
+
+def _by_task(groups: Sequence[Configuration]) -> list[list[Configuration]]:
+    """By model, data and size of images: beyond these, numbers answer different questions."""
+    found: dict[tuple[str, ...], list[Configuration]] = {}
+    for one in groups:
+        run = one.runs[0]
+        data = run.effective.get("data_fingerprint") or run.experiment.data.kind
+        size = run.effective.get("resolution_px") or one.settings.get("data.resolution")
+        found.setdefault((model_name(run), str(data), str(size)), []).append(one)
+    return list(found.values())
+
+
+def _refs(runs: Sequence[RunData], base: Path) -> dict[Path, Ref]:
+    counts: dict[str, int] = {}
+    for run in runs:
+        counts[run.run_id] = counts.get(run.run_id, 0) + 1
+    refs = {}
+    for number, run in enumerate(runs, start=1):
+        path = _relative(run.path, base)
+        name = run.run_id if counts[run.run_id] == 1 else path
+        refs[run.path] = Ref(run, f"run-{number}", name, path)
+    return refs
+
+
+def _relative(path: Path, base: Path) -> str:
+    try:
+        return Path(os.path.relpath(path.resolve(), base.resolve())).as_posix()
+    except ValueError:
+        # Another drive: there is no way from here to there.
+        return path.name

@@ -1,0 +1,232 @@
+"""What was measured in one configuration and setting of a study, read off its run directories."""
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from foretune.analyse.evaluations import evaluation_of
+from foretune.analyse.run_data import RunData, runs_in
+from foretune.core.errors import UserError
+from foretune.core.units import MIB
+from foretune.stats.intervals import mean_interval, summarise_run
+
+HELD_OUT_LOSS = "held-out loss"
+TRAINING_SPEED = "training, iterations/s"
+INFERENCE_SPEED = "inference, steps/s"
+PEAK_MEMORY = "peak memory, MiB"
+STEPS_MADE = "steps made"
+SAMPLES_SEEN = "samples seen"
+COUNTED = "time counted, s"
+BEFORE = "before the clock, s"
+FEWEST_SEEDS = 3
+"""Fewer are no claim."""
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that was measured."""
+
+    title: str
+    """With its unit."""
+    higher_is_better: bool | None
+    """None where neither is."""
+    is_answer: bool
+    """Whether the protocol asks for it; the others are told beside."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A mean over the runs of a cell with Student's interval, which is absent where there are fewer than three."""
+
+    value: float
+    low: float | None
+    high: float | None
+    by_seed: Mapping[int, float]
+    """One number a run."""
+
+    @classmethod
+    def of(cls, by_seed: Mapping[int, float]) -> "Number | None":
+        """None where nothing was measured."""
+        known = {seed: value for seed, value in by_seed.items() if math.isfinite(value)}
+        if not known:
+            return None
+        if len(known) < FEWEST_SEEDS:
+            return cls(statistics.fmean(known.values()), None, None, known)
+        value, low, high = mean_interval(list(known.values()), _CONFIDENCE)
+        # An interval may reach below zero; speeds, losses and memory cannot.
+        return cls(value, max(low, 0.0) if min(known.values()) >= 0 else low, high, known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One run of a study, and what lies beside it."""
+
+    run: RunData
+    about: Mapping[str, Any]
+    """Which part of the study it is, as its own directory says."""
+    evaluation: Any = None
+    inference: Mapping[str, Any] | None = None
+    """The bench of its denoising."""
+
+    @property
+    def seed(self) -> int:
+        return int(self.about["seed"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """All finished runs of one configuration in one setting."""
+
+    configuration: str
+    setting: str
+    parts: tuple[Part, ...]
+    unfinished: tuple[str, ...] = ()
+    """How the other runs ended."""
+    numbers: Mapping[str, Number] = field(default_factory=dict)
+    """By the title of the axis."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        return tuple(part.run.run_id for part in self.parts)
+
+
+def read_parts(directory: Path) -> list[Part]:
+    """Every run below a study's folder that says it is a part of one; of each part the newest that has finished."""
+    newest: dict[tuple[str, str, str, int], Part] = {}
+    for run in runs_in(directory):
+        about = run.effective.get("study")
+        if about is None:
+            continue
+        place = (about["name"], about["configuration"], about["setting"], int(about["seed"]))
+        before = newest.get(place)
+        if before is None or run.has_finished or not before.run.has_finished:
+            newest[place] = Part(
+                run=run, about=about, evaluation=evaluation_of(run.path), inference=_inference(run.path)
+            )
+    if not newest:
+        raise UserError(f"There is no part of a study in {directory}. Type: foretune study FILE.yaml")
+    return list(newest.values())
+
+
+def cells_of(parts: Sequence[Part]) -> tuple[Cell, ...]:
+    """Parts that differ in their seed only, together; in the order of the study's file."""
+    groups: dict[tuple[str, str], list[Part]] = {}
+    for part in sorted(parts, key=lambda part: (tuple(part.about["order"]), part.seed)):
+        groups.setdefault((part.about["configuration"], part.about["setting"]), []).append(part)
+    return tuple(_cell(configuration, setting, group) for (configuration, setting), group in groups.items())
+
+
+def _cell(configuration: str, setting: str, group: Sequence[Part]) -> Cell:
+    done = tuple(part for part in group if part.run.has_finished)
+    found = {title: Number.of({part.seed: value for part in done if (value := of(part)) is not None})
+             for title, of in _READERS.items()}  # fmt: skip
+    metrics: dict[str, dict[int, float]] = {}
+    for part in done:
+        for score in part.evaluation.scores if part.evaluation is not None else ():
+            if score.column == "run" and score.value is not None:
+                metrics.setdefault(axis_of_score(score).title, {})[part.seed] = score.value
+    found |= {title: Number.of(by_seed) for title, by_seed in metrics.items()}
+    return Cell(
+        configuration=configuration,
+        setting=setting,
+        parts=done,
+        unfinished=tuple(f"seed {part.seed}: {part.run.end}" for part in group if not part.run.has_finished),
+        numbers={title: number for title, number in found.items() if number is not None},
+        notes=tuple(_notes(done)),
+    )
+
+
+def axis_of_score(score: Any) -> Axis:
+    """A metric of an evaluation as an axis."""
+    unit = f", {score.unit}" if score.unit else ""
+    return Axis(f"{score.metric}{unit}", score.higher_is_better, is_answer=score.higher_is_better is not None)
+
+
+def _notes(parts: Sequence[Part]) -> list[str]:
+    """What the numbers of a cell rest on, where it is not what was asked for."""
+    notes = []
+    smaller = {
+        (int(part.inference["choices"]["batch_size"]), int(part.inference["batch_size"]))
+        for part in parts
+        if part.inference is not None and part.inference["did_not_fit"]
+    }
+    notes += [f"a batch of {asked} did not fit: {INFERENCE_SPEED} with {used}" for asked, used in sorted(smaller)]
+    environments = {part.run.record.environment_hash for part in parts if part.run.record is not None}
+    if len(environments) > 1:
+        notes.append(f"its runs were made in {len(environments)} unlike environments")
+    return notes
+
+
+def batch_of(cell: Cell) -> set[tuple[int, str]]:
+    """Batch sizes and precisions with which the inference of a cell was measured."""
+    return {
+        (int(part.inference["batch_size"]), str(part.inference["choices"]["precision"]))
+        for part in cell.parts
+        if part.inference is not None
+    }
+
+
+def _inference(run: Path) -> dict[str, Any] | None:
+    found = sorted((run.parent / "inference").glob("*/*/bench.json"))
+    return dict(json.loads(found[-1].read_text(encoding="utf-8"))) if found else None
+
+
+def _held_out(part: Part) -> float | None:
+    losses = part.run.held_out_losses
+    return losses[-1][1] if losses else None
+
+
+def _training_speed(part: Part) -> float | None:
+    """Steady steps over all of their time, so that slow steps count with their whole length."""
+    return 1 / summarise_run(part.run.step_times_s, "mean").value if part.run.step_times_s else None
+
+
+def _inference_speed(part: Part) -> float | None:
+    times_s = (
+        [] if part.inference is None else [time_s for one in part.inference["denoising"] for time_s in one["times_s"]]
+    )
+    # The first one warms up.
+    return 1 / statistics.fmean(times_s[1:] or times_s) if times_s else None
+
+
+def _peak_mib(part: Part) -> float | None:
+    measured = None if part.run.record is None else part.run.record.measured
+    if measured is None:
+        return None
+    num_bytes = measured.peak_host_bytes if measured.peak_device_bytes is None else measured.peak_device_bytes
+    return None if num_bytes is None else num_bytes / MIB
+
+
+def _steps_made(part: Part) -> float | None:
+    return None if part.run.record is None else float(part.run.record.outcome.steps_done)
+
+
+def _samples_seen(part: Part) -> float | None:
+    steps = _steps_made(part)
+    return None if steps is None else steps * part.run.samples_per_step
+
+
+def _counted(part: Part) -> float | None:
+    return None if part.run.record is None else part.run.record.measured.counted_s
+
+
+def _before(part: Part) -> float | None:
+    return None if part.run.record is None else part.run.record.measured.prepare_s
+
+
+_READERS: Mapping[str, Callable[[Part], float | None]] = {
+    HELD_OUT_LOSS: _held_out,
+    TRAINING_SPEED: _training_speed,
+    INFERENCE_SPEED: _inference_speed,
+    PEAK_MEMORY: _peak_mib,
+    STEPS_MADE: _steps_made,
+    SAMPLES_SEEN: _samples_seen,
+    COUNTED: _counted,
+    BEFORE: _before,
+}

@@ -1,0 +1,182 @@
+"""Configurations of a study held against the first one, seed by seed, and what that says in words."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from foretune.analyse.study_cells import (
+    FEWEST_SEEDS,
+    HELD_OUT_LOSS,
+    INFERENCE_SPEED,
+    STEPS_MADE,
+    TRAINING_SPEED,
+    Axis,
+    Cell,
+    Number,
+    batch_of,
+)
+from foretune.core.units import measured_text
+from foretune.core.values import Finding
+from foretune.stats.deciding import decide
+from foretune.stats.intervals import mean_interval
+
+_CONFIDENCE = 0.95
+_SPEEDS = (TRAINING_SPEED, INFERENCE_SPEED, STEPS_MADE)
+Answer = Literal["better", "worse", "no difference shown", "inconclusive", "not a claim"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """One configuration beside the first one, in one setting and one thing that was measured."""
+
+    setting: str
+    title: str
+    """Of the axis."""
+    first: str
+    other: str
+    kind: Literal["ratio", "difference"]
+    """Speeds are compared as a ratio (other / first), qualities as a difference (other - first)."""
+    value: float
+    low: float | None
+    high: float | None
+    confidence: float
+    """Of this interval, which is wider where more is compared: configurations, settings, qualities."""
+    num_pairs: int
+    """Seeds that both have."""
+    answer: Answer
+
+
+def compare_cells(axes: Sequence[Axis], cells: Sequence[Cell]) -> tuple[Compared, ...]:
+    """Each configuration against the first one in the same setting, in everything that can be better or worse."""
+    found = []
+    settings = list(dict.fromkeys(cell.setting for cell in cells))
+    num_qualities = sum(axis.higher_is_better is not None and axis.title not in _SPEEDS for axis in axes)
+    for setting in settings:
+        first, *others = [cell for cell in cells if cell.setting == setting]
+        for axis in axes:
+            if axis.higher_is_better is None and axis.title != STEPS_MADE:
+                continue
+            for other in others:
+                if axis.title == INFERENCE_SPEED and batch_of(first) != batch_of(other):
+                    continue  # another batch is another question
+                # One of many differences that are not there would look like one.
+                num_questions = len(others) * len(settings) * (1 if axis.title in _SPEEDS else num_qualities)
+                compared = _compared(axis, first, other, confidence=1 - (1 - _CONFIDENCE) / num_questions)
+                if compared is not None:
+                    found.append(compared)
+    return tuple(found)
+
+
+def _compared(axis: Axis, first: Cell, other: Cell, *, confidence: float) -> Compared | None:
+    numbers = first.numbers.get(axis.title), other.numbers.get(axis.title)
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    seeds = sorted(numbers[0].by_seed.keys() & numbers[1].by_seed.keys())
+    if not seeds:
+        return None
+    a, b = ([number.by_seed[seed] for seed in seeds] for number in numbers if number is not None)
+    if axis.title in _SPEEDS:
+        decided = decide(a, b, is_paired=True, confidence=confidence)
+        if decided.ratio is None:
+            return None
+        value, low, high, neutral = decided.ratio, decided.low, decided.high, 1.0
+        if len(seeds) < FEWEST_SEEDS:
+            low = high = None
+    else:
+        differences = [y - x for x, y in zip(a, b, strict=True)]
+        value, low, high, neutral = sum(differences) / len(differences), None, None, 0.0
+        if len(differences) >= FEWEST_SEEDS:
+            value, low, high = mean_interval(differences, confidence)
+    return Compared(
+        setting=first.setting,
+        title=axis.title,
+        first=first.configuration,
+        other=other.configuration,
+        kind="ratio" if axis.title in _SPEEDS else "difference",
+        value=value,
+        low=low,
+        high=high,
+        confidence=confidence,
+        num_pairs=len(seeds),
+        answer=_answer(low, high, neutral, len(seeds), higher_is_better=axis.higher_is_better is not False),
+    )
+
+
+def _answer(low: float | None, high: float | None, neutral: float, num_pairs: int, *, higher_is_better: bool) -> Answer:
+    if num_pairs < FEWEST_SEEDS or low is None or high is None:
+        return "not a claim"
+    if low > neutral:
+        return "better" if higher_is_better else "worse"
+    if high < neutral:
+        return "worse" if higher_is_better else "better"
+    return "no difference shown"
+
+
+def findings_of(
+    protocol: str, axes: Sequence[Axis], cells: Sequence[Cell], compared: Sequence[Compared]
+) -> Iterator[Finding]:
+    """What the protocol asked, answered for each setting; then what stands beside it."""
+    answers = {axis.title for axis in axes if axis.is_answer}
+    if protocol == "equal-time":
+        answers |= {STEPS_MADE}
+    for one in compared:
+        if one.title in answers:
+            yield _finding(one, cells)
+
+
+def _finding(one: Compared, cells: Sequence[Cell]) -> Finding:
+    first, other = (
+        next(cell for cell in cells if (cell.configuration, cell.setting) == (name, one.setting))
+        for name in (one.first, one.other)
+    )
+    has_settings = len({cell.setting for cell in cells}) > 1
+    place = f"{one.setting}: " if has_settings else ""
+    pairs = "1 seed" if one.num_pairs == 1 else f"{one.num_pairs} seeds"
+    caveat = None
+    if one.answer == "not a claim":
+        caveat = "one seed: not a claim" if one.num_pairs == 1 else "two seeds: not a claim"
+    sentence = _in_words(one, first.numbers[one.title], other.numbers[one.title], first)
+    return Finding(
+        sentence=f"{place}{sentence}, {pairs}{f' ({caveat})' if caveat else ''}.",
+        evidence=(*first.run_ids, *other.run_ids),
+        caveat=caveat,
+    )
+
+
+def _in_words(one: Compared, first: Number, other: Number, cell: Cell) -> str:
+    if one.kind == "ratio":
+        verb, what = {
+            TRAINING_SPEED: ("trains", "fast"),
+            INFERENCE_SPEED: (f"denoises{_batch_words(cell)}", "fast"),
+            STEPS_MADE: ("made", "many steps"),
+        }[one.title]
+        ratio, _, interval = measured_text(one.value, one.low, one.high, "").partition(" (")
+        said = f"{one.other} {verb} {ratio} times as {what} as {one.first}{f' ({interval}' if interval else ''}"
+        return f"no difference shown: {said}" if one.answer == "no difference shown" else said
+    name = "a held-out loss" if one.title == HELD_OUT_LOSS else one.title
+    values = (
+        f"{one.other} reaches {name} of {measured_text(other.value, other.low, other.high, '')}, {one.first} "
+        f"{measured_text(first.value, first.low, first.high, '')}"
+    )
+    difference = measured_text(abs(one.value), *_absolute(one), "")
+    answers = {
+        "better": f"{one.other} is better by {difference}",
+        "worse": f"{one.other} is worse by {difference}",
+        "no difference shown": f"no difference shown ({measured_text(one.value, one.low, one.high, '')})",
+    }
+    return (
+        f"{values}: {answers.get(one.answer, f'a difference of {measured_text(one.value, one.low, one.high, str())}')}"
+    )
+
+
+def _absolute(one: Compared) -> tuple[float | None, float | None]:
+    """The interval of the difference's size; only asked where it is on one side of zero."""
+    if one.low is None or one.high is None:
+        return None, None
+    low, high = sorted((abs(one.low), abs(one.high)))
+    return low, high
+
+
+def _batch_words(cell: Cell) -> str:
+    found = sorted(batch_of(cell))
+    return f" a batch of {found[0][0]} in {found[0][1]}" if len(found) == 1 else ""

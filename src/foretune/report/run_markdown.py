@@ -1,0 +1,92 @@
+"""The report in Markdown: the answer and its tables, for an issue, a notebook or a wiki."""
+
+import re
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from foretune import __version__
+from foretune.analyse.run_numbers import Measure
+from foretune.analyse.run_report import RunReport, Task
+from foretune.core.units import measured_text
+from foretune.core.values import Finding
+from foretune.report.run_figures import letters
+from foretune.report.run_question import seeds_text
+from foretune.report.run_tables import planned_and_measured
+from foretune.stats.intervals import Estimate
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~&$])")
+
+
+def report_markdown(report: RunReport, title: str | None = None, findings: Sequence[Finding] = ()) -> str:
+    """Text of runs never becomes markup: what has a meaning in Markdown or HTML is escaped."""
+    lines = [
+        f"# {escaped(title or 'Report')}",
+        "",
+        f"{len(report.configurations)} configurations, {seeds_text(report)}.",
+        "",
+    ]
+    lines += ["## Recommendation", ""]
+    for task in report.tasks:
+        finding = task.recommendation.finding
+        lines += [f"**{escaped(finding.sentence)}**", ""]
+        lines += [escaped(finding.caveat), ""] if finding.caveat else []
+        lines += [*(f"- {escaped(one.sentence)}" for one in task.against_base), ""] if task.against_base else []
+    if findings:
+        lines += ["## What the study found", ""]
+        lines += [f"- {escaped(one.sentence)}" for one in findings] + [""]
+    for task in report.tasks:
+        lines += [f"## Configurations of {escaped(task.model)}", "", *_table(report, task), ""]
+    forecast = _forecast(report)
+    if forecast:
+        lines += ["## Forecast against measurement", "", *forecast, ""]
+    if report.failed:
+        lines += ["## Runs that did not finish", ""]
+        for run in report.failed:
+            reason = None if run.record is None else run.record.outcome.reason
+            lines.append(
+                f"- {escaped(report.refs[run.path].name)}: {escaped(run.end)}. {escaped(reason or '')}".rstrip()
+            )
+        lines.append("")
+    lines += ["## Runs", ""]
+    for one in report.configurations:
+        links = (
+            f"[{escaped(report.refs[run.path].name)}](./{quote(report.refs[run.path].path)}/events.jsonl)"
+            for run in one.runs
+        )
+        lines.append(f"- {escaped(one.label)}: {', '.join(links)}")
+    prices = "; ".join(report.prices)
+    cost = f" Cost: time at {escaped(prices)}." if prices else ""
+    lines += ["", f"Means over runs with 95 % intervals.{cost} Foretune {__version__}.", ""]
+    return "\n".join(lines)
+
+
+def escaped(text: str) -> str:
+    """One line in which nothing is markup."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("://", ":\u200b//")
+
+
+def _table(report: RunReport, task: Task) -> list[str]:
+    names = letters(report.configurations)
+    heads = ["", "configuration", "runs", *(measure.name for measure in task.measures), "front"]
+    rows = ["| " + " | ".join(escaped(head) for head in heads) + " |", "|" + "---|" * len(heads)]
+    for one, where in zip(task.configurations, task.placed, strict=True):
+        cells = [names[one.key], escaped(one.label), str(len(one.finished))]
+        cells += [_cell(measure, measure.estimate(one.finished)) for measure in task.measures]
+        rows.append("| " + " | ".join([*cells, where.standing]) + " |")
+    return rows
+
+
+def _cell(measure: Measure, estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "–"
+    return escaped(measured_text(estimate.value, estimate.low, estimate.high, measure.unit))
+
+
+def _forecast(report: RunReport) -> list[str]:
+    rows = []
+    for one in report.configurations:
+        pairs = [pair for run in one.finished if (pair := planned_and_measured(run)) is not None]
+        if pairs:
+            off = sum(planned / measured - 1 for planned, measured, _ in pairs) / len(pairs)
+            rows.append(f"- {escaped(one.label)}: the forecast of the peak memory is {off:+.0%} off")
+    return rows

@@ -1,0 +1,63 @@
+"""Studies with the numbers a test wants, written without training anything."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from foretune.core.values.run_record import Status
+from foretune.record.events import EventLog
+from foretune.record.run_directory import RunDirectory
+from tests.analyse.made_runs import asked, make_run
+
+
+def make_part(
+    studies: Path,
+    configuration: str,
+    seed: int,
+    *,
+    protocol: str = "equal-time",
+    setting: str = "as-asked",
+    order: Sequence[int] = (0, 0),
+    step_s: float = 0.1,
+    num_steps: int = 20,
+    losses: Sequence[float] | None = None,
+    held_out: Mapping[int, float] | None = None,
+    counted_s: float | None = None,
+    pass_s: float | None = None,
+    batch_size: int = 256,
+    did_not_fit: Sequence[int] = (),
+    status: Status | None = "finished",
+    environment: dict[str, Any] | None = None,
+    name: str = "hardware",
+) -> Path:
+    """One run directory in its place below `studies`, with a bench of inference beside it where there is a time."""
+    folder = studies / name / configuration / setting / f"seed-{seed}"
+    length = {"steps": None, "seconds": 2.0} if protocol == "equal-time" else {"steps": num_steps}
+    about = {"name": name, "protocol": protocol, "configuration": configuration, "setting": setting, "seed": seed}
+    path = make_run(
+        folder / f"20260101-000000-{seed:08d}-{configuration}",
+        [step_s * (1 + 0.002 * (step % 3)) for step in range(num_steps)],
+        experiment=asked(train={**length, "seed": seed}),
+        environment=environment,
+        status=status,
+        losses=losses,
+        effective={"study": {**about, "order": list(order)}},
+    )
+    run = RunDirectory(path)
+    events = EventLog(run.events)
+    for step, loss in (held_out or {}).items():
+        events.append("validated", step=step, held_out_loss=loss, samples=[])
+    events.close()
+    record = run.read_record()
+    if record is not None:
+        measured = record.measured.model_copy(update={"counted_s": counted_s, "prepare_s": 3.0})
+        run.write_record(record.model_copy(update={"measured": measured}))
+    if pass_s is not None:
+        bench = folder / "inference" / "model" / "20260101-000000-abcd" / "bench.json"
+        bench.parent.mkdir(parents=True)
+        choices = {"batch_size": max([batch_size, *did_not_fit]), "precision": "fp32"}
+        times_s = [5 * pass_s, pass_s, pass_s]
+        content = {"batch_size": batch_size, "did_not_fit": list(did_not_fit), "choices": choices}
+        bench.write_text(json.dumps({**content, "denoising": [{"times_s": times_s}]}))
+    return path

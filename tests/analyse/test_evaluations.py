@@ -1,0 +1,106 @@
+"""Evaluations read from run directories, and the sentence that they make."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretune.analyse.evaluations import (
+    EVALUATION_FILE,
+    better_in,
+    evaluation_of,
+    is_faster_but_worse,
+    pictures_of,
+    quality_finding,
+    speed_ratio,
+    worse_in,
+)
+from foretune.core.values import Evaluation, Score, ScoreDifference, WrongFormat
+from foretune.core.values.evaluation import QualityAnswer
+
+
+def difference(metric: str, answer: QualityAnswer, value: float = 0.5) -> ScoreDifference:
+    return ScoreDifference(
+        metric=metric, difference=value, low=None, high=None, confidence=0.99, answer=answer, num_pairs=9
+    )
+
+
+def made(*differences: ScoreDifference, **fields: Any) -> Evaluation:
+    scores = tuple(
+        Score(metric=one.metric, unit="dB" if one.metric == "psnr" else "", higher_is_better=True, column="run")
+        for one in differences
+    )
+    known = {
+        "evaluation_id": "e",
+        "subject": "half the steps",
+        "base": "all steps",
+        "run_id": "run-1",
+        "model": "m",
+        "settings": {},
+        "environment_hash": "h",
+        "images_per_s": 2.0,
+        "base_images_per_s": 1.0,
+    }
+    return Evaluation(scores=scores, differences=differences, **{**known, **fields})
+
+
+def test_it_is_read_from_a_run_directory(tmp_path: Path) -> None:
+    assert evaluation_of(tmp_path) is None
+    evaluation = made(difference("psnr", "worse"), pictures=("base.png", "gone.png"))
+    path = tmp_path / EVALUATION_FILE
+    path.parent.mkdir()
+    path.write_text(evaluation.to_json())
+    (path.parent / "base.png").write_bytes(b"")
+    assert evaluation_of(tmp_path) == evaluation
+    assert pictures_of(tmp_path, evaluation) == (path.parent / "base.png",)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / EVALUATION_FILE
+    path.parent.mkdir()
+    path.write_text("{")
+    with pytest.raises(WrongFormat, match=r"evaluation\.json: This Evaluation is not JSON"):
+        evaluation_of(tmp_path)
+
+
+def test_faster_but_worse_is_said() -> None:
+    evaluation = made(difference("psnr", "worse", -1.25), difference("ssim", "no difference shown"))
+    assert is_faster_but_worse(evaluation)
+    assert quality_finding(evaluation).sentence == (
+        "half the steps is 2.00 times as fast as all steps but worse in psnr (-1.2 dB)."
+    )
+    assert quality_finding(evaluation).evidence == ("run-1",)
+
+
+def test_faster_and_not_worse_is_not_called_so() -> None:
+    assert not is_faster_but_worse(made(difference("psnr", "inconclusive")))
+    assert not is_faster_but_worse(made(difference("psnr", "worse"), images_per_s=1.1))
+    assert not is_faster_but_worse(made(difference("psnr", "worse"), images_per_s=None))
+
+
+@pytest.mark.parametrize(
+    ("differences", "sentence"),
+    [
+        ((difference("style", "better"),), "half the steps is better in style (+0.5) than all steps."),
+        (
+            (difference("style", "better"), difference("psnr", "worse", -1.0)),
+            "half the steps is worse in psnr (-1 dB) and better in style (+0.5) than all steps.",
+        ),
+        ((difference("style", "inconclusive"),), "half the steps is not shown to differ in quality from all steps."),
+        (
+            (difference("style", "no difference shown"),),
+            "half the steps is not different in quality by more than is said to matter from all steps.",
+        ),
+    ],
+)
+def test_what_was_shown_is_said(differences: tuple[ScoreDifference, ...], sentence: str) -> None:
+    evaluation = made(*differences, images_per_s=1.0)
+    assert quality_finding(evaluation).sentence == sentence
+    assert {*better_in(evaluation), *worse_in(evaluation)} <= set(differences)
+
+
+def test_without_a_base_nothing_is_compared() -> None:
+    alone = made(base=None, base_images_per_s=None)
+    assert speed_ratio(alone) is None
+    assert "alone" in quality_finding(alone).sentence
+    assert quality_finding(made(warnings=("two prompts only",))).caveat == "two prompts only"

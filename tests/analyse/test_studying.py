@@ -1,0 +1,147 @@
+"""Studies summed up from their run directories alone: what was planted is found, and no more is claimed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from foretune.analyse.study_cells import HELD_OUT_LOSS, INFERENCE_SPEED, STEPS_MADE, TRAINING_SPEED
+from foretune.analyse.studying import StudySummary, summarise_study
+from foretune.core.errors import UserError
+from tests.analyse.made_studies import make_part
+
+WOBBLE = (0.0, 0.004, -0.003)
+
+
+def equal_time(studies: Path, *, better_by: float = 0.1, seeds: int = 3) -> StudySummary:
+    """Two configurations, the second of which makes twice the steps and reaches a lower loss."""
+    for seed in range(seeds):
+        for place, (name, num_steps, loss) in enumerate((("slow", 20, 0.8), ("fast", 40, 0.8 - better_by))):
+            held_out = {0: 1.0, num_steps: loss + WOBBLE[seed] * (1 + place)}
+            make_part(studies, name, seed, order=(0, place), num_steps=num_steps, held_out=held_out, counted_s=2.0)
+    return summarise_study(studies / "hardware")
+
+
+def sentences(summary: StudySummary) -> str:
+    return " ".join(finding.sentence for finding in summary.findings)
+
+
+def test_the_quality_at_equal_time_is_compared_seed_by_seed(tmp_path: Path) -> None:
+    summary = equal_time(tmp_path)
+    assert [cell.configuration for cell in summary.cells] == ["slow", "fast"], "in the order of the file"
+    (loss,) = [one for one in summary.comparisons if one.title == HELD_OUT_LOSS]
+    assert loss.value == pytest.approx(-0.1, abs=0.001)
+    assert loss.low is not None
+    assert loss.high is not None
+    assert loss.low < -0.1 < loss.high < 0
+    assert loss.answer == "better"
+    (steps,) = [one for one in summary.comparisons if one.title == STEPS_MADE]
+    assert steps.value == pytest.approx(2.0)
+    assert "fast is better by 0.1" in sentences(summary)
+    assert "fast made 2.00 times as many steps as slow" in sentences(summary)
+    assert "Counted is the time inside optimizer steps, waiting for data included" in summary.held_equal
+    assert "(3.0 to 3.0 s on average)" in summary.held_equal
+    assert summary.cells[1].numbers["samples seen"].value == 80.0
+    assert summary.warnings == ()
+
+
+def test_no_difference_is_claimed_where_none_is_shown(tmp_path: Path) -> None:
+    summary = equal_time(tmp_path, better_by=0.001)
+    (loss,) = [one for one in summary.comparisons if one.title == HELD_OUT_LOSS]
+    assert loss.answer == "no difference shown"
+    assert "no difference shown" in sentences(summary)
+    assert "is better" not in sentences(summary)
+
+
+@pytest.mark.parametrize(("seeds", "label"), [(1, "one seed: not a claim"), (2, "two seeds: not a claim")])
+def test_fewer_than_three_seeds_are_labelled(seeds: int, label: str, tmp_path: Path) -> None:
+    summary = equal_time(tmp_path, seeds=seeds)
+    assert {one.answer for one in summary.comparisons} == {"not a claim"}
+    assert all(finding.caveat == label for finding in summary.findings)
+    assert all(label in finding.sentence for finding in summary.findings)
+    assert any(label in warning for warning in summary.warnings)
+
+
+def test_speeds_at_equal_steps_are_ratios_with_intervals(tmp_path: Path) -> None:
+    for seed in range(3):
+        for place, (name, step_s) in enumerate((("one", 0.2), ("two", 0.1))):
+            drift = 1 + 0.1 * seed  # of the machine, which meets both alike
+            make_part(
+                tmp_path, name, seed, protocol="equal-steps", order=(0, place), step_s=step_s * drift, pass_s=step_s / 2
+            )
+    summary = summarise_study(tmp_path / "hardware")
+    ratios = {one.title: one for one in summary.comparisons}
+    assert ratios[TRAINING_SPEED].value == pytest.approx(2.0)
+    assert ratios[TRAINING_SPEED].answer == "better"
+    assert ratios[TRAINING_SPEED].high == pytest.approx(2.0), "drift that both met is no noise of the ratio"
+    assert summary.cells[0].numbers[INFERENCE_SPEED].value == pytest.approx(10.0), "the first step warms up"
+    assert "two trains 2.00 times as fast as one" in sentences(summary)
+    assert "two denoises a batch of 256 in fp32 2.00 times as fast as one" in sentences(summary)
+    inference = "Inference is denoising steps/s of a batch of 256 in fp32."
+    assert summary.held_equal == f"20 optimizer steps for every run. {inference}"
+
+
+def test_a_batch_that_did_not_fit_is_said_and_not_compared(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_part(tmp_path, "big", seed, protocol="equal-steps", pass_s=0.1)
+        make_part(
+            tmp_path,
+            "small",
+            seed,
+            protocol="equal-steps",
+            order=(0, 1),
+            pass_s=0.1,
+            batch_size=64,
+            did_not_fit=[256, 128],
+        )
+    summary = summarise_study(tmp_path / "hardware")
+    assert INFERENCE_SPEED not in {one.title for one in summary.comparisons}
+    assert any("small: a batch of 256 did not fit: inference, steps/s with 64" in one for one in summary.warnings)
+
+
+def test_settings_are_apart_and_unfinished_runs_are_told(tmp_path: Path) -> None:
+    for number, setting in enumerate(("smallest", "largest")):
+        for seed in range(3):
+            for place, name in enumerate(("one", "two")):
+                failed = (setting, name, seed) == ("largest", "two", 2)
+                make_part(
+                    tmp_path, name, seed, setting=setting, order=(number, place), held_out={20: 0.5 + WOBBLE[seed]},
+                    counted_s=2.0, status="out of memory" if failed else "finished",
+                )  # fmt: skip
+    summary = summarise_study(tmp_path / "hardware")
+    assert [(cell.setting, cell.configuration, len(cell.parts)) for cell in summary.cells] == [
+        ("smallest", "one", 3), ("smallest", "two", 3), ("largest", "one", 3), ("largest", "two", 2)
+    ]  # fmt: skip
+    assert "two, largest: not counted, seed 2: out of memory" in summary.warnings
+    assert {one.setting: one.num_pairs for one in summary.comparisons} == {"smallest": 3, "largest": 2}
+
+
+def test_parts_of_two_machines_are_merged_by_copying(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_part(tmp_path / "laptop", "one", seed, held_out={20: 0.5}, counted_s=2.0)
+        make_part(tmp_path / "server", "two", seed, order=(0, 1), held_out={20: 0.4}, environment={"cpu": "other"})
+    shutil.copytree(tmp_path / "laptop", tmp_path / "both")
+    shutil.copytree(tmp_path / "server", tmp_path / "both", dirs_exist_ok=True)
+    summary = summarise_study(tmp_path / "both" / "hardware")
+    assert [cell.configuration for cell in summary.cells] == ["one", "two"]
+    again = summarise_study(tmp_path / "both" / "hardware")
+    assert json.dumps(again.to_mapping()) == json.dumps(summary.to_mapping())
+    assert str(tmp_path) not in json.dumps(summary.to_mapping())
+
+
+def test_a_configuration_from_unlike_machines_is_warned_of(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_part(tmp_path, "one", seed, held_out={20: 0.5}, environment={"cpu": f"number {seed % 2}"})
+    summary = summarise_study(tmp_path / "hardware")
+    assert any("2 unlike environments" in warning for warning in summary.warnings)
+
+
+def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
+    make_part(tmp_path, "one", 0, name="first")
+    make_part(tmp_path, "one", 0, name="second")
+    with pytest.raises(UserError, match="parts of 2 studies"):
+        summarise_study(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="There is no run"):
+        summarise_study(tmp_path / "empty")

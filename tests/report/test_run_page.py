@@ -1,0 +1,143 @@
+"""The page of `foretune report`: its order, its words, and how it reads without eyes."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from foretune.analyse.run_report import RunReport, gather, run_report
+from foretune.core.errors import UserError
+from foretune.core.values import Finding
+from foretune.report.run_csv import runs_csv, safe
+from foretune.report.run_markdown import escaped, report_markdown
+from foretune.report.run_page import report_page
+from tests.report.pages import Page, dangers
+from tests.report.whole_runs import ENVIRONMENT, picture, two_configurations, whole_run
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = two_configurations(tmp_path_factory.mktemp("runs") / "runs")
+    whole_run(folder / "broken", seed=9, status="out of memory", reason="there was no room")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(place: Path) -> RunReport:
+    return run_report(gather([place]), place.parent, usd_per_hour=2.0)
+
+
+@pytest.fixture(scope="module")
+def page(report: RunReport) -> Page:
+    finding = Finding(sentence="Two threads are faster.", evidence=("a",), caveat="one seed")
+    return Page(report_page(report, findings=[finding]))
+
+
+def test_sections_are_in_the_order_of_questions(page: Page) -> None:
+    keys = [section.attributes["id"] for section in page.root.find("section")]
+    wanted = [
+        "asked",
+        "recommendation",
+        "configurations",
+        "front",
+        "forecast",
+        "losses",
+        "phases",
+        "samples",
+        "quality",
+    ]
+    assert keys == [*wanted, "environment", "failures", "runs"]
+
+
+def test_the_recommendation_is_said_with_its_interval(page: Page, report: RunReport) -> None:
+    (said,) = page.root.find("p", class_="answer-text")
+    assert said.text == report.tasks[0].recommendation.finding.sentence
+    assert re.search(r"Take “full”: its caption accuracy of 0\.\d+ \(0\.\d+ to 0\.\d+\) is the highest", said.text)
+    (row,) = page.root.find("tr", class_="chosen")
+    assert "full" in row.text
+    assert "Two threads are faster." in page.root.text
+
+
+def test_it_reads_without_eyes(page: Page) -> None:
+    levels = [int(node.name[1]) for node in page.root.find("*") if re.fullmatch(r"h\d", node.name)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels)), levels
+    for table in page.root.find("table"):
+        assert table.children[0].name == "caption"
+        assert table.children[0].text
+        assert all("scope" in head.attributes for head in table.find("th"))
+    drawings = page.root.find("svg")
+    assert len(drawings) >= 6
+    for drawing in drawings:
+        assert drawing.attributes["role"] == "img"
+        assert [child.name for child in drawing.children[:2]] == ["title", "desc"]
+        assert all(child.text for child in drawing.children[:2])
+    assert all(image.attributes["alt"] for image in page.root.find("img"))
+    ids = [node.attributes["id"] for node in page.root.find("*") if "id" in node.attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_it_is_inert(report: RunReport) -> None:
+    assert dangers(report_page(report)) == []
+
+
+def test_a_run_that_failed_says_why(page: Page) -> None:
+    (section,) = [section for section in page.root.find("section") if section.attributes["id"] == "failures"]
+    assert "out of memory" in section.text
+    assert "there was no room" in section.text
+
+
+def test_unlike_environments_are_not_mixed(tmp_path: Path) -> None:
+    other = {**ENVIRONMENT, "cpu": "another"}
+    for seed in range(2):
+        whole_run(tmp_path / "runs" / f"a-{seed}", seed=seed)
+        whole_run(tmp_path / "runs" / f"b-{seed}", seed=seed, environment=other)
+    report = run_report(gather([tmp_path / "runs"]), tmp_path)
+    assert [one.label for one in report.configurations] == ["lora rank 8 on another", "lora rank 8 on one"]
+    assert (
+        "across environments: cpu: another against one" in (report.tasks[0].recommendation.finding.caveat or "").lower()
+    )
+    assert "never mixed: cpu" in report_page(report)
+
+
+def test_a_metric_nobody_measured_is_refused(place: Path) -> None:
+    with pytest.raises(UserError, match="Did you mean 'caption accuracy'"):
+        run_report(gather([place]), place.parent, quality="caption accurracy")
+    loss = run_report(gather([place]), place.parent, quality="held-out loss")
+    assert loss.tasks[0].measures[0].name == "held-out loss"
+
+
+def test_one_run_alone_has_a_page(tmp_path: Path) -> None:
+    run = whole_run(tmp_path / "runs" / "only")
+    report = run_report(gather([run]), tmp_path)
+    assert "nothing to choose from" in report_page(report)
+
+
+def test_markdown_and_csv_tell_the_same(report: RunReport) -> None:
+    written = report_markdown(report, title="A | b")
+    assert written.startswith("# A \\| b\n")
+    assert escaped(report.tasks[0].recommendation.finding.sentence) in written
+    head, *rows = runs_csv(report).splitlines()
+    assert head.startswith(
+        "run,path,configuration,model,seed,status,steps,time_s,speed_samples_per_s,peak_memory_bytes,"
+    )
+    assert len(rows) == len(report.runs)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1", " =1"])
+def test_no_cell_is_a_formula(text: str) -> None:
+    assert safe(text) == f"'{text}"
+    assert safe(-1.5) == "-1.5"
+    assert safe(None) == ""
+
+
+def test_pictures_of_other_places_are_left_out(tmp_path: Path) -> None:
+    run = whole_run(tmp_path / "runs" / "only", warnings=("the disk is slow",))
+    (tmp_path / "private.png").write_bytes(picture())
+    file = run / "quality" / "evaluation.json"
+    file.write_text(file.read_text(encoding="utf-8").replace("grid.png", "../../../private.png"), encoding="utf-8")
+    before = len(Page(report_page(run_report(gather([run]), tmp_path))).root.find("img"))
+    assert before == 2, "the samples alone"
+    assert "the disk is slow" in report_page(run_report(gather([run]), tmp_path))
