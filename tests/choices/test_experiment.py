@@ -55,6 +55,8 @@ QUESTION: dict[str, Any] = {
     "data<shapes>.num_samples": 99,
     "train.steps": 11,
     "train.epochs": 2,
+    "train.seconds": 60.0,
+    "train.clock": "run",
     "train.precision": "fp16",
     "train.loss_scaling": "off",
     "train.weights": "bf16",
@@ -113,6 +115,7 @@ INCIDENTALS: dict[str, Any] = {
     "save.every": 5,
     "save.keep": 9,
     "parallel.device": "cpu",
+    "parallel.threads": 2,
     "profile.at_step": 9,
     "profile.steps": 2,
     "track": ["tensorboard"],
@@ -129,6 +132,7 @@ FIXED = {
 # What must stand beside a change so that the experiment is still a right one.
 BESIDE: dict[str, dict[str, Any]] = {
     "train.epochs": {"train.steps": None},
+    "train.seconds": {"train.steps": None},
     "train.ema.decay": {"train.ema": {}},
     **{f"data<folder>.folders[].{key}": {"data.path": None} for key in ("path", "repeats", "trigger")},
 }

@@ -7,7 +7,7 @@ import pytest
 
 from foretune import catalog
 from foretune.choices.capabilities import TRAINABLE
-from foretune.choices.model import resolve_model
+from foretune.choices.model import resolve_model, shipped_folder
 from foretune.core.errors import Refused, UnknownName, UserError
 
 
@@ -115,3 +115,21 @@ def test_a_folder_that_is_damaged(here: Path, content: str) -> None:
     (here / "mine" / "model_index.json").write_text(content)
     with pytest.raises(UserError, match=r"model_index\.json (cannot be read as JSON|should hold a JSON object)"):
         resolve_model("./mine")
+
+
+def test_a_shipped_model_is_found_by_its_name(here: Path) -> None:
+    found = resolve_model("foretune-shapes")
+    assert (found.kind, found.family, found.distilled) == ("folder", "flux", False)
+    assert found.folder == shipped_folder("foretune-shapes")
+    assert (found.folder / "model_index.json").is_file()
+    # An empty folder of that name does not hide it; a model of one's own does.
+    (here / "foretune-shapes").mkdir()
+    assert resolve_model("foretune-shapes").folder == shipped_folder("foretune-shapes")
+    make_checkpoint(here / "mine" / "foretune-shapes", "FluxPipeline", guidance_embeds=True)
+    own = resolve_model("foretune-shapes", relative_to=here / "mine").folder
+    assert own == here / "mine" / "foretune-shapes"
+
+
+def test_a_slip_of_the_finger_finds_a_shipped_model() -> None:
+    with pytest.raises(UnknownName, match="foretune-shapes"):
+        resolve_model("foretune-shape")

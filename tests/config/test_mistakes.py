@@ -76,7 +76,7 @@ MISTAKES = {
     "data: {path: x}": "data.kind: is missing. Known: folder, cifar10, huggingface, shapes.",
     "method: {rank: 8}": "method.kind: is missing. Known: full, lora, dora, rslora, loha, lokr, oft.",
     "method: {kind: null}": "method.kind: is missing. Known: full, lora, dora, rslora, loha, lokr, oft.",
-    "train: {}": "train: needs steps (optimizer steps) or epochs (passes over the data).",
+    "train: {}": "train: needs steps (optimizer steps), epochs (passes over the data) or seconds (training time).",
     "optimizer: {betas: [0.9]}": "optimizer.betas.1: is missing; the list should have 2 entries (found [0.9])",
     # kinds and words from a list
     "method: {kind: loar}": (
@@ -158,7 +158,7 @@ MISTAKES = {
     "save: [1]": "save: should be a section, for example `save: {keep: 2}` (found [1])",
     # our own rules
     "train: {steps: 1, epochs: 1}": (
-        "train: has both steps and epochs; take one away (on the command line: train.steps=null)."
+        "train: has both steps and epochs; keep one of them (on the command line: train.steps=null)."
     ),
     "data: {kind: folder, path: a, folders: [{path: b}]}": (
         "data: has both path and folders; put the path into folders, or take one of them away."

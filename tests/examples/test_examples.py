@@ -12,15 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from foretune.analyse.studying import summarise_study
 from foretune.config import read_experiment
+from foretune.config.study_files import read_study
 from foretune.data.sources import open_source
 from foretune.run.observer import Observer
+from foretune.run.study_part import PartRequest, do_part
 from foretune.run.train import Trained, train
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FAMILIES = ("ddpm", "sd3", "flux")
 METHODS = ("full", "lora")
 FILES = tuple(f"{family}-{method}.yaml" for family in FAMILIES for method in METHODS)
+STUDIES = {"hardware.yaml": "equal-time", "hardware-speed.yaml": "equal-steps", "convergence.yaml": "convergence"}
 NOT_VALIDATED = ("validate.prompts=[]", "validate.num_held_out=0", "validate.every=null", "save.every=null")
 
 
@@ -48,7 +52,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExampleFolder:
 
 
 def test_there_is_one_for_each_family_and_method() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.yaml")} == set(FILES)
+    assert {path.name for path in EXAMPLES.glob("*.yaml")} == {*FILES, *STUDIES}
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -81,6 +85,26 @@ def test_a_short_run_of_each(file: str, examples: ExampleFolder, monkeypatch: py
         assert num_trained == num_all
     made = {path.name for path in examples.folder.iterdir()}
     assert made <= {"examples", "runs", "cache"}, "it writes where its file says"
+
+
+@pytest.mark.parametrize("file", STUDIES)
+def test_a_short_part_of_each_study(file: str, examples: ExampleFolder) -> None:
+    """As its process would do it; with fewer steps, and without the pictures that nobody looks at."""
+    text = (EXAMPLES / file).read_text(encoding="utf-8")
+    assert f"#   foretune study examples/{file}" in text
+    asked = read_study(Path("examples") / file)
+    assert asked.warnings == ()
+    assert asked.file.protocol == STUDIES[file]
+    assert len(asked.file.seeds) == 3
+    first = asked.parts[0]
+    length = {"seconds": 0.2} if asked.file.seconds else {"steps": 2}
+    mapping = {**first.asked.as_asked, "validate": {"num_held_out": 0}}
+    mapping["train"] = {**mapping["train"], "steps": None, **length}
+    request = PartRequest(do="train", asked=mapping, folder=str(examples.folder / first.folder), about=first.about())
+    assert do_part(request, Observer())["status"] == "finished"
+    summary = summarise_study(examples.folder / asked.name)
+    assert summary.protocol == STUDIES[file]
+    assert [cell.configuration for cell in summary.cells] == [first.configuration]
 
 
 def test_the_ddpm_example_makes_a_folder_in_the_cifar_10_layout(

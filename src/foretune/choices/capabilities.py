@@ -10,6 +10,7 @@ from typing import get_args
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import METHODS
 from foretune.choices.objections.base import DeviceType, Objection, refused
+from foretune.choices.objections.length import length_objections
 from foretune.choices.objections.levers import lever_objections
 from foretune.choices.objections.methods import method_objections
 from foretune.choices.objections.numbers import number_objections
@@ -69,6 +70,7 @@ def objections(
     return (
         *_unlisted("method.kind", experiment.method.kind, capability.methods, family),
         *_unlisted("train.precision", experiment.train.precision, capability.precisions, family),
+        *length_objections(experiment),
         *number_objections(experiment, device_type),
         *method_objections(experiment, family, device_type),
         *quantization_objections(experiment, family, device_type),

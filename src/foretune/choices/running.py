@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from foretune.choices.section import INCIDENTAL, Section
+from foretune.choices.section import INCIDENTAL, LATER, Section
 
 Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio"]
 
@@ -51,3 +51,5 @@ class Parallel(Section):
     """How many devices take part."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """auto takes an accelerator if there is one."""
+    threads: Annotated[int | None, LATER] = Field(default=None, ge=1)
+    """Threads with which a CPU computes. Left out: torch decides, or OMP_NUM_THREADS."""

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from foretune.choices.section import INCIDENTAL, LATER, Section
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Clock = Literal["steps", "run"]
 OptimizerKind = Literal[
     "adamw", "adamw8bit", "paged-adamw8bit", "lion", "lion8bit", "adafactor", "prodigy", "schedule-free"
 ]
@@ -32,6 +33,11 @@ class Train(Section):
     """Optimizer steps."""
     epochs: int | None = Field(default=None, ge=1)
     """Passes over the data, instead of steps."""
+    seconds: Annotated[float | None, LATER] = Field(default=None, gt=0)
+    """Training time instead of steps: no step begins after it. The learning rate stays constant after its warm-up."""
+    clock: Annotated[Clock, LATER] = "steps"
+    """What the seconds count. steps: only the time inside optimizer steps, waiting for data included. run: everything
+    from the first step on, validation and saving included. What comes before the first step is counted by neither."""
     # Of the next two the product counts, times the devices: it makes one optimizer step.
     batch_size: Annotated[int, INCIDENTAL] = Field(default=1, ge=1)
     """Samples in one forward pass on one device."""
@@ -54,10 +60,12 @@ class Train(Section):
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
-        if self.steps is None and self.epochs is None:
-            raise ValueError("needs steps (optimizer steps) or epochs (passes over the data)")
-        if self.steps is not None and self.epochs is not None:
-            raise ValueError("has both steps and epochs; take one away (on the command line: train.steps=null)")
+        given = [name for name in ("steps", "epochs", "seconds") if getattr(self, name) is not None]
+        if not given:
+            raise ValueError("needs steps (optimizer steps), epochs (passes over the data) or seconds (training time)")
+        if len(given) > 1:
+            listed = f"both {' and '.join(given)}" if len(given) == 2 else "steps, epochs and seconds"  # noqa: PLR2004
+            raise ValueError(f"has {listed}; keep one of them (on the command line: train.{given[0]}=null)")
         return self
 
 

@@ -11,13 +11,16 @@ from foretune.cli import (
     bench,
     check,
     compare,
+    demo,
     doctor,
+    evaluate,
     export,
     gate,
     init,
     listing,
     plan,
     profile,
+    report,
     resume,
     sample,
     schema,
@@ -49,6 +52,7 @@ def _root(
         raise typer.Exit
 
 
+app.command("demo", short_help="See it all in three minutes, on a CPU.")(demo.demo)
 app.command("init", short_help="Write an experiment file to start from.")(init.init)
 app.command("plan", short_help="Say what fits, before anything is downloaded.")(plan.plan)
 app.command("backtest", short_help="Hold the plan against published measurements.")(backtest.backtest)
@@ -56,10 +60,12 @@ app.command("train", short_help="Train what an experiment file asks for.")(train
 app.command("bench", short_help="Measure training or inference speed.")(bench.bench)
 app.command("profile", short_help="Look inside a few steps, and say what holds them back.")(profile.profile)
 app.command("compare", short_help="Say whether two sets of runs differ.")(compare.compare)
+app.command("report", short_help="Put what runs say on one page.")(report.report)
 app.command("gate", short_help="Fail where a candidate is slower.")(gate.gate)
-app.command("study", short_help="Answer a classical question about speed.")(study.study)
+app.command("study", short_help="Answer a question about speed or quality with several runs.")(study.study)
 app.command("resume", short_help="Go on with an interrupted run.")(resume.resume)
 app.command("sample", short_help="Sample the base and what was made of it.")(sample.sample)
+app.command("evaluate", short_help="Say how good a run's images are.")(evaluate.evaluate)
 app.command("export", short_help="Export a run for diffusers pipelines.")(export.export)
 app.add_typer(listing.app, name="list", short_help="What there is: models, devices, methods.")
 app.command("schema", short_help="Print the JSON schema of experiment files.")(schema.schema)

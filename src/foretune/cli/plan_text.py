@@ -35,6 +35,20 @@ def print_plans(asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> 
     """One question on several devices: the verdicts, then what they rest on, then what to do."""
     out = console()
     out.print(f"{asked.experiment.model}: {question_text(asked)}, {_size(plans[0])}", style="bold")
+    print_verdicts(out, plans)
+    out.print()
+    _print_phases(out, plans[0])
+    _print_transfers(out, plans)
+    if explain:
+        _print_parts(out, plans, asked.experiment.quantize.denoiser)
+    print_remedies(out, plans)
+    for warning in asked.warnings:
+        out.print(f"Warning: {warning}", style="yellow")
+    _print_small(out, plans, explain=explain)
+
+
+def print_verdicts(out: "Console", plans: Sequence["Plan"]) -> None:
+    """What each device has, what the training needs of it, and whether that fits."""
     rows = table("device", "has GiB", "needs GiB", "from", "to", "verdict", "hardest phase")
     for plan in plans:
         rows.add_row(
@@ -52,15 +66,6 @@ def print_plans(asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> 
         "needs: tensors at the peak, what the allocator holds beyond them, driver and libraries; from, to: the band",
         style="dim",
     )
-    out.print()
-    _print_phases(out, plans[0])
-    _print_transfers(out, plans)
-    if explain:
-        _print_parts(out, plans, asked.experiment.quantize.denoiser)
-    _print_remedies(out, plans)
-    for warning in asked.warnings:
-        out.print(f"Warning: {warning}", style="yellow")
-    _print_small(out, plans, explain=explain)
 
 
 def print_overview(groups: Groups) -> None:
@@ -145,7 +150,7 @@ def _print_parts(out: "Console", plans: Sequence["Plan"], numbers: str) -> None:
     out.print()
 
 
-def _print_remedies(out: "Console", plans: Sequence["Plan"]) -> None:
+def print_remedies(out: "Console", plans: Sequence["Plan"]) -> None:
     """What to do, once for all devices of which the same is to be said."""
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for plan in plans:

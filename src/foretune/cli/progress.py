@@ -1,5 +1,6 @@
 """What a person sees of a run: one live line on a terminal, a line now and then in a log file."""
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -72,14 +73,20 @@ class ProgressObserver(Observer):
         share = max(_SMOOTHING, 1 / max(1, self._num_steps_seen - 1))
         self._step_s = step_s if self._step_s is None else self._step_s + share * (step_s - self._step_s)
         done = report.step + 1
-        left_s = (report.num_steps - done) * self._step_s
+        total = report.num_steps
+        left_s = report.left_s or 0.0
+        if total is None:
+            # How many steps there will be is not known; at this speed, so many.
+            total = done + math.ceil(left_s / max(self._step_s, 1e-9))
+        else:
+            left_s = (total - done) * self._step_s
         speed = rate_text(report.samples_per_step / max(self._step_s, 1e-9), "sample")
         memory = bytes_text(self._peak_bytes())
         if self._planned_bytes is not None:
             memory += f" ({bytes_text(self._planned_bytes)} planned)"
         left = f"{duration_text(left_s)} left" if left_s else "done"
         numbers = f"{speed}  loss {report.loss:.4f}  peak {memory}  {left}"
-        self._show("training", done, report.num_steps, numbers)
+        self._show("training", done, total, numbers)
 
     def validated(self, step: int, held_out_loss: float | None, samples: tuple[Path, ...]) -> None:
         parts = [f"After step {step}:"]

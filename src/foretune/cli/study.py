@@ -1,4 +1,4 @@
-"""`foretune study`: a classical question about training speed, answered here by one command."""
+"""`foretune study`: a classical question about training speed, or a study file's, answered by one command."""
 
 import time
 from pathlib import Path
@@ -8,13 +8,24 @@ import typer
 
 from foretune.cli.extras import require
 from foretune.cli.quiet import quieten
+from foretune.core.errors import UserError
 
 if TYPE_CHECKING:
     from foretune.run.studies.base import Study, StudyResult, Value
 
+NAMED = ("operators", "batch-size", "workers", "precision", "compile", "methods")
+"""Studies that need no file. Here, because to ask for help should not import torch."""
+
 
 def study(
-    name: Annotated[str, typer.Argument(help="operators, batch-size, workers, precision, compile or methods.")],
+    name: Annotated[
+        str,
+        typer.Argument(help=f"A study file; the folder of a study, to sum it up again; or {', '.join(NAMED)}."),
+    ],
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Run this configuration of the file alone; its folder can be copied to others."),
+    ] = None,
     model: Annotated[
         Path | None, typer.Option("--model", help="A pipeline's folder. [default: a small one, made for it]")
     ] = None,
@@ -24,11 +35,21 @@ def study(
     plot: Annotated[bool, typer.Option(help="Draw plot.svg and plot.png beside the numbers.")] = True,
     studies: Annotated[Path, typer.Option("--studies", help="Where results are kept.")] = Path("studies"),
     as_json: Annotated[bool, typer.Option("--json", help="Print study.json instead of the table.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Of a study file: print it as Markdown.")] = False,
 ) -> None:
-    """Measure one thing several ways, and draw it. Example: foretune study batch-size"""
-    require("train", "A study")
+    """Measure one thing several ways, and draw it. Example: foretune study batch-size, foretune study hardware.yaml"""
     if plot:
         require("plots", "Drawing a study (leave it out with --no-plot)")
+    if name not in NAMED and (Path(name).is_dir() or Path(name).suffix in (".yaml", ".yml")):
+        from foretune.cli.study_files import Form, study_file
+
+        _refuse_for_files(model=model, quick=quick)
+        form: Form = "json" if as_json else "markdown" if as_markdown else "table"
+        study_file(Path(name), tuple(only or ()), studies, has_plot=plot, form=form)
+        return
+    if only:
+        raise UserError("--only goes with a study file: foretune study hardware.yaml --only CONFIGURATION")
+    require("train", "A study")
     begin_s = time.perf_counter()
     quieten()
     from foretune.cli.progress import ProgressObserver
@@ -51,6 +72,12 @@ def study(
         typer.echo((path / "study.json").read_text(encoding="utf-8"), nl=False)
     else:
         _print(result, path, has_plot=plot)
+
+
+def _refuse_for_files(*, model: Path | None, quick: bool) -> None:
+    if model is not None or quick:
+        option = "--model" if model is not None else "--quick"
+        raise UserError(f"{option} goes with the studies that have a name; a study file says all of it itself.")
 
 
 def _say_expected(study: "Study", start_s: float, *, is_quick: bool, has_model: bool) -> None:

@@ -7,13 +7,14 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from foretune.choices.experiment import Experiment
 from foretune.config.places import Place, fields_by_key, find_place, kind_of, places_of_key, sections_in
 from foretune.core.errors import closest
 
 
-def describe_mistakes(error: ValidationError) -> list[str]:
-    """One sentence for each mistake, however many errors it causes."""
-    found = [(find_place(details["loc"]), details) for details in error.errors()]
+def describe_mistakes(error: ValidationError, root: type[BaseModel] = Experiment) -> list[str]:
+    """One sentence for each mistake in a file of this kind, however many errors it causes."""
+    found = [(find_place(details["loc"], root), details) for details in error.errors()]
     guessed = {(*place.path[:-1], _guess(place)) for place, details in found if _is_unknown_key(details)}
     return [
         f"{place}{'.kind' if details['type'].startswith('union_tag') else ''}: {_sentence(place, details)}"
@@ -46,7 +47,7 @@ def _unknown_key(place: Place, _: ErrorDetails) -> str:
     kinds = [kind_of(sibling) for sibling in place.siblings if place.key in fields_by_key(sibling)]
     if kinds:
         return f"goes with kind {_either(kinds)}, but this is kind {kind_of(place.section)}."
-    elsewhere = list(places_of_key(place.key))
+    elsewhere = list(places_of_key(place.key, place.root))
     if elsewhere:
         return f"unknown key. Did you mean {_either(list(map(repr, elsewhere)))}?"
     guess = _guess(place)

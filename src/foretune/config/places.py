@@ -22,22 +22,24 @@ class Place:
     """The section's other kinds, where it has kinds."""
     field: FieldInfo | None = None
     """The last key's field, for an entry of a list the list's; None where the key is not known."""
+    root: type[BaseModel] = Experiment
+    """What the file is."""
 
     @property
     def key(self) -> str:
         return self.path[-1]
 
     def __str__(self) -> str:
-        return ".".join(self.path) or "experiment"
+        return ".".join(self.path) or ("experiment" if self.root is Experiment else "the file")
 
 
-def find_place(location: tuple[int | str, ...]) -> Place:
+def find_place(location: tuple[int | str, ...], root: type[BaseModel] = Experiment) -> Place:
     """The place of a location in a validation error.
 
     A location inside a section with kinds also names the kind ("data", "folder", "path"); the file does not.
     """
     path: list[str] = []
-    section: type[BaseModel] = Experiment
+    section = root
     siblings: tuple[type[BaseModel], ...] = ()
     field: FieldInfo | None = None
     inside: tuple[type[BaseModel], ...] = ()
@@ -52,7 +54,7 @@ def find_place(location: tuple[int | str, ...]) -> Place:
             field = fields_by_key(section).get(key)
             inside = sections_in(field.annotation) if field is not None else ()
         path.append(str(key))
-    return Place(tuple(path), section, siblings, field)
+    return Place(tuple(path), section, siblings, field, root)
 
 
 def fields_by_key(section: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -73,9 +75,9 @@ def kind_of(section: type[BaseModel]) -> str:
     return kind
 
 
-def places_of_key(key: str) -> Iterator[str]:
-    """Every path below a section of the experiment at which a key of this name is known."""
-    for name, field in fields_by_key(Experiment).items():
+def places_of_key(key: str, root: type[BaseModel] = Experiment) -> Iterator[str]:
+    """Every path below a section of the file at which a key of this name is known."""
+    for name, field in fields_by_key(root).items():
         if any(key in fields_by_key(section) for section in sections_in(field.annotation)):
             yield f"{name}.{key}"
 

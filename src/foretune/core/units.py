@@ -87,3 +87,57 @@ def _three_digits(number: float) -> str:
     """Three significant digits without an exponent: 0.0123, 4.1, 35.7, 1,230."""
     rounded = _rounded(number)
     return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"  # noqa: PLR2004
+
+
+def measured_text(value: float | None, low: float | None, high: float | None, unit: str) -> str:
+    """A measured number with its interval: 12.3 s (11.9 to 12.7 s). Without an interval, two digits and no more.
+
+    No digit is finer than a thirtieth of the interval's half width: what is beyond that is noise.
+    """
+    if value is None:
+        return "not known"
+    scale, name = _scale_of(value, unit)
+    shown = [None if number is None else number / scale for number in (value, low, high)]
+    place = last_digit(shown[0] or 0.0, shown[1], shown[2])
+    texts = [_to_place(number, place) for number in shown if number is not None]
+    before, after = ("$", "") if unit == "usd" else ("", f" {name}" if name else "")
+    if low is None or high is None:
+        return f"{before}{texts[0]}{after}"
+    return f"{before}{texts[0]}{after} ({before}{texts[1]} to {before}{texts[2]}{after})"
+
+
+def measured_value_text(value: float, low: float | None, high: float | None, unit: str) -> str:
+    """The number of `measured_text` without its interval."""
+    return measured_text(value, low, high, unit).split(" (")[0]
+
+
+def last_digit(value: float, low: float | None, high: float | None) -> int:
+    """The power of ten of the last digit that means something: -1 is tenths."""
+    if low is None or high is None:
+        return math.floor(math.log10(abs(value))) - 1 if value else 0
+    reach = (high - low) / 2
+    if reach <= 0:
+        # Repeats that are all equal: as many digits as anybody reads.
+        return math.floor(math.log10(abs(value))) - 2 if value else 0
+    power = math.floor(math.log10(reach))
+    return power if reach >= 3 * 10.0**power else power - 1
+
+
+def _to_place(number: float, place: int) -> str:
+    rounded = round(number, -place)
+    # Negative zero is zero.
+    return f"{rounded + 0.0:,.{max(-place, 0)}f}"
+
+
+def _scale_of(value: float, unit: str) -> tuple[float, str]:
+    """What a number is divided by, and the name of the unit then."""
+    size = abs(value)
+    if unit == "bytes":
+        return next(((b, name) for b, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")) if size >= b), (1, "B"))
+    if unit == "s":
+        if size < 0.1:  # noqa: PLR2004
+            return 1e-3, "ms"
+        scales = ((2 * _SECONDS_PER_DAY, _SECONDS_PER_DAY, "days"), (2 * _SECONDS_PER_HOUR, _SECONDS_PER_HOUR, "h"))
+        found = ((by, name) for least, by, name in (*scales, (120, _SECONDS_PER_MINUTE, "min")) if size >= least)
+        return next(found, (1, "s"))
+    return (1, "") if unit == "usd" else (1, unit)

@@ -51,6 +51,8 @@ class InferenceChoices:
     num_inference_steps: int = 28
     """Denoising steps of an image."""
     device: str = "auto"
+    threads: int | None = None
+    """Of a CPU; None leaves it to torch."""
     memory_limit_bytes: int | None = None
     """None: most of what the system can give."""
 
@@ -103,6 +105,7 @@ def bench_inference(
         size_px=choices.size_px,
         num_steps=choices.num_steps,
         device=choices.device,
+        threads=choices.threads,
         memory_limit_bytes=limit_bytes,
     )
     request, first, did_not_fit = _largest_that_fits(asked, observer)

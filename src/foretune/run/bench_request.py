@@ -43,6 +43,8 @@ class InferenceRequest:
     num_images: int = 0
     """Batches of images that are timed end to end; 0 times denoising steps alone."""
     device: str = "auto"
+    threads: int | None = None
+    """Of a CPU; None leaves it to torch."""
     memory_limit_bytes: int | None = None
 
     def to_mapping(self) -> dict[str, Any]:
@@ -60,11 +62,14 @@ class OperatorsRequest:
         return {"kind": "operators", **asdict(self)}
 
 
+_LENGTHS = ("epochs", "seconds", "clock")
+
+
 def only_steps(asked: Asked, num_steps: int) -> dict[str, Any]:
     """The experiment without what happens around its steps: no validation, no checkpoints, no trackers."""
     mapping = copy.deepcopy(asked.as_asked)
     mapping["name"] = asked.experiment.name
-    train = {key: value for key, value in mapping.get("train", {}).items() if key != "epochs"}
+    train = {key: value for key, value in mapping.get("train", {}).items() if key not in _LENGTHS}
     mapping["train"] = {**train, "steps": num_steps}
     mapping["validate"] = {"num_held_out": 0, "prompts": []}
     for key in ("save", "track", "profile"):

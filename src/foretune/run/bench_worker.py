@@ -145,6 +145,10 @@ def answer(question: dict[str, Any], teller: Teller) -> dict[str, Any]:
         from foretune.run.operator_times import measure_operators
 
         return measure_operators(OperatorsRequest(**question), teller)
+    if kind == "study part":
+        from foretune.run.study_part import PartRequest, do_part
+
+        return do_part(PartRequest(**question), teller)
     from foretune.run.inference import measure_inference
 
     return measure_inference(InferenceRequest(**question), teller)

@@ -33,6 +33,12 @@ def choose_device(asked: str) -> torch.device:
     raise Refused(f"parallel.device: there is no {asked} device here. Present: {there}. Type: foretune doctor")
 
 
+def use_threads(num: int | None) -> None:
+    """Lets a CPU compute with so many threads from here on; None leaves what torch or OMP_NUM_THREADS decided."""
+    if num is not None:
+        torch.set_num_threads(num)
+
+
 def device_type(device: torch.device) -> DeviceType:
     """What libraries tell apart: AMD's GPUs are cuda to torch, but not to every one of them."""
     if device.type == "cuda":

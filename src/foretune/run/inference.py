@@ -16,7 +16,7 @@ from foretune.models.locating import locate, open_family
 from foretune.record.environment import environment_fingerprint
 from foretune.record.run_directory import RunDirectory
 from foretune.run.bench_request import InferenceRequest
-from foretune.run.devices import choose_device, peak_device_bytes, peak_host_bytes, peak_reserved_bytes
+from foretune.run.devices import choose_device, peak_device_bytes, peak_host_bytes, peak_reserved_bytes, use_threads
 from foretune.run.exporting import load_trained
 from foretune.run.memory_limit import limit_memory
 from foretune.run.peak import wait_for
@@ -30,6 +30,7 @@ _PROMPT = "a small red circle on blue"
 def measure_inference(request: InferenceRequest, teller: Teller) -> dict[str, Any]:
     """Raw times of denoising steps, or of batches of images, with the memory they took."""
     limit_memory(request.memory_limit_bytes)
+    use_threads(request.threads)
     device = choose_device(request.device)
     policy = PrecisionPolicy(request.precision)
     family, folder = _found(request)

@@ -4,7 +4,7 @@ import math
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Literal, TypeVar
 
 from foretune.choices.schedule import learning_rate
@@ -15,6 +15,7 @@ from foretune.run.checkpoints import CheckpointStore
 from foretune.run.encoding import free_memory
 from foretune.run.instruments import Instrument, Instruments
 from foretune.run.interrupts import StopRequest
+from foretune.run.length import Length
 from foretune.run.memory_now import MemoryNow
 from foretune.run.meter import Meter, Reading
 from foretune.run.observer import Observer, StepReport
@@ -24,6 +25,8 @@ from foretune.run.state import collect
 from foretune.run.validating import Validator
 
 T = TypeVar("T")
+# More passes than any run makes: where time decides, nobody knows the last one beforehand.
+_ENDLESS = 2**62
 _ALWAYS = frozenset({"step", "loss", "grad_norm", "lr", "step_s"})
 
 
@@ -63,8 +66,12 @@ class Loop:
     instruments: Sequence[Instrument] = ()
     clock: PhaseClock = field(init=False)
     meter: Meter = field(init=False)
+    length: Length = field(init=False)
+    _is_last: bool = False
+    """Whether the step that was just made is the last one."""
 
     def __post_init__(self) -> None:
+        self.length = Length.of(self.prepared.experiment.train, self.prepared.num_steps)
         self.clock = PhaseClock(clock_of(self.prepared.device))
         self.meter = Meter(self.clock, MemoryNow(self.prepared.device))
 
@@ -78,15 +85,15 @@ class Loop:
 
     def _run(self, first_step: int) -> tuple[int, Literal["finished", "interrupted"]]:
         choices, done = self.prepared.experiment, first_step
+        self._is_last = self.length.is_over(done)
         if self._validation_is_due(done) and done not in self.tally.validated_steps:
             # At the start, or where the run was stopped between a checkpoint and its validation.
             self._validate(done)
         for done in self.steps(first_step):
-            last = done == self.prepared.num_steps
             stopping = bool(self.stop)  # once: a signal between the two questions would leave without saving
-            if last or stopping or _due(done, choices.save.every):
+            if self._is_last or stopping or _due(done, choices.save.every):
                 self._save(done)
-            if stopping and not last:
+            if stopping and not self._is_last:
                 return done, "interrupted"
             if self._validation_is_due(done):
                 self._validate(done)
@@ -99,8 +106,12 @@ class Loop:
         instruments = Instruments(self.instruments, self.events, self.observer, self.tally.warnings)
         batches = iter(self._batches(first_step))
         self.clock.restart()
+        self._is_last = self.length.is_over(first_step)
         try:
-            for step in range(first_step, p.num_steps):
+            for step in count(first_step):
+                if self._is_last:
+                    return
+                self.length.begin()
                 with self.clock.phase("logging", in_trace=False):
                     instruments.before_step(step)
                 lr = learning_rate(p.experiment.optimizer, step, p.num_steps)
@@ -110,6 +121,7 @@ class Loop:
                     self._report(self.meter.arrived())
                 with self.clock.phase("logging", in_trace=False):
                     instruments.after_step(step)
+                self._is_last = self.length.is_over(step + 1, self.meter.num_pending)
                 yield step + 1
         finally:
             instruments.close()
@@ -132,7 +144,7 @@ class Loop:
         return loader(
             p.batch_maker,
             first_step * accumulation,
-            p.num_steps * accumulation,
+            _ENDLESS if p.num_steps is None else p.num_steps * accumulation,
             num_workers=p.experiment.data.num_workers,
             pin_memory=p.device.type == "cuda",
         )
@@ -146,6 +158,7 @@ class Loop:
         for reading in readings:
             self._refuse_not_finite(reading)
             self.tally.step_times_s.append(reading.step_s)
+            self.length.stepped(reading.step_s)
             self.tally.add_phases(reading.phases_s)
             if self.tally.first_loss is None:
                 self.tally.first_loss = reading.loss
@@ -156,6 +169,7 @@ class Loop:
                     **vars(reading),
                     num_steps=p.num_steps,
                     samples_per_step=p.experiment.samples_per_step(),
+                    left_s=self.length.left_s(),
                 )
             )
 
@@ -180,7 +194,8 @@ class Loop:
         self._report(self.meter.drain())
         # The numbers of the steps are on the disk before the checkpoint that makes repeating them needless.
         self.events.flush()
-        path = self.store.write(collect(self.prepared.step, done))
+        counted_s = None if self.length.limit_s is None else self.length.counted_s
+        path = self.store.write(collect(self.prepared.step, done, counted_s))
         self.events.append("saved", step=done, path=path.name)
         self.events.flush()
         self.observer.saved(done, path)
@@ -192,7 +207,7 @@ class Loop:
         self.events.append("paused", step=done, phases_s=_rounded(phases_s))
 
     def _validation_is_due(self, done: int) -> bool:
-        return done in (0, self.prepared.num_steps) or _due(done, self.prepared.experiment.validation.every)
+        return done == 0 or self._is_last or _due(done, self.prepared.experiment.validation.every)
 
     def _validate(self, done: int) -> None:
         """The held-out loss and samples. Where one of them fails the other is still there, and the training goes on."""

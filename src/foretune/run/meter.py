@@ -98,6 +98,11 @@ class Meter:
         finished = itertools.takewhile(lambda pending: pending.lap.has_arrived(), self._pending)
         return len(self._pending) - sum(1 for _ in finished)
 
+    @property
+    def num_pending(self) -> int:
+        """Steps whose numbers have not been read yet."""
+        return len(self._pending)
+
     def arrived(self) -> Iterator[Reading]:
         """What has been delivered since the last call, in order; does not wait."""
         while self._pending and _is_there(self._pending[0]):

@@ -9,7 +9,8 @@ class StepReport:
     """What is known of a step when its numbers have arrived from the device."""
 
     step: int
-    num_steps: int
+    num_steps: int | None
+    """None where the run ends when its time is up."""
     loss: float
     grad_norm: float | None
     lr: float
@@ -23,6 +24,8 @@ class StepReport:
     """Steps that the device still owed when this one had been handed over."""
     memory_bytes: dict[str, int] = field(default_factory=dict)
     """What process ("host") and device hold after the step."""
+    left_s: float | None = None
+    """Until the run's time is up; None where it ends after a number of steps."""
 
 
 class Observer:

@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
+from foretune.choices.training import Train
 from foretune.core.errors import Refused
 from foretune.core.values.base import content_hash
 from foretune.data.batch import Batch
@@ -23,7 +24,7 @@ from foretune.data.split import split
 from foretune.models.adapters import checksums_of_read
 from foretune.models.family import Conditioning, Family
 from foretune.models.locating import open_family
-from foretune.run.devices import choose_device, refuse_what_the_device_cannot
+from foretune.run.devices import choose_device, refuse_what_the_device_cannot, use_threads
 from foretune.run.encoding import EncoderPlan, LiveEncoders, encode_captions
 from foretune.run.observer import Observer
 from foretune.step.building import Assembled, assemble, attach_method, build_step
@@ -52,7 +53,8 @@ class Prepared:
     encoded_prompts: Sequence[Conditioning]
     """The validation prompts, each with a batch of one."""
     unconditional: Conditioning | None
-    num_steps: int
+    num_steps: int | None
+    """None where the run ends when its time is up."""
     resolution_px: int
     num_text_tokens: int
     effective: dict[str, Any]
@@ -81,7 +83,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
     train, held_out = split(source, experiment.data.held_out)
     held_out = held_out[: experiment.validation.num_held_out]
     maker = _batch_maker(experiment, family, encoder_plan, source, train, resolution_px)
-    num_steps = experiment.train.steps or (experiment.train.epochs or 0) * maker.order.num_steps_per_epoch
+    num_steps = _num_steps(experiment.train, maker.order)
     prompts = experiment.validation.prompts if family.text_parts else ()
     encoders, texts = _encode(encoder_plan, maker, num_steps, train, held_out, prompts, observer)
 
@@ -162,6 +164,7 @@ def checked_adapters(experiment: Experiment, family: Family) -> dict[str, str]:
 
 def checked_device(experiment: Experiment, family: Family) -> torch.device:
     """The device to run on; what it or the installed libraries cannot do is refused before anything is loaded."""
+    use_threads(experiment.parallel.threads)
     device = choose_device(experiment.parallel.device)
     refuse_what_the_device_cannot(experiment, family.name, device)
     check_quantization(experiment.quantize, device)
@@ -191,6 +194,11 @@ def checked_resolution(experiment: Experiment, family: Family) -> int:
             f"{family.name} model needs. Nearest: data.bucket_step_px={multiple}"
         )
     return resolution_px
+
+
+def _num_steps(train: Train, order: Order) -> int | None:
+    """Optimizer steps; None where a time is asked for."""
+    return None if train.seconds is not None else train.steps or (train.epochs or 0) * order.num_steps_per_epoch
 
 
 def _batch_maker(
@@ -223,7 +231,7 @@ def _batch_maker(
 def _encode(
     plan: EncoderPlan,
     maker: BatchMaker,
-    num_steps: int,
+    num_steps: int | None,
     train: Sequence[int],
     held_out: Sequence[int],
     prompts: Sequence[str],
@@ -231,7 +239,8 @@ def _encode(
 ) -> tuple[LiveEncoders, dict[str, Conditioning]]:
     """Fills the caches and keeps the encoders that are needed at each step; encodes the validation prompts."""
     family = plan.family
-    needed = train if num_steps >= maker.order.num_steps_per_epoch else maker.order.samples_until(num_steps)
+    per_epoch = maker.order.num_steps_per_epoch
+    needed = train if num_steps is None or num_steps >= per_epoch else maker.order.samples_until(num_steps)
     texts = tuple(dict.fromkeys((*prompts, ""))) if prompts else ()
     encoded: dict[str, Conditioning] = {}
     live_vae = live_text = None
@@ -278,7 +287,7 @@ def _effective_data(
     maker: BatchMaker,
     train: Sequence[int],
     held_out: Sequence[int],
-    num_steps: int,
+    num_steps: int | None,
 ) -> dict[str, Any]:
     return {
         "num_steps": num_steps,

@@ -2,6 +2,7 @@
 that is kept of randomness, data order and learning rate.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -16,6 +17,8 @@ from foretune.step.training_step import TrainingStep
 
 # In the place of a weight's name: what the optimizer keeps once for all of them.
 _ALL = "*"
+COUNTED = "counted_s"
+"""What the clock of a run with a time budget had counted."""
 T = TypeVar("T")
 
 
@@ -24,8 +27,11 @@ def components(step: TrainingStep) -> tuple[str, ...]:
     return ("weights", "optimizer", "ema") if step.ema is not None else ("weights", "optimizer")
 
 
-def collect(step: TrainingStep, steps_done: int) -> Checkpoint:
-    """References to the live tensors; they are copied when they are written."""
+def collect(step: TrainingStep, steps_done: int, counted_s: float | None = None) -> Checkpoint:
+    """References to the live tensors; they are copied when they are written.
+
+    Where the run ends when its time is up, the seconds that its clock has counted are part of the state.
+    """
     tensors: dict[str, dict[str, Tensor]] = {"weights": dict(step.trained), "optimizer": {}}
     untouched = []
     for name, weight in step.trained.items():
@@ -36,13 +42,16 @@ def collect(step: TrainingStep, steps_done: int) -> Checkpoint:
     tensors["optimizer"] |= _named(_ALL, step.optimizer.save_once())
     if step.ema is not None:
         tensors["ema"] = step.ema.average
-    return Checkpoint(steps_done, tensors, {"scaler": step.scaler.state_dict(), "untouched": untouched})
+    time_counted = {} if counted_s is None else {COUNTED: counted_s}
+    return Checkpoint(steps_done, tensors, {"scaler": step.scaler.state_dict(), "untouched": untouched, **time_counted})
 
 
-def check(step: TrainingStep, checkpoint: Checkpoint) -> None:
+def check(step: TrainingStep, checkpoint: Checkpoint, *, has_clock: bool = False) -> None:
     """Raises DamagedCheckpoint unless everything is there that this step needs, and nothing else."""
     scalars = checkpoint.scalars
-    _same_names("state.json", scalars, ("scaler", "untouched"))
+    _same_names("state.json", scalars, ("scaler", "untouched", *((COUNTED,) if has_clock else ())))
+    if has_clock and not _is_time(scalars[COUNTED]):
+        raise DamagedCheckpoint(f"state.json: {COUNTED} is {scalars[COUNTED]!r}")
     _same_names("the loss scaler", scalars["scaler"], step.scaler.state_dict())
     weights = {name: like(weight) for name, weight in step.trained.items()}
     # Weights that no gradient has reached yet, in a part that is not used or before the first step that was not
@@ -96,6 +105,10 @@ def shown_weights(choice: Optimizer, checkpoint: Checkpoint) -> dict[str, Tensor
         exact = kept.get(f"{name}/{MASTER}", weight)
         found[name] = average_of(exact, kept[f"{name}/{BASE}"], choice.betas[0]) if f"{name}/{BASE}" in kept else exact
     return found
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _named(name: str, fields: Mapping[str, T]) -> dict[str, T]:

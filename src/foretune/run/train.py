@@ -3,9 +3,9 @@
 import dataclasses
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -27,7 +27,7 @@ from foretune.run.observer import Observer, Observers
 from foretune.run.preparing import Prepared, prepare
 from foretune.run.profiling.instrument import profilers
 from foretune.run.sampling import SampleRequest
-from foretune.run.state import check, components, restore
+from foretune.run.state import COUNTED, check, components, restore
 from foretune.run.telemetry.energy_sum import EnergySum
 from foretune.run.trackers import open_trackers, require_trackers
 from foretune.run.validating import Validator
@@ -49,8 +49,22 @@ class Trained:
     """None where the base itself is trained."""
 
 
-def train(asked: Asked, runs: Path, observer: Observer, plan: Plan | None = None) -> Trained:
-    """Starts a new run. Its plan, where there is one, is stored before the first step."""
+def train(
+    asked: Asked,
+    runs: Path,
+    observer: Observer,
+    plan: Plan | None = None,
+    *,
+    folder_name: str | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Trained:
+    """Starts a new run. Its plan, where there is one, is stored before the first step.
+
+    The run directory is made in a folder of the experiment's name, or of another one. `about` is what else the
+    directory should say of the run, such as the study that it is a part of.
+    """
+    folder_name = folder_name or asked.experiment.name
+    begun_s = time.perf_counter()
     require_trackers(asked.experiment.track)
     folder, revision = locate(asked.model)
     for warning in asked.warnings:
@@ -60,16 +74,18 @@ def train(asked: Asked, runs: Path, observer: Observer, plan: Plan | None = None
     except UserError:
         raise  # said before anything was made
     except Exception as error:
-        run = RunDirectory.create(runs, asked.experiment.name)
-        run.write_experiment(asked.as_asked, asked.experiment, {"model_folder": str(folder.resolve())})
+        run = RunDirectory.create(runs, folder_name)
+        effective = {"model_folder": str(folder.resolve()), **(about or {})}
+        run.write_experiment(asked.as_asked, asked.experiment, effective)
         run.write_plan(plan)
         raise _preparation_failed(run, asked.experiment, error) from error
-    run = RunDirectory.create(runs, asked.experiment.name)
-    run.write_experiment(asked.as_asked, asked.experiment, {**prepared.effective, "model_revision": revision})
+    run = RunDirectory.create(runs, folder_name)
+    effective = {**prepared.effective, "model_revision": revision, **(about or {})}
+    run.write_experiment(asked.as_asked, asked.experiment, effective)
     run.write_plan(plan)
     observer.message(f"Run directory: {run.path}")
     with locked(run.lock):
-        return _run(run, prepared, observer, list(asked.warnings))
+        return _run(run, prepared, observer, list(asked.warnings), begun_s)
 
 
 def resume(run: RunDirectory, observer: Observer) -> Trained:
@@ -90,10 +106,11 @@ def resume(run: RunDirectory, observer: Observer) -> Trained:
     if not folder.is_dir():
         raise UserError(f"The base model of {run.path} is gone: {folder} does not exist.")
     with locked(run.lock):
+        begun_s = time.perf_counter()
         prepared = prepare(experiment, folder, observer)
         _refuse_other_data(run, effective, prepared)
         run.remove_record()
-        return _run(run, prepared, observer, [])
+        return _run(run, prepared, observer, [], begun_s)
 
 
 def _refuse_other_data(run: RunDirectory, before: dict[str, object], prepared: Prepared) -> None:
@@ -146,19 +163,20 @@ def status_of(error: Exception) -> Literal["out of memory", "failed"]:
     return "out of memory" if no_memory else "failed"
 
 
-def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: list[str]) -> Trained:
+def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: list[str], begun_s: float) -> Trained:
     experiment = prepared.experiment
     environment = environment_fingerprint()
     run.write_environment(environment)
     store = CheckpointStore(run.checkpoints, experiment.save.keep)
     observer = Observers(observer, *open_trackers(experiment.track, run.path, observer))
     initial, base = checksums(prepared.step.trained), checksums(prepared.method.frozen())
-    first_step = _restore(prepared, store, observer, warnings)
+    first_step, counted_s = _restore(prepared, store, observer, warnings)
     events = EventLog(run.events)
     events.append("started", first_step=first_step, environment=environment)
     with stop_on_signals() as stop:
         loop = Loop(prepared, store, build_validator(run, prepared), events, observer, stop)
         loop.tally.warnings += warnings
+        loop.length.counted_s = counted_s
         sampler = sampler_for(prepared.device, events)
         loop.instruments = [*profilers(run, loop), sampler]
         loop.observer = Observers(observer, alarm_for(sampler, events, observer, loop.tally.warnings))
@@ -176,7 +194,7 @@ def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: li
         environment=environment,
         environment_hash=environment_hash(environment),
         plan=run.read_plan(),
-        measured=_measured(loop.tally, experiment, prepared.device, sampler.energy),
+        measured=_measured(loop, prepared.device, sampler.energy, prepare_s=started_s - begun_s),
         num_trainable_params=prepared.effective["num_trained_params"],
         num_params=prepared.effective["num_params"],
         wall_s=wall_s,
@@ -195,11 +213,14 @@ def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: li
     )
 
 
-def _restore(prepared: Prepared, store: CheckpointStore, observer: Observer, warnings: list[str]) -> int:
-    """Puts the newest whole checkpoint in place; returns the step to go on from."""
-    found = store.read_newest(components(prepared.step), lambda checkpoint: check(prepared.step, checkpoint))
+def _restore(prepared: Prepared, store: CheckpointStore, observer: Observer, warnings: list[str]) -> tuple[int, float]:
+    """Puts the newest whole checkpoint in place; returns the step to go on from, and what the clock had counted."""
+    has_clock = prepared.experiment.train.seconds is not None
+    found = store.read_newest(
+        components(prepared.step), lambda checkpoint: check(prepared.step, checkpoint, has_clock=has_clock)
+    )
     if found is None:
-        return 0
+        return 0, 0.0
     checkpoint, faults = found
     for fault in faults:
         text = f"A checkpoint was passed over because it is damaged: {fault}"
@@ -207,7 +228,7 @@ def _restore(prepared: Prepared, store: CheckpointStore, observer: Observer, war
         observer.warning(text)
     restore(prepared.step, checkpoint)
     observer.message(f"Resuming after step {checkpoint.step}.")
-    return checkpoint.step
+    return checkpoint.step, float(checkpoint.scalars.get(COUNTED, 0.0))
 
 
 def _recall(run: RunDirectory, tally: Tally, first_step: int) -> None:
@@ -268,7 +289,8 @@ def build_validator(run: RunDirectory, prepared: Prepared) -> Validator:
     )
 
 
-def _measured(tally: Tally, experiment: Experiment, device: torch.device, energy: EnergySum) -> Measured:
+def _measured(loop: Loop, device: torch.device, energy: EnergySum, prepare_s: float) -> Measured:
+    tally, experiment = loop.tally, loop.prepared.experiment
     times_s = tally.step_times_s
     num_warmup = find_steady(times_s).num_warmup
     return Measured(
@@ -285,4 +307,6 @@ def _measured(tally: Tally, experiment: Experiment, device: torch.device, energy
         peak_reserved_bytes=peak_reserved_bytes(device),
         energy_j=energy.energy_j,
         mean_power_w=energy.mean_power_w,
+        counted_s=None if experiment.train.seconds is None else loop.length.counted_s,
+        prepare_s=prepare_s,
     )

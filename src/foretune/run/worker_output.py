@@ -34,7 +34,7 @@ class Teller(Observer):
         self.progress(what, done, total)
 
     def stepped(self, report: StepReport) -> None:
-        self.progress("steps", report.step + 1, report.num_steps)
+        self.progress("steps", report.step + 1, report.num_steps or report.step + 2)
 
     def progress(self, what: str, done: int, total: int) -> None:
         """Now and then: telling each step would be felt by the next one."""

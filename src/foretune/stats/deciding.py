@@ -64,7 +64,7 @@ def decide(
     if is_paired and len(usable_a) == len(a) == len(usable_b) == len(b):
         spread = _paired_spread(logs_a, logs_b)
     else:
-        spread = _welch_spread(logs_a, logs_b)
+        spread = welch_spread(logs_a, logs_b)
     centre = statistics.fmean(logs_b) - statistics.fmean(logs_a)
     if spread is None:
         return Decision(
@@ -153,7 +153,7 @@ def _paired_spread(logs_a: Sequence[float], logs_b: Sequence[float]) -> tuple[fl
     return statistics.stdev(differences) / math.sqrt(len(differences)), len(differences) - 1.0
 
 
-def _welch_spread(logs_a: Sequence[float], logs_b: Sequence[float]) -> tuple[float, float] | None:
+def welch_spread(logs_a: Sequence[float], logs_b: Sequence[float]) -> tuple[float, float] | None:
     """Standard error of the difference of two means of unlike spread, and its degrees of freedom (Welch)."""
     if len(logs_a) < 2 or len(logs_b) < 2:  # noqa: PLR2004
         return None

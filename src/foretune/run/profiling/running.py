@@ -74,7 +74,7 @@ def profile(asked: Asked, runs: Path, num_steps: int, observer: Observer) -> Run
 def _shortened(asked: Asked, num_steps: int) -> Experiment:
     """The same training, stopped after the steps that are looked at, without validation."""
     experiment = asked.experiment
-    train = experiment.train.model_copy(update={"steps": NUM_STEPS_BEFORE + num_steps, "epochs": None})
+    train = experiment.train.model_copy(update={"steps": NUM_STEPS_BEFORE + num_steps, "epochs": None, "seconds": None})
     validation = experiment.validation.model_copy(update={"every": None, "prompts": (), "num_held_out": 0})
     look = Profile(at_step=NUM_STEPS_BEFORE + 1, steps=num_steps)
     return experiment.model_copy(update={"train": train, "validation": validation, "profile": look})

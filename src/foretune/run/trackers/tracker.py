@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.record.events import read_events
+from foretune.record.redaction import redacted
 from foretune.record.run_directory import RunDirectory
 from foretune.run.observer import Observer, StepReport
 
@@ -32,13 +33,13 @@ def step_scalars(report: StepReport) -> dict[str, float]:
 def settings_of(directory: Path) -> tuple[str, str, dict[str, Any]]:
     """The experiment's name, the run's id, and the experiment as resolved, one entry for each setting.
 
-    Nothing of the environment is among them: variables may hold secrets, and the experiment has no place for one.
+    Nothing of the environment is among them: variables may hold secrets. What looks like one is taken out.
     """
     run = RunDirectory.open(directory)
     _, experiment, effective = run.read_experiment()
-    settings = dict(_flat("", experiment.to_mapping()))
+    settings = dict(_flat("", redacted(experiment.to_mapping())))
     for name in ("question_hash", "num_steps", "num_trained_params", "num_params"):
-        if name in effective:
+        if effective.get(name) is not None:
             settings[f"effective.{name}"] = effective[name]
     return experiment.name, run.run_id, settings
 

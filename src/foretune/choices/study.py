@@ -1,0 +1,154 @@
+"""What a study file can ask: one experiment in several configurations, by one protocol."""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from foretune.choices.section import Section
+from foretune.choices.training import Clock, Precision
+
+Protocol = Literal["equal-time", "equal-steps", "convergence"]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+Name = Annotated[str, StringConstraints(pattern=NAME)]
+Changes = dict[str, Any]
+"""Key by key what differs: `parallel.threads: 2`."""
+CLASSICAL_BATCH_SIZE = 256
+_LENGTHS = ("train.steps", "train.epochs", "train.seconds", "train.clock", "train.seed")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class StudyEvaluate(Section):
+    """How the quality of each run is measured, beside its held-out loss."""
+
+    metrics: tuple[str, ...] = ()
+    """Names of metrics. Left out: all that apply."""
+    prompts: tuple[str, ...] = ()
+    """Captions to sample from. Left out: those of held-out images."""
+    seeds: int = Field(default=2, ge=1)
+    """Images of each caption."""
+    num_inference_steps: int | None = Field(default=None, ge=1)
+    """Denoising steps of each image. Left out: as the experiment validates."""
+
+
+class StudyInference(Section):
+    """How denoising is measured with what each run has trained."""
+
+    batch_size: int = Field(default=CLASSICAL_BATCH_SIZE, ge=1)
+    """Images at once. Where they do not fit, the largest half, quarter, ... that does, and it is said."""
+    precision: Precision = "fp32"
+    """Numbers of the computation."""
+    steps: int = Field(default=10, ge=1)
+    """Denoising steps that are timed."""
+
+
+class StudyFile(Section):
+    """One question, put to several configurations alike."""
+
+    name: Name | None = None
+    """Names the folder of its runs. Left out: the file's own name."""
+    protocol: Protocol
+    """equal-time: the same training time, which quality. equal-steps: the same steps, which speed. convergence: loss
+    curves, and when more steps no longer show."""
+    experiment: str | dict[str, Any] = Field(examples=["experiment.yaml"])
+    """An experiment file, relative to this one, or the experiment itself."""
+    seconds: float | None = Field(default=None, gt=0)
+    """equal-time: how long each run trains."""
+    clock: Clock | None = None
+    """equal-time: what these seconds count. steps: time inside optimizer steps (the default). run: everything from the
+    first step on, validation and saving included."""
+    steps: int | None = Field(default=None, ge=1)
+    """equal-steps and convergence: optimizer steps of each run."""
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(default=(0, 1, 2), min_length=1)
+    """Each configuration is run once with each. Fewer than three are no claim."""
+    configurations: dict[Name, Changes] = Field(default={}, examples=[{"one-thread": {"parallel.threads": 1}}])
+    """What is compared: a name and what it changes in the experiment. The first is what others are compared with."""
+    settings: dict[Name, Changes] = Field(default={}, examples=[{"smallest": {"data.resolution": 16}}])
+    """In which sizes it is compared: a name and what it changes. Left out: the experiment as it is."""
+    vary: dict[str, list[Any]] = Field(default={}, examples=[{"optimizer.lr": [1e-3, 1e-4]}])
+    """convergence: keys and their values; each combination is a configuration."""
+    least_gain: float = Field(default=0.01, gt=0, lt=1)
+    """convergence: a third of the steps that gains less than this share of the loss no longer shows."""
+    evaluate: StudyEvaluate | None = None
+    """Left out: the held-out loss alone."""
+    inference: StudyInference | None = None
+    """equal-steps: left out, batch 256 in fp32, as papers compare diffusion models."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _each_once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("has a seed twice, which would be the same run twice")
+        return seeds
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        problems = [*self._length_problems(), *self._choice_problems(), *self._change_problems()]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _length_problems(self) -> Iterable[str]:
+        if self.protocol == "equal-time":
+            if self.seconds is None:
+                yield "protocol equal-time needs seconds: how long each run trains"
+            if self.steps is not None:
+                yield "protocol equal-time has no steps: time decides how many there are"
+            return
+        if self.steps is None:
+            yield f"protocol {self.protocol} needs steps: optimizer steps of each run"
+        for key in ("seconds", "clock"):
+            if getattr(self, key) is not None:
+                yield f"protocol {self.protocol} has no {key}, which goes with equal-time"
+
+    def _choice_problems(self) -> Iterable[str]:
+        if self.protocol == "convergence":
+            if not self.vary and not self.configurations:
+                yield "protocol convergence needs vary (keys and their values) or configurations"
+            if self.vary and self.configurations:
+                yield "has both vary and configurations; keep one of them"
+        else:
+            if self.vary:
+                yield f"protocol {self.protocol} has no vary, which goes with convergence; name configurations instead"
+            if not self.configurations:
+                yield (
+                    f"protocol {self.protocol} needs configurations: a name and what it changes, for example "
+                    "`one-thread: {parallel.threads: 1}`"
+                )
+        if self.inference is not None and self.protocol != "equal-steps":
+            yield f"protocol {self.protocol} measures no inference, which goes with equal-steps"
+        yield from (f"vary.{key} has no values" for key, values in self.vary.items() if not values)
+
+    def _change_problems(self) -> Iterable[str]:
+        changes = {
+            **{f"configurations.{name}": tuple(keys) for name, keys in self.configurations.items()},
+            **{f"settings.{name}": tuple(keys) for name, keys in self.settings.items()},
+            "vary": tuple(self.vary),
+        }
+        for place, keys in changes.items():
+            for key in keys:
+                if key in _LENGTHS:
+                    yield f"{place} changes {key}, which the study itself decides (seconds, steps, clock, seeds)"
+
+    @property
+    def compared(self) -> dict[str, Changes]:
+        """What is compared, by name."""
+        return dict(self.configurations) or dict(_combinations(self.vary))
+
+
+def _combinations(vary: dict[str, list[Any]]) -> Iterable[tuple[str, Changes]]:
+    """Each with a name that can be a folder: precision-fp32-lr-0.001."""
+    found: list[tuple[str, Changes]] = [("", {})]
+    for key, values in vary.items():
+        word = key.rpartition(".")[2]
+        found = [
+            (f"{name}-{word}-{_as_name(value)}".lstrip("-"), {**changes, key: value})
+            for name, changes in found
+            for value in values
+        ]
+    return found
+
+
+def _as_name(value: Any) -> str:
+    return _NOT_IN_A_NAME.sub("-", f"{value:g}" if isinstance(value, float) else str(value)).strip("-") or "none"

@@ -1,0 +1,152 @@
+"""From a study file to its parts: one checked experiment for each configuration, setting and seed."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from foretune.choices.study import NAME, Protocol, StudyFile
+from foretune.config.mistakes import describe_mistakes
+from foretune.config.overrides import apply_overrides
+from foretune.config.reading import Asked, understand
+from foretune.config.yaml_files import load_mapping
+from foretune.core.errors import ExperimentErrors, UnknownName, UserError
+
+ONLY_SETTING = "as-asked"
+"""The setting of a study that names none."""
+_LENGTHS = ("steps", "epochs", "seconds", "clock", "seed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPart:
+    """One run of a study."""
+
+    study: str
+    protocol: Protocol
+    configuration: str
+    setting: str
+    seed: int
+    order: tuple[int, int]
+    """Which setting and which configuration of the file it is."""
+    asked: Asked
+
+    @property
+    def folder(self) -> Path:
+        """Where its run directory is, below the folder of studies."""
+        return Path(self.study) / self.configuration / self.setting / f"seed-{self.seed}"
+
+    @property
+    def label(self) -> str:
+        named = self.configuration if self.setting == ONLY_SETTING else f"{self.configuration}, {self.setting}"
+        return f"{named}, seed {self.seed}"
+
+    def about(self) -> dict[str, Any]:
+        """What its run directory says of it, so that a summary needs nothing else."""
+        return {
+            "name": self.study,
+            "protocol": self.protocol,
+            "configuration": self.configuration,
+            "setting": self.setting,
+            "seed": self.seed,
+            "order": list(self.order),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyAsked:
+    """A study as it was understood."""
+
+    name: str
+    file: StudyFile
+    parts: tuple[StudyPart, ...]
+    """In the order in which they are run: in turns, so that a machine that drifts does so for all."""
+    warnings: tuple[str, ...]
+
+
+def read_study(path: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> StudyAsked:
+    """Reads and checks a study file, and every experiment in it that is to be run; raises with all mistakes at once.
+
+    `only` are the configurations to be run here: what another machine will run is not asked of this one.
+    """
+    mapping = load_mapping(path)
+    try:
+        file = StudyFile.model_validate(mapping)
+    except ValidationError as error:
+        raise ExperimentErrors(str(path), describe_mistakes(error, StudyFile)) from error
+    for name in only:
+        if name not in file.compared:
+            raise UnknownName("configuration", name, file.compared)
+    if unknown := [seed for seed in seeds if seed not in file.seeds]:
+        raise UserError(f"{path} has no seed {unknown[0]}; it has {', '.join(map(str, file.seeds))}.")
+    name = file.name or _name_from(path)
+    base = _base(file, path)
+    problems: dict[str, list[str]] = {}
+    parts: dict[tuple[str, str, int], StudyPart] = {}
+    warnings: dict[str, None] = {}
+    for configuration, setting, seed in _places(file, only, seeds):
+        changes = {**file.settings.get(setting, {}), **file.compared[configuration]}
+        try:
+            asked = understand(_experiment(base, changes, file, seed), source=str(path), name=name)
+        except ExperimentErrors as error:
+            for problem in error.problems:
+                problems.setdefault(problem, []).append(f"{configuration}/{setting}")
+            continue
+        parts[configuration, setting, seed] = StudyPart(
+            study=name,
+            protocol=file.protocol,
+            configuration=configuration,
+            setting=setting,
+            seed=seed,
+            order=(_settings(file).index(setting), list(file.compared).index(configuration)),
+            asked=asked,
+        )
+        warnings |= dict.fromkeys(asked.warnings)
+    if problems:
+        num_places = len(_settings(file)) * len(only or file.compared)
+        raise ExperimentErrors(str(path), [_placed(text, places, num_places) for text, places in problems.items()])
+    return StudyAsked(name=name, file=file, parts=tuple(parts.values()), warnings=tuple(warnings))
+
+
+def _places(file: StudyFile, only: Sequence[str], seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
+    """Round by round, one seed each; every second round backwards, so that none is always first."""
+    chosen = [(setting, name) for setting in _settings(file) for name in file.compared if not only or name in only]
+    for number, seed in enumerate(seed for seed in file.seeds if not seeds or seed in seeds):
+        for setting, configuration in chosen if number % 2 == 0 else reversed(chosen):
+            yield configuration, setting, seed
+
+
+def _settings(file: StudyFile) -> tuple[str, ...]:
+    return tuple(file.settings) or (ONLY_SETTING,)
+
+
+def _base(file: StudyFile, path: Path) -> dict[str, Any]:
+    if isinstance(file.experiment, str):
+        return load_mapping(path.parent / file.experiment)
+    return dict(file.experiment)
+
+
+def _experiment(base: Mapping[str, Any], changes: Mapping[str, Any], file: StudyFile, seed: int) -> dict[str, Any]:
+    """The experiment with the changes of a setting and a configuration in it, as long as the study says."""
+    mapping = apply_overrides(dict(base), [f"{key}={json.dumps(value)}" for key, value in changes.items()])
+    train = mapping.get("train") or {}
+    if not isinstance(train, dict):
+        return mapping  # the experiment's own check says what is wrong with it
+    kept = {key: value for key, value in train.items() if key not in _LENGTHS}
+    length: dict[str, Any] = {"steps": file.steps}
+    if file.seconds is not None:
+        length = {"seconds": file.seconds, "clock": file.clock or "steps"}
+    return {**mapping, "train": {**kept, **length, "seed": seed}}
+
+
+def _placed(problem: str, places: Sequence[str], num_places: int) -> str:
+    """Where a mistake is: nothing is said where it is everywhere."""
+    found = list(dict.fromkeys(places))
+    return problem if len(found) == num_places else f"{problem} (in {', '.join(found)})"
+
+
+def _name_from(path: Path) -> str:
+    return path.stem if re.match(NAME, path.stem) else "study"

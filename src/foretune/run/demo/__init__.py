@@ -1,0 +1,1 @@
+"""The demonstration: a study file of its own, run like any other."""

@@ -1,0 +1,27 @@
+"""The study file of the demonstration, written where it will run."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from foretune.config.yaml_files import load_mapping
+
+STUDY = Path(__file__).with_name("demo.yaml")
+_HEAD = "# The study of `foretune demo`. Change it and run it again: foretune study demo.yaml\n"
+_NEEDS_QUANTIZE = "lora-int8"
+
+
+def write_demo_study(folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """Writes demo.yaml into the folder; returns it, and what had to be left out of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mapping: dict[str, Any] = load_mapping(STUDY)
+    mapping["experiment"]["data"]["cache_dir"] = str(folder / "cache")
+    left_out: tuple[str, ...] = ()
+    if find_spec("torchao") is None:
+        del mapping["configurations"][_NEEDS_QUANTIZE]
+        left_out = ("LoRA on an int8 base needs torchao: pip install 'foretune[quantize]'",)
+    path = folder / STUDY.name
+    path.write_text(f"{_HEAD}{yaml.safe_dump(mapping, sort_keys=False)}", encoding="utf-8")
+    return path, left_out

@@ -1,0 +1,121 @@
+"""Study files: what they hold, what is refused, and in which order their parts are run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from foretune.config.study_files import StudyAsked, read_study
+from foretune.core.errors import ExperimentErrors, UnknownName
+
+EXPERIMENT = {"model": "flux.1-dev", "data": {"kind": "shapes"}, "train": {"steps": 7, "batch_size": 4}}
+
+
+def written(tmp_path: Path, **changes: Any) -> Path:
+    mapping = {
+        "protocol": "equal-steps",
+        "experiment": EXPERIMENT,
+        "steps": 5,
+        "configurations": {"one": {"parallel.threads": 1}, "two": {"parallel.threads": 2}},
+        **changes,
+    }
+    path = tmp_path / "hardware.yaml"
+    path.write_text(
+        yaml.safe_dump({key: value for key, value in mapping.items() if value is not None}, sort_keys=False)
+    )
+    return path
+
+
+def read(tmp_path: Path, **changes: Any) -> StudyAsked:
+    return read_study(written(tmp_path, **changes))
+
+
+def mistakes(tmp_path: Path, **changes: Any) -> str:
+    with pytest.raises(ExperimentErrors) as raised:
+        read(tmp_path, **changes)
+    return str(raised.value)
+
+
+def test_every_configuration_is_run_in_every_setting_with_every_seed_in_turns(tmp_path: Path) -> None:
+    asked = read(tmp_path, settings={"small": {"train.batch_size": 1}, "large": {}}, seeds=[3, 4])
+    assert [part.label for part in asked.parts] == [
+        "one, small, seed 3", "two, small, seed 3", "one, large, seed 3", "two, large, seed 3",
+        "two, large, seed 4", "one, large, seed 4", "two, small, seed 4", "one, small, seed 4",
+    ]  # fmt: skip
+    first = asked.parts[0]
+    assert first.folder == Path("hardware/one/small/seed-3")
+    experiment = first.asked.experiment
+    assert (experiment.train.steps, experiment.train.seed, experiment.train.batch_size) == (5, 3, 1)
+    assert (experiment.parallel.threads, asked.parts[1].asked.experiment.parallel.threads) == (1, 2)
+    assert first.about()["order"] == [0, 0]
+
+
+def test_time_takes_the_place_of_steps(tmp_path: Path) -> None:
+    asked = read(tmp_path, protocol="equal-time", steps=None, seconds=9, clock="run")
+    train = asked.parts[0].asked.experiment.train
+    assert (train.steps, train.seconds, train.clock) == (None, 9.0, "run")
+    assert asked.file.seeds == (0, 1, 2)
+
+
+def test_combinations_are_configurations_with_names_of_folders(tmp_path: Path) -> None:
+    vary = {"train.precision": ["fp32", "bf16"], "optimizer.lr": [1e-3, 1e-4]}
+    asked = read(tmp_path, protocol="convergence", configurations=None, vary=vary, seeds=[0])
+    names = [part.configuration for part in asked.parts]
+    assert names == [
+        "precision-fp32-lr-0.001", "precision-fp32-lr-0.0001", "precision-bf16-lr-0.001", "precision-bf16-lr-0.0001"
+    ]  # fmt: skip
+    assert asked.parts[3].asked.experiment.optimizer.lr == 1e-4
+
+
+def test_the_experiment_may_be_a_file_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(EXPERIMENT))
+    assert read(tmp_path, experiment="mine.yaml").parts[0].asked.experiment.train.batch_size == 4
+
+
+def test_all_mistakes_are_told_at_once_with_what_was_meant(tmp_path: Path) -> None:
+    text = mistakes(tmp_path, protocol="equal-tine", sead=[1], seeds=[], evaluate={"metric": ["psnr"]})
+    assert "has 4 mistakes" in text
+    assert (
+        "protocol: 'equal-tine' is not one of equal-time, equal-steps, convergence. Did you mean 'equal-time'?" in text
+    )
+    assert "sead: unknown key. Did you mean 'seeds'?" in text
+    assert "seeds: should not be empty." in text
+    assert "evaluate.metric: unknown key. Did you mean 'evaluate.metrics'" in text or "Did you mean 'metrics'?" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"protocol": "equal-time"}, "protocol equal-time needs seconds"),
+        ({"protocol": "equal-time", "seconds": 5}, "protocol equal-time has no steps"),
+        ({"steps": None}, "protocol equal-steps needs steps"),
+        ({"clock": "run"}, "protocol equal-steps has no clock, which goes with equal-time"),
+        ({"configurations": None}, "protocol equal-steps needs configurations"),
+        ({"vary": {"optimizer.lr": [1]}}, "protocol equal-steps has no vary"),
+        ({"protocol": "convergence", "configurations": None}, "protocol convergence needs vary"),
+        ({"seeds": [1, 1]}, "has a seed twice"),
+        ({"configurations": {"a": {"train.seed": 1}}}, "configurations.a changes train.seed, which the study itself"),
+        ({"configurations": {"../up": {}}}, "will not do"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    assert sentence in mistakes(tmp_path, **changes)
+
+
+def test_mistakes_of_experiments_say_where_they_are(tmp_path: Path) -> None:
+    text = mistakes(tmp_path, configurations={"one": {}, "four": {"parallel.devices": 4, "parallel.thread": 2}})
+    assert "parallel.thread: unknown key. Did you mean 'threads'? (in four/as-asked)" in text
+    everywhere = mistakes(tmp_path, experiment={**EXPERIMENT, "model": "flux.1-dav"})
+    assert "(in" not in everywhere
+
+
+def test_several_devices_are_refused_here_and_not_asked_about_where_another_machine_runs_them(tmp_path: Path) -> None:
+    configurations = {"cpu": {"parallel.device": "cpu"}, "four-gpus": {"parallel.devices": 4}}
+    assert "parallel.devices: 4 devices are not supported for flux yet" in mistakes(
+        tmp_path, configurations=configurations
+    )
+    path = written(tmp_path, configurations=configurations)
+    assert {part.configuration for part in read_study(path, only=["cpu"]).parts} == {"cpu"}
+    with pytest.raises(UnknownName, match="Did you mean 'four-gpus'"):
+        read_study(path, only=["four-gpu"])
