@@ -25,6 +25,7 @@ from foretune.analyse.run_data import read_run
 from foretune.config.reading import Asked
 from foretune.models.tiny import write_tiny_pipeline
 from foretune.run.bench import measure_once
+from foretune.stats.turns import Side, turns
 from tests.proofs.h1_runs import RUNS, Condition
 from tests.run.short_runs import short_asked
 from tests.step.small_steps import made_batch, small_step
@@ -53,8 +54,7 @@ def hogs(count: int) -> Iterator[None]:
             process.wait()
 
 
-def small_training(work: Path) -> Asked:
-    """The experiment that is measured live."""
+def _small_training(work: Path) -> Asked:
     return short_asked(_tiny_flux(work), work, optimizer={"lr": _LR})
 
 
@@ -95,7 +95,7 @@ def measurement(work: Path, *, through_bench: bool) -> Callable[[], list[float]]
     if not through_bench:
         _in_a_fork(work, lambda: str(_tiny_flux(work)))
         return lambda: list(_in_a_fork(work, lambda: _trained_times(model)))
-    asked = small_training(work)
+    asked = _small_training(work)
     measure_once(asked, work, num_steps=1)  # fills the cache
     return lambda: list(read_run(measure_once(asked, work, num_steps=NUM_STEPS)).step_times_s)
 
@@ -119,10 +119,28 @@ def record(num_each: int, path: Path, *, through_bench: bool) -> None:
             print(f"{len(runs)} runs", flush=True)
 
 
+def compare_live(num_comparisons: int, num_repeats: int) -> Iterator[dict[Side, list[list[float]]]]:
+    """Step times of a thing measured against itself, in turns: for each side a series of each of its processes."""
+    with tempfile.TemporaryDirectory(prefix="foretune-h1-") as folder:
+        measure = measurement(Path(folder), through_bench=False)
+        for _ in range(num_comparisons):
+            sides: dict[Side, list[list[float]]] = {"a": [], "b": []}
+            for side in turns(num_repeats):
+                sides[side].append(measure())
+            yield sides
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--each", type=int, default=30, help="Runs of each condition.")
     parser.add_argument("--output", type=Path, default=RUNS)
     parser.add_argument("--bench", action="store_true", help="Measure through `foretune bench`.")
+    parser.add_argument(
+        "--live", type=int, help="Compare so many times, ten processes a side; print what was measured."
+    )
     arguments = parser.parse_args()
-    record(arguments.each, arguments.output, through_bench=arguments.bench)
+    if arguments.live is None:
+        record(arguments.each, arguments.output, through_bench=arguments.bench)
+    else:
+        for compared in compare_live(arguments.live, num_repeats=10):
+            print(json.dumps(compared), flush=True)

@@ -5,23 +5,20 @@ and beside processes that take the cores; at full size some are made live. Contr
 its steps.
 """
 
+import json
 import math
 import random
 import statistics
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
-from foretune.analyse.comparing import compare
-from foretune.analyse.quantities import STEP_TIME
-from foretune.analyse.run_data import runs_in
-from foretune.run.interleaved import measure_in_turns
-from foretune.run.observer import Observer
 from foretune.stats.deciding import decide
 from foretune.stats.intervals import typical
 from tests.conftest import ProofSize
-from tests.proofs.h1_recording import small_training
 from tests.proofs.h1_runs import CONDITIONS, recorded_runs
 
 pytestmark = pytest.mark.proof
@@ -77,21 +74,20 @@ def test_h1_recorded_runs_have_no_false_winner(report_figure: Callable[[str], No
 
 
 @pytest.mark.slow
-def test_h1_live_runs_have_no_false_winner(
-    tmp_path: Path, proof_size: ProofSize, report_figure: Callable[[str], None]
-) -> None:
+def test_h1_live_runs_have_no_false_winner(proof_size: ProofSize, report_figure: Callable[[str], None]) -> None:
     num = proof_size(20, 0)
     if not num:
-        pytest.skip("half an hour of training: FORETUNE_PROOFS=full runs it")
-    asked = small_training(tmp_path)
+        pytest.skip("minutes of training, and too few comparisons to judge below full size: FORETUNE_PROOFS=full")
+    command = [sys.executable, "-m", "tests.proofs.h1_recording", "--live", str(num)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     answers = []
-    for number in range(num):
-        made = measure_in_turns(asked, asked, tmp_path / f"benches-{number}", Observer(), num_repeats=4, num_steps=40)
-        step_time = compare(runs_in(made.a), runs_in(made.b), is_paired=True).quantity(STEP_TIME)
-        assert step_time is not None
-        answers.append(step_time.comparison.answer)
+    for line in told.splitlines():
+        compared = json.loads(line)
+        a, b = (typical(compared[side]).run_values for side in ("a", "b"))
+        answers.append(decide(a, b, is_paired=True).answer)
     winners = sum(answer in {"a is higher", "b is higher"} for answer in answers)
-    report_figure(f"live: {winners} false winners in {num} comparisons of 4 processes each")
+    report_figure(f"live: {winners} false winners in {len(answers)} comparisons: {dict(Counter(answers))}")
+    assert len(answers) == num
     assert winners <= 0.05 * num
 
 

@@ -16,10 +16,10 @@ import torch
 from foretune.choices.experiment import Experiment
 from foretune.config.reading import understand
 from foretune.core.errors import UserError
-from foretune.core.values import Outcome, Plan, RunRecord
+from foretune.core.values import Outcome, Plan
 from foretune.core.values.run_record import Measured
 from foretune.models.locating import locate
-from foretune.record.environment import environment_fingerprint, environment_hash
+from foretune.record.environment import environment_fingerprint
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
 from foretune.run.bench_request import InferenceRequest, OperatorsRequest, TrainingRequest
@@ -31,6 +31,7 @@ from foretune.run.memory_limit import limit_memory
 from foretune.run.observer import Observer
 from foretune.run.peak import catalogue_peak, measured_peak
 from foretune.run.preparing import Prepared, prepare
+from foretune.run.recording import record_of
 from foretune.run.steps_alone import make_steps
 from foretune.run.synthetic import prepare_synthetic
 from foretune.run.telemetry.sampler import Sampler, open_sensors, uuids_of
@@ -63,22 +64,16 @@ def measure_training(request: TrainingRequest, observer: Observer) -> Path:
     measured = _measured(loop, prepared, request, sampler, events)
     events.append("ended", status=outcome.status, steps_done=outcome.steps_done, reason=outcome.reason)
     events.close()
-    run.write_record(
-        RunRecord(
-            run_id=run.run_id,
-            question_hash=prepared.effective["question_hash"],
-            experiment_hash=prepared.effective["experiment_hash"],
-            outcome=outcome,
-            environment=environment,
-            environment_hash=environment_hash(environment),
-            plan=plan,
-            measured=measured,
-            num_trainable_params=prepared.effective["num_trained_params"],
-            num_params=prepared.effective["num_params"],
-            wall_s=wall_s,
-            warnings=(*asked.warnings, *loop.tally.warnings),
-        )
+    record = record_of(
+        run,
+        prepared,
+        outcome=outcome,
+        environment=environment,
+        measured=measured,
+        wall_s=wall_s,
+        warnings=(*asked.warnings, *loop.tally.warnings),
     )
+    run.write_record(record)
     return run.path
 
 

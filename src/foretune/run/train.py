@@ -26,6 +26,7 @@ from foretune.run.loop import Loop, NotFinite, Tally
 from foretune.run.observer import Observer, Observers
 from foretune.run.preparing import Prepared, prepare
 from foretune.run.profiling.instrument import profilers
+from foretune.run.recording import record_of
 from foretune.run.sampling import SampleRequest
 from foretune.run.state import COUNTED, check, components, restore
 from foretune.run.telemetry.energy_sum import EnergySum
@@ -186,19 +187,14 @@ def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: li
         outcome = _outcome(lambda: loop.run(first_step), loop, events, stop)
         wall_s = time.perf_counter() - started_s
         sampler.close()
-    record = RunRecord(
-        run_id=run.run_id,
-        question_hash=prepared.effective["question_hash"],
-        experiment_hash=prepared.effective["experiment_hash"],
+    record = record_of(
+        run,
+        prepared,
         outcome=outcome,
         environment=environment,
-        environment_hash=environment_hash(environment),
-        plan=run.read_plan(),
         measured=_measured(loop, prepared.device, sampler.energy, prepare_s=started_s - begun_s),
-        num_trainable_params=prepared.effective["num_trained_params"],
-        num_params=prepared.effective["num_params"],
         wall_s=wall_s,
-        warnings=tuple(loop.tally.warnings),
+        warnings=loop.tally.warnings,
     )
     events.append("ended", status=outcome.status, steps_done=outcome.steps_done, reason=outcome.reason)
     events.close()

@@ -8,10 +8,9 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.running import Profile
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
-from foretune.core.values import RunRecord
 from foretune.core.values.run_record import Measured
 from foretune.models.locating import locate
-from foretune.record.environment import environment_fingerprint, environment_hash
+from foretune.record.environment import environment_fingerprint
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore
@@ -21,6 +20,7 @@ from foretune.run.loop import Loop
 from foretune.run.observer import Observer
 from foretune.run.preparing import prepare
 from foretune.run.profiling.instrument import profilers
+from foretune.run.recording import record_of
 from foretune.run.steps_alone import make_steps
 from foretune.run.train import build_validator
 from foretune.stats.speed import median_step_s, samples_per_s
@@ -49,21 +49,16 @@ def profile(asked: Asked, runs: Path, num_steps: int, observer: Observer) -> Run
     wall_s = time.perf_counter() - began_s
     events.append("ended", status=outcome.status, steps_done=outcome.steps_done, reason=outcome.reason)
     events.close()
-    run.write_record(
-        RunRecord(
-            run_id=run.run_id,
-            question_hash=prepared.effective["question_hash"],
-            experiment_hash=prepared.effective["experiment_hash"],
-            outcome=outcome,
-            environment=environment,
-            environment_hash=environment_hash(environment),
-            measured=_measured(loop),
-            num_trainable_params=prepared.effective["num_trained_params"],
-            num_params=prepared.effective["num_params"],
-            wall_s=wall_s,
-            warnings=(*asked.warnings, *loop.tally.warnings),
-        )
+    record = record_of(
+        run,
+        prepared,
+        outcome=outcome,
+        environment=environment,
+        measured=_measured(loop),
+        wall_s=wall_s,
+        warnings=(*asked.warnings, *loop.tally.warnings),
     )
+    run.write_record(record)
     if outcome.status != "finished":
         raise UserError(
             f"{outcome.status.capitalize()} after step {outcome.steps_done}: {outcome.reason}. See {run.path}"
