@@ -14,11 +14,11 @@ from tests.analyse.made_studies import make_part
 WOBBLE = (0.0, 0.004, -0.003)
 
 
-def equal_time(studies: Path, *, better_by: float = 0.1, seeds: int = 3) -> StudySummary:
+def equal_time(studies: Path, *, better_by: float = 0.1, seeds: int = 3, wobble: float = 1.0) -> StudySummary:
     """Two configurations, the second of which makes twice the steps and reaches a lower loss."""
     for seed in range(seeds):
         for place, (name, num_steps, loss) in enumerate((("slow", 20, 0.8), ("fast", 40, 0.8 - better_by))):
-            held_out = {0: 1.0, num_steps: loss + WOBBLE[seed] * (1 + place)}
+            held_out = {0: 1.0, num_steps: loss + wobble * WOBBLE[seed] * (1 + place)}
             make_part(studies, name, seed, order=(0, place), num_steps=num_steps, held_out=held_out, counted_s=2.0)
     return summarise_study(studies / "hardware")
 
@@ -52,6 +52,14 @@ def test_no_difference_is_claimed_where_none_is_shown(tmp_path: Path) -> None:
     assert loss.answer == "no difference shown"
     assert "no difference shown" in sentences(summary)
     assert "is better" not in sentences(summary)
+
+
+def test_an_interval_that_holds_more_is_not_decided(tmp_path: Path) -> None:
+    summary = equal_time(tmp_path, better_by=0.001, wobble=20)
+    (loss,) = [one for one in summary.comparisons if one.title == HELD_OUT_LOSS]
+    assert loss.answer == "inconclusive"
+    assert "not decided" in sentences(summary)
+    assert "no difference shown" not in sentences(summary)
 
 
 @pytest.mark.parametrize(("seeds", "label"), [(1, "one seed: not a claim"), (2, "two seeds: not a claim")])

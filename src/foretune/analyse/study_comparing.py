@@ -17,10 +17,12 @@ from foretune.analyse.study_cells import (
 )
 from foretune.core.units import measured_text
 from foretune.core.values import Finding
-from foretune.stats.deciding import decide
+from foretune.stats.deciding import SMALLEST_DIFFERENCE, decide
 from foretune.stats.intervals import mean_interval
 
 _CONFIDENCE = 0.95
+_SMALLEST_SHARE = 0.05
+"""Of the first configuration's quality: "no difference shown" is said where a difference of this size would have been."""
 _SPEEDS = (TRAINING_SPEED, INFERENCE_SPEED, STEPS_MADE)
 Answer = Literal["better", "worse", "no difference shown", "inconclusive", "not a claim"]
 
@@ -80,11 +82,14 @@ def _compared(axis: Axis, first: Cell, other: Cell, *, confidence: float) -> Com
         if decided.ratio is None:
             return None
         value, low, high, neutral = decided.ratio, decided.low, decided.high, 1.0
+        edges = (1 / (1 + SMALLEST_DIFFERENCE), 1 + SMALLEST_DIFFERENCE)
         if len(seeds) < FEWEST_SEEDS:
             low = high = None
     else:
         differences = [y - x for x, y in zip(a, b, strict=True)]
         value, low, high, neutral = sum(differences) / len(differences), None, None, 0.0
+        most = _SMALLEST_SHARE * abs(sum(a) / len(a))
+        edges = (-most, most)
         if len(differences) >= FEWEST_SEEDS:
             value, low, high = mean_interval(differences, confidence)
     return Compared(
@@ -98,18 +103,27 @@ def _compared(axis: Axis, first: Cell, other: Cell, *, confidence: float) -> Com
         high=high,
         confidence=confidence,
         num_pairs=len(seeds),
-        answer=_answer(low, high, neutral, len(seeds), higher_is_better=axis.higher_is_better is not False),
+        answer=_answer(low, high, neutral, edges, len(seeds), higher_is_better=axis.higher_is_better is not False),
     )
 
 
-def _answer(low: float | None, high: float | None, neutral: float, num_pairs: int, *, higher_is_better: bool) -> Answer:
+def _answer(
+    low: float | None,
+    high: float | None,
+    neutral: float,
+    edges: tuple[float, float],
+    num_pairs: int,
+    *,
+    higher_is_better: bool,
+) -> Answer:
+    """`edges`: differences between these are too small to matter."""
     if num_pairs < FEWEST_SEEDS or low is None or high is None:
         return "not a claim"
     if low > neutral:
         return "better" if higher_is_better else "worse"
     if high < neutral:
         return "worse" if higher_is_better else "better"
-    return "no difference shown"
+    return "no difference shown" if edges[0] <= low and high <= edges[1] else "inconclusive"
 
 
 def findings_of(
@@ -152,7 +166,9 @@ def _in_words(one: Compared, first: Number, other: Number, cell: Cell) -> str:
         }[one.title]
         ratio, _, interval = measured_text(one.value, one.low, one.high, "").partition(" (")
         said = f"{one.other} {verb} {ratio} times as {what} as {one.first}{f' ({interval}' if interval else ''}"
-        return f"no difference shown: {said}" if one.answer == "no difference shown" else said
+        return {"no difference shown": f"no difference shown: {said}", "inconclusive": f"not decided: {said}"}.get(
+            one.answer, said
+        )
     name = "a held-out loss" if one.title == HELD_OUT_LOSS else one.title
     values = (
         f"{one.other} reaches {name} of {measured_text(other.value, other.low, other.high, '')}, {one.first} "
@@ -163,6 +179,7 @@ def _in_words(one: Compared, first: Number, other: Number, cell: Cell) -> str:
         "better": f"{one.other} is better by {difference}",
         "worse": f"{one.other} is worse by {difference}",
         "no difference shown": f"no difference shown ({measured_text(one.value, one.low, one.high, '')})",
+        "inconclusive": f"not decided ({measured_text(one.value, one.low, one.high, '')})",
     }
     return (
         f"{values}: {answers.get(one.answer, f'a difference of {measured_text(one.value, one.low, one.high, str())}')}"
