@@ -22,7 +22,7 @@ from foretune.stats.intervals import mean_interval
 
 _CONFIDENCE = 0.95
 _SMALLEST_SHARE = 0.05
-"""Of the first configuration's quality: "no difference shown" is said where a difference of this size would have been."""
+"""Of the first one's quality: "no difference shown" is said where a difference of this size would have been."""
 _SPEEDS = (TRAINING_SPEED, INFERENCE_SPEED, STEPS_MADE)
 Answer = Literal["better", "worse", "no difference shown", "inconclusive", "not a claim"]
 
