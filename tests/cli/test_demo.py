@@ -36,7 +36,7 @@ def test_the_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         evaluation = evaluation_of(run.path)
         assert run.has_finished
         assert evaluation is not None
-        assert evaluation.score("style score") is not None
+        assert evaluation.score("style") is not None
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert all(run.run_id in page for run in runs)
     assert "rtx-4090" in (folder / "plan.html").read_text(encoding="utf-8").lower().replace(" ", "-")

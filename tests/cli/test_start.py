@@ -15,7 +15,7 @@ from tests.cli.conftest import PROGRAM, Foretune, environment
 NUM_STARTS = 10
 VERBS = (
     *("init", "plan", "backtest", "train", "resume", "sample", "export", "list", "schema", "doctor", "tiny"),
-    *("bench", "study", "profile", "compare", "gate", "check"),
+    *("bench", "study", "profile", "compare", "gate", "check", "evaluate", "report", "demo"),
 )
 HEAVY = ("accelerate", "datasets", "diffusers", "huggingface_hub", "numpy", "peft", "PIL", "torch", "transformers")
 
