@@ -98,6 +98,18 @@ def test_the_cheapest_is_taken_where_no_best_is_shown(tmp_path: Path) -> None:
     assert MONEY not in {name for name, _ in said.rankings}, "at one price, money is time again"
 
 
+def test_time_that_was_held_equal_decides_nothing(tmp_path: Path) -> None:
+    """The second is a little shorter in every run; both were given the same time."""
+    timed = {"train": {"steps": None, "seconds": 10}}
+    make_repeats(tmp_path / "a", (0.1000, 0.1001, 0.1002), experiment=asked(**timed), peak_host_bytes=2**30)
+    shorter = asked(method={"kind": "lora", "rank": 4}, **timed)
+    make_repeats(tmp_path / "b", (0.0900, 0.0901, 0.0902), experiment=shorter, peak_host_bytes=2**30)
+    found = configurations(runs_in(tmp_path))
+    said = recommend(found, measures(found, pricing(1.0), {}))
+    assert not {TIME, MONEY} & {name for name, _ in said.rankings}
+    assert "take the smallest of them" in said.finding.sentence
+
+
 def test_nothing_finished_is_nothing_recommended(tmp_path: Path) -> None:
     make_run(tmp_path / "a", [0.1], status="failed")
     said = recommend(configurations(runs_in(tmp_path)), ())

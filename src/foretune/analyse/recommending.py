@@ -70,7 +70,15 @@ def _criteria(able: Sequence[Configuration], measures: Sequence[Measure]) -> lis
             for usd, seconds in zip(money.values(one.finished), time_s.values(one.finished), strict=True)
         }
         known = [measure for measure in known if measure.name != MONEY or len(prices) > 1]
+    if _is_time_held_equal(able):
+        known = [measure for measure in known if measure.name != TIME]
     return known
+
+
+def _is_time_held_equal(able: Sequence[Configuration]) -> bool:
+    """Whether all were given the same time, so that none of them can have the least of it."""
+    budgets = {one.settings.get("train.seconds") for one in able}
+    return len(budgets) == 1 and None not in budgets
 
 
 def _alpha(measure: Measure, criteria: Sequence[Measure]) -> float:
@@ -128,9 +136,8 @@ def _none_shown(
         estimate = means[chosen.key]
         assert estimate is not None, "criteria are measured by all"
         value = measured_text(estimate.value, estimate.low, estimate.high, cheapest.unit)
-        sentence += (
-            f": take the cheapest of them. {_quoted(chosen)} had the least {cheapest.name} on average, {value}, "
-        )
+        which = "smallest" if cheapest.name == MEMORY else "cheapest"
+        sentence += f": take the {which} of them. {_quoted(chosen)} had the least {cheapest.name} on average, {value}, "
         sentence += "which is not shown to be less than the others'."
     else:
         sentence += "."
