@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from foretune.config.study_files import StudyAsked, read_study
-from foretune.core.errors import ExperimentErrors, UnknownName
+from foretune.core.errors import ExperimentErrors, UnknownName, UserError
 
 EXPERIMENT = {"model": "flux.1-dev", "data": {"kind": "shapes"}, "train": {"steps": 7, "batch_size": 4}}
 
@@ -119,3 +119,10 @@ def test_several_devices_are_refused_here_and_not_asked_about_where_another_mach
     assert {part.configuration for part in read_study(path, only=["cpu"]).parts} == {"cpu"}
     with pytest.raises(UnknownName, match="Did you mean 'four-gpus'"):
         read_study(path, only=["four-gpu"])
+
+
+def test_a_file_that_is_not_there_is_told_with_an_example(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist") as raised:
+        read_study(tmp_path / "none.yaml")
+    example = str(raised.value).partition(":\n")[2]
+    assert set(yaml.safe_load(example)) == {"protocol", "seconds", "experiment", "configurations"}

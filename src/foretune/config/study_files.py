@@ -72,6 +72,12 @@ def read_study(path: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = (
 
     `only` are the configurations to be run here: what another machine will run is not asked of this one.
     """
+    if not path.exists():
+        raise UserError(
+            f"{path} does not exist. A study file names a protocol, an experiment and configurations, for example:\n"
+            "  protocol: equal-time\n  seconds: 60\n  experiment: experiment.yaml\n"
+            "  configurations: {lora: {method.kind: lora}, full: {method.kind: full}}"
+        )
     mapping = load_mapping(path)
     try:
         file = StudyFile.model_validate(mapping)

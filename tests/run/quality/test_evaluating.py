@@ -171,6 +171,8 @@ def test_what_cannot_be_is_refused_before_anything_is_sampled(
 def test_no_run_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="neither a run directory"):
         evaluate_run(tmp_path, SMALL, Observer())
+    with pytest.raises(UserError, match=r"runs/mine/latest does not exist\. A run's path has the form"):
+        evaluate_run(Path("runs/mine/latest"), SMALL, Observer())
 
 
 def test_another_family_is_refused(run: Path, tiny_pipeline: Callable[..., Path]) -> None:

@@ -15,6 +15,9 @@ from foretune.models.locating import locate, open_family
 from foretune.record.run_directory import RunDirectory
 from foretune.run.exporting import load_trained
 
+_RUN_PATHS = "A run's path has the form runs/<experiment>/<run id>; runs/<experiment>/latest is the newest."
+_MOST_PARTS_OF_A_HUB_ID = 2
+
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
@@ -44,9 +47,11 @@ def open_subject(asked: str | Path) -> Subject:
     if path.is_dir() and not (path / "model_index.json").is_file():
         raise UserError(
             f"{path} is neither a run directory (it has no experiment.yaml) nor a pipeline (it has no "
-            "model_index.json). A run's path has the form runs/<experiment>/<run id>; runs/<experiment>/latest is the "
-            "newest."
+            f"model_index.json). {_RUN_PATHS}"
         )
+    # A hub id has one slash.
+    if not path.exists() and len(path.parts) > _MOST_PARTS_OF_A_HUB_ID:
+        raise UserError(f"{path} does not exist. {_RUN_PATHS}")
     return _model(str(asked))
 
 
