@@ -1,5 +1,7 @@
 """The loss of each sample: written once, for the step that trains on it and for whoever only looks at it."""
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from foretune.data.batch import Batch
@@ -16,8 +18,12 @@ def sample_losses(
     objective: Objective,
     policy: PrecisionPolicy,
     guidance_scale: float,
+    finish: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """The weighted squared error of the denoiser's answer, one number for each sample."""
+    """The weighted squared error of the denoiser's answer, one number for each sample, or what `finish` makes of them.
+
+    It does so here, while the sample is still held: what is held at which moment is what a plan is made of.
+    """
     clean = clean_sample(family, batch)
     level = objective.noise_level(batch.uniform)
     noisy = objective.noisy(clean, batch.noise, level)
@@ -35,7 +41,9 @@ def sample_losses(
             guidance_scale=guidance_scale,
         )
     error = (predicted.float() - target).square().flatten(1).mean(dim=1)
-    return objective.weight(level) * error
+    if finish is None:
+        return objective.weight(level) * error
+    return finish(objective.weight(level) * error)
 
 
 def clean_sample(family: Family, batch: Batch) -> Tensor:

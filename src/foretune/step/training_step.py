@@ -91,7 +91,8 @@ class TrainingStep:
             objective=self.objective,
             policy=self.policy,
             guidance_scale=self.guidance_scale,
-        ).mean()
+            finish=torch.mean,
+        )
 
     def clean(self, batch: Batch) -> Tensor:
         """The sample the denoiser should arrive at: pixels, or latents drawn from their distribution."""
