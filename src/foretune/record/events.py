@@ -11,6 +11,8 @@ from typing import Any
 from foretune.record.redaction import redacted
 
 _FLUSH_EVERY_S = 1.0
+# Made once: a new one for each line takes as long as the line.
+_ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 class EventLog:
@@ -27,10 +29,10 @@ class EventLog:
         self._last_flush_s = time.monotonic()
 
     def append(self, kind: str, **fields: Any) -> None:
-        event = _strict(redacted({"time_s": round(time.time(), 6), "kind": kind, **fields}))
+        event = redacted({"time_s": round(time.time(), 6), "kind": kind, **fields})
         if kind == "ended":
             event["digest"] = self._digest.hexdigest()
-        line = json.dumps(event, allow_nan=False) + "\n"
+        line = _as_json(event) + "\n"
         self._digest.update(line.encode())
         self._file.write(line)
         now_s = time.monotonic()
@@ -56,6 +58,13 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             if line.endswith("\n"):
                 yield json.loads(line)
+
+
+def _as_json(event: dict[str, Any]) -> str:
+    try:
+        return _ENCODER.encode(event)
+    except ValueError:  # rare, and looking for it in every number of every step would take longer than writing them
+        return _ENCODER.encode(_strict(event))
 
 
 def _strict(value: Any) -> Any:
