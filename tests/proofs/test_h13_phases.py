@@ -61,7 +61,7 @@ def test_h13_harness_overhead(
     tiny_models: TinyModels, tmp_path: Path, proof_size: ProofSize, report_figure: Callable[[str], None]
 ) -> None:
     """Interleaved step by step against the same steps without clock, meter, events, memory and instruments."""
-    num_turns = proof_size(400, 80)
+    num_turns = proof_size(400, 160)
     prepared = short_prepared(
         tiny_models.path("flux"),
         tmp_path,
