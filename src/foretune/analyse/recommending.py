@@ -131,10 +131,10 @@ def _none_shown(
     sentence = f"No best is shown between {_listed(left)} (by {asked})"
     chosen = None
     if cheapest is not None:
-        means = {one.key: cheapest.estimate(one.finished) for one in left}
-        chosen = min(left, key=lambda one: (means[one.key].value, one.key))  # type: ignore[union-attr]
-        estimate = means[chosen.key]
-        assert estimate is not None, "criteria are measured by all"
+        estimates = [(one, cheapest.estimate(one.finished)) for one in left]
+        known = [(one, estimate) for one, estimate in estimates if estimate is not None]
+        assert len(known) == len(left), "criteria are measured by all"
+        chosen, estimate = min(known, key=lambda pair: (pair[1].value, pair[0].key))
         value = measured_text(estimate.value, estimate.low, estimate.high, cheapest.unit)
         which = "smallest" if cheapest.name == MEMORY else "cheapest"
         sentence += f": take the {which} of them. {_quoted(chosen)} had the least {cheapest.name} on average, {value}, "
