@@ -62,8 +62,25 @@ def base_findings(found: Sequence[Configuration], evaluations: Evaluations, metr
         change = change_of(one, evaluations, metric, confidence)
         if change is not None:
             evidence = tuple(run.run_id for run in change.runs)
-            findings.append(Finding(sentence=_sentence(one, metric, change), evidence=evidence))
+            sentence = _sentence(one, metric, change) + _losses(one, evaluations, metric, confidence)
+            findings.append(Finding(sentence=sentence, evidence=evidence))
     return findings
+
+
+def _losses(one: Configuration, evaluations: Evaluations, metric: str, confidence: float) -> str:
+    """What was paid for it: other metrics in which the configuration is shown to be worse than its base."""
+    compared = dict.fromkeys(
+        difference.metric
+        for run in one.finished
+        if run.path in evaluations
+        for difference in evaluations[run.path].differences
+    )
+    told = []
+    for other in compared:
+        change = None if other == metric else change_of(one, evaluations, other, confidence)
+        if change is not None and change.is_shown and change.higher_is_better is not None and not _is_better(change):
+            told.append(f"{other} by {measured_text(change.value, change.low, change.high, change.unit)}")
+    return f" It is worse than its base in {'; '.join(told)}." if told else ""
 
 
 def _sentence(one: Configuration, metric: str, change: Change) -> str:

@@ -1,0 +1,64 @@
+"""A gain over the base is told with what was paid for it."""
+
+from pathlib import Path
+
+import pytest
+
+from foretune.analyse.against_base import base_findings
+from foretune.analyse.groups import configurations
+from foretune.analyse.run_data import runs_in
+from foretune.core.values import Evaluation
+from foretune.core.values.evaluation import Score, ScoreDifference
+from tests.analyse.made_runs import make_run
+
+_GAIN = ("style", 0.1, 0.6)
+
+
+def evaluated(*changes: tuple[str, float, float]) -> Evaluation:
+    """Metrics with their value before and after, each off by at most 0.05."""
+    scores = [
+        score
+        for name, base, after in changes
+        for score in (
+            Score(metric=name, unit="", higher_is_better=True, column="base", value=base),
+            Score(metric=name, unit="", higher_is_better=True, column="run", value=after),
+        )
+    ]
+    differences = [
+        ScoreDifference(
+            metric=name,
+            difference=after - base,
+            low=after - base - 0.05,
+            high=after - base + 0.05,
+            confidence=0.95,
+            answer="better" if after > base else "worse",
+            num_pairs=16,
+        )
+        for name, base, after in changes
+    ]
+    return Evaluation(
+        evaluation_id="e",
+        subject="run",
+        base="base",
+        run_id=None,
+        model="m",
+        settings={},
+        environment_hash="h",
+        scores=tuple(scores),
+        differences=tuple(differences),
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "is_told"),
+    [(0.2, True), (0.88, False), (0.99, False)],
+    ids=["shown to be worse", "not shown", "better"],
+)
+def test_what_a_gain_was_paid_with_is_told(after: float, is_told: bool, tmp_path: Path) -> None:
+    make_run(tmp_path / "a", [0.1] * 20)
+    found = configurations(runs_in(tmp_path))
+    run = found[0].runs[0]
+    (finding,) = base_findings(found, {run.path: evaluated(_GAIN, ("caption accuracy", 0.9, after))}, "style")
+    assert "raises the style of its base from 0.10 to 0.60" in finding.sentence
+    assert ("It is worse than its base in caption accuracy by -0.70" in finding.sentence) == is_told
+    assert ("worse" in finding.sentence) == is_told
