@@ -3,12 +3,10 @@
 import io
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from foretune.cli import progress as progress_module
 from foretune.cli.progress import ProgressObserver
 from foretune.run.observer import StepReport
 
@@ -17,23 +15,21 @@ def report(step: int, step_s: float = 0.5, loss: float = 0.25) -> StepReport:
     return StepReport(step=step, num_steps=100, loss=loss, grad_norm=None, lr=1e-4, step_s=step_s, samples_per_step=8)
 
 
-def watched(console: Console) -> ProgressObserver:
-    observer = ProgressObserver(console)
+def watched(console: Console, clock: list[float]) -> ProgressObserver:
+    observer = ProgressObserver(console, now=lambda: clock[0])
     observer._peak_bytes = lambda: 3 * 2**29
     return observer
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def clock() -> list[float]:
     """The time in seconds, in the only element; tests set it forward."""
-    now_s = [100.0]
-    monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    return now_s
+    return [100.0]
 
 
 def test_a_file_gets_a_line_every_few_seconds_and_the_last_one(clock: list[float]) -> None:
     file = io.StringIO()
-    with watched(Console(file=file, width=200)) as observer:
+    with watched(Console(file=file, width=200), clock) as observer:
         for step in range(100):
             clock[0] += 0.5
             observer.stepped(report(step))
@@ -47,7 +43,7 @@ def test_a_file_gets_a_line_every_few_seconds_and_the_last_one(clock: list[float
 def test_time_left_follows_slowly(clock: list[float]) -> None:
     """One slow step among many must not make it jump: 99 steps at 0.5 s, then one that took 10 s."""
     file = io.StringIO()
-    observer = watched(Console(file=file, width=200))
+    observer = watched(Console(file=file, width=200), clock)
     for step in range(50):
         observer.stepped(report(step))
     clock[0] += 10
@@ -58,7 +54,7 @@ def test_time_left_follows_slowly(clock: list[float]) -> None:
 def test_the_first_step_does_not_weigh_on_the_speed(clock: list[float]) -> None:
     """It allocates and tunes: ten times as slow as the rest, it must be forgotten at the second."""
     file = io.StringIO()
-    observer = watched(Console(file=file, width=200))
+    observer = watched(Console(file=file, width=200), clock)
     for step, step_s in enumerate([10.0, 1.0, 1.0]):
         clock[0] += 100
         observer.stepped(report(step, step_s=step_s))
@@ -69,21 +65,25 @@ def test_the_first_step_does_not_weigh_on_the_speed(clock: list[float]) -> None:
 def test_a_terminal_gets_one_live_line(clock: list[float]) -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=160, color_system=None)
-    with watched(console) as observer:
+    with watched(console, clock) as observer:
         observer.preparing("encoding images", 3, 9)
         observer.stepped(report(0))
         observer.message("Run directory: [runs]/x")
+        clock[0] += 1
         observer.stepped(report(1))
+        clock[0] += 0.1
+        observer.stepped(report(2))
     shown = file.getvalue()
     assert "encoding images" in shown
     assert re.search(r"training .* 2/100 +16 samples/s  loss 0\.2500  peak 1\.50 GiB  49 s left", shown)
+    assert " 3/100 " not in shown, "drawn once a second at most"
     # A path in brackets is a path, not a colour.
     assert "Run directory: [runs]/x" in shown
 
 
 def test_validation_is_said_in_one_line(clock: list[float]) -> None:
     file = io.StringIO()
-    observer = watched(Console(file=file, width=200))
+    observer = watched(Console(file=file, width=200), clock)
     observer.validated(50, 0.125, (Path("samples/a.png"), Path("samples/b.png")))
     observer.validated(60, None, ())
     observer.validated(70, 0.5, ())

@@ -1,20 +1,29 @@
 """The product's loop and a bare one on the same step and the same batches, taking turns step by step."""
 
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
+from rich.console import Console
+
+from foretune.cli.progress import ProgressObserver
 from foretune.data.loading import loader
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.interrupts import StopRequest
 from foretune.run.loop import Loop
-from foretune.run.observer import Observer
+from foretune.run.observer import Observers
 from foretune.run.preparing import Prepared
+from foretune.run.telemetry.sampler import Sampler
 from foretune.run.train import build_validator
-from foretune.run.watching import sampler_for
+from foretune.run.watching import alarm_for, sampler_for
+
+_NUM_WARMUP = 10
 
 
 @dataclass
@@ -23,27 +32,84 @@ class Turns:
 
     harness_s: list[tuple[float, float]] = field(default_factory=list)
     bare_s: list[tuple[float, float]] = field(default_factory=list)
+    did: list[frozenset[str]] = field(default_factory=list)
+    """What the harness did in its turn and does not do in every one: tell of steps, draw, write what sensors said."""
+    sensors_share: float = 0.0
+    """Of the time, what the thread that reads the sensors worked. It works in both loops' turns, so their difference
+    does not show it."""
 
-    def ratios(self, clock: int) -> list[float]:
-        return [ours[clock] / bare[clock] for ours, bare in zip(self.harness_s, self.bare_s, strict=True)]
+    def overhead(self, clock: int) -> float:
+        """Of all that a training has and the bare loop has not, as a share of the bare loop's time.
+
+        Turns in which the harness did the same are compared by the median of their differences, which a busy moment of
+        the machine does not move; each kind counts as often as it came. The first turns are left out.
+        """
+        differences: dict[frozenset[str], list[float]] = {}
+        for ours, bare, did in islice(zip(self.harness_s, self.bare_s, self.did, strict=True), _NUM_WARMUP, None):
+            differences.setdefault(did, []).append(ours[clock] - bare[clock])
+        added_s = sum(len(kind) * statistics.median(kind) for kind in differences.values())
+        num = len(self.bare_s) - _NUM_WARMUP
+        bare_s = statistics.median(took[clock] for took in self.bare_s[_NUM_WARMUP:])
+        return added_s / (num * bare_s) + self.sensors_share
+
+
+class NotedLog(EventLog):
+    """Knows which kinds of events were written since it was last asked."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._kinds: set[str] = set()
+
+    def append(self, kind: str, **fields: Any) -> None:
+        self._kinds.add(kind)
+        super().append(kind, **fields)
+
+    def kinds(self) -> frozenset[str]:
+        found, self._kinds = frozenset(self._kinds), set()
+        return found
+
+
+class OwnTime:
+    """A clock that stands still while the other loop has its turn: what is done once a second would otherwise be done
+    in every half second of the harness's own.
+    """
+
+    def __init__(self) -> None:
+        self.others_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() - self.others_s
 
 
 def take_turns(prepared: Prepared, work: Path, num_turns: int) -> Turns:
-    """Who goes first changes from turn to turn. Sensors are read all the time, as in a training."""
+    """Who goes first changes from turn to turn. Sensors, alarm and progress as in `foretune train` at a terminal."""
     run = RunDirectory.create(work / "runs", "harness")
-    events = EventLog(run.events)
+    events = NotedLog(run.events)
     store = CheckpointStore(run.checkpoints, keep=1)
-    loop = Loop(prepared, store, build_validator(run, prepared), events, Observer(), StopRequest())
-    loop.instruments = [sampler_for(prepared.device, events)]
-    ours, bare = loop.steps(0), bare_steps(prepared)
-    turns = Turns()
-    for number in range(num_turns):
-        for is_ours in (True, False) if number % 2 else (False, True):
-            took = _timed(ours if is_ours else bare)
-            (turns.harness_s if is_ours else turns.bare_s).append(took)
-    ours.close()
+    sampler, turns, begun_s = sampler_for(prepared.device, events), Turns(), time.perf_counter()
+    now = OwnTime()
+    with (work / "screen").open("w") as screen, ProgressObserver(Console(file=screen, force_terminal=True), now) as bar:
+        observer = Observers(bar, alarm_for(sampler, events, bar, []))
+        loop = Loop(prepared, store, build_validator(run, prepared), events, observer, StopRequest(), now=now)
+        loop.instruments = [sampler]
+        ours, bare = loop.steps(0), bare_steps(prepared)
+        for number in range(num_turns):
+            screen_bytes = screen.tell()
+            for is_ours in (True, False) if number % 2 else (False, True):
+                took = _timed(ours if is_ours else bare)
+                (turns.harness_s if is_ours else turns.bare_s).append(took)
+                now.others_s += 0.0 if is_ours else took[1]
+            turns.did.append(events.kinds() | ({"drawn"} if screen.tell() > screen_bytes else set()))
+        turns.sensors_share = _used_s(sampler) / (time.perf_counter() - begun_s)
+        ours.close()
     events.close()
     return turns
+
+
+def _used_s(sampler: Sampler) -> float:
+    ident = sampler.thread.ident
+    assert ident is not None, "it has been started by the first step"
+    return time.clock_gettime(time.pthread_getcpuclockid(ident))
 
 
 def bare_steps(prepared: Prepared) -> Iterator[int]:

@@ -23,6 +23,8 @@ class Died(BaseException):
 class Stopper(Observer):
     """Asks for a stop when a number of steps is done, or dies."""
 
+    patience_s = 0.0
+
     def __init__(self, *, ask_after: int | None = None, die_after: int | None = None) -> None:
         self.ask_after, self.die_after = ask_after, die_after
         self.warnings: list[str] = []

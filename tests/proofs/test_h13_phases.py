@@ -60,8 +60,8 @@ def _step_times(events: list[dict[str, Any]]) -> list[float]:
 def test_h13_harness_overhead(
     tiny_models: TinyModels, tmp_path: Path, proof_size: ProofSize, report_figure: Callable[[str], None]
 ) -> None:
-    """Interleaved step by step against the same steps without clock, meter, events, memory and instruments."""
-    num_turns = proof_size(400, 160)
+    """Step by step in turns with the same steps without clock, meter, events, memory, sensors, alarm and progress."""
+    num_turns = proof_size(4000, 160)
     prepared = short_prepared(
         tiny_models.path("flux"),
         tmp_path,
@@ -71,14 +71,14 @@ def test_h13_harness_overhead(
         validate={"num_held_out": 0},
     )
     turns = take_turns(prepared, tmp_path, num_turns)
-    processor, wall = (statistics.median(turns.ratios(clock)[4:]) for clock in (0, 1))
+    processor, wall = turns.overhead(0), turns.overhead(1)
     step_ms = 1000 * statistics.median(took for took, _ in turns.bare_s)
     report_figure(
-        f"harness against bare loop, {num_turns} turns of {step_ms:.0f} ms: {processor - 1:+.2%} by processor time, "
-        f"{wall - 1:+.2%} by wall time"
+        f"harness against bare loop, {num_turns} turns of {step_ms:.0f} ms: {processor:+.2%} by processor time, "
+        f"{wall:+.2%} by wall time; {turns.sensors_share:.2%} of it in the sensors' thread"
     )
-    # A tenth of the turns sees as little as this machine's noise lets it see.
-    assert processor - 1 <= proof_size(10, 30) / 1000
+    # A single step scatters by several percent: a few turns see as little as that lets them see.
+    assert processor <= proof_size(10, 30) / 1000
 
 
 def test_h13_a_clock_that_costs_is_seen(
@@ -102,4 +102,4 @@ def test_h13_a_clock_that_costs_is_seen(
         enter(self, name)
 
     monkeypatch.setattr(PhaseClock, "enter", slow_enter)
-    assert statistics.median(take_turns(prepared, tmp_path, 12).ratios(0)[2:]) > 1.05
+    assert take_turns(prepared, tmp_path, 40).overhead(0) > 0.05

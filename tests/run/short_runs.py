@@ -24,6 +24,8 @@ class Recording(Observer):
 
     def __init__(self, on_step: Callable[[int], None] | None = None) -> None:
         self.on_step = on_step
+        if on_step is not None:
+            self.patience_s = 0.0
         self.heard: list[tuple[str, Any]] = []
 
     def of(self, kind: str) -> list[Any]:

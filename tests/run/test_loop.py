@@ -139,6 +139,67 @@ def test_a_skipped_step_of_a_scaled_loss_is_no_failure(
     assert events_of(trained.run, "step")[1]["grad_norm"] == "inf"
 
 
+# ---- telling of steps
+
+
+class Unhurried(Recording):
+    """Is told of the first step at once, and of the others when something else makes the loop tell."""
+
+    patience_s = math.inf
+
+
+@pytest.mark.parametrize("observer_class", [Recording, Unhurried])
+def test_steps_are_told_in_order_and_none_is_missing(
+    observer_class: type[Recording], tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    observer = observer_class()
+    sections: dict[str, Any] = {"train": {"steps": 7}, "save": {"every": 4, "keep": 9}, "validate": {"num_held_out": 0}}
+    trained = short_run(tiny_pipeline("ddpm"), tmp_path, "full", observer=observer, **sections)
+    assert [report.step for report in observer.of("stepped")] == list(range(7))
+    assert [event["step"] for event in events_of(trained.run, "step")] == list(range(7))
+    assert trained.record.measured.num_step_times == 7
+    # Before a checkpoint everything is told: it makes the steps before it irreversible.
+    kinds = [event["kind"] for event in events_of(trained.run, "step", "saved")]
+    assert kinds == ["step"] * 4 + ["saved"] + ["step"] * 3 + ["saved"]
+
+
+def test_several_steps_are_told_at_once(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Telling of the first, then nothing until the checkpoint; an observer in a hurry hears after every step."""
+    told: list[int] = []
+    report = Loop._report
+
+    def counted(self: Loop, readings: Any) -> None:
+        found = list(readings)
+        told.append(len(found))
+        report(self, found)
+
+    monkeypatch.setattr(Loop, "_report", counted)
+    sections: dict[str, Any] = {"train": {"steps": 5}, "validate": {"num_held_out": 0}}
+    short_run(tiny_pipeline("ddpm"), tmp_path, "full", observer=Unhurried(), **sections)
+    unhurried = [number for number in told if number]
+    told.clear()
+    short_run(tiny_pipeline("ddpm"), tmp_path, "full", observer=Recording(on_step=lambda _: None), **sections)
+    assert unhurried == [1, 4]
+    assert [number for number in told if number] == [1] * 5
+
+
+def test_a_crash_does_not_swallow_the_steps_before_it(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_out(outcome: StepOutcome) -> StepOutcome:
+        raise torch.OutOfMemoryError("tried to allocate 2 GiB")
+
+    spoil_step(monkeypatch, 4, run_out)
+    observer = Unhurried()
+    trained = short_run(tiny_pipeline("ddpm"), tmp_path, "full", observer=observer, train={"steps": 6})
+    assert trained.record.outcome.status == "out of memory"
+    assert [report.step for report in observer.of("stepped")] == [0, 1, 2, 3]
+    kinds = [event["kind"] for event in events_of(trained.run, "step", "crashed")]
+    assert kinds == ["step"] * 4 + ["crashed"]
+
+
 # ---- memory and crashes
 
 

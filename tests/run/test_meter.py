@@ -1,5 +1,6 @@
 """Logging never waits for the device: numbers are read when an event says that they have arrived."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,10 +48,10 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[FakeEvent]:
     """The events of all recorded steps, in order."""
     made: list[FakeEvent] = []
 
-    def send(values: Tensor) -> tuple[Any, FakeEvent]:
+    def send(values: Sequence[Tensor]) -> tuple[Any, FakeEvent]:
         event = FakeEvent()
         made.append(event)
-        return OnItsWay(values, event), event
+        return OnItsWay(torch.stack(list(values)), event).tolist, event
 
     monkeypatch.setattr(meter_module, "_sent_to_host", send)
     return made
@@ -95,6 +96,9 @@ def test_the_copy_to_the_host_is_made_in_the_background(monkeypatch: pytest.Monk
         def copy_(self, values: Any, non_blocking: bool) -> None:
             calls.append(f"copy non_blocking={non_blocking}")
 
+        def tolist(self) -> list[float]:
+            return [4.5]
+
     class Event(FakeEvent):
         def record(self) -> None:
             calls.append("event")
@@ -103,10 +107,12 @@ def test_the_copy_to_the_host_is_made_in_the_background(monkeypatch: pytest.Monk
         calls.append(f"empty pin_memory={pin_memory}")
         return Host()
 
-    monkeypatch.setattr(meter_module, "torch", SimpleNamespace(empty=empty, cuda=SimpleNamespace(Event=Event)))
-    values: Any = SimpleNamespace(device=SimpleNamespace(type="cuda"), shape=(2,), dtype=None)
-    sent: Any = meter_module._sent_to_host(values)
-    assert [type(part) for part in sent] == [Host, Event]
+    value: Any = SimpleNamespace(device=SimpleNamespace(type="cuda"), shape=(2,), dtype=None, float=lambda: None)
+    cuda = SimpleNamespace(Event=Event)
+    monkeypatch.setattr(meter_module, "torch", SimpleNamespace(empty=empty, cuda=cuda, stack=lambda _: value))
+    read, arrived = meter_module._sent_to_host([value])
+    assert isinstance(arrived, Event)
+    assert read() == [4.5]
     assert calls == ["empty pin_memory=True", "copy non_blocking=True", "event"]
 
 

@@ -8,13 +8,17 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.live import Live
+from rich.text import Text
 
 from foretune.core.units import bytes_text, duration_text, rate_text
 from foretune.core.values import Plan
 from foretune.run.observer import Observer, StepReport
 
 _LOG_LINE_EVERY_S = 5.0
+# Drawing the line takes about a millisecond, and the loop waits for it.
+_DRAW_EVERY_S = 1.0
+_BAR_WIDTH = 24
 # Time left and speed follow a moving average: a single slow step should not make them jump.
 _SMOOTHING = 0.1
 
@@ -22,35 +26,29 @@ _SMOOTHING = 0.1
 class ProgressObserver(Observer):
     """Shows preparation, steps with samples/s, loss, memory and time left, and messages above them."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
         self.console = console or Console(stderr=True, highlight=False)
+        # One line that is drawn when there is something new: a table of columns would take three times as long.
+        self._line = Live(Text(), console=self.console, auto_refresh=False, transient=True)
         self._live = self.console.is_terminal
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            console=self.console,
-            transient=True,
-        )
-        self._task: TaskID | None = None
         self._what: str | None = None
         self._step_s: float | None = None
         self._num_steps_seen = 0
-        self._last_line_s = 0.0
+        self._last_shown_s = -math.inf
         self._peak_bytes = _peak_memory()
         self._planned_bytes: int | None = None
 
     def __enter__(self) -> Self:
         if self._live:
-            self._progress.start()
+            self._line.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live:
-            self._progress.stop()
+            self._line.stop()
 
     def expect(self, plan: Plan) -> None:
         """Shows the forecast beside what is measured: tensors on a device, the whole process on the host."""
@@ -63,7 +61,8 @@ class ProgressObserver(Observer):
         self.console.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)
 
     def preparing(self, what: str, done: int, total: int) -> None:
-        self._show(what, done, total, "")
+        if self._is_due(what, done, total):
+            self._show(what, done, total, "")
 
     def stepped(self, report: StepReport) -> None:
         step_s = report.step_s
@@ -72,15 +71,18 @@ class ProgressObserver(Observer):
         self._num_steps_seen += 1
         share = max(_SMOOTHING, 1 / max(1, self._num_steps_seen - 1))
         self._step_s = step_s if self._step_s is None else self._step_s + share * (step_s - self._step_s)
-        done = report.step + 1
-        total = report.num_steps
+        if self._is_due("training", report.step + 1, report.num_steps):
+            self._show_step(report, self._step_s)
+
+    def _show_step(self, report: StepReport, step_s: float) -> None:
+        done, total = report.step + 1, report.num_steps
         left_s = report.left_s or 0.0
         if total is None:
             # How many steps there will be is not known; at this speed, so many.
-            total = done + math.ceil(left_s / max(self._step_s, 1e-9))
+            total = done + math.ceil(left_s / max(step_s, 1e-9))
         else:
-            left_s = (total - done) * self._step_s
-        speed = rate_text(report.samples_per_step / max(self._step_s, 1e-9), "sample")
+            left_s = (total - done) * step_s
+        speed = rate_text(report.samples_per_step / max(step_s, 1e-9), "sample")
         memory = bytes_text(self._peak_bytes())
         if self._planned_bytes is not None:
             memory += f" ({bytes_text(self._planned_bytes)} planned)"
@@ -97,22 +99,37 @@ class ProgressObserver(Observer):
         if len(parts) > 1:
             self.message(" ".join([parts[0], ", ".join(parts[1:])]))
 
-    def _show(self, what: str, done: int, total: int, numbers: str) -> None:
-        if not self._live:
-            self._log_line(what, done, total, numbers)
-            return
-        if what != self._what:
-            if self._task is not None:
-                self._progress.remove_task(self._task)
-            self._task, self._what = self._progress.add_task(what, total=total, numbers=""), what
-        assert self._task is not None
-        self._progress.update(self._task, completed=done, total=total, numbers=numbers)
+    def _is_due(self, what: str, done: int, total: int | None) -> bool:
+        """Asked for every step, so nothing is put into words before it says yes."""
+        now_s = self._now()
+        if self._live:
+            is_due = what != self._what or done == total or now_s - self._last_shown_s >= _DRAW_EVERY_S
+        else:
+            is_last = done == total and what == "training"
+            is_due = is_last or now_s - self._last_shown_s >= _LOG_LINE_EVERY_S
+        if is_due:
+            self._last_shown_s = now_s
+        return is_due
 
-    def _log_line(self, what: str, done: int, total: int, numbers: str) -> None:
-        now_s = time.monotonic()
-        if now_s - self._last_line_s >= _LOG_LINE_EVERY_S or (done == total and what == "training"):
-            self._last_line_s = now_s
+    def _show(self, what: str, done: int, total: int, numbers: str) -> None:
+        self._what = what
+        if self._live:
+            self._line.update(_drawn(what, done, total, numbers), refresh=True)
+        else:
             self.message(f"{what} {done}/{total}  {numbers}".rstrip())
+
+
+def _drawn(what: str, done: int, total: int, numbers: str) -> Text:
+    filled = round(_BAR_WIDTH * min(1.0, done / max(1, total)))
+    return Text.assemble(
+        f"{what} ",
+        ("━" * filled, "green"),
+        ("━" * (_BAR_WIDTH - filled), "bright_black"),
+        (f" {done}/{total}", "green"),
+        f" {numbers}",
+        no_wrap=True,
+        overflow="ellipsis",
+    )
 
 
 def _measures_device() -> bool:

@@ -29,7 +29,7 @@ class EventLog:
         self._last_flush_s = time.monotonic()
 
     def append(self, kind: str, **fields: Any) -> None:
-        event = redacted({"time_s": round(time.time(), 6), "kind": kind, **fields})
+        event = {"time_s": round(time.time(), 6), "kind": kind, **redacted(fields)}
         if kind == "ended":
             event["digest"] = self._digest.hexdigest()
         line = _as_json(event) + "\n"

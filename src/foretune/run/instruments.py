@@ -1,7 +1,7 @@
 """What looks at the loop from outside: a profiler, sensors, an alarm. None of them can end a run."""
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from foretune.record.events import EventLog
@@ -27,28 +27,34 @@ class Instruments:
     def __init__(
         self, instruments: Sequence[Instrument], events: EventLog, observer: Observer, warnings: list[str]
     ) -> None:
-        self._instruments = list(instruments)
+        self._instruments = tuple(instruments)
         self._events, self._observer, self._warnings = events, observer, warnings
 
     def before_step(self, step: int) -> None:
-        for instrument in self._instruments[:]:
-            self._guarded(instrument, lambda one=instrument: one.before_step(step))  # type: ignore[misc]
+        for instrument in self._instruments:
+            try:
+                instrument.before_step(step)
+            except Exception as error:  # noqa: BLE001 - whatever it raises, the training is worth more
+                self._put_away(instrument, error)
 
     def after_step(self, step: int) -> None:
-        for instrument in self._instruments[:]:
-            self._guarded(instrument, lambda one=instrument: one.after_step(step))  # type: ignore[misc]
+        for instrument in self._instruments:
+            try:
+                instrument.after_step(step)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._put_away(instrument, error)
 
     def close(self) -> None:
-        for instrument in self._instruments[:]:
-            self._guarded(instrument, instrument.close)
-        self._instruments = []
+        for instrument in self._instruments:
+            try:
+                instrument.close()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._put_away(instrument, error)
+        self._instruments = ()
 
-    def _guarded(self, instrument: Instrument, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except Exception as error:  # noqa: BLE001 - whatever it raises, the training is worth more
-            self._instruments.remove(instrument)
-            text = f"{type(instrument).__name__} failed and was put away: {type(error).__name__}: {error}"
-            self._warnings.append(text)
-            self._events.append("instrument failed", error=text, traceback=traceback.format_exc())
-            self._observer.warning(text + ". The training goes on.")
+    def _put_away(self, failed: Instrument, error: Exception) -> None:
+        self._instruments = tuple(instrument for instrument in self._instruments if instrument is not failed)
+        text = f"{type(failed).__name__} failed and was put away: {type(error).__name__}: {error}"
+        self._warnings.append(text)
+        self._events.append("instrument failed", error=text, traceback=traceback.format_exc())
+        self._observer.warning(text + ". The training goes on.")

@@ -1,6 +1,7 @@
 """The loop. It never waits for the device to log: numbers are read when they have arrived."""
 
 import math
+import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,11 +65,13 @@ class Loop:
     stop: StopRequest
     tally: Tally = field(default_factory=Tally)
     instruments: Sequence[Instrument] = ()
+    now: Callable[[], float] = time.monotonic
     clock: PhaseClock = field(init=False)
     meter: Meter = field(init=False)
     length: Length = field(init=False)
     _is_last: bool = False
     """Whether the step that was just made is the last one."""
+    _last_report_s: float = -math.inf
 
     def __post_init__(self) -> None:
         self.length = Length.of(self.prepared.experiment.train, self.prepared.num_steps)
@@ -115,10 +118,18 @@ class Loop:
                 with self.clock.phase("logging", in_trace=False):
                     instruments.before_step(step)
                 lr = learning_rate(p.experiment.optimizer, step, p.num_steps)
-                outcome = p.step(step, lr, self._ready(islice(batches, accumulation)), accumulation, self.clock.phase)
-                self.meter.record(step, lr, outcome)
-                with self.clock.phase("logging"):
+                try:
+                    outcome = p.step(
+                        step, lr, self._ready(islice(batches, accumulation)), accumulation, self.clock.phase
+                    )
+                except Exception:
+                    # The steps before it were made; what is already known of them is told first.
                     self._report(self.meter.arrived())
+                    raise
+                self.meter.record(step, lr, outcome)
+                if self._report_is_due():
+                    with self.clock.phase("logging"):
+                        self._report(self.meter.arrived())
                 with self.clock.phase("logging", in_trace=False):
                     instruments.after_step(step)
                 self._is_last = self.length.is_over(step + 1, self.meter.num_pending)
@@ -153,8 +164,17 @@ class Loop:
         """Reports what the device still owes; waits for it."""
         self._report(self.meter.drain())
 
+    def _report_is_due(self) -> bool:
+        """Where time decides when the run is over, every step's must be known at once."""
+        now_s = self.now()
+        if self.length.limit_s is None and now_s - self._last_report_s < self.observer.patience_s:
+            return False
+        self._last_report_s = now_s
+        return True
+
     def _report(self, readings: Iterable[Reading]) -> None:
         p = self.prepared
+        samples_per_step = p.experiment.samples_per_step()
         for reading in readings:
             self._refuse_not_finite(reading)
             self.tally.step_times_s.append(reading.step_s)
@@ -168,7 +188,7 @@ class Loop:
                 StepReport(
                     **vars(reading),
                     num_steps=p.num_steps,
-                    samples_per_step=p.experiment.samples_per_step(),
+                    samples_per_step=samples_per_step,
                     left_s=self.length.left_s(),
                 )
             )

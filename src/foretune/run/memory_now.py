@@ -18,19 +18,22 @@ class MemoryNow:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._last_device_s = 0.0
+        self._page_bytes = 0
         try:
             self._statm: int | None = os.open(_STATM, os.O_RDONLY)
+            self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         except OSError:
             self._statm = None  # no Linux: the series is absent there
 
     def read(self) -> dict[str, int]:
         held: dict[str, int] = {}
         if self._statm is not None:
-            held["host"] = int(os.pread(self._statm, 64, 0).split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        now_s = time.monotonic()
-        if self._device.type == "cuda" and now_s - self._last_device_s >= _DEVICE_EVERY_S:
-            self._last_device_s = now_s
-            held["device"] = torch.cuda.memory_allocated(self._device)
+            held["host"] = int(os.pread(self._statm, 64, 0).split(maxsplit=2)[1]) * self._page_bytes
+        if self._device.type == "cuda":
+            now_s = time.monotonic()
+            if now_s - self._last_device_s >= _DEVICE_EVERY_S:
+                self._last_device_s = now_s
+                held["device"] = torch.cuda.memory_allocated(self._device)
         return held
 
     def __del__(self) -> None:

@@ -1,8 +1,7 @@
 """Numbers of a step, read only when the device has them: logging never waits for the device."""
 
-import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -34,14 +33,13 @@ class Reading:
     """What process ("host") and device hold after the step, where it was asked."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Pending:
     step: int
-    values: Tensor
-    """Loss and gradient norm, on their way to the host."""
+    read: Callable[[], list[float]]
+    """Loss and, where there is one, gradient norm, which are on their way to the host."""
     arrived: "_Arrival | None"
     """None where the numbers are already on the host."""
-    has_norm: bool
     lr: float
     lap: Lap
     num_owed: int | None
@@ -56,20 +54,23 @@ class _Arrival(Protocol):
     def synchronize(self) -> None: ...
 
 
-def _sent_to_host(values: Tensor) -> tuple[Tensor, _Arrival | None]:
-    """Starts the copy and returns at once; only page-locked memory can be copied to in the background."""
-    if values.device.type == "cuda":
-        host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-        host.copy_(values, non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record()
-        return host, arrived
-    if values.device.type == "mps":
+def _sent_to_host(values: Sequence[Tensor]) -> tuple[Callable[[], list[float]], _Arrival | None]:
+    """Starts the copy and returns at once: how to read the numbers, and what tells that they can be read."""
+    kind = values[0].device.type
+    if kind == "cpu":
+        return lambda: [value.item() for value in values], None
+    together = torch.stack([value.float() for value in values])
+    if kind == "mps":
         # Unified memory: the values are read where they are, once the work before the event is done.
         event = torch.mps.Event()
         event.record()
-        return values, event
-    return values, None
+        return together.tolist, event
+    # Only page-locked memory can be copied to in the background.
+    host = torch.empty(together.shape, dtype=together.dtype, pin_memory=True)
+    host.copy_(together, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record()
+    return host.tolist, arrived
 
 
 class Meter:
@@ -78,7 +79,10 @@ class Meter:
     def __init__(self, clock: PhaseClock | None = None, memory: MemoryNow | None = None) -> None:
         self.clock = clock or PhaseClock()
         self._memory = memory
-        self._pending: deque[_Pending] = deque()
+        self._finished: deque[_Pending] = deque()
+        """Steps that the device has made, not read yet."""
+        self._owed: deque[_Pending] = deque()
+        """Steps that it had not made when it was last asked. Steps are finished in order."""
 
     def restart_clock(self) -> Lap:
         """Called after a pause (saving, validation) that is not part of a step; returns what the pause took."""
@@ -86,32 +90,32 @@ class Meter:
 
     def record(self, step: int, lr: float, outcome: StepOutcome) -> None:
         lap = self.clock.lap()
-        num_owed = self._num_owed() if lap.marks else None
+        self._ask_the_device()
+        num_owed = len(self._owed) if lap.marks else None
         memory_bytes = self._memory.read() if self._memory is not None else {}
-        loss, norm = outcome.loss, outcome.grad_norm
-        on_device = torch.stack([loss.float(), norm.float()]) if norm is not None else loss.float()[None]
-        values, arrived = _sent_to_host(on_device)
-        self._pending.append(_Pending(step, values, arrived, norm is not None, lr, lap, num_owed, memory_bytes))
+        values = [value for value in (outcome.loss, outcome.grad_norm) if value is not None]
+        self._owed.append(_Pending(step, *_sent_to_host(values), lr, lap, num_owed, memory_bytes))
 
-    def _num_owed(self) -> int:
-        """Steps are finished in order, so those from the first unfinished one on are owed."""
-        finished = itertools.takewhile(lambda pending: pending.lap.has_arrived(), self._pending)
-        return len(self._pending) - sum(1 for _ in finished)
+    def _ask_the_device(self) -> None:
+        """Each step is asked for until it is finished, and not again: many may wait to be read."""
+        while self._owed and _is_there(self._owed[0]):
+            self._finished.append(self._owed.popleft())
 
     @property
     def num_pending(self) -> int:
         """Steps whose numbers have not been read yet."""
-        return len(self._pending)
+        return len(self._finished) + len(self._owed)
 
     def arrived(self) -> Iterator[Reading]:
         """What has been delivered since the last call, in order; does not wait."""
-        while self._pending and _is_there(self._pending[0]):
-            yield self._read(self._pending.popleft())
+        self._ask_the_device()
+        while self._finished:
+            yield self._read(self._finished.popleft())
 
     def drain(self) -> Iterator[Reading]:
         """Everything; waits for the device. For the pauses in which it is idle anyway."""
-        while self._pending:
-            pending = self._pending.popleft()
+        while self._finished or self._owed:
+            pending = (self._finished or self._owed).popleft()
             if pending.arrived is not None:
                 pending.arrived.synchronize()
             pending.lap.wait()
@@ -119,13 +123,13 @@ class Meter:
 
     @staticmethod
     def _read(pending: _Pending) -> Reading:
-        values = pending.values.tolist()
+        loss, *norms = pending.read()
         host_s, device_s = pending.lap.host_s, pending.lap.device_s()
         phases_s = host_s if device_s is None else device_s
         return Reading(
             step=pending.step,
-            loss=values[0],
-            grad_norm=values[1] if pending.has_norm else None,
+            loss=loss,
+            grad_norm=norms[0] if norms else None,
             lr=pending.lr,
             step_s=sum(phases_s.values()),
             phases_s=phases_s,

@@ -142,22 +142,20 @@ class PhaseClock:
     def enter(self, name: str) -> None:
         self._charge()
         self._open.append(name)
-        self._mark(name)
+        if self.device is not None:
+            self._marks.append((name, self.device.mark()))
 
     def leave(self) -> None:
         self._charge()
         self._open.pop()
-        self._mark(self._open[-1])
+        if self.device is not None:
+            self._marks.append((self._open[-1], self.device.mark()))
 
     def _charge(self) -> None:
         now_s = self.now()
         name = self._open[-1]
         self._host_s[name] = self._host_s.get(name, 0.0) + now_s - self._last_s
         self._last_s = now_s
-
-    def _mark(self, name: str) -> None:
-        if self.device is not None:
-            self._marks.append((name, self.device.mark()))
 
 
 class _Phase:

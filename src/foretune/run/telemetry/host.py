@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from foretune.run.telemetry.sensor import Quantities, told
+from foretune.run.telemetry.sensor import Quantities, Questions, told
 
 _IDLE = ("idle", "iowait", "guest", "guest_nice")
 _LONGEST_PAUSE_S = 30.0
@@ -19,6 +19,7 @@ class HostSensor:
     def __init__(self, psutil: Any) -> None:
         self._psutil = psutil
         self._process = psutil.Process(os.getpid())
+        self._hardware = [self._swap, self._clock, self._heat]
         self._workers: list[Any] = []
         self._next_look_s, self._pause_s = 0.0, 1.0
         self._before = self._used_s()
@@ -32,20 +33,32 @@ class HostSensor:
         return cls(psutil)
 
     def read(self) -> Mapping[str, Quantities]:
-        psutil = self._psutil
-        memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+        memory = self._psutil.virtual_memory()
         found = told(
             memory_used_bytes=lambda: memory.total - memory.available,
             memory_available_bytes=lambda: memory.available,
             process_memory_bytes=lambda: self._process.memory_info().rss,
-            # Where there is no swap there is nothing to tell about it.
-            swap_used_bytes=lambda: swap.used if swap.total else None,
-            swapped_bytes=lambda: swap.sin + swap.sout if swap.total else None,
-            clock_hz=lambda: psutil.cpu_freq().current * 1e6 or None,
-            temperature_c=lambda: hottest_c(psutil.sensors_temperatures()),
             quota_throttled_s=quota_throttled_s,
         )
+        for group in tuple(self._hardware):
+            answers = told(**group())
+            if not answers:
+                # Asking costs as much where there is nothing to tell, and hardware does not come while a run lasts.
+                self._hardware.remove(group)
+            found.update(answers)
         return {"host": {**found, **self._load()}}
+
+    def _swap(self) -> Questions:
+        swap = self._psutil.swap_memory()
+        return (
+            {"swap_used_bytes": lambda: swap.used, "swapped_bytes": lambda: swap.sin + swap.sout} if swap.total else {}
+        )
+
+    def _clock(self) -> Questions:
+        return {"clock_hz": lambda: self._psutil.cpu_freq().current * 1e6 or None}
+
+    def _heat(self) -> Questions:
+        return {"temperature_c": lambda: hottest_c(self._psutil.sensors_temperatures())}
 
     def _load(self) -> Quantities:
         """Processors kept busy since the last reading, by this run with its workers and by all others."""

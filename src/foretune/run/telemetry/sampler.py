@@ -46,15 +46,15 @@ class Sampler:
         self.failed: list[str] = []
         """Sensors that were put away because they failed, with the reason."""
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._sample, name="telemetry", daemon=True)
+        self.thread = threading.Thread(target=self._sample, name="telemetry", daemon=True)
         self._is_closed = not self._sensors
 
     def start(self) -> None:
         if self._sensors:
-            self._thread.start()
+            self.thread.start()
 
     def before_step(self, step: int) -> None:
-        if not self._is_closed and self._thread.ident is None:
+        if not self._is_closed and self.thread.ident is None:
             self.start()
 
     def after_step(self, step: int) -> None:
@@ -66,8 +66,8 @@ class Sampler:
             return
         self._is_closed = True
         self._over.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        if self.thread.ident is not None:
+            self.thread.join()
         self._write()
         for sensor in self._sensors:
             sensor.close()

@@ -13,6 +13,9 @@ everything else), quota_throttled_s (a counter: seconds for which the container'
 """
 
 
+Questions = dict[str, Callable[[], Any]]
+
+
 class Sensor(Protocol):
     """One library or file that is asked for numbers."""
 
