@@ -5,6 +5,7 @@ need a device that works behind the host's back, which here is the fake one.
 """
 
 import itertools
+import mmap
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from tests.run.short_runs import short_run
 pytestmark = pytest.mark.proof
 
 _BATCH_S = 0.03
-_LEAKED_NUMBERS = 250_000
+_LEAKED_BYTES = 1_000_000
 
 
 def real_run(tiny_models: TinyModels, work: Path, number: int, **data: Any) -> tuple[Diagnosis, ...]:
@@ -57,12 +58,15 @@ def slow_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def kept_tensors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each step keeps a megabyte that nobody asks for again; more where the tests' process is large already."""
+    """Each step keeps a megabyte that nobody asks for again; more where the tests' process is large already.
+
+    New pages each time: what the tests before gave back to the allocator would hide the growth for a while.
+    """
     call, kept = TrainingStep.__call__, []
-    num_leaked = max(_LEAKED_NUMBERS, psutil.Process().memory_info().rss // 400 // torch.float32.itemsize)
+    num_leaked_bytes = max(_LEAKED_BYTES, psutil.Process().memory_info().rss // 400)
 
     def leaking(self: TrainingStep, *arguments: Any) -> StepOutcome:
-        kept.append(torch.ones(num_leaked))
+        kept.append(torch.frombuffer(mmap.mmap(-1, num_leaked_bytes), dtype=torch.uint8).fill_(1))
         return call(self, *arguments)
 
     monkeypatch.setattr(TrainingStep, "__call__", leaking)

@@ -27,6 +27,7 @@ def write_trace(raw: Path, directory: Path, notes: dict[str, Any], most_bytes: i
     """
     content = json.loads(raw.read_text(encoding="utf-8"))
     events = [_lean(event) for event in content.pop("traceEvents")]
+    content.pop("traceName", None)  # the temporary file that torch wrote
     kept, left_out = _capped(events, most_bytes)
     head = {**content, "foretune": {**notes, "left_out": left_out}}
     directory.mkdir(parents=True, exist_ok=True)
