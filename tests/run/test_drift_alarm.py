@@ -122,11 +122,17 @@ def test_a_quota_is_named() -> None:
     assert alarm.cause == "processor quota"
 
 
-def test_other_programs_are_named() -> None:
-    sensors = lambda step: {"host": {"other_cpus": 3.0 if step >= 150 else 0.1}}  # noqa: E731
+@pytest.mark.parametrize(("process_cpus", "advises_threads"), [(1.0, False), (3.7, True)])
+def test_other_programs_are_named(process_cpus: float, advises_threads: bool) -> None:
+    """Fewer threads help only a run that has several."""
+
+    def sensors(step: int) -> dict[str, dict[str, float]]:
+        return {"host": {"other_cpus": 3.0 if step >= 150 else 0.1, "process_cpus": process_cpus}}
+
     (alarm,) = alarms(steps(300, slower_from(150, 1.5), 0), sensors)
     assert alarm.cause == "other load"
     assert "keep 3.0 processors busy, before 0.1" in alarm.text
+    assert ("parallel.threads" in alarm.text) == advises_threads
 
 
 def test_without_sensors_the_phase_is_named() -> None:

@@ -14,6 +14,8 @@ _LOWER_CLOCK = 0.93
 _LEAST_SWAP_BYTES_PER_S = 1e6
 _LEAST_QUOTA_SHARE = 0.05
 _LEAST_OTHER_CPUS = 0.5
+_SEVERAL_CPUS = 1.3
+"""Processors that a run keeps busy from which on it computes with several threads."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,10 @@ def _other_load(before: Window, now: Window) -> Cause | None:
     was, is_ = before.values("other_cpus", "host"), now.values("other_cpus", "host")
     if not was or not is_ or _mean(is_) - _mean(was) < _LEAST_OTHER_CPUS:
         return None
-    load = f"other programs keep {_mean(is_):.1f} processors busy, before {_mean(was):.1f}"
-    return Cause("other load", f"{load}. Look at what else runs here")
+    load = f"other programs keep {_mean(is_):.1f} processors busy, before {_mean(was):.1f}. Look at what else runs here"
+    if _mean(now.values("process_cpus", "host") or [0.0]) >= _SEVERAL_CPUS:
+        load += ", or lower parallel.threads: threads that share a processor wait for one another"
+    return Cause("other load", load)
 
 
 def _mean(values: Iterable[float]) -> float:
