@@ -128,3 +128,64 @@ def test_drifting_runs_are_not_compared(tmp_path: Path) -> None:
     assert step_time.comparison.answer == "inconclusive"
     assert step_time.comparison.ratio is None
     assert any("3 of 3 runs are not steady" in text for text in step_time.comparison.warnings)
+
+
+def test_another_batch_is_another_question(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S)
+    b = make_repeats(tmp_path / "b", [0.5 * level for level in LEVELS_S], experiment=asked(train={"batch_size": 1}))
+    with pytest.raises(Unlike, match=r"samples in a step: 2 against 1.*--across-questions"):
+        compared(a, b)
+    assert "last loss" not in {one.comparison.quantity for one in compared(a, b, across_questions=True).quantities}
+    split = asked(train={"batch_size": 1, "gradient_accumulation": 2})
+    same = compared(a, make_repeats(tmp_path / "c", LEVELS_S, experiment=split))
+    assert same.labels == ("settings: train.batch_size: 2 against 1; train.gradient_accumulation: 1 against 2",)
+
+
+def test_settings_that_change_speed_are_told_between_the_sides_and_refused_within_one(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S)
+    b = make_repeats(tmp_path / "b", LEVELS_S, experiment=asked(levers={"compile": "regional"}))
+    label = "settings: levers.compile: off against regional"
+    assert compared(a, b).labels == (label,)
+    assert label in compared(a, b).quantities[0].comparison.warnings
+    make_run(a / "threads", [0.1] * 20, experiment=asked(parallel={"threads": 2}))
+    with pytest.raises(Unlike, match=r"The runs of a were made with different settings \(parallel.threads: none"):
+        compared(a, b)
+    told = compared(a, b, across_questions=True).labels
+    assert told[0].startswith("a mixes settings: parallel.threads")
+
+
+def test_runs_of_several_seeds_are_repeats(tmp_path: Path) -> None:
+    for side, factor in (("a", 1.0), ("b", 1.5)):
+        for seed in range(5):
+            losses = [factor * (1 + 0.1 * seed)] * 20
+            make_run(tmp_path / side / str(seed), [0.1] * 20, experiment=asked(train={"seed": seed}), losses=losses)
+    found = compared(tmp_path / "a", tmp_path / "b").quantity("last loss")
+    assert found is not None
+    # In pairs of one seed the ratio never varies; by seeds alone, losses differ more than the sides do.
+    assert found.comparison.answer == "b is higher"
+    assert found.comparison.ratio == pytest.approx(1.5)
+
+
+def test_repeats_of_one_seed_name_no_winner_among_losses(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S, losses=[1.0] * 20)
+    b = make_repeats(tmp_path / "b", LEVELS_S, losses=[1.000001] * 20)
+    found = compared(a, b).quantity("last loss")
+    assert found is not None
+    assert found.comparison.answer == "inconclusive"
+    assert found.comparison.interval is None
+    assert any("one seed only" in text for text in found.comparison.warnings)
+
+
+def test_held_out_losses_by_other_validation_are_not_compared(tmp_path: Path) -> None:
+    a = make_repeats(tmp_path / "a", LEVELS_S)
+    b = make_repeats(tmp_path / "b", LEVELS_S, experiment=asked(validate={"num_held_out": 4}))
+    found = compared(a, b)
+    assert found.quantity("step time") is not None
+    assert found.quantity("held-out loss") is None
+    assert found.quantity("last loss") is None
+
+
+def test_a_run_that_ended_before_it_knew_its_machine_hinders_no_comparison(tmp_path: Path) -> None:
+    a, b = make_repeats(tmp_path / "a", LEVELS_S), make_repeats(tmp_path / "b", LEVELS_S)
+    make_run(a / "broken", [], status=None, environment={"cpu": "unknown"})
+    assert compared(a, b).left_out == ("1 of 6 runs of a left out: not finished (broken: stopped without warning)",)

@@ -4,16 +4,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from foretune.analyse.environments import Difference, differences, environment_differences, named, source_differences
+from foretune.analyse.groups import settings_of
 from foretune.analyse.quantities import QUANTITIES
 from foretune.analyse.run_data import RunData
+from foretune.analyse.seeds import decide_over_seeds
 from foretune.choices.section import question_in
 from foretune.core.errors import Refused
 from foretune.core.values.comparison import Comparison, Interval
 from foretune.stats.deciding import DECIDING_CONFIDENCE, Decision, decide
 from foretune.stats.intervals import ONE_RUN, Estimate
 
-# How long something is measured, and what is looked at beside it, changes no speed.
-_NOT_OF_SPEED = ("train.steps", "train.epochs", "train.seconds", "train.clock", "validation")
+# How long something is measured, what is looked at beside it, and the seed, over which runs repeat, change no speed.
+_NOT_OF_SPEED = ("train.steps", "train.epochs", "train.seconds", "train.clock", "train.seed", "validation")
+_NOT_OF_A_LOSS = ("train.seed", "validation.prompts", "validation.num_inference_steps", "validation.guidance_scale")
+# The model counts by its content, and the rest is no setting of speed.
+_NOT_A_SETTING = ("model", "validate", *_NOT_OF_SPEED)
 
 
 class Unlike(Refused):
@@ -65,17 +70,19 @@ def compare(
     Raises `Unlike` for unlike environments or questions that nobody permitted. `is_paired` is for runs that were made
     in turns; `names` are what warnings call the sides.
     """
-    permission = permission or Permission()
-    labels = _labels(a, b, permission)
     left_out = tuple(text for side, runs in zip(names, (a, b), strict=True) for text in _not_finished(side, runs))
     done_a, done_b = [run for run in a if run.has_finished], [run for run in b if run.has_finished]
     if not done_a or not done_b:
         raise Unlike(
             f"There is nothing to compare: no run of {names[1] if done_a else names[0]} has finished. {left_out[0]}"
         )
+    # A run that ended early may know neither its machine nor its data: what does not count is not asked for them.
+    labels = _labels(done_a, done_b, permission or Permission(), names)
     paired = is_paired and not left_out
     shared = [*_order_warnings(done_a, done_b, is_paired=paired), *labels]
-    is_same_task = not _question_differences(done_a[0], done_b[0]) and _num_steps(done_a) == _num_steps(done_b)
+    is_same_task = _num_steps(done_a) == _num_steps(done_b) and not any(
+        _question_differences(done_a[0], other, _NOT_OF_A_LOSS) for other in (*done_a, *done_b)
+    )
     quantities = []
     for quantity in QUANTITIES:
         if not quantity.is_speed and not is_same_task:
@@ -83,7 +90,10 @@ def compare(
         of_a, of_b = quantity.estimate(done_a), quantity.estimate(done_b)
         if of_a is None or of_b is None:
             continue
-        decision = _decision(of_a, of_b, names, is_paired=paired)
+        if quantity.is_speed:
+            decision = _decision(of_a, of_b, names, is_paired=paired)
+        else:
+            decision = decide_over_seeds(_seeded(done_a, of_a), _seeded(done_b, of_b), names)
         warnings = (*decision.warnings, *_unsteady(of_a, names[0]), *_unsteady(of_b, names[1]), *shared)
         comparison = Comparison(
             quantity=quantity.name,
@@ -106,6 +116,10 @@ def _decision(of_a: Estimate, of_b: Estimate, names: tuple[str, str], *, is_pair
     return decide(of_a.run_values, of_b.run_values, is_paired=is_paired, names=names)
 
 
+def _seeded(runs: Sequence[RunData], estimate: Estimate) -> list[tuple[int, float]]:
+    return [(run.experiment.train.seed, loss) for run, loss in zip(runs, estimate.run_values, strict=True)]
+
+
 def _interval(decision: Decision) -> Interval | None:
     if decision.low is None or decision.high is None:
         return None
@@ -117,7 +131,9 @@ def _unsteady(estimate: Estimate, name: str) -> list[str]:
     return [f"{name}: {warning}" for warning in estimate.warnings if warning != ONE_RUN]
 
 
-def _labels(a: Sequence[RunData], b: Sequence[RunData], permission: Permission) -> tuple[str, ...]:
+def _labels(
+    a: Sequence[RunData], b: Sequence[RunData], permission: Permission, names: tuple[str, str]
+) -> tuple[str, ...]:
     """What is unlike, in words; raises where it was not permitted."""
     labels = []
     unlike = _first_difference(a, b, lambda one, other: environment_differences(one.environment, other.environment))
@@ -136,6 +152,18 @@ def _labels(a: Sequence[RunData], b: Sequence[RunData], permission: Permission) 
                 "Add --across-questions to compare their speed and memory all the same."
             )
         labels.append(f"across questions: {named(asked)}")
+    for name, runs in zip(names, (a, b), strict=True):
+        mixed = _first_difference(runs, (), _setting_differences)
+        if mixed:
+            if not permission.across_questions:
+                raise Unlike(
+                    f"The runs of {name} were made with different settings ({named(mixed)}), so they have no typical "
+                    "value. Name one bench or run directory for each side, or add --across-questions."
+                )
+            labels.append(f"{name} mixes settings: {named(mixed)}")
+    settings = _setting_differences(a[0], b[0])
+    if settings:
+        labels.append(f"settings: {named(settings)}")
     source = source_differences(a[0].environment, b[0].environment)
     if source:
         labels.append(f"source: {named(source)}")
@@ -149,18 +177,32 @@ def _first_difference(
     return next((found for other in (*b, *a) if (found := differ(a[0], other))), ())
 
 
-def _question_differences(one: RunData, other: RunData) -> tuple[Difference, ...]:
-    """What makes two runs answers to different questions, as far as speed and memory go."""
+def _question_differences(
+    one: RunData, other: RunData, ignored: tuple[str, ...] = _NOT_OF_SPEED
+) -> tuple[Difference, ...]:
+    """What makes two runs answers to different questions: as far as speed and memory go, unless told otherwise."""
     found = tuple(
         difference
         for difference in differences(question_in(one.experiment), question_in(other.experiment))
-        if not difference.field.startswith(_NOT_OF_SPEED)
+        if not difference.field.startswith(ignored)
     )
+    if one.samples_per_step != other.samples_per_step:
+        found += (Difference("samples in a step", one.samples_per_step, other.samples_per_step),)
     contents = ("data_fingerprint", "base_checksum")
     return found + tuple(
         Difference(name.replace("_", " "), one.effective[name], other.effective[name])
         for name in contents
         if name in one.effective and name in other.effective and one.effective[name] != other.effective[name]
+    )
+
+
+def _setting_differences(one: RunData, other: RunData) -> tuple[Difference, ...]:
+    """Choices that leave the question as it is and may change the speed: levers, loader processes, threads, device."""
+    asked = {difference.field for difference in differences(question_in(one.experiment), question_in(other.experiment))}
+    return tuple(
+        difference
+        for difference in differences(settings_of(one), settings_of(other))
+        if difference.field not in asked and not difference.field.startswith(_NOT_A_SETTING)
     )
 
 
