@@ -45,3 +45,27 @@ def test_one_run_each_is_inconclusive_and_says_why() -> None:
     assert answer.verdict == "inconclusive"
     assert "one run only" in answer.reason
     assert answer.num_more is None
+
+
+def test_long_steps_that_the_median_does_not_see_fail_the_gate() -> None:
+    same = measured(1.00, 0.99, 1.01)
+    assert judge(same, 0.05, speed=measured(1 / 1.25, 1 / 1.30, 1 / 1.20)).verdict == "slower"
+    leaning = judge(same, 0.05, speed=measured(1 / 1.10, 1 / 1.30, 1 / 0.95))
+    assert leaning.verdict == "inconclusive"
+    assert "all steps together measured +10.0% (-5.0% to +30.0%)" in leaning.reason
+    assert leaning.num_more is not None
+
+
+def test_noise_in_all_steps_alone_keeps_nothing_from_passing() -> None:
+    same, noisy = measured(1.00, 0.99, 1.01), measured(1.0, 0.8, 1.25)
+    assert judge(same, 0.05, speed=noisy).verdict == "pass"
+    assert judge(same, 0.05, speed=noisy, is_strict=True).verdict == "inconclusive"
+    assert judge(same, 0.05, speed=measured(1.0, 0.97, 1.03), is_strict=True).verdict == "pass"
+    assert judge(measured(1.00, 0.99, 1.01), 0.05, speed=decide([1.0], [1.0])).verdict == "pass"
+
+
+def test_a_candidate_whose_runs_did_not_finish_does_not_pass() -> None:
+    answer = judge(measured(1.00, 0.99, 1.01), 0.05, num_unfinished=2)
+    assert answer.exit_code == 3
+    assert answer.reason.startswith("2 runs of the candidate did not finish")
+    assert judge(measured(1.2, 1.1, 1.3), 0.05, num_unfinished=2).verdict == "slower"

@@ -120,3 +120,21 @@ def test_gate_refuses_what_is_no_share(foretune: Foretune, share: str) -> None:
     answer = foretune("gate", "base", "same", f"--max-slowdown={share}")
     assert answer.returncode == 2
     assert "--max-slowdown 5%" in answer.stderr
+
+
+def test_gate_sees_steps_that_wait_now_and_then(foretune: Foretune, tmp_path: Path) -> None:
+    make_repeats(tmp_path / "base", LEVELS_S)
+    for number, level_s in enumerate(LEVELS_S):
+        waiting = [level_s * (2.0 if step % 4 == 3 else 1.0) for step in range(60)]
+        make_run(tmp_path / "bursts" / str(number), waiting)
+    answer = foretune("gate", "base", "bursts")
+    assert answer.returncode == 1, answer.stdout
+    assert "slower: slower than allowed: all steps together measured +2" in answer.stdout
+
+
+@pytest.mark.usefixtures("three")
+def test_gate_does_not_pass_a_candidate_that_crashes(foretune: Foretune, tmp_path: Path) -> None:
+    make_run(tmp_path / "same" / "crashed", [0.1] * 3, status="failed")
+    answer = foretune("gate", "base", "same")
+    assert answer.returncode == 3
+    assert "1 run of the candidate did not finish" in answer.stdout

@@ -9,6 +9,7 @@ from foretune.analyse.run_data import RunData
 from foretune.stats.intervals import Estimate, Statistic, mean_interval, typical
 
 STEP_TIME = "step time"
+SPEED = "speed"
 _CONFIDENCE = 0.95
 
 
@@ -83,7 +84,7 @@ def _last_loss(run: RunData) -> float | None:
 
 QUANTITIES = (
     Quantity(STEP_TIME, "s", _of_steps("median"), is_speed=True),
-    Quantity("speed", "samples/s", _rates, is_speed=True),
+    Quantity(SPEED, "samples/s", _rates, is_speed=True),
     Quantity("peak device memory", "bytes", _one_a_run(_device_bytes), is_speed=True),
     Quantity("peak process memory", "bytes", _one_a_run(_host_bytes), is_speed=True),
     Quantity("held-out loss", "", _one_a_run(_held_out_loss), is_speed=False),

@@ -21,10 +21,10 @@ def gate(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
 ) -> None:
-    """Judge a candidate's step time. Exit codes: 0 passes, 1 slower, 2 cannot be compared, 3 inconclusive."""
+    """Judge a candidate's speed. Exit codes: 0 passes, 1 slower, 2 cannot be compared, 3 inconclusive."""
     from foretune.analyse.comparing import Permission, compare
     from foretune.analyse.gating import judge
-    from foretune.analyse.quantities import STEP_TIME
+    from foretune.analyse.quantities import SPEED, STEP_TIME
     from foretune.analyse.run_data import runs_in
     from foretune.cli.compare_text import made_of, ratio_with_interval
     from foretune.core.errors import UserError
@@ -32,11 +32,18 @@ def gate(
 
     allowed = _share(max_slowdown)
     permission = Permission(across_environments=across_environments)
-    found = compare(runs_in(baseline), runs_in(candidate), permission, names=("the baseline", "the candidate"))
-    step_time = found.quantity(STEP_TIME)
+    candidates = runs_in(candidate)
+    found = compare(runs_in(baseline), candidates, permission, names=("the baseline", "the candidate"))
+    step_time, speed = found.quantity(STEP_TIME), found.quantity(SPEED)
     if step_time is None:
         raise UserError(f"There are no step times in {baseline} or {candidate}, so there is nothing to judge.")
-    answer = judge(step_time.decision, allowed, is_strict=strict)
+    answer = judge(
+        step_time.decision,
+        allowed,
+        speed=None if speed is None else speed.decision,
+        num_unfinished=sum(not run.has_finished for run in candidates),
+        is_strict=strict,
+    )
     if as_json:
         mapping = {
             "verdict": answer.verdict,
@@ -45,16 +52,20 @@ def gate(
             "max_slowdown": allowed,
             "num_more_runs": answer.num_more,
             "comparison": step_time.comparison.to_mapping(),
+            "speed": None if speed is None else speed.comparison.to_mapping(),
             "left_out": list(found.left_out),
         }
         typer.echo(json.dumps(mapping, indent=2))
         raise typer.Exit(answer.exit_code)
     typer.echo(f"baseline:  {made_of(step_time.a)}")
     typer.echo(f"candidate: {made_of(step_time.b)}")
-    ratio, interval = ratio_with_interval(step_time.comparison)
-    confidence = share_text(step_time.decision.confidence)
-    typer.echo(f"step time, candidate / baseline: {ratio}, {confidence} interval {interval}")
-    for remark in dict.fromkeys((*found.left_out, *step_time.comparison.warnings)):
+    judged = [one for one in (step_time, speed) if one is not None]
+    for one in judged:
+        ratio, interval = ratio_with_interval(one.comparison)
+        confidence = share_text(one.decision.confidence)
+        typer.echo(f"{one.comparison.quantity}, candidate / baseline: {ratio}, {confidence} interval {interval}")
+    remarks = [warning for one in judged for warning in one.comparison.warnings]
+    for remark in dict.fromkeys((*found.left_out, *remarks)):
         typer.echo(f"! {remark}")
     colour = {"pass": "green", "slower": "red"}.get(answer.verdict, "yellow")
     typer.secho(f"{answer.verdict}: {answer.reason}", fg=colour)
