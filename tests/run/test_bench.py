@@ -143,6 +143,17 @@ def test_rates_are_those_of_hand_computed_steps() -> None:
     assert warm.model_utilisation is None
 
 
+def test_steps_that_wait_now_and_then_count_with_their_whole_length() -> None:
+    bursts = [0.1, 0.1, 0.1, 0.5] * 10
+    series = summary_of([repeat_of(*bursts), repeat_of(*bursts)], None)
+    assert series.step_s.value == pytest.approx(0.1)
+    assert series.samples_per_s is not None
+    assert series.samples_per_s[0] == pytest.approx(4 * len(bursts) / sum(bursts)), "20 samples/s, not 40"
+    assert any("0.20 s on average, the median is 0.10 s" in text for text in series.warnings)
+    even = summary_of([repeat_of(*[0.1, 0.105] * 20)] * 2, None)
+    assert even.warnings == ()
+
+
 def test_a_compiled_experiment_is_measured_both_ways_in_turns(
     tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

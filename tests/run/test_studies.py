@@ -9,7 +9,7 @@ import pytest
 
 from foretune.run.bench_summary import Series, summary_of
 from foretune.run.observer import Observer
-from foretune.run.studies import STUDIES, operators
+from foretune.run.studies import STUDIES, operators, workers
 from foretune.run.studies.base import StudyRequest, StudyResult, Value, as_fast
 from foretune.run.studying import run_study
 from foretune.stats.intervals import typical
@@ -69,6 +69,27 @@ def test_a_ratio_is_claimed_only_where_it_was_shown() -> None:
     assert as_fast(series(0.2, 0.21, 0.2), series(0.1, 0.105, 0.1)).startswith("2.00 times as fast (")
     assert as_fast(series(0.2, 0.9, 0.3), series(0.3, 0.5, 0.2)).startswith("not decided")
     assert as_fast(series(0.2, 0.2001, 0.2), series(0.2, 0.2, 0.2001)).startswith("no difference shown")
+
+
+def test_runs_that_never_come_to_rest_have_no_ratio() -> None:
+    rising = summary_of([repeat_of(*[0.1 * (1 + 0.02 * step) for step in range(60)])] * 3, None)
+    assert as_fast(rising, summary_of([repeat_of(*[0.1] * 20)] * 3, None)).startswith("not decided: most of its runs")
+
+
+def test_the_fastest_loader_is_one_that_came_to_rest_and_waiting_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers 1 drift, workers 2 deliver in bursts, which a median does not see; workers 3 are the fastest."""
+    steps_s = ([0.4] * 40, [0.05 * (1 + 0.02 * step) for step in range(60)], [0.1, 0.1, 0.1, 0.9] * 10, [0.2] * 40)
+    series = {
+        f"workers {count}": summary_of([repeat_of(*times_s, phases_s={"data": 0.1, "forward": 0.1})] * 3, None)
+        for count, times_s in enumerate(steps_s)
+    }
+    monkeypatch.setattr(workers, "_counts", lambda is_quick: tuple(range(4)))
+    monkeypatch.setattr(workers, "measure_in_turns", lambda request, settings, **_: series)
+    _, result = run_study(STUDIES["workers"], tmp_path, model=Path("m"), is_quick=True, observer=Observer())
+    assert "fastest of the others, workers 3, against workers 0: 2.00 times as fast" in result.findings[0]
+    assert [point.values["step_ms"].value for point in result.points] == pytest.approx([400, None, 300, 200])
 
 
 def test_the_longest_operators_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,13 +40,13 @@ def _rates(runs: Sequence[RunData]) -> Estimate | None:
     if times is None:
         return None
     rates = tuple(run.samples_per_step / value for run, value in zip(runs, times.run_values, strict=True) if value > 0)
-    if times.value is None or not rates:
+    if not times.value:
         return replace(times, value=None, low=None, high=None, run_values=rates)
-    if len(rates) == 1:
-        # The interval of a time is not that of its inverse.
-        return replace(times, value=rates[0], low=None, high=None, run_values=rates)
-    value, low, high = mean_interval(rates, _CONFIDENCE)
-    return replace(times, value=value, low=low, high=high, run_values=rates)
+    count = statistics.fmean(run.samples_per_step for run in runs)
+    # The longest time is the lowest rate; an interval that reaches zero has no highest rate.
+    low = None if times.high is None else count / times.high
+    high = None if times.low is None or times.low <= 0 else count / times.low
+    return replace(times, value=count / times.value, low=low, high=high, run_values=rates)
 
 
 def _one_a_run(of: Callable[[RunData], float | None]) -> Callable[[Sequence[RunData]], Estimate | None]:

@@ -87,12 +87,12 @@ def _print_speed(series: "Series") -> None:
     made = table("", "typical", "95 % interval", "n")
     right(made, 1, 2, 3)
     step = series.step_s
-    made.add_row("samples/s", *_rate_cells(step, series.samples_per_step))
-    made.add_row("iterations/s", *_rate_cells(step, 1))
+    made.add_row("samples/s", *_rate_cells(series.mean_step_s, series.samples_per_step))
+    made.add_row("iterations/s", *_rate_cells(series.mean_step_s, 1))
     value = _NONE if step.value is None else duration_text(step.value)
     # An interval may reach below zero, a time cannot.
     low = None if step.low is None else max(step.low, 0.0)
-    made.add_row("step", value, _interval(low, step.high, duration_text), _count(step))
+    made.add_row("step (median)", value, _interval(low, step.high, duration_text), _count(step))
     console().print(made)
 
 

@@ -5,9 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from foretune.core.units import duration_text
 from foretune.run.step_flops import StepFlops
 from foretune.stats.intervals import Estimate, typical
 from foretune.stats.utilisation import utilisation
+
+_LONG_STEPS = 1.1
+"""Times the median that the mean may be before it is said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +32,9 @@ class Series:
     """Repeats of one thing. None is "not measured", never zero."""
 
     step_s: Estimate
+    """The typical step: of each repeat the median."""
+    mean_step_s: Estimate
+    """All time over all steps, of each repeat: what speeds are made of, so that long steps count with their length."""
     samples_per_step: int
     model_flops: float | None
     """Of one step: what the model needs."""
@@ -59,7 +66,7 @@ class Series:
         return self._rate(self.samples_per_step)
 
     def _rate(self, count: int) -> tuple[float, float | None, float | None] | None:
-        step = self.step_s
+        step = self.mean_step_s
         if step.value is None:
             return None
         # The longest step is the lowest rate; an interval that reaches zero has no highest rate.
@@ -70,7 +77,8 @@ class Series:
 
 def summary_of(repeats: Sequence[Repeat], flops: StepFlops | None) -> Series:
     """The repeats of one thing as one."""
-    step_s = typical([repeat.step_times_s for repeat in repeats])
+    times_s = [repeat.step_times_s for repeat in repeats]
+    step_s, mean_step_s = typical(times_s), typical(times_s, statistic="mean")
     samples_per_step = repeats[0].samples_per_step
     fastest = max(repeats, key=lambda repeat: repeat.peak_flops_per_s or 0.0)
     peak, source = fastest.peak_flops_per_s, fastest.peak_source
@@ -83,6 +91,7 @@ def summary_of(repeats: Sequence[Repeat], flops: StepFlops | None) -> Series:
     energy_j = _mean(repeats, "energy_j")
     return Series(
         step_s=step_s,
+        mean_step_s=mean_step_s,
         samples_per_step=samples_per_step,
         model_flops=None if flops is None else flops.model,
         hardware_flops=None if flops is None else flops.hardware,
@@ -99,8 +108,18 @@ def summary_of(repeats: Sequence[Repeat], flops: StepFlops | None) -> Series:
         mean_power_w=_mean(repeats, "mean_power_w"),
         compile_s=_mean(repeats, "compile_s"),
         repeats=tuple(repeats),
-        warnings=step_s.warnings,
+        warnings=tuple(dict.fromkeys((*step_s.warnings, *mean_step_s.warnings, *_long_steps(step_s, mean_step_s)))),
     )
+
+
+def _long_steps(step_s: Estimate, mean_step_s: Estimate) -> list[str]:
+    """A word where speed and typical step tell different stories."""
+    if step_s.value is None or mean_step_s.value is None or mean_step_s.value <= _LONG_STEPS * step_s.value:
+        return []
+    average, median = duration_text(mean_step_s.value), duration_text(step_s.value)
+    return [
+        f"Some steps take far longer than most: {average} on average, the median is {median}; speeds count them all"
+    ]
 
 
 def _known(repeats: Sequence[Repeat], key: str) -> list[float]:

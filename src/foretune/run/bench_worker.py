@@ -37,6 +37,7 @@ from foretune.run.synthetic import prepare_synthetic
 from foretune.run.telemetry.sampler import Sampler, open_sensors, uuids_of
 from foretune.run.train import build_validator, status_of
 from foretune.run.worker_output import Teller, own_output
+from foretune.stats.speed import samples_per_s
 from foretune.stats.steady import find_steady
 from foretune.stats.utilisation import utilisation
 
@@ -99,7 +100,7 @@ def _measured(loop: Loop, prepared: Prepared, request: TrainingRequest, sampler:
     return Measured(
         num_step_times=len(times_s),
         median_step_s=step_s,
-        samples_per_s=experiment.samples_per_step() / step_s,
+        samples_per_s=samples_per_s(times_s, experiment.samples_per_step(), num_warmup=steady.num_warmup),
         peak_device_bytes=peak_device_bytes(prepared.device),
         peak_reserved_bytes=peak_reserved_bytes(prepared.device),
         peak_host_bytes=host_bytes,

@@ -1,5 +1,6 @@
 """What every study has: a question, measurements in turns, and an answer that can be drawn."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,8 +11,9 @@ from foretune.run.bench import measure_once, read_repeat
 from foretune.run.bench_summary import Series, summary_of
 from foretune.run.observer import Observer
 from foretune.run.studies.small_models import small_flux
+from foretune.stats.clusters import shared_confidence
 from foretune.stats.deciding import decide
-from foretune.stats.intervals import Estimate
+from foretune.stats.intervals import Estimate, Statistic
 
 _FORMAT_VERSION = 1
 _CONFIDENCE = 0.95
@@ -168,10 +170,27 @@ def warnings_of(series: Mapping[str, Series]) -> tuple[str, ...]:
     return tuple(f"{label}: {warning}" for label, one in series.items() for warning in one.warnings)
 
 
-def as_fast(slow: Series, fast: Series, what: str = "times as fast") -> str:
-    """How much faster a sample goes the second way, in words: a ratio only where the repeats show that there is one."""
-    per_sample = [[value / one.samples_per_step for value in one.step_s.run_values] for one in (fast, slow)]
-    found = decide(*per_sample, is_paired=True, confidence=_CONFIDENCE)
+def as_fast(
+    slow: Series,
+    fast: Series,
+    what: str = "times as fast",
+    *,
+    statistic: Statistic = "median",
+    num_comparisons: int = 1,
+) -> str:
+    """How much faster a sample goes the second way, in words: a ratio only where the repeats show that there is one.
+
+    By the statistic of step times that the study's table shows. `num_comparisons`: how many could have been chosen to
+    be spoken of; the best of many is better than the others by chance, too.
+    """
+    steps = [one.step_s if statistic == "median" else one.mean_step_s for one in (fast, slow)]
+    if any(step.value is None for step in steps):
+        return "not decided: most of its runs are not steady"
+    per_sample = [
+        [value / one.samples_per_step for value in step.run_values]
+        for one, step in zip((fast, slow), steps, strict=True)
+    ]
+    found = decide(*per_sample, is_paired=True, confidence=shared_confidence(_CONFIDENCE, num_comparisons))
     if found.ratio is None or found.low is None or found.high is None:
         return "not decided: too few repeats"
     ratio = f"{found.ratio:.2f} {what} ({found.low:.2f} to {found.high:.2f})"
@@ -180,6 +199,6 @@ def as_fast(slow: Series, fast: Series, what: str = "times as fast") -> str:
     return ratio if found.answer != "inconclusive" else f"not decided: {ratio}; more repeats would tell"
 
 
-def mean(value: Value) -> float:
+def mean(value: Value, absent: float = math.nan) -> float:
     """For sentences; what was never steady has no number to speak of."""
-    return float("nan") if value.value is None else value.value
+    return absent if value.value is None else value.value

@@ -33,11 +33,11 @@ def _run(request: StudyRequest) -> StudyResult:
     points: list[Point] = []
     for size, (label, one) in zip(_sizes(request.is_quick), series.items(), strict=True):
         values = {
-            "epoch_min": Value.of(one.step_s, _NUM_SAMPLES / size / 60),
-            "samples_per_s": Value.rate(one.step_s, size),
+            "epoch_min": Value.of(one.mean_step_s, _NUM_SAMPLES / size / 60),
+            "samples_per_s": Value.rate(one.mean_step_s, size),
         }
         points.append(point(label, one, values, x=size))
-    words = as_fast(series[points[0].label], series[points[-1].label], "times as many samples/s")
+    words = as_fast(series[points[0].label], series[points[-1].label], "times as many samples/s", statistic="mean")
     return StudyResult(
         name="batch-size",
         title="Training time against batch size",

@@ -38,7 +38,7 @@ def _run(request: StudyRequest) -> StudyResult:
             label,
             one,
             {
-                "epoch_min": Value.of(one.step_s, _NUM_SAMPLES / one.samples_per_step / 60),
+                "epoch_min": Value.of(one.mean_step_s, _NUM_SAMPLES / one.samples_per_step / 60),
                 "memory_mib": Value.memory_mib(one),
             },
         )
@@ -55,7 +55,7 @@ def _run(request: StudyRequest) -> StudyResult:
             Axis(key="memory_mib", title="peak memory of the process, MiB"),
         ),
         points=points,
-        findings=(_finding(full, low, as_fast(series[full.label], series[low.label])),),
+        findings=(_finding(full, low, as_fast(series[full.label], series[low.label], statistic="mean")),),
         measured_with={"model": str(folder), "num_steps": num_steps, "data": "made-up"},
         warnings=warnings_of(series),
     )

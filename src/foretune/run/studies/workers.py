@@ -1,5 +1,7 @@
 """Loader processes from 0 to 8, on JPEG files that are read, decoded and cut for every step."""
 
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +48,17 @@ def _run(request: StudyRequest) -> StudyResult:
     )
     points: list[Point] = []
     for count, (label, one) in zip(_counts(request.is_quick), series.items(), strict=True):
-        values = {"step_ms": Value.of(one.step_s, 1000), "waiting": Value(_waiting_share(one))}
+        values = {"step_ms": Value.of(one.mean_step_s, 1000), "waiting": Value(_waiting_share(one))}
         points.append(point(label, one, values, x=count))
-    alone, *others = points
-    best = min(others, key=lambda p: mean(p.values["step_ms"]))
-    words = (
-        f"without loader processes {mean(alone.values['waiting']):.0%} of the step goes to data; "
-        f"fastest of the others, {best.label}, against {alone.label}: "
-        f"{as_fast(series[alone.label], series[best.label])}"
-    )
+    words = f"without loader processes {mean(points[0].values['waiting']):.0%} of the step goes to data; "
+    words += _best_of(points[1:], points[0], series)
     return StudyResult(
         name="workers",
         title="Step time against loader processes",
         setting="loader processes (data.num_workers)",
         is_line=True,
         axes=(
-            Axis(key="step_ms", title="step time, ms"),
+            Axis(key="step_ms", title="mean step time, ms"),
             Axis(key="waiting", title="share of the step spent on data"),
         ),
         points=tuple(points),
@@ -73,6 +70,15 @@ def _run(request: StudyRequest) -> StudyResult:
         },
         warnings=warnings_of(series),
     )
+
+
+def _best_of(others: Sequence[Point], alone: Point, series: Mapping[str, Series]) -> str:
+    """The fastest that has a number, against none at all."""
+    best = min(others, key=lambda other: mean(other.values["step_ms"], math.inf))
+    if best.values["step_ms"].value is None:
+        return "none of the others came to rest"
+    ratio = as_fast(series[alone.label], series[best.label], statistic="mean", num_comparisons=len(others))
+    return f"fastest of the others, {best.label}, against {alone.label}: {ratio}"
 
 
 def _waiting_share(series: Series) -> float | None:
