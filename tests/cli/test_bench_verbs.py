@@ -84,5 +84,22 @@ def test_what_makes_no_sense_is_refused_with_what_to_type() -> None:
         run("bench", "m", "--inference", "--preset", "clasical")
     with pytest.raises(UnknownName, match="bf16"):
         run("bench", "m", "--inference", "--precision", "bf17")
+    with pytest.raises(UserError, match="--batch is what a preset decides"):
+        run("bench", "m", "--inference", "--preset", "classical", "--batch", "4")
     with pytest.raises(UnknownName, match="batch-size"):
         run("study", "batchsize", "--no-plot")
+
+
+@pytest.mark.parametrize(
+    ("typed", "mend"),
+    [
+        (("--batch", "4"), r"--batch is for inference.*train\.batch_size=4"),
+        (("--precision", "fp32"), r"--precision is for inference.*train\.precision=bf16"),
+        (("--images", "2"), "--images is for inference. Add --inference"),
+        (("--inference", "--synthetic"), "--synthetic is for training"),
+        (("--inference", "--no-break-even"), "--break-even is for training"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(typed: tuple[str, ...], mend: str) -> None:
+    with pytest.raises(UserError, match=mend):
+        run("bench", "x.yaml", *typed)

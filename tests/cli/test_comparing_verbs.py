@@ -74,6 +74,16 @@ def test_compare_knows_an_experiment_from_a_run(foretune: Foretune, tmp_path: Pa
     assert "Add --run" in answer.stderr
 
 
+@pytest.mark.usefixtures("three")
+def test_compare_refuses_what_it_would_ignore(foretune: Foretune) -> None:
+    third = foretune("compare", "base", "same", "slow")
+    assert third.returncode == 2
+    assert "foretune report base same slow" in third.stderr
+    measuring = foretune("compare", "base", "same", "--repeat", "3")
+    assert measuring.returncode == 2
+    assert "--repeat is for measuring now" in measuring.stderr
+
+
 def test_compare_measures_in_turns(foretune: Foretune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 

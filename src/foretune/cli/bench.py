@@ -6,10 +6,31 @@ from typing import Annotated, Any
 import typer
 
 from foretune.cli.extras import require
+from foretune.cli.options import refuse_given
 from foretune.cli.quiet import quieten
+
+_OF_A_PRESET = {
+    "batch": "is what a preset decides. Leave out one of the two.",
+    "precision": "is what a preset decides. Leave out one of the two.",
+}
+_OF_INFERENCE = {
+    "preset": "is for inference. Add --inference",
+    "batch": "is for inference. Of training it is part of the experiment: foretune bench FILE train.batch_size=4",
+    "precision": "is for inference. Of training it is part of the experiment: foretune bench FILE train.precision=bf16",
+    "size": "is for inference. Of training it is part of the experiment: foretune bench FILE data.resolution=512",
+    "adapter": "is for inference. Add --inference",
+    "images": "is for inference. Add --inference",
+    "image_batch": "is for inference. Add --inference",
+    "inference_steps": "is for inference. Add --inference; the steps of a training are --steps",
+}
+_OF_TRAINING = {
+    "synthetic": "is for training: inference reads no data. Leave it out",
+    "break_even": "is for training. Leave it out",
+}
 
 
 def bench(
+    context: typer.Context,
     target: Annotated[
         str, typer.Argument(help="An experiment file; with --inference a model, its folder, or a run directory.")
     ],
@@ -41,6 +62,9 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print bench.json instead of the table.")] = False,
 ) -> None:
     """Measure speed. Example: foretune bench experiment.yaml --steps 50 --repeat 10 levers.compile=regional"""
+    refuse_given(context, _OF_TRAINING if inference else _OF_INFERENCE)
+    if preset is not None:
+        refuse_given(context, _OF_A_PRESET)
     if inference:
         asked = {
             "batch_size": batch,

@@ -6,15 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foretune.cli.options import refuse_given
+
 if TYPE_CHECKING:
     from foretune.analyse.run_data import RunData
 
 _EXPERIMENT_ENDINGS = (".yaml", ".yml")
+_OF_MEASURING = dict.fromkeys(
+    ("repeat", "steps", "synthetic", "benches"), "is for measuring now, and these runs are measured. Leave it out"
+)
 
 
 def compare(
+    context: typer.Context,
     a: Annotated[Path, typer.Argument(help="A run, a bench, or a folder of them; with --run, an experiment file.")],
     b: Annotated[Path, typer.Argument(help="What is compared with it: ratios are b / a.")],
+    more: Annotated[list[Path] | None, typer.Argument(hidden=True, metavar="")] = None,
     across_environments: Annotated[
         bool, typer.Option("--across-environments", help="Compare although machines or versions differ, and say so.")
     ] = False,
@@ -38,11 +45,14 @@ def compare(
     from foretune.analyse.run_data import runs_in
     from foretune.cli.compare_text import as_mapping, print_compared
 
+    if more:
+        _refuse_more(a, b, *more)
     if run:
         # Two files were asked for by name: that they differ is the question.
         across_questions = True
         runs_a, runs_b = _measured((a, b), benches, repeat, steps, synthetic)
     else:
+        refuse_given(context, _OF_MEASURING)
         _refuse_files(a, b)
         runs_a, runs_b = runs_in(a), runs_in(b)
     permission = Permission(across_environments=across_environments, across_questions=across_questions)
@@ -84,3 +94,12 @@ def _refuse_files(*paths: Path) -> None:
                 f"{path} is an experiment file, which has nothing measured in it. "
                 "Add --run to measure both now, or name run directories."
             )
+
+
+def _refuse_more(*paths: Path) -> None:
+    from foretune.core.errors import UserError
+
+    raise UserError(
+        f"Two sides are compared, and these are {len(paths)}. Several at once, with what the best of many owes to "
+        f"chance taken into account, are on one page: foretune report {' '.join(map(str, paths))}"
+    )
