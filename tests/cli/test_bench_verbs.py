@@ -73,6 +73,8 @@ def test_a_batch_that_did_not_fit_is_labelled(capsys: pytest.CaptureFixture[str]
     text = capsys.readouterr().out
     assert "NOT the batch that was asked for: 256, 128 did not fit" in text
     assert "denoising steps/s, batch 64" in text
+    assert "Images: 6 of 9 values were left out: warm-up: the first 2 steps of each run." in text
+    assert "Warning: Images: 3 of 3 runs are too short; the first: 3 values are too few" in text
     print_inference(inference())
     assert "NOT" not in capsys.readouterr().out
 

@@ -106,3 +106,13 @@ def test_neighbours_that_resemble_each_other_are_worth_less() -> None:
     # (1 - 0.8) / (1 + 0.8) of 2000 are 222.
     assert 120 < num_independent(resembling) < 330
     assert num_independent([1.0] * 10) == 10
+
+
+def test_runs_too_short_to_be_asked_are_not_called_unsteady() -> None:
+    short = typical([[0.5, 0.5], [0.5, 0.5]])
+    assert short.value == pytest.approx(0.5)
+    why = "2 values are too few to find the warm-up in (8 are needed): the first was left out"
+    assert short.warnings == (f"2 of 2 runs are too short; the first: {why}",)
+    rising = [0.1 * (1 + 0.02 * step) for step in range(60)]
+    both = typical([[0.5] * 3, rising, [0.1] * 20, [0.1] * 20]).warnings
+    assert [text.split(";")[0] for text in both] == ["1 of 4 runs are too short", "1 of 4 runs are not steady"]

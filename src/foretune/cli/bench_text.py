@@ -79,7 +79,10 @@ def print_inference(bench: "InferenceBench") -> None:
         typer.echo(f"Peak memory of denoising, {name}: {bytes_text(held)}")
     typer.echo("A denoising step is one pass of the denoiser; guidance that runs it twice takes two.")
     typer.echo(f"Denoising: {_made_of(bench.pass_s)}")
-    _warn((*bench.pass_s.warnings, *(bench.image_batch_s.warnings if bench.image_batch_s is not None else ())))
+    _warn(tuple(f"Denoising: {warning}" for warning in bench.pass_s.warnings))
+    if bench.image_batch_s is not None:
+        typer.echo(f"Images: {_made_of(bench.image_batch_s)}")
+        _warn(tuple(f"Images: {warning}" for warning in bench.image_batch_s.warnings))
     typer.echo(f"Every time is kept: {bench.path}")
 
 

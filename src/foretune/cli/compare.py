@@ -21,7 +21,6 @@ def compare(
     context: typer.Context,
     a: Annotated[Path, typer.Argument(help="A run, a bench, or a folder of them; with --run, an experiment file.")],
     b: Annotated[Path, typer.Argument(help="What is compared with it: ratios are b / a.")],
-    more: Annotated[list[Path] | None, typer.Argument(hidden=True, metavar="")] = None,
     across_environments: Annotated[
         bool, typer.Option("--across-environments", help="Compare although machines or versions differ, and say so.")
     ] = False,
@@ -45,8 +44,8 @@ def compare(
     from foretune.analyse.run_data import runs_in
     from foretune.cli.compare_text import as_mapping, print_compared
 
-    if more:
-        _refuse_more(a, b, *more)
+    if context.args:
+        _refuse_more(str(a), str(b), *context.args)
     if run:
         # Two files were asked for by name: that they differ is the question.
         across_questions = True
@@ -96,10 +95,10 @@ def _refuse_files(*paths: Path) -> None:
             )
 
 
-def _refuse_more(*paths: Path) -> None:
+def _refuse_more(*paths: str) -> None:
     from foretune.core.errors import UserError
 
     raise UserError(
         f"Two sides are compared, and these are {len(paths)}. Several at once, with what the best of many owes to "
-        f"chance taken into account, are on one page: foretune report {' '.join(map(str, paths))}"
+        f"chance taken into account, are on one page: foretune report {' '.join(paths)}"
     )

@@ -59,7 +59,10 @@ app.command("backtest", short_help="Hold the plan against published measurements
 app.command("train", short_help="Train what an experiment file asks for.")(train.train)
 app.command("bench", short_help="Measure training or inference speed.")(bench.bench)
 app.command("profile", short_help="Look inside a few steps, and say what holds them back.")(profile.profile)
-app.command("compare", short_help="Say whether two sets of runs differ.")(compare.compare)
+# More than two are refused by the verb itself, which knows what to type instead.
+app.command("compare", short_help="Say whether two sets of runs differ.", context_settings={"allow_extra_args": True})(
+    compare.compare
+)
 app.command("report", short_help="Put what runs say on one page.")(report.report)
 app.command("gate", short_help="Fail where a candidate is slower.")(gate.gate)
 app.command("study", short_help="Answer a question about speed or quality with several runs.")(study.study)

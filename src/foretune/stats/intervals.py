@@ -170,12 +170,13 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def _steadiness_warnings(summaries: Sequence[RunSummary]) -> list[str]:
-    unsteady = [summary.steady.why for summary in summaries if not summary.steady.is_steady]
-    if not unsteady:
-        return []
+    """What is too short to be asked is told apart from what was asked and does not come to rest."""
+    short = [summary.steady.why for summary in summaries if summary.steady.is_short]
+    unsteady = [s.steady.why for s in summaries if not s.steady.is_steady and not s.steady.is_short]
     if len(summaries) == 1:
-        return unsteady
-    return [f"{len(unsteady)} of {len(summaries)} runs are not steady; the first: {unsteady[0]}"]
+        return [*short, *unsteady]
+    kinds = (("too short", short), ("not steady", unsteady))
+    return [f"{len(why)} of {len(summaries)} runs are {kind}; the first: {why[0]}" for kind, why in kinds if why]
 
 
 def _why_dropped(num_warmups: Sequence[int]) -> str | None:

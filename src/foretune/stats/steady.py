@@ -49,18 +49,22 @@ class Steady:
     """One sentence: what the warm-up was, or why there is no steady part."""
     last_change: int = 0
     """The step from which on the level is that of the end, if only for the last few steps."""
+    is_short: bool = False
+    """Whether there were too few to ask."""
 
 
 def find_steady(times: Sequence[float]) -> Steady:
     """The warm-up at the head of a series of step times, and whether what follows is steady."""
     if len(times) < FEWEST_STEPS:
         num_warmup = min(_NUM_ASSUMED_WARMUP, max(len(times) - 1, 0))
+        values = "1 value is" if len(times) == 1 else f"{len(times)} values are"
+        dropped = ("none was", "the first was", "the first 2 were")[num_warmup]
         return Steady(
             num_warmup,
             is_steady=False,
-            why=f"{len(times)} steps are too few to find the warm-up in ({FEWEST_STEPS} are needed): "
-            f"the first {num_warmup} were left out",
+            why=f"{values} too few to find the warm-up in ({FEWEST_STEPS} are needed): {dropped} left out",
             last_change=num_warmup,
+            is_short=True,
         )
     series = _Series(times)
     start = series.first_steady_step()
