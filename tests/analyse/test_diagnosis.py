@@ -52,6 +52,23 @@ def test_a_little_waiting_is_healthy() -> None:
     assert "10% waits for data" in found.text
 
 
+def test_encoding_in_every_step_is_not_healthy() -> None:
+    phases = {"data": 0.002, "encode": 0.02, "forward": 0.028}
+    encoding = [{"step": number, "step_s": 0.05, "phases_s": phases} for number in range(60)]
+    (found,) = diagnose(Evidence(steps=encoding, uncached=("levers.cache_latents=true",)))
+    assert found.text == (
+        "encode-bound: 40% of the step encodes images and captions (20 ms of 50 ms); "
+        "with levers.cache_latents=true that is done once, before the first step"
+    )
+    few = [{**step, "phases_s": {**phases, "encode": 0.005, "forward": 0.043}} for step in encoding]
+    assert kinds(Evidence(steps=few)) == ["healthy"]
+
+
+def test_a_slow_tracker_is_not_healthy() -> None:
+    slow = [{"step": n, "step_s": 0.1, "phases_s": {"logging": 0.03, "forward": 0.07}} for n in range(60)]
+    assert diagnose(Evidence(steps=slow))[0].text.startswith("logging-bound: 30% of the step goes to logging")
+
+
 def test_no_steps_no_diagnosis() -> None:
     assert diagnose(Evidence(steps=[])) == ()
 

@@ -147,6 +147,26 @@ def test_on_a_device_its_work_counts(tmp_path: Path) -> None:
     assert max(found.memory.totals_bytes) == 64
 
 
+def test_copies_behind_computing_cost_nothing(tmp_path: Path) -> None:
+    events = [
+        *PHASES,
+        span("kernel", "gemm", 100, 700, 7),
+        span("gpu_memcpy", "Memcpy DtoH", 200, 600, 8),  # offloaded while it computes
+        span("gpu_memcpy", "Memcpy HtoD", 650, 750, 8),
+        span("gpu_memcpy", "Memcpy HtoD", 700, 760, 9),  # on another stream, at the same time
+    ]
+    shares = digest(written(tmp_path / "c.pt.trace.json", events, device="cuda")).shares
+    assert shares.copy == pytest.approx(0.06)
+    assert shares.compute == pytest.approx(0.6)
+
+
+def test_copies_that_make_a_batch_are_input_alone(tmp_path: Path) -> None:
+    events = [*PHASES, span("cpu_op", "aten::copy_", 0, 100), span("cpu_op", "aten::mm", 100, 900)]
+    shares = digest(written(tmp_path / "d.pt.trace.json", events, device="cpu")).shares
+    assert (shares.input, shares.copy) == pytest.approx((0.1, 0.0))
+    assert shares.compute == pytest.approx(0.8)
+
+
 def test_what_is_no_trace_is_said(tmp_path: Path) -> None:
     broken = tmp_path / "broken.pt.trace.json"
     broken.write_text("{")

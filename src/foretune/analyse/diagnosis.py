@@ -13,10 +13,16 @@ from foretune.core.units import bytes_text, duration_text
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
 
-Kind = Literal["input-bound", "memory leak", "host-bound", "throttled", "copy-bound", "healthy"]
+Kind = Literal[
+    "input-bound", "encode-bound", "logging-bound", "memory leak", "host-bound", "throttled", "copy-bound", "healthy"
+]
 
 _MOST_INPUT = 0.15
 """Share of the step that may wait for data; with less there is little to win."""
+_MOST_ENCODING = 0.15
+"""Share of the step that may encode images and captions; all of it can be done once, before the first step."""
+_MOST_LOGGING = 0.25
+"""Share of the step that may go to events and trackers: of steps of a few milliseconds some of it always does."""
 _SOLVED_INPUT = 0.05
 _HEADROOM = 1.25
 """Processes that make batches are not all as fast as the one that was timed, and share the machine with the step."""
@@ -55,6 +61,8 @@ class Evidence:
     telemetry: Sequence[Mapping[str, Any]] = ()
     digest: TraceDigest | None = None
     num_workers: int = 0
+    uncached: tuple[str, ...] = ()
+    """Levers that are off and would encode before the first step."""
     num_usable_cpus: int | None = None
     profiled: frozenset[int] = field(default_factory=frozenset)
     """Steps that the profiler slowed."""
@@ -86,6 +94,9 @@ def evidence_of(run: Path, digest: TraceDigest | None = None) -> Evidence:
         telemetry=telemetry,
         digest=digest,
         num_workers=experiment.data.num_workers,
+        uncached=tuple(
+            f"levers.{name}=true" for name in ("cache_latents", "cache_text") if not getattr(experiment.levers, name)
+        ),
         num_usable_cpus=None if record is None else record.environment.get("num_usable_cpus"),
         profiled=frozenset(profiled),
     )
@@ -100,6 +111,8 @@ def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
         _leak(steady, "device"),
         _leak(steady, "host"),
         _input_bound(evidence, steady),
+        _encode_bound(evidence, steady),
+        _logging_bound(steady),
         _throttled(evidence),
         _host_bound(evidence, steady),
         _copy_bound(evidence.digest),
@@ -114,14 +127,19 @@ def _phases(steps: Iterable[Mapping[str, Any]], key: str = "phases_s") -> dict[s
     return {name: statistics.median(phases.get(name, 0.0) for phases in named) for name in names}
 
 
+def _mean_s(steps: Sequence[Mapping[str, Any]], phase: str) -> tuple[float, float]:
+    """Seconds of a step, and of one of its phases, on average."""
+    total_s = sum(step["step_s"] for step in steps)
+    inside_s = sum((step.get("phases_s") or {}).get(phase, 0.0) for step in steps)
+    return total_s / len(steps), inside_s / len(steps)
+
+
 def _input_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
     """By sums, because a loader with several processes delivers in bursts: most batches are there, some take long."""
-    total_s = sum(step["step_s"] for step in steady)
-    waiting_s = sum((step.get("phases_s") or {}).get("data", 0.0) for step in steady)
-    share = waiting_s / total_s
+    step_s, wait_s = _mean_s(steady, "data")
+    share = wait_s / step_s
     if share <= _MOST_INPUT:
         return None
-    step_s, wait_s = total_s / len(steady), waiting_s / len(steady)
     rest_s = step_s - wait_s
     num = evidence.num_workers
     # One process makes a batch in the time that it is waited for; several that cannot keep up share the whole step.
@@ -137,6 +155,32 @@ def _input_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Dia
             return Diagnosis(kind="input-bound", share=share, finding=finding, mend=mend)
     mend = f"a batch takes {duration_text(batch_s)} to make: cache what can be cached, or read from a faster disk"
     return Diagnosis(kind="input-bound", share=share, finding=finding, mend=mend)
+
+
+def _encode_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
+    step_s, encode_s = _mean_s(steady, "encode")
+    share = encode_s / step_s
+    if share <= _MOST_ENCODING:
+        return None
+    finding = (
+        f"{share:.0%} of the step encodes images and captions ({duration_text(encode_s)} of {duration_text(step_s)})"
+    )
+    mend = (
+        f"with {' and '.join(evidence.uncached)} that is done once, before the first step"
+        if evidence.uncached
+        else None
+    )
+    return Diagnosis(kind="encode-bound", share=share, finding=finding, mend=mend)
+
+
+def _logging_bound(steady: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
+    step_s, logging_s = _mean_s(steady, "logging")
+    share = logging_s / step_s
+    if share <= _MOST_LOGGING:
+        return None
+    finding = f"{share:.0%} of the step goes to logging ({duration_text(logging_s)} of {duration_text(step_s)})"
+    mend = "a tracker or a disk is slow: fewer entries in track, or runs on a local disk"
+    return Diagnosis(kind="logging-bound", share=share, finding=finding, mend=mend)
 
 
 def _leak(steady: Sequence[Mapping[str, Any]], place: str) -> Diagnosis | None:

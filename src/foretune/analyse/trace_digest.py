@@ -57,7 +57,7 @@ class Shares:
     idle: float
     """The device has nothing to do in any other phase: logging, or outside of all phases."""
     copy: float
-    """Moving tensors between devices, types and layouts."""
+    """Moving tensors between devices, types and layouts, and nothing else; on a CPU, outside of making batches."""
 
     @property
     def compute(self) -> float:
@@ -175,11 +175,12 @@ def _shares(trace: TraceEvents, wall_us: float) -> Shares:
     copy_us: float
     if trace.kernels:
         busy = union([(kernel.begin_us, kernel.end_us) for kernel in trace.kernels])
-        copy_us = sum(k.end_us - k.begin_us for k in trace.kernels if k.kind == "gpu_memcpy" and _in_steps(trace, k))
+        copy_us = _copying_alone_us(trace)
     else:
         spans = sorted((o.begin_us, o.end_us) for o in trace.operators if o.is_outermost)
         busy = union(spans)
-        copy_us = sum(o.self_us for o in trace.operators if o.name in _COPIES)
+        # Copies that make a batch are part of the input.
+        copy_us = sum(o.self_us for o in trace.operators if o.name in _COPIES and o.phase != "data")
     starts = [begin for begin, _ in busy]
 
     def unused_us(is_counted: Callable[[str], bool]) -> float:
@@ -200,6 +201,15 @@ def _shares(trace: TraceEvents, wall_us: float) -> Shares:
         idle=max(0.0, total_us - launch_us - unused_data_us) / wall_us,
         copy=copy_us / wall_us,
     )
+
+
+def _copying_alone_us(trace: TraceEvents) -> float:
+    """Time in which a device only copies: behind computing, as offloaded activations go, a copy costs nothing."""
+    kernels = [kernel for kernel in trace.kernels if _in_steps(trace, kernel)]
+    copying = union([(k.begin_us, k.end_us) for k in kernels if k.kind == "gpu_memcpy"])
+    computing = union([(k.begin_us, k.end_us) for k in kernels if k.kind != "gpu_memcpy"])
+    starts = [begin for begin, _ in computing]
+    return sum(end - begin - overlap_us(computing, begin, end, starts) for begin, end in copying)
 
 
 def _data_us(trace: TraceEvents) -> float:
