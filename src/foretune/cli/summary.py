@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from foretune.choices.running import Profile
 from foretune.core.units import bytes_text, count_text, duration_text, rate_text, share_text
 from foretune.core.values import Plan, RunRecord
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 def finish(trained: "Trained") -> None:
     """Prints the summary; a run that did not finish ends the process with an error."""
     record = trained.record
-    for line in (*_weights(trained), *_measurements(record)):
+    _, experiment, _ = trained.run.read_experiment()
+    for line in (*_weights(trained), *measurements(record, experiment.profile)):
         typer.echo(line)
     outcome = record.outcome
     path = trained.run.path
@@ -41,7 +43,8 @@ def _weights(trained: "Trained") -> list[str]:
     return lines
 
 
-def _measurements(record: RunRecord) -> list[str]:
+def measurements(record: RunRecord, profile: Profile | None) -> list[str]:
+    """Losses, speed and memory; with a word where a profiler is in them."""
     measured = record.measured
     lines = []
     held_out = measured.held_out_losses
@@ -58,6 +61,12 @@ def _measurements(record: RunRecord) -> list[str]:
         )
     if record.plan is not None:
         lines.append(_expected(record, record.plan))
+    if profile is not None and record.outcome.steps_done >= profile.at_step:
+        last = min(profile.at_step + profile.steps - 1, record.outcome.steps_done)
+        lines.append(
+            f"Steps {profile.at_step} to {last} ran under the profiler, which slows them and takes memory of its own: "
+            "speed and peak have it in them, the median step hardly"
+        )
     return lines
 
 
