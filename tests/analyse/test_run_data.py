@@ -66,3 +66,22 @@ def test_where_there_is_no_run_the_error_says_what_one_is(tmp_path: Path) -> Non
         runs_in(tmp_path)
     with pytest.raises(UserError, match="does not exist"):
         runs_in(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    "line", ["{cut", '{"kind": "step", "step": 3}', '{"kind": "step", "step": 3, "step_s": 0.0}', "7"]
+)
+def test_a_damaged_log_is_said_with_what_to_type(tmp_path: Path, line: str) -> None:
+    run = make_run(tmp_path / "a", [0.1] * 10)
+    log = run / "events.jsonl"
+    log.write_text(log.read_text() + line + "\n")
+    with pytest.raises(UserError, match=r"events\.jsonl is damaged.*foretune check"):
+        runs_in(tmp_path)
+
+
+def test_a_file_and_a_bench_of_inference_are_no_runs(tmp_path: Path) -> None:
+    (tmp_path / "bench.json").write_text("{}")
+    with pytest.raises(UserError, match=r"is a file\. Name the run or bench directory"):
+        runs_in(tmp_path / "bench.json")
+    with pytest.raises(UserError, match="Benches of inference cannot be compared"):
+        runs_in(tmp_path)

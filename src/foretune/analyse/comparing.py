@@ -106,6 +106,8 @@ def compare(
             warnings=tuple(dict.fromkeys(warnings)),
         )
         quantities.append(Compared(comparison, decision, of_a, of_b))
+    if not quantities:
+        raise Unlike(f"There is nothing that both {names[0]} and {names[1]} have measured.")
     return ComparedRuns(tuple(quantities), labels, left_out)
 
 

@@ -63,7 +63,13 @@ def runs_in(path: Path) -> list[RunData]:
     """Every run of a run directory, a bench directory, or a folder of either, in the order they started."""
     if not path.exists():
         raise UserError(f"{path} does not exist. A run's path has the form runs/<experiment>/<run id>.")
+    if not path.is_dir():
+        raise UserError(f"{path} is a file. Name the run or bench directory that it lies in: {path.parent}")
     found = [read_run(directory) for directory in sorted(_run_directories(path.resolve()))]
+    if not found and (path / _BENCH).is_file():
+        raise UserError(
+            f"{path} has no training in it. Benches of inference cannot be compared; their raw times are in {_BENCH}."
+        )
     if not found:
         raise UserError(
             f"There is no run in {path}: no folder below it has an {_EXPERIMENT}. "
@@ -77,12 +83,31 @@ def read_run(path: Path) -> RunData:
     directory = RunDirectory.open(path)
     _, experiment, effective = directory.read_experiment()
     record = directory.read_record()
+    try:
+        log = _read_log(_events(directory), {} if record is None else record.environment)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{directory.events} is damaged ({type(error).__name__}: {error}), so what it says is not used. "
+            f"foretune check {path} says more; to go on without this run, move it away."
+        ) from error
+    return RunData(
+        path=path,
+        run_id=directory.run_id,
+        record=record,
+        experiment=experiment,
+        effective=effective,
+        end=_INCOMPLETE if record is None else record.outcome.status,
+        **log,
+    )
+
+
+def _read_log(events: Iterator[dict[str, Any]], environment: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a run that its events tell."""
     steps: dict[int, dict[str, Any]] = {}
-    environment: dict[str, Any] = {} if record is None else record.environment
     started_s: float | None = None
     pauses_s: dict[str, float] = {}
     held_out: dict[int, float] = {}
-    for event in _events(directory):
+    for event in events:
         if event["kind"] == "step":
             # After a resume, the last entry of a step counts.
             steps[event["step"]] = event
@@ -95,21 +120,22 @@ def read_run(path: Path) -> RunData:
             environment = event.get("environment", environment)
             started_s = event["time_s"] if started_s is None else started_s
     ordered = [steps[step] for step in sorted(steps)]
-    return RunData(
-        path=path,
-        run_id=directory.run_id,
-        record=record,
-        experiment=experiment,
-        effective=effective,
-        environment=environment,
-        step_times_s=tuple(float(event["step_s"]) for event in ordered),
-        losses=tuple(float(event.get("loss", math.nan)) for event in ordered),
-        phases_s=tuple(dict(event.get("phases_s") or {}) for event in ordered),
-        started_s=started_s,
-        end=_INCOMPLETE if record is None else record.outcome.status,
-        pauses_s=pauses_s,
-        held_out_losses=tuple(sorted(held_out.items())),
-    )
+    return {
+        "environment": environment,
+        "step_times_s": tuple(map(_step_s, ordered)),
+        "losses": tuple(float(event.get("loss", math.nan)) for event in ordered),
+        "phases_s": tuple(dict(event.get("phases_s") or {}) for event in ordered),
+        "started_s": started_s,
+        "pauses_s": pauses_s,
+        "held_out_losses": tuple(sorted(held_out.items())),
+    }
+
+
+def _step_s(event: Mapping[str, Any]) -> float:
+    step_s = float(event["step_s"])
+    if not 0 < step_s < math.inf:
+        raise ValueError(f"step {event['step']} takes {step_s} s")
+    return step_s
 
 
 def _events(directory: RunDirectory) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from foretune.analyse.quantities import STEP_TIME
 from foretune.cli.tables import console, right, table
 from foretune.core.units import bytes_text, duration_text, rate_text, ratio_text, share_text
 from foretune.stats.deciding import SMALLEST_DIFFERENCE
@@ -27,8 +28,9 @@ _VALUE_TEXTS: dict[str, Callable[[float], str]] = {
 def print_compared(found: "ComparedRuns", name_a: str, name_b: str) -> None:
     """The table, then what it was made of, then what to beware of."""
     first = found.quantities[0]
+    has_steps = first.comparison.quantity == STEP_TIME
     for side, name, estimate in (("a", name_a, first.a), ("b", name_b, first.b)):
-        typer.echo(f"{side}: {name}: {made_of(estimate)}")
+        typer.echo(f"{side}: {name}: {made_of(estimate) if has_steps else 'no step times'}")
     typer.echo()
     made = table("quantity", "a", "b", "b / a", f"{share_text(first.decision.confidence)} interval", "runs", "answer")
     right(made, 1, 2, 3, 4, 5)
