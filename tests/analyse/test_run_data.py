@@ -79,9 +79,7 @@ def test_a_damaged_log_is_said_with_what_to_type(tmp_path: Path, line: str) -> N
         runs_in(tmp_path)
 
 
-def test_a_file_and_a_bench_of_inference_are_no_runs(tmp_path: Path) -> None:
+def test_a_file_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "bench.json").write_text("{}")
     with pytest.raises(UserError, match=r"is a file\. Name the run or bench directory"):
         runs_in(tmp_path / "bench.json")
-    with pytest.raises(UserError, match="Benches of inference cannot be compared"):
-        runs_in(tmp_path)

@@ -59,6 +59,7 @@ def inference(*did_not_fit: int) -> InferenceBench:
         size_px=32,
         device="cpu",
         pass_s=typical([[0.5] * 20] * 3),
+        mean_pass_s=typical([[0.5] * 20] * 3, statistic="mean"),
         image_batch_s=typical([[2.0] * 3] * 3),
         peak_device_bytes=None,
         peak_reserved_bytes=None,

@@ -1,7 +1,8 @@
 """Two sets of runs, compared in what both of them measured."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from foretune.analyse.environments import Difference, differences, environment_differences, named, source_differences
 from foretune.analyse.groups import settings_of
@@ -14,6 +15,7 @@ from foretune.core.values.comparison import Comparison, Interval
 from foretune.stats.deciding import DECIDING_CONFIDENCE, Decision, decide
 from foretune.stats.intervals import ONE_RUN, Estimate
 
+_Of = TypeVar("_Of")
 # How long something is measured, what is looked at beside it, and the seed, over which runs repeat, change no speed.
 _NOT_OF_SPEED = ("train.steps", "train.epochs", "train.seconds", "train.clock", "train.seed", "validation")
 _NOT_OF_A_LOSS = ("train.seed", "validation.prompts", "validation.num_inference_steps", "validation.guidance_scale")
@@ -52,6 +54,8 @@ class ComparedRuns:
     """What is unlike, though it was allowed; the revision of the source."""
     left_out: tuple[str, ...]
     """Runs that do not count, and why."""
+    num_unfinished_b: int = 0
+    """Runs of b that did not finish."""
 
     def quantity(self, name: str) -> Compared | None:
         return next((one for one in self.quantities if one.comparison.quantity == name), None)
@@ -91,27 +95,42 @@ def compare(
         if of_a is None or of_b is None:
             continue
         if quantity.is_speed:
-            decision = _decision(of_a, of_b, names, is_paired=paired)
+            decision = decision_of(of_a, of_b, names, is_paired=paired)
         else:
             decision = decide_over_seeds(_seeded(done_a, of_a), _seeded(done_b, of_b), names)
-        warnings = (*decision.warnings, *_unsteady(of_a, names[0]), *_unsteady(of_b, names[1]), *shared)
-        comparison = Comparison(
-            quantity=quantity.name,
-            unit=quantity.unit,
-            runs_a=tuple(run.run_id for run in done_a),
-            runs_b=tuple(run.run_id for run in done_b),
-            ratio=decision.ratio,
-            interval=_interval(decision),
-            answer=decision.answer,
-            warnings=tuple(dict.fromkeys(warnings)),
-        )
-        quantities.append(Compared(comparison, decision, of_a, of_b))
+        ids = ([run.run_id for run in done_a], [run.run_id for run in done_b])
+        named_as = (quantity.name, quantity.unit)
+        quantities.append(compared(named_as, decision, (of_a, of_b), ids, names, shared))
     if not quantities:
         raise Unlike(f"There is nothing that both {names[0]} and {names[1]} have measured.")
-    return ComparedRuns(tuple(quantities), labels, left_out)
+    return ComparedRuns(tuple(quantities), labels, left_out, len(b) - len(done_b))
 
 
-def _decision(of_a: Estimate, of_b: Estimate, names: tuple[str, str], *, is_paired: bool) -> Decision:
+def compared(
+    named_as: tuple[str, str],
+    decision: Decision,
+    sides: tuple[Estimate, Estimate],
+    ids: tuple[Sequence[str], Sequence[str]],
+    names: tuple[str, str],
+    shared: Sequence[str],
+) -> Compared:
+    """One quantity, given its name and unit, with everything that is to be said of it: `shared` with each of them."""
+    of_a, of_b = sides
+    warnings = (*decision.warnings, *_unsteady(of_a, names[0]), *_unsteady(of_b, names[1]), *shared)
+    comparison = Comparison(
+        quantity=named_as[0],
+        unit=named_as[1],
+        runs_a=tuple(ids[0]),
+        runs_b=tuple(ids[1]),
+        ratio=decision.ratio,
+        interval=_interval(decision),
+        answer=decision.answer,
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+    return Compared(comparison, decision, of_a, of_b)
+
+
+def decision_of(of_a: Estimate, of_b: Estimate, names: tuple[str, str], *, is_paired: bool) -> Decision:
     """Drifting runs have no typical value, so there is no ratio of them either."""
     if of_a.value is None or of_b.value is None:
         return Decision(None, None, None, DECIDING_CONFIDENCE, "inconclusive", of_a.num_runs, of_b.num_runs, None)
@@ -137,16 +156,8 @@ def _labels(
     a: Sequence[RunData], b: Sequence[RunData], permission: Permission, names: tuple[str, str]
 ) -> tuple[str, ...]:
     """What is unlike, in words; raises where it was not permitted."""
-    labels = []
-    unlike = _first_difference(a, b, lambda one, other: environment_differences(one.environment, other.environment))
-    if unlike:
-        if not permission.across_environments:
-            raise Unlike(
-                f"These runs were made in unlike environments ({named(unlike)}), so a difference would not be that of "
-                "what was run. Measure both in one place, or add --across-environments to compare all the same."
-            )
-        labels.append(f"across environments: {named(unlike)}")
-    asked = _first_difference(a, b, _question_differences)
+    labels = environment_labels([run.environment for run in a], [run.environment for run in b], permission)
+    asked = first_difference(a, b, _question_differences)
     if asked:
         if not permission.across_questions:
             raise Unlike(
@@ -155,7 +166,7 @@ def _labels(
             )
         labels.append(f"across questions: {named(asked)}")
     for name, runs in zip(names, (a, b), strict=True):
-        mixed = _first_difference(runs, (), _setting_differences)
+        mixed = first_difference(runs, (), _setting_differences)
         if mixed:
             if not permission.across_questions:
                 raise Unlike(
@@ -172,8 +183,23 @@ def _labels(
     return tuple(labels)
 
 
-def _first_difference(
-    a: Sequence[RunData], b: Sequence[RunData], differ: Callable[[RunData, RunData], tuple[Difference, ...]]
+def environment_labels(
+    a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]], permission: Permission
+) -> list[str]:
+    """How environments are unlike, in words; raises where that was not permitted."""
+    unlike = first_difference(a, b, environment_differences)
+    if not unlike:
+        return []
+    if not permission.across_environments:
+        raise Unlike(
+            f"These runs were made in unlike environments ({named(unlike)}), so a difference would not be that of "
+            "what was run. Measure both in one place, or add --across-environments to compare all the same."
+        )
+    return [f"across environments: {named(unlike)}"]
+
+
+def first_difference(
+    a: Sequence[_Of], b: Sequence[_Of], differ: Callable[[_Of, _Of], tuple[Difference, ...]]
 ) -> tuple[Difference, ...]:
     """Between the sets first, then within each: a set of unlike runs has no typical value either."""
     return next((found for other in (*b, *a) if (found := differ(a[0], other))), ())

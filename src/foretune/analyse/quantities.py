@@ -49,20 +49,19 @@ def _rates(runs: Sequence[RunData]) -> Estimate | None:
     return replace(times, value=count / times.value, low=low, high=high, run_values=rates)
 
 
+def one_number_each(values: Sequence[float | None]) -> Estimate | None:
+    """For what a run has one number of; None where one of them does not know it."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known or len(known) < len(values):
+        return None
+    value, low, high = statistics.fmean(known), None, None
+    if len(known) > 1:
+        value, low, high = mean_interval(known, _CONFIDENCE)
+    return Estimate(value, low, high, _CONFIDENCE, len(known), len(known), 0, None, run_values=tuple(known))
+
+
 def _one_a_run(of: Callable[[RunData], float | None]) -> Callable[[Sequence[RunData]], Estimate | None]:
-    """For what a run has one number of."""
-
-    def estimate(runs: Sequence[RunData]) -> Estimate | None:
-        values = [of(run) for run in runs]
-        known = [value for value in values if value is not None and math.isfinite(value)]
-        if len(known) < len(values):
-            return None
-        value, low, high = statistics.fmean(known), None, None
-        if len(known) > 1:
-            value, low, high = mean_interval(known, _CONFIDENCE)
-        return Estimate(value, low, high, _CONFIDENCE, len(known), len(known), 0, None, run_values=tuple(known))
-
-    return estimate
+    return lambda runs: one_number_each([of(run) for run in runs])
 
 
 def _device_bytes(run: RunData) -> float | None:

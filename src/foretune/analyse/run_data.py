@@ -66,16 +66,17 @@ def runs_in(path: Path) -> list[RunData]:
     if not path.is_dir():
         raise UserError(f"{path} is a file. Name the run or bench directory that it lies in: {path.parent}")
     found = [read_run(directory) for directory in sorted(_run_directories(path.resolve()))]
-    if not found and (path / _BENCH).is_file():
-        raise UserError(
-            f"{path} has no training in it. Benches of inference cannot be compared; their raw times are in {_BENCH}."
-        )
     if not found:
         raise UserError(
             f"There is no run in {path}: no folder below it has an {_EXPERIMENT}. "
             "`foretune bench` and `foretune train` print the paths of what they make."
         )
     return sorted(found, key=lambda run: (math.inf if run.started_s is None else run.started_s, run.run_id))
+
+
+def has_runs(path: Path) -> bool:
+    """Whether there is a run directory at or below a path."""
+    return path.is_dir() and next(_run_directories(path.resolve()), None) is not None
 
 
 def read_run(path: Path) -> RunData:

@@ -44,8 +44,9 @@ def print_inference(bench: "InferenceBench") -> None:
     """The table of an inference bench."""
     choices = bench.choices
     preset = f" (preset {choices.preset})" if choices.preset else ""
+    adapter = f" with {bench.adapter}" if bench.adapter else ""
     typer.echo(
-        f"Inference of {bench.model} on {bench.device}: {bench.size_px} px, {choices.precision}{preset}, "
+        f"Inference of {bench.model}{adapter} on {bench.device}: {bench.size_px} px, {choices.precision}{preset}, "
         f"{choices.num_repeats} repeats in fresh processes"
     )
     if bench.is_reduced:
@@ -59,8 +60,8 @@ def print_inference(bench: "InferenceBench") -> None:
     made = table("", "typical", "95 % interval", "n")
     right(made, 1, 2, 3)
     rows = [
-        (f"denoising steps/s, batch {bench.batch_size}", bench.pass_s, 1.0),
-        ("image-steps/s", bench.pass_s, float(bench.batch_size)),
+        (f"denoising steps/s, batch {bench.batch_size}", bench.mean_pass_s, 1.0),
+        ("image-steps/s", bench.mean_pass_s, float(bench.batch_size)),
     ]
     if bench.image_batch_s is not None:
         steps = f"{choices.num_inference_steps} steps"

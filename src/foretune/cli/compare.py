@@ -41,21 +41,20 @@ def compare(
     """Compare. Example: foretune compare benches/lora/20261115-101500-9f3a benches/lora/20261115-113000-01ab"""
     from foretune.analyse.comparing import Permission
     from foretune.analyse.comparing import compare as compare_runs
-    from foretune.analyse.run_data import runs_in
+    from foretune.analyse.comparing_inference import compare_paths
     from foretune.cli.compare_text import as_mapping, print_compared
 
     if context.args:
         _refuse_more(str(a), str(b), *context.args)
+    # With --run two files were asked for by name: that they differ is the question.
+    permission = Permission(across_environments=across_environments, across_questions=across_questions or run)
     if run:
-        # Two files were asked for by name: that they differ is the question.
-        across_questions = True
         runs_a, runs_b = _measured((a, b), benches, repeat, steps, synthetic)
+        found = compare_runs(runs_a, runs_b, permission, is_paired=True)
     else:
         refuse_given(context, _OF_MEASURING)
         _refuse_files(a, b)
-        runs_a, runs_b = runs_in(a), runs_in(b)
-    permission = Permission(across_environments=across_environments, across_questions=across_questions)
-    found = compare_runs(runs_a, runs_b, permission, is_paired=run)
+        found = compare_paths(a, b, permission)
     if as_json:
         typer.echo(json.dumps(as_mapping(found), indent=2))
     else:

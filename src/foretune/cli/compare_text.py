@@ -20,6 +20,8 @@ _NO_DIFFERENCE = "~"
 _VALUE_TEXTS: dict[str, Callable[[float], str]] = {
     "s": duration_text,
     "samples/s": lambda value: rate_text(value, "sample"),
+    "image-steps/s": lambda value: rate_text(value, "image-step"),
+    "images/s": lambda value: rate_text(value, "image"),
     "bytes": bytes_text,
     "": lambda value: f"{value:.4f}",
 }

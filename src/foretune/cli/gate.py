@@ -2,9 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from foretune.analyse.comparing import Compared, ComparedRuns
+    from foretune.analyse.gating import GateAnswer
 
 
 def gate(
@@ -22,18 +26,15 @@ def gate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
 ) -> None:
     """Judge a candidate's speed. Exit codes: 0 passes, 1 slower, 2 cannot be compared, 3 inconclusive."""
-    from foretune.analyse.comparing import Permission, compare
+    from foretune.analyse.comparing import Permission
+    from foretune.analyse.comparing_inference import compare_paths
     from foretune.analyse.gating import judge
     from foretune.analyse.quantities import SPEED, STEP_TIME
-    from foretune.analyse.run_data import runs_in
-    from foretune.cli.compare_text import made_of, ratio_with_interval
     from foretune.core.errors import UserError
-    from foretune.core.units import share_text
 
     allowed = _share(max_slowdown)
     permission = Permission(across_environments=across_environments)
-    candidates = runs_in(candidate)
-    found = compare(runs_in(baseline), candidates, permission, names=("the baseline", "the candidate"))
+    found = compare_paths(baseline, candidate, permission, names=("the baseline", "the candidate"))
     step_time, speed = found.quantity(STEP_TIME), found.quantity(SPEED)
     if step_time is None:
         raise UserError(f"There are no step times in {baseline} or {candidate}, so there is nothing to judge.")
@@ -41,7 +42,7 @@ def gate(
         step_time.decision,
         allowed,
         speed=None if speed is None else speed.decision,
-        num_unfinished=sum(not run.has_finished for run in candidates),
+        num_unfinished=found.num_unfinished_b,
         is_strict=strict,
     )
     if as_json:
@@ -57,6 +58,14 @@ def gate(
         }
         typer.echo(json.dumps(mapping, indent=2))
         raise typer.Exit(answer.exit_code)
+    _say(found, step_time, speed, answer)
+    raise typer.Exit(answer.exit_code)
+
+
+def _say(found: "ComparedRuns", step_time: "Compared", speed: "Compared | None", answer: "GateAnswer") -> None:
+    from foretune.cli.compare_text import made_of, ratio_with_interval
+    from foretune.core.units import share_text
+
     typer.echo(f"baseline:  {made_of(step_time.a)}")
     typer.echo(f"candidate: {made_of(step_time.b)}")
     judged = [one for one in (step_time, speed) if one is not None]
@@ -71,7 +80,6 @@ def gate(
     typer.secho(f"{answer.verdict}: {answer.reason}", fg=colour)
     if answer.num_more is not None:
         typer.echo(f"About {answer.num_more} more runs of each would settle it: foretune bench --repeat NUMBER")
-    raise typer.Exit(answer.exit_code)
 
 
 def _share(text: str) -> float:

@@ -63,6 +63,8 @@ class InferenceBench:
 
     path: Path
     model: str
+    adapter: str | None = None
+    """The adapter on it, where one was given."""
     choices: InferenceChoices
     batch_size: int
     """What was measured with: the one asked for, or the largest that fits, found by halving."""
@@ -71,9 +73,11 @@ class InferenceBench:
     size_px: int
     device: str
     pass_s: Estimate
-    """Seconds of one denoising step of the whole batch."""
+    """Seconds of one denoising step of the whole batch: the typical one."""
+    mean_pass_s: Estimate
+    """All time over all denoising steps: what rates are made of."""
     image_batch_s: Estimate | None
-    """Seconds from captions to pixels for one batch of images."""
+    """Seconds from captions to pixels for one batch of images, as a mean."""
     peak_device_bytes: int | None
     peak_reserved_bytes: int | None
     peak_host_bytes: int | None
@@ -126,13 +130,15 @@ def bench_inference(
     result = InferenceBench(
         path=path,
         model=model,
+        adapter=asked.adapter,
         choices=choices,
         batch_size=request.batch_size,
         did_not_fit=did_not_fit,
         size_px=first["size_px"],
         device=first["device"],
         pass_s=typical([one["times_s"] for one in denoising]),
-        image_batch_s=typical([one["times_s"] for one in imaging]) if imaging else None,
+        mean_pass_s=typical([one["times_s"] for one in denoising], statistic="mean"),
+        image_batch_s=typical([one["times_s"] for one in imaging], statistic="mean") if imaging else None,
         **{key: _most(denoising, key) for key in ("peak_device_bytes", "peak_reserved_bytes", "peak_host_bytes")},
         denoising=tuple(denoising),
         imaging=tuple(imaging),
