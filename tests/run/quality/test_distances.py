@@ -118,7 +118,12 @@ def test_kid_needs_prompts_and_images() -> None:
     assert "--seeds 8" in (Kid().why_absent(made_setting(data=data, prompts=list("abcd"), num_seeds=2)) or "")
     assert "only 2" in (Kid().why_absent(made_setting(data=data, prompts=list("ab"), num_seeds=64)) or "")
     assert Kid().why_absent(made_setting(data=data, prompts=list("abcd"), num_seeds=8)) is None
-    assert Kid().why_absent(made_setting(data=None)) is not None
+
+
+@pytest.mark.parametrize("metric", [Kid(), Fid()])
+def test_without_a_run_it_says_which_images_are_missing(metric: Kid | Fid) -> None:
+    why = metric.why_absent(made_setting(data=None))
+    assert why == "it compares samples with training images, and a model that is no run has none. Evaluate a run"
 
 
 def test_kid_is_larger_of_other_images() -> None:
@@ -126,7 +131,7 @@ def test_kid_is_larger_of_other_images() -> None:
     setting = made_setting(data=data, prompts=list("abcdefgh"), num_seeds=4)
     (alike,) = Kid().measure(setting, in_groups(smooth_images(32, seed=2), 4), None)
     (other,) = Kid().measure(setting, in_groups(noise_images(32, seed=2), 4), None)
-    assert alike.value is not None
-    assert other.value is not None
-    assert other.value > alike.value
+    assert alike.numbers.value is not None
+    assert other.numbers.value is not None
+    assert other.numbers.value > alike.numbers.value
     assert len(alike.groups) == 8

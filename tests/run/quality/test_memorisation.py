@@ -33,11 +33,11 @@ def test_a_larger_copy_is_found_too() -> None:
 
 def test_held_out_images_are_the_level_to_compare_with() -> None:
     copies, ratio = Memorisation().measure(made_setting(data=DATA), in_groups(smooth_images(4, seed=5), 2), None)
-    assert copies.bands == {"held-out images, by chance": 1 / 41}
-    assert copies.higher_is_better is False
-    assert ratio.bands is not None
-    assert 0.3 < ratio.bands["held-out images"] < 1
-    assert ratio.higher_is_better is None
+    assert copies.numbers.bands == {"held-out images, by chance": 1 / 41}
+    assert copies.kind.higher_is_better is False
+    assert ratio.numbers.bands is not None
+    assert 0.3 < ratio.numbers.bands["held-out images"] < 1
+    assert ratio.kind.higher_is_better is None
 
 
 def test_too_few_images_to_tell() -> None:

@@ -89,8 +89,8 @@ def test_one_number_for_each_held_out_image_and_level() -> None:
     setting = made_setting(data=MadeData(held_out_images=truth))
     (found,) = Psnr().measure(setting, with_denoised(smooth_images(4, seed=9), 0.25, 0.5), None)
     assert [len(group) for group in found.groups] == [2, 2, 2, 2]
-    assert found.bands is not None
-    assert set(found.bands) == {"noise 0.25", "noise 0.5"}
+    assert found.numbers.bands is not None
+    assert set(found.numbers.bands) == {"noise 0.25", "noise 0.5"}
     assert found.repeats_over == "held-out images"
 
 

@@ -1,20 +1,19 @@
 """Of drawn shapes, what an image shows can be read off its pixels: whether it is what the prompt says."""
 
 from statistics import fmean
-from typing import ClassVar
 
 from foretune.data.sources.shapes import captions_shown
 from foretune.run.quality.evidence import Evidence
-from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.measurement import Numbers, OneScore
 from foretune.run.quality.setting import Setting
 
 _NOT_SHAPES = "it is read off the pixels of drawn shapes (data.kind: shapes), and these data are others"
 
 
-class CaptionAccuracy:
+class CaptionAccuracy(OneScore):
     """The share of samples that show all that their prompt says; each attribute is told too."""
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
+    score = "caption accuracy"
 
     def why_absent(self, setting: Setting) -> str | None:
         if setting.data is None or not setting.data.is_shapes:
@@ -27,12 +26,7 @@ class CaptionAccuracy:
             return f"{foreign!r} is no caption of shapes, such as 'a small red circle on blue'"
         return None
 
-    def measure(
-        self,
-        setting: Setting,
-        column: Evidence,
-        base: Evidence | None,
-    ) -> tuple[Measurement, ...]:
+    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
         from foretune.data.shapes_reader import matches, read_scene
 
         found = [
@@ -40,22 +34,16 @@ class CaptionAccuracy:
             for images, prompt in zip(column.samples, setting.sampling.prompts, strict=True)
         ]
         attributes = tuple(found[0][0])
-        return (
-            Measurement(
-                metric="caption accuracy",
-                higher_is_better=True,
-                groups=tuple(tuple(float(all(one.values())) for one in group) for group in found),
-                is_share=True,
-                smallest_difference=0.05,
-                bands={name: fmean(fmean(float(one[name]) for one in group) for group in found) for name in attributes},
-            ),
+        return Numbers(
+            groups=tuple(tuple(float(all(one.values())) for one in group) for group in found),
+            bands={name: fmean(fmean(float(one[name]) for one in group) for group in found) for name in attributes},
         )
 
 
-class StyleScore:
+class StyleScore(OneScore):
     """How much samples have of the style that the run was trained in, from 0 to 1."""
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
+    score = "style"
 
     def why_absent(self, setting: Setting) -> str | None:
         if setting.data is None or not setting.data.is_shapes:
@@ -64,23 +52,12 @@ class StyleScore:
             return "the run was trained on plain shapes (data.style: plain), which have no style to be asked for"
         return None
 
-    def measure(
-        self,
-        setting: Setting,
-        column: Evidence,
-        base: Evidence | None,
-    ) -> tuple[Measurement, ...]:
+    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
         from foretune.data.shapes_reader import style_score
 
         assert setting.data is not None
         style = setting.data.style
         assert style is not None
-        return (
-            Measurement(
-                metric="style",
-                higher_is_better=True,
-                groups=tuple(tuple(float(style_score(image, style)) for image in group) for group in column.samples),
-                repeats_over=setting.repeats_over,
-                smallest_difference=0.05,
-            ),
+        return Numbers(
+            groups=tuple(tuple(float(style_score(image, style)) for image in group) for group in column.samples)
         )

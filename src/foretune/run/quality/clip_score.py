@@ -1,16 +1,14 @@
 """How well an image goes with its prompt in a CLIP model's eyes (Hessel et al. 2021): 100 times the cosine."""
 
-from typing import ClassVar
-
 from foretune.run.quality.evidence import Evidence
-from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.measurement import Numbers, OneScore
 from foretune.run.quality.setting import Setting
 
 
-class ClipScore:
+class ClipScore(OneScore):
     """Of every sample with its prompt."""
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
+    score = "clip score"
 
     def why_absent(self, setting: Setting) -> str | None:
         if not setting.has_text:
@@ -24,14 +22,9 @@ class ClipScore:
         assert setting.clip is not None
         return None
 
-    def measure(
-        self,
-        setting: Setting,
-        column: Evidence,
-        base: Evidence | None,
-    ) -> tuple[Measurement, ...]:
+    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
         groups = tuple(
             tuple(setting.clip.scores(images, prompt))
             for images, prompt in zip(column.samples, setting.sampling.prompts, strict=True)
         )
-        return (Measurement(metric="clip score", higher_is_better=True, groups=groups, smallest_difference=0.25),)
+        return Numbers(groups=groups)

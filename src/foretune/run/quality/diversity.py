@@ -1,36 +1,28 @@
 """How much images of one prompt differ from seed to seed: a model that always draws the same has none."""
 
 from itertools import combinations
-from typing import ClassVar
 
 import numpy as np
 
 from foretune.run.quality.evidence import Evidence
-from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.measurement import Numbers, OneScore
 from foretune.run.quality.setting import Setting
 
 
-class Diversity:
+class Diversity(OneScore):
     """Mean distance between two seeds of a prompt: the root of the mean squared difference of pixels in [0, 1]."""
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
+    score = "diversity"
 
     def why_absent(self, setting: Setting) -> str | None:
         if setting.num_seeds < 2:  # noqa: PLR2004 - a pair is two
             return "it compares seeds of a prompt, and there is one only. Type: --seeds 4"
         return None
 
-    def measure(
-        self,
-        setting: Setting,
-        column: Evidence,
-        base: Evidence | None,
-    ) -> tuple[Measurement, ...]:
+    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
         # One number a prompt: pairs that share an image are not independent.
         groups = tuple(
             (float(np.mean([np.sqrt(np.mean((a - b) ** 2)) for a, b in combinations(images, 2)])),)
             for images in column.samples
         )
-        return (
-            Measurement(metric="diversity", higher_is_better=None, groups=groups, repeats_over=setting.repeats_over),
-        )
+        return Numbers(groups=groups)

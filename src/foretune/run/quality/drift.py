@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from foretune.run.quality.evidence import Evidence
-from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.measurement import Measurement, Need, Numbers
 from foretune.run.quality.setting import Setting
 from foretune.run.quality.similarity import Psnr, Similarity, Ssim, why_not_installed
 
@@ -22,18 +22,9 @@ class Drift:
         found = []
         metrics: tuple[Similarity, ...] = (Psnr(), Ssim())
         for metric in metrics:
-            empty = Measurement(
-                metric=f"drift {metric.name}",
-                unit=metric.unit,
-                higher_is_better=None,
-                repeats_over=setting.repeats_over,
-            )
             why = metric.why_not_at(setting.sampling.size_px)
-            if why is not None:
-                found.append(empty.absent(why))
-                continue
-            groups = tuple(
-                tuple(metric.pairs(mine, theirs)) for mine, theirs in zip(column.samples, base.samples, strict=True)
-            )
-            found.append(empty.with_groups(groups))
+            pairs = () if why is not None else zip(column.samples, base.samples, strict=True)
+            groups = tuple(tuple(metric.pairs(mine, theirs)) for mine, theirs in pairs)
+            one = Measurement.of(f"drift {metric.score}", setting.repeats_over, Numbers(groups=groups))
+            found.append(one if why is None else one.absent(why))
         return tuple(found)

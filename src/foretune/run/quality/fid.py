@@ -5,31 +5,27 @@ refused, because a number that mostly tells how many images there were would be 
 """
 
 import math
-from typing import ClassVar
 
 from torch import Tensor, nn
 
-from foretune.run.quality.evidence import Evidence
-from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.measurement import Numbers
+from foretune.run.quality.set_distance import SetDistance
 from foretune.run.quality.setting import Setting
-from foretune.run.quality.similarity import why_not_installed
 
 FEWEST_IMAGES = 1000
 IMAGES_PER_FEATURE = 2.5
 """A covariance of d features needs several times d images before its smallest directions mean anything."""
 
 
-class Fid:
-    """Samples against training images, as the extractor sees them. It has no interval: compare models by KID."""
+class Fid(SetDistance):
+    """It has no interval: compare models by KID."""
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
+    score = "fid"
+    repeats_over = "samples"
 
-    def why_absent(self, setting: Setting) -> str | None:
-        why = why_not_installed()
-        if why is not None or setting.data is None:
-            return why or setting.why_no_held_out()
+    def why_too_few(self, setting: Setting, num_training: int) -> str | None:
         # The extractor is asked only where the number of images alone does not refuse it.
-        num_images = min(setting.num_samples, len(setting.data.train))
+        num_images = min(setting.num_samples, num_training)
         needed = FEWEST_IMAGES if num_images < FEWEST_IMAGES else fewest_images(setting.extractor.num_features)
         if setting.num_samples < needed:
             seeds = math.ceil(needed / len(setting.sampling.prompts))
@@ -38,28 +34,15 @@ class Fid:
                 f"differences below {needed:,} images (and below {IMAGES_PER_FEATURE:g} for each feature of the "
                 f"extractor). Type: --seeds {seeds}, or --metrics kid, which is unbiased"
             )
-        if len(setting.data.train) < needed:
+        if num_training < needed:
             return (
-                f"there are {len(setting.data.train):,} training images to compare with, and it needs {needed:,}. "
+                f"there are {num_training:,} training images to compare with, and it needs {needed:,}. "
                 "Type: --metrics kid, which is unbiased"
             )
         return None
 
-    def measure(
-        self,
-        setting: Setting,
-        column: Evidence,
-        base: Evidence | None,
-    ) -> tuple[Measurement, ...]:
-        value = fid(setting.extractor.features(column.all_samples), setting.reference_features)
-        return (
-            Measurement(
-                metric="fid",
-                higher_is_better=False,
-                value=value,
-                repeats_over="samples",
-            ),
-        )
+    def between(self, features: Tensor, reference: Tensor, group_sizes: list[int]) -> Numbers:
+        return Numbers(value=fid(features, reference))
 
 
 def fewest_images(num_features: int) -> int:

@@ -4,61 +4,38 @@ Unbiased: few images make it uncertain, not wrong.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from foretune.run.quality.evidence import Evidence
-from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.measurement import Numbers
+from foretune.run.quality.set_distance import SetDistance
 from foretune.run.quality.setting import Setting
-from foretune.run.quality.similarity import why_not_installed
 
 FEWEST_IMAGES = 32
 _FEWEST_GROUPS = 3
 
 
-class Kid:
-    """Samples against training images, as the extractor sees them; which prompts were sampled is left to chance."""
+class Kid(SetDistance):
+    """With an interval: one prompt after the other is left out."""
 
-    needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
+    score = "kid"
 
-    def why_absent(self, setting: Setting) -> str | None:
-        why = why_not_installed()
-        if why is not None or setting.data is None:
-            return why or setting.why_no_held_out()
+    def why_too_few(self, setting: Setting, num_training: int) -> str | None:
         num_prompts = len(setting.sampling.prompts)
         if num_prompts < _FEWEST_GROUPS:
             return f"its spread is told by leaving out one prompt after the other, and there are only {num_prompts}"
         if setting.num_samples < FEWEST_IMAGES:
             seeds = -(-FEWEST_IMAGES // num_prompts)
             return f"it needs {FEWEST_IMAGES} samples, and there are {setting.num_samples}. Type: --seeds {seeds}"
-        if len(setting.data.train) < FEWEST_IMAGES:
-            return f"it needs {FEWEST_IMAGES} training images, and there are {len(setting.data.train)}"
-        # Loaded now: weights that cannot be had are a matter for before the sampling.
+        if num_training < FEWEST_IMAGES:
+            return f"it needs {FEWEST_IMAGES} training images, and there are {num_training}"
         assert setting.extractor is not None
         return None
 
-    def measure(
-        self,
-        setting: Setting,
-        column: Evidence,
-        base: Evidence | None,
-    ) -> tuple[Measurement, ...]:
-        features = setting.extractor.features(column.all_samples)
-        sizes = [len(images) for images in column.samples]
-        value, pseudo = kid_by_groups(features, setting.reference_features, sizes)
-        return (
-            Measurement(
-                metric="kid",
-                higher_is_better=False,
-                value=value,
-                groups=tuple((number,) for number in pseudo),
-                repeats_over=setting.repeats_over,
-                smallest_difference=0.1,
-                smallest_is_relative=True,
-            ),
-        )
+    def between(self, features: Tensor, reference: Tensor, group_sizes: list[int]) -> Numbers:
+        value, pseudo = kid_by_groups(features, reference, group_sizes)
+        return Numbers(value=value, groups=tuple((number,) for number in pseudo))
 
 
 def kid_by_groups(features: Tensor, reference: Tensor, group_sizes: Sequence[int]) -> tuple[float, list[float]]:

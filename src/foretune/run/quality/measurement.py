@@ -1,44 +1,56 @@
 """What a metric answers, before statistics make scores of it."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+from foretune.core.scores import SCORES, ScoreKind
 
 if TYPE_CHECKING:
     from foretune.run.quality.evidence import Evidence
     from foretune.run.quality.setting import Setting
 
 Need = Literal["samples", "denoised", "losses"]
+Groups = tuple[tuple[float, ...], ...]
+"""Numbers by cluster, such as by prompt; equal places in both columns belong together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """What was read off one column, raw."""
+
+    groups: Groups = ()
+    value: float | None = None
+    """Of the whole, where it is no mean of the groups."""
+    bands: dict[str, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One metric of one column: raw numbers in clusters, or the reason why there are none."""
+    """One score of one column: raw numbers in clusters, or the reason why there are none."""
 
-    metric: str
-    unit: str = ""
-    higher_is_better: bool | None
-    groups: tuple[tuple[float, ...], ...] = ()
-    """Numbers by cluster, such as by prompt; equal places in both columns belong together."""
-    repeats_over: str = "prompts"
+    kind: ScoreKind
+    repeats_over: str
     """What a cluster is."""
-    is_share: bool = False
-    """Whether every number lies in [0, 1] and may well be 0 or 1."""
-    value: float | None = None
-    """Of the whole, where it is no mean of the groups."""
-    smallest_difference: float = 0.0
-    """What is said to matter, in the metric's unit."""
-    smallest_is_relative: bool = False
-    """Whether it is a share of the base's value instead."""
-    bands: dict[str, float] | None = None
+    numbers: Numbers = Numbers()
     why_absent: str | None = None
+
+    @classmethod
+    def of(cls, score: str, repeats_over: str, numbers: Numbers) -> "Measurement":
+        """Of a score by its name."""
+        return cls(kind=SCORES[score], repeats_over=repeats_over, numbers=numbers)
+
+    @property
+    def metric(self) -> str:
+        return self.kind.name
+
+    @property
+    def groups(self) -> Groups:
+        return self.numbers.groups
 
     def absent(self, why: str) -> "Measurement":
         """The same metric without numbers."""
-        return replace(self, groups=(), value=None, bands=None, why_absent=why)
-
-    def with_groups(self, groups: tuple[tuple[float, ...], ...]) -> "Measurement":
-        """The same metric with its numbers."""
-        return replace(self, groups=groups)
+        return replace(self, numbers=Numbers(), why_absent=why)
 
 
 class Metric(Protocol):
@@ -52,3 +64,25 @@ class Metric(Protocol):
 
     def measure(self, setting: "Setting", column: "Evidence", base: "Evidence | None") -> tuple[Measurement, ...]:
         """The column's numbers. `base` is the other column, None for the base itself."""
+
+
+class OneScore(ABC):
+    """A metric of one score, which each column has by itself."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
+    score: ClassVar[str]
+    """Its name in an evaluation."""
+    repeats_over: ClassVar[str | None] = None
+    """What a cluster is; None where it is what samples repeat over."""
+
+    @abstractmethod
+    def why_absent(self, setting: "Setting") -> str | None:
+        """The reason why it cannot be taken here."""
+
+    @abstractmethod
+    def numbers(self, setting: "Setting", column: "Evidence") -> Numbers:
+        """What is read off a column."""
+
+    def measure(self, setting: "Setting", column: "Evidence", base: "Evidence | None") -> tuple[Measurement, ...]:
+        found = self.numbers(setting, column)
+        return (Measurement.of(self.score, self.repeats_over or setting.repeats_over, found),)

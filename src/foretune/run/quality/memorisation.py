@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from foretune.run.quality.evidence import Evidence, as_batch
-from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.measurement import Measurement, Need, Numbers
 from foretune.run.quality.setting import Setting
 from foretune.run.sampling import Pixels
 
@@ -43,35 +43,21 @@ class Memorisation:
             return "there are fewer than three training images, so that no second nearest means anything"
         return None
 
-    def measure(
-        self,
-        setting: Setting,
-        column: Evidence,
-        base: Evidence | None,
-    ) -> tuple[Measurement, ...]:
+    def measure(self, setting: Setting, column: Evidence, base: Evidence | None) -> tuple[Measurement, ...]:
         assert setting.data is not None
         training = flattened(setting.data.training_images)
         reference = nearest_ratios(setting.data.held_out_images, training)
         ratios = tuple(tuple(nearest_ratios(images, training)) for images in column.samples)
         limit = min(reference)
+        copies = Numbers(
+            groups=tuple(tuple(float(ratio < limit) for ratio in group) for group in ratios),
+            # By chance alone, one of as many images and one more is nearer than all others.
+            bands={f"{_REFERENCE}, by chance": 1 / (len(reference) + 1)},
+        )
+        nearest = Numbers(groups=ratios, bands={_REFERENCE: fmean(reference)})
         return (
-            Measurement(
-                metric="copies",
-                higher_is_better=False,
-                groups=tuple(tuple(float(ratio < limit) for ratio in group) for group in ratios),
-                repeats_over=setting.repeats_over,
-                is_share=True,
-                smallest_difference=0.05,
-                # By chance alone, one of as many images and one more is nearer than all others.
-                bands={f"{_REFERENCE}, by chance": 1 / (len(reference) + 1)},
-            ),
-            Measurement(
-                metric="nearest ratio",
-                higher_is_better=None,
-                groups=ratios,
-                repeats_over=setting.repeats_over,
-                bands={_REFERENCE: fmean(reference)},
-            ),
+            Measurement.of("copies", setting.repeats_over, copies),
+            Measurement.of("nearest ratio", setting.repeats_over, nearest),
         )
 
 

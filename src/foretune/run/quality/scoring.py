@@ -24,20 +24,21 @@ def score_of(measurement: Measurement, column: Column) -> Score:
     """One metric of one column."""
     head = Score(
         metric=measurement.metric,
-        unit=measurement.unit,
-        higher_is_better=measurement.higher_is_better,
+        unit=measurement.kind.unit,
+        higher_is_better=measurement.kind.higher_is_better,
         column=column,
         repeats_over=measurement.repeats_over,
-        bands=measurement.bands,
+        bands=measurement.numbers.bands,
         why_absent=measurement.why_absent,
-        value=measurement.value,
+        value=measurement.numbers.value,
     )
     if not measurement.groups:
         return head
-    estimate = clustered_share if measurement.is_share else clustered_mean
+    estimate = clustered_share if measurement.kind.is_share else clustered_mean
     found = estimate(measurement.groups, SCORE_CONFIDENCE)
     # Where the value is no mean of the groups, they tell its spread only.
-    moved = 0.0 if measurement.value is None else measurement.value - found.value
+    whole = measurement.numbers.value
+    moved = 0.0 if whole is None else whole - found.value
     return head.model_copy(
         update={
             "value": found.value + moved,
@@ -56,7 +57,7 @@ def differences_of(base: Sequence[Measurement], run: Sequence[Measurement]) -> t
     pairs = [
         (before[after.metric], after)
         for after in run
-        if after.higher_is_better is not None and after.groups and before.get(after.metric, after).groups
+        if after.kind.higher_is_better is not None and after.groups and before.get(after.metric, after).groups
         if after.metric in before
     ]
     confidence = shared_confidence(DIFFERENCES_CONFIDENCE, len(pairs))
@@ -64,9 +65,9 @@ def differences_of(base: Sequence[Measurement], run: Sequence[Measurement]) -> t
 
 
 def _difference(base: Measurement, run: Measurement, confidence: float) -> ScoreDifference:
-    found = paired_difference(base.groups, run.groups, confidence, is_share=run.is_share)
-    smallest = run.smallest_difference
-    if run.smallest_is_relative:
+    found = paired_difference(base.groups, run.groups, confidence, is_share=run.kind.is_share)
+    smallest = run.kind.smallest_difference
+    if run.kind.smallest_is_relative:
         smallest *= abs(score_of(base, "base").value or 0.0)
     return ScoreDifference(
         metric=run.metric,
@@ -74,7 +75,7 @@ def _difference(base: Measurement, run: Measurement, confidence: float) -> Score
         low=found.low,
         high=found.high,
         confidence=confidence,
-        answer=_answer(found, smallest, is_higher_better=bool(run.higher_is_better)),
+        answer=_answer(found, smallest, is_higher_better=bool(run.kind.higher_is_better)),
         num_pairs=found.num_clusters,
     )
 

@@ -3,7 +3,7 @@
 What cannot be met is set by the autoencoder, which both columns share; what differs is the denoiser's.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from importlib.util import find_spec
 from statistics import fmean
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from foretune.run.quality.evidence import Evidence, as_batch
-from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.measurement import Need, Numbers, OneScore
 from foretune.run.quality.setting import Setting
 from foretune.run.sampling import Pixels
 
@@ -30,14 +30,11 @@ def why_not_installed() -> str | None:
     return _NO_TORCHMETRICS if find_spec("torchmetrics") is None else None
 
 
-class Similarity(ABC):
+class Similarity(OneScore):
     """A number for each pair of images, at each level of noise."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"denoised"})
-    name: ClassVar[str]
-    unit: ClassVar[str] = ""
-    higher_is_better: ClassVar[bool] = True
-    smallest_difference: ClassVar[float]
+    repeats_over = "held-out images"
 
     @abstractmethod
     def compare(self, images: Tensor, truth: Tensor) -> Tensor:
@@ -50,25 +47,13 @@ class Similarity(ABC):
         """The reason why images of this size cannot be compared."""
         return None
 
-    def measure(
-        self,
-        setting: Setting,
-        column: Evidence,
-        base: Evidence | None,
-    ) -> tuple[Measurement, ...]:
+    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
         assert setting.data is not None, "held-out images come from data"
         truth = setting.data.held_out_images
         by_level = {level: self.pairs(images, truth) for level, images in column.denoised.items()}
-        return (
-            Measurement(
-                metric=self.name,
-                unit=self.unit,
-                higher_is_better=self.higher_is_better,
-                groups=tuple(zip(*by_level.values(), strict=True)),
-                repeats_over="held-out images",
-                smallest_difference=self.smallest_difference,
-                bands={f"noise {level:g}": fmean(values) for level, values in by_level.items()},
-            ),
+        return Numbers(
+            groups=tuple(zip(*by_level.values(), strict=True)),
+            bands={f"noise {level:g}": fmean(values) for level, values in by_level.items()},
         )
 
     def pairs(self, images: Sequence[Pixels], truth: Sequence[Pixels]) -> list[float]:
@@ -83,7 +68,7 @@ class Similarity(ABC):
 class Psnr(Similarity):
     """Peak signal-to-noise ratio: the mean squared error of pixels, in decibels."""
 
-    name, unit, smallest_difference = "psnr", "dB", 0.25
+    score = "psnr"
 
     def compare(self, images: Tensor, truth: Tensor) -> Tensor:
         from torchmetrics.functional.image import peak_signal_noise_ratio
@@ -95,7 +80,7 @@ class Psnr(Similarity):
 class Ssim(Similarity):
     """Structural similarity (Wang et al. 2004), Gaussian window of 11 pixels."""
 
-    name, smallest_difference = "ssim", 0.01
+    score = "ssim"
 
     def compare(self, images: Tensor, truth: Tensor) -> Tensor:
         from torchmetrics.functional.image import structural_similarity_index_measure
@@ -113,7 +98,7 @@ class Ssim(Similarity):
 class MsSsim(Similarity):
     """Structural similarity at five sizes, each half the one before (Wang et al. 2003)."""
 
-    name, smallest_difference = "ms-ssim", 0.01
+    score = "ms-ssim"
 
     def compare(self, images: Tensor, truth: Tensor) -> Tensor:
         from torchmetrics.functional.image import multiscale_structural_similarity_index_measure
@@ -134,8 +119,7 @@ class MsSsim(Similarity):
 class Lpips(Similarity):
     """Learned perceptual distance (Zhang et al. 2018); its trunk is torchvision's AlexNet, which is downloaded."""
 
-    name, smallest_difference = "lpips", 0.01
-    higher_is_better = False
+    score = "lpips"
 
     def why_absent(self, setting: Setting) -> str | None:
         if find_spec("torchvision") is None:
