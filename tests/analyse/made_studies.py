@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from foretune.core.values import Evaluation
+from foretune.core.values.evaluation import Score
 from foretune.core.values.run_record import Status
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
@@ -30,8 +32,12 @@ def make_part(
     status: Status | None = "finished",
     environment: dict[str, Any] | None = None,
     name: str = "hardware",
+    scores: Mapping[str, float] | None = None,
 ) -> Path:
-    """One run directory in its place below `studies`, with a bench of inference beside it where there is a time."""
+    """One run directory in its place below `studies`, with a bench of inference beside it where there is a time.
+
+    `scores`: of an evaluation over 24 prompts, more of which is better.
+    """
     folder = studies / name / configuration / setting / f"seed-{seed}"
     length = {"steps": None, "seconds": 2.0} if protocol == "equal-time" else {"steps": num_steps}
     about = {"name": name, "protocol": protocol, "configuration": configuration, "setting": setting, "seed": seed}
@@ -53,6 +59,8 @@ def make_part(
     if record is not None:
         measured = record.measured.model_copy(update={"counted_s": counted_s, "prepare_s": 3.0})
         run.write_record(record.model_copy(update={"measured": measured}))
+    if scores is not None:
+        write_evaluation(path, scores)
     if pass_s is not None:
         bench = folder / "inference" / "model" / "20260101-000000-abcd" / "bench.json"
         bench.parent.mkdir(parents=True)
@@ -61,3 +69,21 @@ def make_part(
         content = {"batch_size": batch_size, "did_not_fit": list(did_not_fit), "choices": choices}
         bench.write_text(json.dumps({**content, "denoising": [{"times_s": times_s}]}))
     return path
+
+
+def write_evaluation(run: Path, scores: Mapping[str, float], base: Mapping[str, float] | None = None) -> None:
+    """An evaluation over 24 prompts, without differences."""
+    columns = (("base", base or {}), ("run", scores))
+    told = [
+        Score.model_validate(
+            {"metric": metric, "unit": "", "higher_is_better": True, "column": column, "value": value, "num_values": 24}
+        )
+        for column, values in columns
+        for metric, value in values.items()
+    ]
+    evaluation = Evaluation(
+        evaluation_id="e", subject=run.name, base="base", run_id=run.name, model="m", settings={}, environment_hash="h",
+        scores=tuple(told),
+    )  # fmt: skip
+    (run / "quality").mkdir()
+    (run / "quality" / "evaluation.json").write_text(evaluation.to_json(), encoding="utf-8")

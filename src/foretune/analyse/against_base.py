@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
 from foretune.analyse.run_numbers import CONFIDENCE, Evaluations
+from foretune.core.scores import bounds_of, is_share
 from foretune.core.units import measured_text, measured_value_text
 from foretune.core.values import Finding
 from foretune.core.values.evaluation import Evaluation
-from foretune.stats.intervals import mean_interval
+from foretune.stats.bounded import bounded_difference
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,11 @@ def change_of(
     low = high = None
     value = differences[0]
     if len(pairs) > 1:
-        value, low, high = mean_interval(differences, confidence)
+        # The base is the same in all; what varies is the runs' share.
+        mean = sum(after for _, after in pairs) / len(pairs)
+        num_outcomes = _num_outcomes(runs, evaluations, metric) if is_share(metric) else 0
+        shares = ((mean, num_outcomes),) if num_outcomes else ()
+        value, low, high = bounded_difference(differences, confidence, bounds_of(metric), shares=shares)
     else:
         told = evaluations[runs[0].path].difference(metric)
         if told is not None and told.difference is not None:
@@ -52,6 +57,12 @@ def change_of(
     assert score is not None, "it was one of the pair"
     base, after = (sum(pair[side] for pair in pairs) / len(pairs) for side in (0, 1))
     return Change(value, low, high, base, after, tuple(runs), score.unit, score.higher_is_better)
+
+
+def _num_outcomes(runs: Sequence[RunData], evaluations: Evaluations, metric: str) -> int:
+    """Prompts of all runs together: each has succeeded or failed."""
+    scores = (evaluations[run.path].score(metric) for run in runs)
+    return sum(score.num_values for score in scores if score is not None)
 
 
 def base_findings(found: Sequence[Configuration], evaluations: Evaluations, metric: str) -> list[Finding]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from foretune.analyse.run_data import RunData
+from foretune.core.scores import NEVER_NEGATIVE
 from foretune.core.values import Finding
-from foretune.stats.intervals import mean_interval
+from foretune.stats.bounded import bounded_mean
 from foretune.stats.settling import LEAST_GAIN, Gain, fewest_values, settling
 
 CurveKind = Literal["held-out", "training"]
@@ -146,5 +147,5 @@ def _smoothed_points(runs: Sequence[RunData]) -> tuple[tuple[CurvePoint, ...], i
 def _point(step: int, values: Sequence[float]) -> CurvePoint:
     if len(values) == 1 or not all(map(math.isfinite, values)):
         return CurvePoint(step, statistics.fmean(values), None, None, len(values))
-    value, low, high = mean_interval(values, _CONFIDENCE)
+    value, low, high = bounded_mean(values, _CONFIDENCE, NEVER_NEGATIVE)
     return CurvePoint(step, value, low, high, len(values))

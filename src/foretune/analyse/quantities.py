@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from foretune.analyse.run_data import RunData
-from foretune.stats.intervals import Estimate, Statistic, mean_interval, typical
+from foretune.core.scores import NEVER_NEGATIVE
+from foretune.stats.bounded import bounded_mean
+from foretune.stats.intervals import Estimate, Statistic, typical
 
 STEP_TIME = "step time"
 SPEED = "speed"
@@ -29,7 +31,9 @@ def _of_steps(statistic: Statistic) -> Callable[[Sequence[RunData]], Estimate | 
     def estimate(runs: Sequence[RunData]) -> Estimate | None:
         if not all(run.step_times_s for run in runs):
             return None
-        return typical([run.step_times_s for run in runs], statistic=statistic, confidence=_CONFIDENCE)
+        found = typical([run.step_times_s for run in runs], statistic=statistic, confidence=_CONFIDENCE)
+        # An interval may reach below zero, a time cannot.
+        return found if found.low is None else replace(found, low=max(found.low, 0.0))
 
     return estimate
 
@@ -56,7 +60,7 @@ def one_number_each(values: Sequence[float | None]) -> Estimate | None:
         return None
     value, low, high = statistics.fmean(known), None, None
     if len(known) > 1:
-        value, low, high = mean_interval(known, _CONFIDENCE)
+        value, low, high = bounded_mean(known, _CONFIDENCE, NEVER_NEGATIVE)
     return Estimate(value, low, high, _CONFIDENCE, len(known), len(known), 0, None, run_values=tuple(known))
 
 

@@ -187,7 +187,8 @@ def _nothing(sentence: str, found: Sequence[Configuration]) -> Recommendation:
 
 def _lead(measure: Measure, margin: Margin) -> str:
     """The lead over the nearest, with its interval; more is better in some measures, less in others."""
-    text = measured_text(margin.value, margin.low, margin.high, measure.unit)
+    high = margin.high if margin.high is None else min(margin.high, measure.bounds.width or margin.high)
+    text = measured_text(margin.value, margin.low, high, measure.unit)
     return f"{text} {'higher' if measure.higher_is_better else 'lower'}"
 
 

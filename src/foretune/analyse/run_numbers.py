@@ -10,9 +10,11 @@ from foretune.analyse.evaluations import EVALUATION_FILE
 from foretune.analyse.groups import Configuration
 from foretune.analyse.money import Price
 from foretune.analyse.run_data import RunData
+from foretune.core.scores import NEVER_NEGATIVE, UNBOUNDED, Bounds, bounds_of, is_share
 from foretune.core.values import Evaluation
 from foretune.core.values.base import content_hash
-from foretune.stats.intervals import Estimate, mean_interval
+from foretune.stats.bounded import bounded_mean
+from foretune.stats.intervals import Estimate
 from foretune.stats.speed import samples_per_s
 from foretune.stats.steady import find_steady
 
@@ -20,7 +22,6 @@ HELD_OUT_LOSS = "held-out loss"
 STYLE = "style"
 TIME, SPEED, MEMORY, MONEY = "time", "speed", "peak memory", "money"
 CONFIDENCE = 0.95
-_NEVER_NEGATIVE = ("s", "samples/s", "bytes", "usd")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class Measure:
     """Where it was read, relative to the run directory."""
     of: Callable[[RunData], float | None]
     """None is "not measured", never zero."""
+    bounds: Bounds = UNBOUNDED
+    """Between which numbers it must lie."""
+    num_outcomes: Callable[[RunData], int] | None = None
+    """Where it is a share, of how many independent outcomes, such as prompts; None where it is none."""
 
     def values(self, runs: Sequence[RunData]) -> list[float]:
         """Of the runs that have it."""
@@ -41,17 +46,19 @@ class Measure:
         return [value for value in found if value is not None and math.isfinite(value)]
 
     def estimate(self, runs: Sequence[RunData]) -> Estimate | None:
-        """The mean over runs, each one number, with Student's interval; one run has no interval."""
+        """The mean over runs, each one number, with an interval within its bounds; one run has no interval."""
         values = self.values(runs)
         if not values:
             return None
         value, low, high = statistics.fmean(values), None, None
         if len(values) > 1:
-            value, low, high = mean_interval(values, CONFIDENCE)
-            if self.unit in _NEVER_NEGATIVE:
-                low = max(low, 0.0)
+            value, low, high = bounded_mean(values, CONFIDENCE, self.bounds, num_outcomes=self.outcomes(runs))
         num = len(values)
         return Estimate(value, low, high, CONFIDENCE, num, num, 0, None, run_values=tuple(values))
+
+    def outcomes(self, runs: Sequence[RunData]) -> int:
+        """In how many outcomes the runs that have it succeeded or failed; 0 where it is no share."""
+        return 0 if self.num_outcomes is None else sum(map(self.num_outcomes, runs))
 
 
 def training_s(run: RunData) -> float | None:
@@ -94,10 +101,12 @@ def measures(
     chosen = quality_measure(found, evaluations, quality)
     return (
         *([] if chosen is None else [chosen]),
-        Measure(TIME, "s", higher_is_better=False, file="events.jsonl", of=training_s),
-        Measure(SPEED, "samples/s", higher_is_better=True, file="events.jsonl", of=_remembered(speed)),
-        Measure(MEMORY, "bytes", higher_is_better=False, file="record.json", of=peak_bytes),
-        Measure(MONEY, "usd", higher_is_better=False, file="events.jsonl", of=_usd(price)),
+        Measure(TIME, "s", higher_is_better=False, file="events.jsonl", of=training_s, bounds=NEVER_NEGATIVE),
+        Measure(
+            SPEED, "samples/s", higher_is_better=True, file="events.jsonl", of=_remembered(speed), bounds=NEVER_NEGATIVE
+        ),
+        Measure(MEMORY, "bytes", higher_is_better=False, file="record.json", of=peak_bytes, bounds=NEVER_NEGATIVE),
+        Measure(MONEY, "usd", higher_is_better=False, file="events.jsonl", of=_usd(price), bounds=NEVER_NEGATIVE),
     )
 
 
@@ -140,12 +149,20 @@ def quality_measure(
             continue
         if metric == HELD_OUT_LOSS and all(held_out_loss(run) is not None for run in runs):
             # As the run itself measured it, which every run has; an evaluation may have taken other noise.
-            return Measure(metric, "", higher_is_better=False, file="events.jsonl", of=held_out_loss)
+            return Measure(
+                metric, "", higher_is_better=False, file="events.jsonl", of=held_out_loss, bounds=bounds_of(metric)
+            )
         score = evaluations[runs[0].path].score(metric)
         assert score is not None, "a metric that all have"
         assert score.higher_is_better is not None, "a metric with a better side"
         return Measure(
-            metric, score.unit, score.higher_is_better, EVALUATION_FILE.as_posix(), _scored(metric, evaluations)
+            metric,
+            score.unit,
+            score.higher_is_better,
+            EVALUATION_FILE.as_posix(),
+            _scored(metric, evaluations),
+            bounds_of(metric),
+            _counted(metric, evaluations) if is_share(metric) else None,
         )
     return None
 
@@ -190,5 +207,15 @@ def _scored(metric: str, evaluations: Evaluations) -> Callable[[RunData], float 
     def of(run: RunData) -> float | None:
         score = evaluations[run.path].score(metric) if run.path in evaluations else None
         return None if score is None else score.value
+
+    return of
+
+
+def _counted(metric: str, evaluations: Evaluations) -> Callable[[RunData], int]:
+    """Of how many independent outcomes a run's share was made."""
+
+    def of(run: RunData) -> int:
+        score = evaluations[run.path].score(metric) if run.path in evaluations else None
+        return 0 if score is None else score.num_values
 
     return of

@@ -11,8 +11,10 @@ from typing import Any
 from foretune.analyse.evaluations import evaluation_of
 from foretune.analyse.run_data import RunData, runs_in
 from foretune.core.errors import UserError
+from foretune.core.scores import NEVER_NEGATIVE, Bounds, bounds_of, is_share
 from foretune.core.units import MIB
-from foretune.stats.intervals import mean_interval, summarise_run
+from foretune.stats.bounded import bounded_mean
+from foretune.stats.intervals import summarise_run
 
 HELD_OUT_LOSS = "held-out loss"
 TRAINING_SPEED = "training, iterations/s"
@@ -41,25 +43,34 @@ class Axis:
 
 @dataclass(frozen=True)
 class Number:
-    """A mean over the runs of a cell with Student's interval, which is absent where there are fewer than three."""
+    """A mean over the runs of a cell with its interval, which is absent where there are fewer than three."""
 
     value: float
     low: float | None
     high: float | None
     by_seed: Mapping[int, float]
     """One number a run."""
+    bounds: Bounds = NEVER_NEGATIVE
+    """Between which numbers each of them must lie; speeds, losses and memory are never negative."""
+    outcomes_by_seed: Mapping[int, int] = field(default_factory=dict)
+    """Where it is a share: of how many independent outcomes, such as prompts."""
 
     @classmethod
-    def of(cls, by_seed: Mapping[int, float]) -> "Number | None":
+    def of(
+        cls,
+        by_seed: Mapping[int, float],
+        bounds: Bounds = NEVER_NEGATIVE,
+        outcomes_by_seed: Mapping[int, int] | None = None,
+    ) -> "Number | None":
         """None where nothing was measured."""
         known = {seed: value for seed, value in by_seed.items() if math.isfinite(value)}
         if not known:
             return None
+        outcomes = {seed: num for seed, num in (outcomes_by_seed or {}).items() if seed in known}
         if len(known) < FEWEST_SEEDS:
-            return cls(statistics.fmean(known.values()), None, None, known)
-        value, low, high = mean_interval(list(known.values()), _CONFIDENCE)
-        # An interval may reach below zero; speeds, losses and memory cannot.
-        return cls(value, max(low, 0.0) if min(known.values()) >= 0 else low, high, known)
+            return cls(statistics.fmean(known.values()), None, None, known, bounds, outcomes)
+        interval = bounded_mean(list(known.values()), _CONFIDENCE, bounds, num_outcomes=sum(outcomes.values()))
+        return cls(*interval, known, bounds, outcomes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +137,15 @@ def _cell(configuration: str, setting: str, group: Sequence[Part]) -> Cell:
     done = tuple(part for part in group if part.run.has_finished)
     found = {title: Number.of({part.seed: value for part in done if (value := of(part)) is not None})
              for title, of in _READERS.items()}  # fmt: skip
-    metrics: dict[str, dict[int, float]] = {}
+    scores: dict[str, dict[int, Any]] = {}
     for part in done:
         for score in part.evaluation.scores if part.evaluation is not None else ():
             if score.column == "run" and score.value is not None:
-                metrics.setdefault(axis_of_score(score).title, {})[part.seed] = score.value
-    found |= {title: Number.of(by_seed) for title, by_seed in metrics.items()}
+                scores.setdefault(score.metric, {})[part.seed] = score
+    found |= {
+        axis_of_score(next(iter(by_seed.values()))).title: _scored(metric, by_seed)
+        for metric, by_seed in scores.items()
+    }
     return Cell(
         configuration=configuration,
         setting=setting,
@@ -140,6 +154,11 @@ def _cell(configuration: str, setting: str, group: Sequence[Part]) -> Cell:
         numbers={title: number for title, number in found.items() if number is not None},
         notes=tuple(_notes(done)),
     )
+
+
+def _scored(metric: str, by_seed: Mapping[int, Any]) -> Number | None:
+    outcomes = {seed: score.num_values for seed, score in by_seed.items()} if is_share(metric) else {}
+    return Number.of({seed: score.value for seed, score in by_seed.items()}, bounds_of(metric), outcomes)
 
 
 def axis_of_score(score: Any) -> Axis:

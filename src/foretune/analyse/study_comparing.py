@@ -17,8 +17,8 @@ from foretune.analyse.study_cells import (
 )
 from foretune.core.units import measured_text
 from foretune.core.values import Finding
+from foretune.stats.bounded import bounded_difference
 from foretune.stats.deciding import SMALLEST_DIFFERENCE, decide
-from foretune.stats.intervals import mean_interval
 
 _CONFIDENCE = 0.95
 _SMALLEST_SHARE = 0.05
@@ -91,7 +91,13 @@ def _compared(axis: Axis, first: Cell, other: Cell, *, confidence: float) -> Com
         most = _SMALLEST_SHARE * abs(sum(a) / len(a))
         edges = (-most, most)
         if len(differences) >= FEWEST_SEEDS:
-            value, low, high = mean_interval(differences, confidence)
+            sides = zip((a, b), (number for number in numbers if number is not None), strict=True)
+            shares = [
+                (sum(values) / len(values), sum(number.outcomes_by_seed[seed] for seed in seeds))
+                for values, number in sides
+                if any(number.outcomes_by_seed.values())
+            ]
+            value, low, high = bounded_difference(differences, confidence, numbers[0].bounds, shares=shares)
     return Compared(
         setting=first.setting,
         title=axis.title,

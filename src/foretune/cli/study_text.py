@@ -64,7 +64,7 @@ def _heads(summary: "StudySummary") -> list[str]:
 def _cell(number: "Number | None") -> str:
     if number is None:
         return "not measured"
-    if len(set(number.by_seed.values())) == 1 and number.low is not None:
+    if number.low is not None and number.low == number.high:
         return f"{number.value:g}"  # the same in all: there is nothing to be unsure of
     return measured_text(number.value, number.low, number.high, "")
 

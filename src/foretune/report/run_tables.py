@@ -8,6 +8,7 @@ from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
 from foretune.analyse.run_numbers import CONFIDENCE, Measure
 from foretune.analyse.run_report import RunReport, Task
+from foretune.core.scores import NEVER_NEGATIVE, Bounds, bounds_of, is_share
 from foretune.core.units import bytes_text, measured_text, measured_value_text
 from foretune.core.values import Plan
 from foretune.core.values.evaluation import Score
@@ -15,7 +16,8 @@ from foretune.report.markup import Content, Markup, join, tag
 from foretune.report.numbers import NOTHING, figure, file_link, heading_of, link, of_run, traced
 from foretune.report.page import number, scrolled, swatch
 from foretune.report.run_figures import phase_colours, phases_of
-from foretune.stats.intervals import Estimate, mean_interval
+from foretune.stats.bounded import bounded_mean
+from foretune.stats.intervals import Estimate
 
 _STANDING = {"on the front": "★", "maybe": "☆", "beaten": "", "not known": "?"}
 
@@ -84,9 +86,13 @@ def forecast_table(report: RunReport, found: Sequence[Configuration]) -> Markup 
     return table("Forecast against measurement", headings, tag("tbody", rows))
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+def _interval(
+    values: Sequence[float], bounds: Bounds = NEVER_NEGATIVE, num_outcomes: int = 0
+) -> tuple[float, float | None, float | None]:
     """The mean over runs with its interval; one run has none."""
-    return mean_interval(values, CONFIDENCE) if len(values) > 1 else (values[0], None, None)
+    if len(values) == 1:
+        return values[0], None, None
+    return bounded_mean(values, CONFIDENCE, bounds, num_outcomes=num_outcomes)
 
 
 def _percent(share: float) -> str:
@@ -165,10 +171,8 @@ def _quality_row(report: RunReport, one: Configuration, runs: Sequence[RunData],
         having = [
             run for run in runs if (s := report.evaluations[run.path].score(metric, column)) and s.value is not None
         ]
-        values = [s.value for s in scores[column] if s.value is not None]
-        cells.append(
-            number(_mean_cell(report, having, f"{metric}, {column}", values, scores[column][0] if values else None))
-        )
+        measured = [score for score in scores[column] if score.value is not None]
+        cells.append(number(_mean_cell(report, having, f"{metric}, {column}", measured)))
     answers = [d.answer for run in runs if (d := report.evaluations[run.path].difference(metric)) is not None]
     counted = {answer: answers.count(answer) for answer in dict.fromkeys(answers)}
     told = "; ".join(a if len(answers) == 1 else f"{a} in {n} of {len(answers)} runs" for a, n in counted.items())
@@ -188,14 +192,15 @@ def _change_cell(report: RunReport, one: Configuration, metric: str) -> Markup:
     return join(shown, tag("span", interval.removesuffix(")") or "no interval", class_="interval"))
 
 
-def _mean_cell(
-    report: RunReport, runs: Sequence[RunData], name: str, values: Sequence[float], first: Score | None
-) -> Markup:
-    if not values or first is None:
+def _mean_cell(report: RunReport, runs: Sequence[RunData], name: str, scores: Sequence[Score]) -> Markup:
+    values = [score.value for score in scores if score.value is not None]
+    if not values:
         return NOTHING
-    mean, low, high = _interval(values)
-    if len(values) == 1:
-        # Of one run the interval over its prompts is known.
+    first = scores[0]
+    num_outcomes = sum(score.num_values for score in scores) if is_share(first.metric) else 0
+    mean, low, high = _interval(values, bounds_of(first.metric), num_outcomes)
+    if len(set(values)) == 1:
+        # Of one run, or of the base that all have in common, the interval over prompts is known.
         low, high = first.low, first.high
     return traced(report, measured_value_text(mean, low, high, first.unit), name, mean, runs)
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from foretune.core.scores import UNBOUNDED, Bounds
+from foretune.stats.bounded import bounded_difference, bounded_mean, wilson
 from foretune.stats.student import student_quantile
 
 Groups = Sequence[Sequence[float]]
@@ -36,14 +38,12 @@ def cluster_means(groups: Groups) -> list[float]:
     return [statistics.fmean(group) for group in groups]
 
 
-def clustered_mean(groups: Groups, confidence: float) -> Clustered:
-    """The mean over clusters with Student's interval."""
+def clustered_mean(groups: Groups, confidence: float, bounds: Bounds = UNBOUNDED) -> Clustered:
+    """The mean over clusters with Student's interval, or one that stays within bounds."""
     means = cluster_means(groups)
-    value = statistics.fmean(means)
     if len(means) < _FEWEST_CLUSTERS:
-        return Clustered(value, None, None, len(means))
-    reach = _quantile(confidence, len(means)) * statistics.stdev(means) / math.sqrt(len(means))
-    return Clustered(value, value - reach, value + reach, len(means))
+        return Clustered(statistics.fmean(means), None, None, len(means))
+    return Clustered(*bounded_mean(means, confidence, bounds), len(means))
 
 
 def clustered_share(groups: Groups, confidence: float) -> Clustered:
@@ -59,14 +59,13 @@ def clustered_share(groups: Groups, confidence: float) -> Clustered:
     error = statistics.variance(means) / num
     worth = min(value * (1 - value) / error, float(sum(map(len, groups)))) if error > 0 else float(num)
     # How many values they are worth was estimated too, from few clusters: Student's quantile allows for it.
-    square = _quantile(confidence, num) ** 2
-    centre = (value + square / (2 * worth)) / (1 + square / worth)
-    spread = value * (1 - value) / worth + square / (4 * worth * worth)
-    reach = math.sqrt(square * spread) / (1 + square / worth)
-    return Clustered(value, max(0.0, centre - reach), min(1.0, centre + reach), num)
+    low, high = wilson(value, 1 / worth, _quantile(confidence, num))
+    return Clustered(value, low, high, num)
 
 
-def paired_difference(a: Groups, b: Groups, confidence: float, *, is_share: bool = False) -> Clustered:
+def paired_difference(
+    a: Groups, b: Groups, confidence: float, bounds: Bounds = UNBOUNDED, *, is_share: bool = False
+) -> Clustered:
     """The mean of b minus a over clusters that both have, with Student's interval over the pairs.
 
     `is_share`: values lie in [0, 1], and may all be equal by chance.
@@ -76,8 +75,7 @@ def paired_difference(a: Groups, b: Groups, confidence: float, *, is_share: bool
     if num < _FEWEST_CLUSTERS:
         return Clustered(value, None, None, num)
     if not is_share:
-        reach = _quantile(confidence, num) * statistics.stdev(differences) / math.sqrt(num)
-        return Clustered(value, value - reach, value + reach, num)
+        return Clustered(*bounded_difference(differences, confidence, bounds), num)
     imagined = [*differences, 1.0, -1.0]
     centre = statistics.fmean(imagined)
     error = statistics.pstdev(imagined) / math.sqrt(num + _IMAGINED_PAIRS)

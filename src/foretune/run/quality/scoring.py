@@ -34,8 +34,10 @@ def score_of(measurement: Measurement, column: Column) -> Score:
     )
     if not measurement.groups:
         return head
-    estimate = clustered_share if measurement.kind.is_share else clustered_mean
-    found = estimate(measurement.groups, SCORE_CONFIDENCE)
+    if measurement.kind.is_share:
+        found = clustered_share(measurement.groups, SCORE_CONFIDENCE)
+    else:
+        found = clustered_mean(measurement.groups, SCORE_CONFIDENCE, measurement.kind.bounds)
     # Where the value is no mean of the groups, they tell its spread only.
     whole = measurement.numbers.value
     moved = 0.0 if whole is None else whole - found.value
@@ -65,7 +67,7 @@ def differences_of(base: Sequence[Measurement], run: Sequence[Measurement]) -> t
 
 
 def _difference(base: Measurement, run: Measurement, confidence: float) -> ScoreDifference:
-    found = paired_difference(base.groups, run.groups, confidence, is_share=run.kind.is_share)
+    found = paired_difference(base.groups, run.groups, confidence, run.kind.bounds, is_share=run.kind.is_share)
     smallest = run.kind.smallest_difference
     if run.kind.smallest_is_relative:
         smallest *= abs(score_of(base, "base").value or 0.0)
