@@ -6,14 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from diffusers import AutoencoderKL
 
+import foretune.models
 from foretune.config.reading import understand
 from foretune.core.errors import UserError
 from foretune.core.values import RunRecord
 from foretune.data.sources.shapes import captions_shown, kinds_shown
 from foretune.models.locating import open_family
 from foretune.run.observer import Observer
+from foretune.run.small_model.__main__ import main
 from foretune.run.small_model.autoencoder import (
     SIZE_PX,
     build_autoencoder,
@@ -23,6 +26,8 @@ from foretune.run.small_model.autoencoder import (
 from foretune.run.small_model.files import ship, write_start
 from foretune.run.small_model.pipeline import NUM_TEXT_TOKENS, build_pipeline
 from foretune.run.train import train
+
+SHIPPED = Path(foretune.models.__path__[0]) / "shipped" / "foretune-shapes"
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +134,52 @@ def test_what_ships_comes_from_a_run_and_tells_no_place(
     run.remove_record()
     with pytest.raises(UserError, match="has not ended"):
         ship(run.path, tmp_path / "again")
+
+
+def test_the_way_from_nothing_to_what_ships(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command of the page, as it is typed, at the smallest size: the recipes are those that ship."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["start", "./start", "--steps", "3", "--decoder-steps", "2", "--images", "8"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert set(told["psnr_db_by_style"]) == {"plain", "hollow", "halved", "framed"}
+    small = {"data.num_samples": 12, "data.held_out": 0.25, "train.steps": 2, "train.batch_size": 2}
+    for recipe, shipped in (("earlier-recipe.yaml", "./first"), ("recipe.yaml", "./foretune-shapes")):
+        content = yaml.safe_load((SHIPPED / recipe).read_text(encoding="utf-8"))
+        for name, value in small.items():
+            section, key = name.split(".")
+            content[section][key] = value
+        content["optimizer"]["warmup_steps"] = 1
+        content["validate"] = {"num_held_out": 1}
+        run = train(understand(content, source=recipe), tmp_path / "runs", Observer()).run
+        assert main(["ship", str(run.path), shipped]) == 0
+    recipes = [
+        yaml.safe_load(Path("foretune-shapes", name).read_text()) for name in ("earlier-recipe.yaml", "recipe.yaml")
+    ]
+    assert [recipe["model"] for recipe in recipes] == ["./start", "./first"]
+    capsys.readouterr()
+    assert main(["check", "./foretune-shapes", "--num", "2", "--steps", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_images"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["ship", "./nothing", "./x"], "nothing"), (["check", "./nothing"], "nothing holds no pipeline")],
+)
+def test_what_is_not_there_is_told_in_a_sentence(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_nothing_cannot_be_trained_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["start", "./start", "--images", "0"])
+    assert "1 is the least" in capsys.readouterr().err

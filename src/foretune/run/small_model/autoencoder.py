@@ -30,6 +30,8 @@ _SHAPE_WEIGHT = 6.0
 _BATCH_SIZE = 12
 _LEARNING_RATE = 2e-3
 _WARMUP_STEPS = 50
+_MOST_HELD_OUT = 256
+"""Images of each style on which the result is looked at; never more than it was trained on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,8 @@ def train_autoencoder(
     _descend(vae, list(vae.decoder.parameters()), images, num_decoder_steps, seed + 1, on_step)
     vae.eval().requires_grad_(requires_grad=False)
     _normalise_latents(vae, images[:2048])
-    return AutoencoderFit(vae=vae, psnr_db_by_style=_psnr_by_style(vae, first_index=num_images))
+    psnr_db = _psnr_by_style(vae, first_index=num_images, num_images=min(num_images, _MOST_HELD_OUT))
+    return AutoencoderFit(vae=vae, psnr_db_by_style=psnr_db)
 
 
 def _descend(
@@ -172,7 +175,7 @@ def _normalise_latents(vae: AutoencoderKL, images: Tensor) -> None:
 
 
 @torch.no_grad()
-def _psnr_by_style(vae: AutoencoderKL, first_index: int, num_images: int = 256) -> dict[str, float]:
+def _psnr_by_style(vae: AutoencoderKL, first_index: int, num_images: int) -> dict[str, float]:
     psnr_db = {}
     for style in get_args(ShapesStyle):
         images = _images(num_images, first_index, style)
