@@ -59,6 +59,22 @@ def test_the_recommendation_is_said_with_its_interval(page: Page, report: RunRep
     assert "Two threads are faster." in page.root.text
 
 
+def test_every_cell_stands_below_a_heading(page: Page) -> None:
+    """Rows are as wide as their table's head, with cells counted that reach over several columns or rows."""
+    tables = page.root.find("table")
+    assert len(tables) >= 7
+    for table in tables:
+        (head,) = table.find("thead")
+        width = len(head.find("th"))
+        for body in table.find("tbody"):
+            from_above = 0
+            for row in body.find("tr"):
+                cells = [*row.find("th"), *row.find("td")]
+                own = sum(int(cell.attributes.get("colspan") or 1) for cell in cells)
+                assert own + from_above == width, f"{table.children[0].text}: {row.text}"
+                from_above += sum(int(cell.attributes.get("rowspan") or 1) > 1 for cell in cells)
+
+
 def test_it_reads_without_eyes(page: Page) -> None:
     levels = [int(node.name[1]) for node in page.root.find("*") if re.fullmatch(r"h\d", node.name)]
     assert levels[0] == 1

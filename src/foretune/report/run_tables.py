@@ -150,6 +150,7 @@ def quality_table(report: RunReport, found: Sequence[Configuration]) -> Markup |
         ("metric", False),
         ("base", True),
         ("after training", True),
+        ("change", True),
         ("answer", False),
     ]
     return table("Quality of the base and of the runs", headings, *bodies)
