@@ -60,5 +60,15 @@ def test_what_a_gain_was_paid_with_is_told(after: float, is_told: bool, tmp_path
     run = found[0].runs[0]
     (finding,) = base_findings(found, {run.path: evaluated(_GAIN, ("caption accuracy", 0.9, after))}, "style")
     assert "raises the style of its base from 0.10 to 0.60" in finding.sentence
-    assert ("It is worse than its base in caption accuracy by -0.70" in finding.sentence) == is_told
+    assert ("It is worse than its base in caption accuracy by 0.70 (0.65 to 0.75)" in finding.sentence) == is_told
     assert ("worse" in finding.sentence) == is_told
+
+
+def test_a_loss_that_is_hardly_shown_is_not_told_as_none(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", [0.1] * 20)
+    found = configurations(runs_in(tmp_path))
+    evaluation = evaluated(_GAIN, ("caption accuracy", 0.9, 0.5))
+    wide = [one.model_copy(update={"low": -0.75, "high": -0.02}) for one in evaluation.differences[1:]]
+    evaluation = evaluation.model_copy(update={"differences": (evaluation.differences[0], *wide)})
+    (finding,) = base_findings(found, {found[0].runs[0].path: evaluation}, "style")
+    assert "worse than its base in caption accuracy by 0.4 (more than 0 to 0.8)." in finding.sentence

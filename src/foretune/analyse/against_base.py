@@ -1,5 +1,6 @@
 """Whether configurations are better than the model they started from, over their runs."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -90,21 +91,29 @@ def _losses(one: Configuration, evaluations: Evaluations, metric: str, confidenc
     for other in compared:
         change = None if other == metric else change_of(one, evaluations, other, confidence)
         if change is not None and change.is_shown and change.higher_is_better is not None and not _is_better(change):
-            told.append(f"{other} by {measured_text(change.value, change.low, change.high, change.unit)}")
+            told.append(f"{other} by {_size(change)}")
     return f" It is worse than its base in {'; '.join(told)}." if told else ""
 
 
 def _sentence(one: Configuration, metric: str, change: Change) -> str:
     sides = [measured_value_text(side, *_around(side, change), change.unit) for side in (change.base, change.after)]
     runs = "one run, over its prompts" if len(change.runs) == 1 else f"{len(change.runs)} runs"
-    if not change.is_shown or change.low is None or change.high is None:
+    if not change.is_shown:
         by = measured_text(change.value, change.low, change.high, change.unit)
         return f"“{one.label}” is not shown to change the {metric} of its base, {sides[0]}: by {by}, {runs}."
     does = "raises" if change.value > 0 else "lowers"
-    edges = (change.low, change.high) if change.value > 0 else (-change.high, -change.low)
-    by = measured_text(abs(change.value), *edges, change.unit)
+    by = _size(change)
     good = "" if change.higher_is_better is None else "better " if _is_better(change) else "worse "
     return f"“{one.label}” {does} the {metric} of its base from {sides[0]} to {sides[1]}: {good}by {by}, {runs}."
+
+
+def _size(change: Change) -> str:
+    """How large a change is that is shown; an end that is too near to nothing for its digits is not told as nothing."""
+    assert change.low is not None, "shown"
+    assert change.high is not None, "shown"
+    edges = (change.low, change.high) if change.value > 0 else (-change.high, -change.low)
+    text = measured_text(abs(change.value), *edges, change.unit)
+    return re.sub(r"\(0(\.0+)? to", "(more than 0 to", text)
 
 
 def _around(side: float, change: Change) -> tuple[float | None, float | None]:
