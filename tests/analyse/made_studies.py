@@ -71,12 +71,26 @@ def make_part(
     return path
 
 
-def write_evaluation(run: Path, scores: Mapping[str, float], base: Mapping[str, float] | None = None) -> None:
-    """An evaluation over 24 prompts, without differences."""
+def write_evaluation(
+    run: Path,
+    scores: Mapping[str, float],
+    base: Mapping[str, float] | None = None,
+    raw: Mapping[str, tuple[float, ...]] | None = None,
+) -> None:
+    """An evaluation over 24 prompts, without differences. `raw`: of the run, one number a prompt."""
     columns = (("base", base or {}), ("run", scores))
     told = [
         Score.model_validate(
-            {"metric": metric, "unit": "", "higher_is_better": True, "column": column, "value": value, "num_values": 24}
+            {
+                "metric": metric,
+                "unit": "",
+                "higher_is_better": True,
+                "column": column,
+                "value": value,
+                "num_values": 24,
+                "repeats_over": "prompts",
+                "raw": (raw or {}).get(metric, ()) if column == "run" else (),
+            }
         )
         for column, values in columns
         for metric, value in values.items()

@@ -12,7 +12,6 @@ from foretune.core.values import Finding
 _QUALITY_SHARE = 0.6
 """Of the chance to be wrong, which all criteria share: the first gets the most of it, the others the rest."""
 _MOST_NAMES = 4
-_FEW_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -125,12 +124,17 @@ def _none_shown(
     criteria: Sequence[Measure],
     rankings: Sequence[tuple[str, Ranking]],
 ) -> Recommendation:
-    """Several may be best. The cheapest by its mean is a choice that costs little where it is wrong."""
+    """Several may be best. The cheapest by its mean is a choice that costs little where it is wrong; of single runs
+    nothing tells what it costs, so that nothing is chosen.
+    """
     cheapest = next((m for name in (MONEY, TIME, MEMORY) for m in criteria if m.name == name), None)
     asked = ", ".join(measure.name for measure in criteria) or "anything measured"
     sentence = f"No best is shown between {_listed(left)} (by {asked})"
     chosen = None
-    if cheapest is not None:
+    single = [one for one in left if any(len(measure.values(one.finished)) == 1 for measure in criteria)]
+    if single:
+        sentence += f": {_why_open(single, left)}. So far {_leads(left, criteria)}."
+    elif cheapest is not None:
         estimates = [(one, cheapest.estimate(one.finished)) for one in left]
         known = [(one, estimate) for one, estimate in estimates if estimate is not None]
         assert len(known) == len(left), "criteria are measured by all"
@@ -147,6 +151,24 @@ def _none_shown(
     return _made(sentence, able, chosen, _caveats(able, criteria), rankings, decided_by=None, is_shown=False)
 
 
+def _why_open(single: Sequence[Configuration], left: Sequence[Configuration]) -> str:
+    if len(single) == len(left):
+        return "neither was repeated" if len(left) == 2 else "none of them was repeated"  # noqa: PLR2004
+    return f"{_listed(single)} {'has' if len(single) == 1 else 'have'} one run only"
+
+
+def _leads(left: Sequence[Configuration], criteria: Sequence[Measure]) -> str:
+    """Who leads in what, by the means, which is not shown."""
+    told: dict[str, list[str]] = {}
+    for measure in criteria:
+        known = [(one, estimate) for one in left if (estimate := measure.estimate(one.finished)) is not None]
+        sign = -1.0 if measure.higher_is_better else 1.0
+        leader, estimate = min(known, key=lambda pair: (sign * (pair[1].value or 0.0), pair[0].key))
+        value = measured_text(estimate.value, estimate.low, estimate.high, measure.unit)
+        told.setdefault(_quoted(leader), []).append(f"the {_superlative(measure)} {measure.name}, {value}")
+    return "; ".join(f"{name} has {' and '.join(phrases)}" for name, phrases in told.items())
+
+
 def _caveats(able: Sequence[Configuration], criteria: Sequence[Measure]) -> list[str]:
     caveats = []
     quality = next((measure for measure in criteria if measure.name not in (TIME, MEMORY, MONEY)), None)
@@ -154,10 +176,6 @@ def _caveats(able: Sequence[Configuration], criteria: Sequence[Measure]) -> list
         caveats.append("quality was not measured alike in all of them, so it has no say")
     elif quality.name == HELD_OUT_LOSS:
         caveats.append("quality is the held-out loss, which says little about how images look")
-    fewest = min(len(one.finished) for one in able)
-    if fewest < _FEW_SEEDS:
-        seeds = "one run" if fewest == 1 else f"{fewest} runs"
-        caveats.append(f"the least repeated has {seeds}: three seeds are the least that tell how runs differ")
     unlike = environments_apart(able)
     if unlike:
         caveats.append(f"across environments: {unlike}")

@@ -10,6 +10,7 @@ from foretune.analyse.against_base import base_findings
 from foretune.analyse.evaluations import evaluation_of
 from foretune.analyse.frontier import Placed, placed
 from foretune.analyse.groups import Configuration, configurations, differing, environment_key
+from foretune.analyse.missing_runs import missing_findings
 from foretune.analyse.money import Price, pricing
 from foretune.analyse.recommending import Recommendation, recommend
 from foretune.analyse.run_data import RunData, runs_in
@@ -42,6 +43,8 @@ class Task:
     has_quality: bool
     against_base: tuple[Finding, ...] = ()
     """How each configuration differs from its base in the metric that decides; empty where none was evaluated."""
+    missing: tuple[Finding, ...] = ()
+    """What too few runs leave open, and what more would show; empty where each has three or more."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +143,17 @@ def _task(
     shown = tuple(one for one in found if any(one.values(c.finished) for c in group))
     axes = [one for one in shown if one.name != SPEED]
     has_quality = found[0].name != TIME
+    recommendation = recommend(group, found)
+    able = [one for one in group if one.finished]
     return Task(
         model_name(group[0].runs[0]),
         tuple(group),
         shown,
         tuple(placed(group, axes)),
-        recommend(group, found),
+        recommendation,
         has_quality,
         tuple(base_findings(group, evaluations, found[0].name)) if has_quality else (),
+        tuple(missing_findings(able, found, recommendation.rankings, evaluations)) if able else (),
     )
 
 

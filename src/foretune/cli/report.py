@@ -41,7 +41,7 @@ def report(
         typer.echo(finding.sentence if len(found.tasks) == 1 else f"{task.model}: {finding.sentence}")
         if finding.caveat:
             typer.echo(f"! {finding.caveat}")
-        for one in task.against_base[:_MOST_LINES]:
+        for one in (*task.against_base[:_MOST_LINES], *task.missing[:_MOST_LINES]):
             typer.echo(one.sentence)
     if found.failed:
         typer.echo(f"! {len(found.failed)} of {len(found.runs)} runs did not finish")

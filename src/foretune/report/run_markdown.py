@@ -31,6 +31,8 @@ def report_markdown(report: RunReport, title: str | None = None, findings: Seque
         lines += [f"**{escaped(finding.sentence)}**", ""]
         lines += [escaped(finding.caveat), ""] if finding.caveat else []
         lines += [*(f"- {escaped(one.sentence)}" for one in task.against_base), ""] if task.against_base else []
+        if task.missing:
+            lines += ["What more runs would show:", "", *(f"- {escaped(one.sentence)}" for one in task.missing), ""]
     if findings:
         lines += ["## What the study found", ""]
         lines += [f"- {escaped(one.sentence)}" for one in findings] + [""]

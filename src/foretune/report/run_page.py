@@ -89,6 +89,12 @@ def _recommendation(report: RunReport, findings: Sequence[Finding]) -> Markup:
             parts.append(tag("p", finding.caveat, class_="small"))
         if task.against_base:
             parts.append(tag("ul", (_finding(one) for one in task.against_base[:_MOST_FINDINGS]), class_="findings"))
+        if task.missing:
+            parts.append(tag("p", "What more runs would show:"))
+            parts.append(tag("ul", (_finding(one) for one in task.missing[:_MOST_FINDINGS]), class_="findings"))
+            left_out = len(task.missing) - _MOST_FINDINGS
+            if left_out > 0:
+                parts.append(tag("p", f"So it is for {left_out} more with fewer than three runs.", class_="small"))
     if findings:
         parts.append(tag("h3", "What the study found"))
         parts.append(tag("ul", (_finding(one) for one in findings[:_MOST_FINDINGS]), class_="findings"))
