@@ -12,6 +12,7 @@ from foretune.core.values import Finding
 from foretune.report.run_csv import runs_csv, safe
 from foretune.report.run_markdown import escaped, report_markdown
 from foretune.report.run_page import report_page
+from tests.analyse.made_runs import asked, make_run
 from tests.report.pages import Page, dangers
 from tests.report.whole_runs import ENVIRONMENT, picture, two_configurations, whole_run
 
@@ -157,3 +158,17 @@ def test_pictures_of_other_places_are_left_out(tmp_path: Path) -> None:
     before = len(Page(report_page(run_report(gather([run]), tmp_path))).root.find("img"))
     assert before == 2, "the samples alone"
     assert "the disk is slow" in report_page(run_report(gather([run]), tmp_path))
+
+
+def test_time_that_was_held_equal_is_no_axis(tmp_path: Path) -> None:
+    """Whose clock stopped a moment earlier is nothing to choose by."""
+    for number, kind in enumerate(("full", "lora")):
+        method = {"kind": kind} if kind == "full" else {"kind": kind, "rank": 4}
+        experiment = asked(method=method, train={"steps": None, "seconds": 2})
+        make_run(tmp_path / kind, [0.1 + 0.001 * number] * 20, experiment=experiment, peak_host_bytes=2**30 + number)
+    report = run_report(gather([tmp_path]), tmp_path, usd_per_hour=1.0)
+    (task,) = report.tasks
+    assert [measure.name for measure in task.axes] == ["peak memory"]
+    assert {measure.name for measure in task.measures} == {"time", "speed", "peak memory", "money"}
+    priced = run_report(gather([tmp_path]), tmp_path).tasks[0]
+    assert [measure.name for measure in priced.axes] == ["peak memory"]

@@ -62,19 +62,24 @@ def _criteria(able: Sequence[Configuration], measures: Sequence[Measure]) -> lis
     known = [measure for measure in measures if measure.name != SPEED and all(measure.values(c.finished) for c in able)]
     time_s = next((measure for measure in known if measure.name == TIME), None)
     money = next((measure for measure in known if measure.name == MONEY), None)
-    if time_s is not None and money is not None:
-        prices = {
-            round(usd / seconds, 12)
-            for one in able
-            for usd, seconds in zip(money.values(one.finished), time_s.values(one.finished), strict=True)
-        }
-        known = [measure for measure in known if measure.name != MONEY or len(prices) > 1]
-    if _is_time_held_equal(able):
+    if time_s is not None and money is not None and has_one_price(able, time_s, money):
+        known = [measure for measure in known if measure.name != MONEY]
+    if is_time_held_equal(able):
         known = [measure for measure in known if measure.name != TIME]
     return known
 
 
-def _is_time_held_equal(able: Sequence[Configuration]) -> bool:
+def has_one_price(able: Sequence[Configuration], time_s: Measure, money: Measure) -> bool:
+    """Whether money is time at one price, for all."""
+    prices = {
+        round(usd / seconds, 12)
+        for one in able
+        for usd, seconds in zip(money.values(one.finished), time_s.values(one.finished), strict=True)
+    }
+    return len(prices) <= 1
+
+
+def is_time_held_equal(able: Sequence[Configuration]) -> bool:
     """Whether all were given the same time, so that none of them can have the least of it."""
     budgets = {one.settings.get("train.seconds") for one in able}
     return len(budgets) == 1 and None not in budgets

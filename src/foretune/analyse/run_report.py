@@ -12,9 +12,9 @@ from foretune.analyse.frontier import Placed, placed
 from foretune.analyse.groups import Configuration, configurations, differing, environment_key
 from foretune.analyse.missing_runs import missing_findings
 from foretune.analyse.money import Price, pricing
-from foretune.analyse.recommending import Recommendation, recommend
+from foretune.analyse.recommending import Recommendation, has_one_price, is_time_held_equal, recommend
 from foretune.analyse.run_data import RunData, runs_in
-from foretune.analyse.run_numbers import SPEED, TIME, Evaluations, Measure, measures, quality_metrics
+from foretune.analyse.run_numbers import MONEY, SPEED, TIME, Evaluations, Measure, measures, quality_metrics
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.values import Evaluation, Finding
 
@@ -38,6 +38,8 @@ class Task:
     model: str
     configurations: tuple[Configuration, ...]
     measures: tuple[Measure, ...]
+    axes: tuple[Measure, ...]
+    """Those of the Pareto front: not speed, which is time again, and not what was held equal."""
     placed: tuple[Placed, ...]
     recommendation: Recommendation
     has_quality: bool
@@ -141,20 +143,31 @@ def _task(
     found = measures(group, price, evaluations, quality)
     # Money is shown where there is a price; the front is drawn over what was measured.
     shown = tuple(one for one in found if any(one.values(c.finished) for c in group))
-    axes = [one for one in shown if one.name != SPEED]
+    able = [one for one in group if one.finished]
+    axes = _axes(able, shown)
     has_quality = found[0].name != TIME
     recommendation = recommend(group, found)
-    able = [one for one in group if one.finished]
     return Task(
         model_name(group[0].runs[0]),
         tuple(group),
         shown,
+        axes,
         tuple(placed(group, axes)),
         recommendation,
         has_quality,
         tuple(base_findings(group, evaluations, found[0].name)) if has_quality else (),
         tuple(missing_findings(able, found, recommendation.rankings, evaluations)) if able else (),
     )
+
+
+def _axes(able: Sequence[Configuration], shown: Sequence[Measure]) -> tuple[Measure, ...]:
+    by_name = {one.name: one for one in shown}
+    if not able or not is_time_held_equal(able):
+        return tuple(one for one in shown if one.name != SPEED)
+    time_s, money = by_name.get(TIME), by_name.get(MONEY)
+    is_money_time = time_s is not None and money is not None and has_one_price(able, time_s, money)
+    left_out = {SPEED, TIME, *([MONEY] if is_money_time else [])}
+    return tuple(one for one in shown if one.name not in left_out)
 
 
 def _by_task(groups: Sequence[Configuration]) -> list[list[Configuration]]:

@@ -9,7 +9,7 @@ from foretune.analyse.convergence import Curve, CurveKind, curves
 from foretune.analyse.frontier import Placed, front_by_mean
 from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
-from foretune.analyse.run_numbers import SPEED, Measure
+from foretune.analyse.run_numbers import Measure
 from foretune.analyse.run_report import Task
 from foretune.core.units import GIB, measured_text
 from foretune.report.markup import Markup, tag
@@ -36,7 +36,7 @@ def letters(found: Sequence[Configuration]) -> dict[str, str]:
 
 def front_panels(task: Task, names: Mapping[str, str], key: str) -> list[Markup]:
     """One panel for each pair of measures that decide: quality against what it costs, then costs against each other."""
-    axes = [measure for measure in task.measures if measure.name != SPEED]
+    axes = task.axes
     pairs = [(cost, axes[0]) for cost in axes[1:]] if task.has_quality else list(pairwise(axes))
     if task.has_quality and len(axes) > 2:  # noqa: PLR2004
         pairs.append((axes[1], axes[2]))

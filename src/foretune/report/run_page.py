@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from foretune import __version__
 from foretune.analyse.groups import environments_apart
 from foretune.analyse.run_data import RunData
-from foretune.analyse.run_numbers import HELD_OUT_LOSS
+from foretune.analyse.run_numbers import HELD_OUT_LOSS, TIME
 from foretune.analyse.run_report import RunReport, Task
 from foretune.core.values import Finding
 from foretune.report.markup import Content, Markup, join, tag
@@ -166,17 +166,18 @@ def _front(report: RunReport, names: Mapping[str, str]) -> Markup | None:
 
 
 def _front_words(task: Task) -> str:
-    names = [measure.name for measure in task.measures if measure.name != "speed"]
+    names = [measure.name for measure in task.axes]
     on = [one.configuration.label for one in task.placed if one.standing == "on the front"]
     shown = "; ".join(on[:_MOST_FINDINGS]) + (
         f" and {len(on) - _MOST_FINDINGS} more" if len(on) > _MOST_FINDINGS else ""
     )
     maybe = sum(one.standing == "maybe" for one in task.placed)
     more = f" For {maybe} more that is open: others are better on average, but nothing of it is shown." if maybe else ""
+    equal = "" if TIME in names else " All were given the same time, which is therefore none of them."
     return (
         f"Filled points are on the Pareto front of {', '.join(names)} together: nothing else is at least as good in "
-        f"all of them. These are: {shown}.{more} In each panel the line joins what is best in its two measures alone; "
-        "whiskers are 95 % intervals. Letters are those of the table above."
+        f"all of them.{equal} These are: {shown}.{more} In each panel the line joins what is best in its two measures "
+        "alone; whiskers are 95 % intervals. Letters are those of the table above."
     )
 
 
