@@ -109,8 +109,15 @@ def test_one_configuration_alone(scores: tuple[float, ...], words: str, tmp_path
     assert words in said(made(tmp_path, full=scores))
 
 
+def test_nothing_is_missing_where_a_best_is_shown(tmp_path: Path) -> None:
+    task = made(tmp_path, full=(0.90, 0.91, 0.92), lora=(0.100, 0.101))
+    assert task.recommendation.is_best_shown
+    assert task.missing == ()
+
+
 def test_two_runs_need_one_more(tmp_path: Path) -> None:
-    task = made(tmp_path, full=(0.90, 0.91, 0.92), lora=(0.80, 0.82))
+    task = made(tmp_path, full=(0.90, 0.91, 0.92), lora=(0.80, 0.84))
+    assert not task.recommendation.is_best_shown
     assert "1 more run (train.seed=2) would show" in said(task)
 
 

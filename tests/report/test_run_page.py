@@ -122,8 +122,23 @@ def test_unlike_environments_are_not_mixed(tmp_path: Path) -> None:
 def test_a_metric_nobody_measured_is_refused(place: Path) -> None:
     with pytest.raises(UserError, match="Did you mean 'caption accuracy'"):
         run_report(gather([place]), place.parent, quality="caption accurracy")
+    with pytest.raises(UserError, match=r"--quality style: it was not measured alike .* Type: foretune evaluate"):
+        run_report(gather([place]), place.parent, quality="style")
     loss = run_report(gather([place]), place.parent, quality="held-out loss")
     assert loss.tasks[0].measures[0].name == "held-out loss"
+
+
+def test_markdown_counts_and_names_what_it_speaks_of(tmp_path: Path) -> None:
+    whole_run(tmp_path / "runs" / "only")
+    alone = report_markdown(run_report(gather([tmp_path]), tmp_path))
+    assert "\nOne configuration, one run with seed 0.\n" in alone
+    assert "###" not in alone
+    whole_run(tmp_path / "runs" / "other", model="owner/other")
+    whole_run(tmp_path / "runs" / "broken", model="owner/other", seed=1, status="failed", reason="no room")
+    both = report_markdown(run_report(gather([tmp_path]), tmp_path))
+    assert "### tiny, shapes\n" in both
+    assert "### other, shapes\n" in both
+    assert "| lora rank 8, other | 1 of 2 |" in both
 
 
 def test_one_run_alone_has_a_page(tmp_path: Path) -> None:

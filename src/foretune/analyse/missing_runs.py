@@ -37,7 +37,7 @@ def missing_findings(
     few = [one for one in able if len(one.finished) < FEWEST_RUNS]
     name, ranking = rankings[0] if rankings else (None, None)
     measure = next((each for each in measures if name in (None, each.name) and each.values(able[0].finished)), None)
-    if not few or measure is None:
+    if not few or measure is None or (ranking is not None and ranking.best is not None):
         return []
     if ranking is None:
         return [_finding(_alone(able[0], measure, evaluations), able)]

@@ -16,6 +16,7 @@ from foretune.analyse.recommending import Recommendation, has_one_price, is_time
 from foretune.analyse.run_data import RunData, runs_in
 from foretune.analyse.run_numbers import MONEY, SPEED, TIME, Evaluations, Measure, measures, quality_metrics
 from foretune.core.errors import UnknownName, UserError
+from foretune.core.scores import SCORES
 from foretune.core.values import Evaluation, Finding
 
 
@@ -110,8 +111,11 @@ def run_report(
     tasks = [_task(group, price, evaluations, quality) for group in _by_task(groups)]
     if quality is not None and not any(task.has_quality for task in tasks):
         known = dict.fromkeys(name for task in tasks for name in quality_metrics(task.configurations, evaluations))
-        if not known:
-            raise UserError(f"No {quality!r} was measured in every run. Type: foretune evaluate RUN")
+        if not known or quality in SCORES:
+            also = f" What all of them have: {', '.join(known)}." if known else ""
+            raise UserError(
+                f"--quality {quality}: it was not measured alike in every run.{also} Type: foretune evaluate RUNS..."
+            )
         raise UnknownName("metric", quality, known)
     ordered = [one for task in tasks for one in task.configurations]
     prices = dict.fromkeys(

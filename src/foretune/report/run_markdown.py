@@ -10,7 +10,7 @@ from foretune.analyse.run_report import RunReport, Task
 from foretune.core.units import measured_text
 from foretune.core.values import Finding
 from foretune.report.run_figures import letters
-from foretune.report.run_question import seeds_text
+from foretune.report.run_question import count_text, seeds_text, task_title
 from foretune.report.run_tables import planned_and_measured
 from foretune.stats.intervals import Estimate
 
@@ -22,12 +22,13 @@ def report_markdown(report: RunReport, title: str | None = None, findings: Seque
     lines = [
         f"# {escaped(title or 'Report')}",
         "",
-        f"{len(report.configurations)} configurations, {seeds_text(report)}.",
+        f"{count_text(report)}, {seeds_text(report)}.",
         "",
     ]
     lines += ["## Recommendation", ""]
     for task in report.tasks:
         finding = task.recommendation.finding
+        lines += [f"### {escaped(task_title(task))}", ""] if len(report.tasks) > 1 else []
         lines += [f"**{escaped(finding.sentence)}**", ""]
         lines += [escaped(finding.caveat), ""] if finding.caveat else []
         lines += [*(f"- {escaped(one.sentence)}" for one in task.against_base), ""] if task.against_base else []
@@ -37,7 +38,7 @@ def report_markdown(report: RunReport, title: str | None = None, findings: Seque
         lines += ["## What the study found", ""]
         lines += [f"- {escaped(one.sentence)}" for one in findings] + [""]
     for task in report.tasks:
-        lines += [f"## Configurations of {escaped(task.model)}", "", *_table(report, task), ""]
+        lines += [f"## Configurations of {escaped(task_title(task))}", "", *_table(report, task), ""]
     forecast = _forecast(report)
     if forecast:
         lines += ["## Forecast against measurement", "", *forecast, ""]
@@ -72,7 +73,8 @@ def _table(report: RunReport, task: Task) -> list[str]:
     heads = ["", "configuration", "runs", *(measure.name for measure in task.measures), "front"]
     rows = ["| " + " | ".join(escaped(head) for head in heads) + " |", "|" + "---|" * len(heads)]
     for one, where in zip(task.configurations, task.placed, strict=True):
-        cells = [names[one.key], escaped(one.label), str(len(one.finished))]
+        failed = f" of {len(one.runs)}" if len(one.finished) < len(one.runs) else ""
+        cells = [names[one.key], escaped(one.label), f"{len(one.finished)}{failed}"]
         cells += [_cell(measure, measure.estimate(one.finished)) for measure in task.measures]
         rows.append("| " + " | ".join([*cells, where.standing]) + " |")
     return rows

@@ -21,7 +21,7 @@ from foretune.report.run_figures import (
     phases_of,
 )
 from foretune.report.run_looks import diagnoses, picture_section
-from foretune.report.run_question import asked_table, seeds_text
+from foretune.report.run_question import asked_table, count_text, seeds_text, task_title
 from foretune.report.run_tables import (
     configuration_table,
     environment_table,
@@ -72,9 +72,7 @@ def _section(key: str, title: str, *contents: Content) -> Markup:
 
 
 def _asked(report: RunReport) -> Markup:
-    one = len(report.configurations) == 1
-    count = "One configuration" if one else f"{len(report.configurations):,} configurations"
-    lead = f"{count}, {seeds_text(report)}. Which is better, at which time, memory and price?"
+    lead = f"{count_text(report)}, {seeds_text(report)}. Which is better, at which time, memory and price?"
     return _section("asked", "What was asked", tag("p", lead, class_="lead"), asked_table(report))
 
 
@@ -83,7 +81,7 @@ def _recommendation(report: RunReport, findings: Sequence[Finding]) -> Markup:
     for task in report.tasks:
         finding = task.recommendation.finding
         if len(report.tasks) > 1:
-            parts.append(tag("h3", _task_title(task)))
+            parts.append(tag("h3", task_title(task)))
         parts.append(tag("p", finding.sentence, class_="answer-text"))
         if finding.caveat:
             parts.append(tag("p", finding.caveat, class_="small"))
@@ -112,21 +110,11 @@ def _finding(one: Finding) -> Markup:
     return tag("li", one.sentence, caveat)
 
 
-def _task_title(task: Task) -> str:
-    settings = task.configurations[0].settings
-    size = settings.get("data.resolution")
-    return (
-        f"{task.model}, {settings.get('data.kind')} at {size} px"
-        if size
-        else f"{task.model}, {settings.get('data.kind')}"
-    )
-
-
 def _configurations(report: RunReport, names: Mapping[str, str]) -> Markup:
     parts: list[Content] = []
     for task in report.tasks:
         if len(report.tasks) > 1:
-            parts.append(tag("h3", _task_title(task)))
+            parts.append(tag("h3", task_title(task)))
         parts.append(configuration_table(report, task, names))
         unlike = environments_apart(task.configurations)
         if unlike:
@@ -160,7 +148,7 @@ def _front(report: RunReport, names: Mapping[str, str]) -> Markup | None:
         panels = front_panels(task, names, f"task-{number}")
         if panels:
             if len(report.tasks) > 1:
-                parts.append(tag("h3", _task_title(task)))
+                parts.append(tag("h3", task_title(task)))
             parts.append(tag("figure", tag("div", panels, class_="panels"), tag("figcaption", _front_words(task))))
     return _section("front", "Pareto front", *parts) if parts else None
 
@@ -204,7 +192,7 @@ def _losses(report: RunReport, names: Mapping[str, str]) -> Markup | None:
         if num_finished > len(drawn):
             words += f" Of {num_finished} configurations the first {len(drawn)} are drawn."
         if len(report.tasks) > 1:
-            parts.append(tag("h3", _task_title(task)))
+            parts.append(tag("h3", task_title(task)))
         figure = tag("div", panels, class_="panels")
         parts.append(tag("figure", figure, tag("ul", legend, class_="legend"), tag("figcaption", words)))
     return _section("losses", "Losses", *parts) if parts else None

@@ -1,7 +1,7 @@
 """What a set of runs was asked, in a table: what they share, and what sets them apart."""
 
 from foretune.analyse.groups import differing
-from foretune.analyse.run_report import RunReport, model_name
+from foretune.analyse.run_report import RunReport, Task, model_name
 from foretune.report.markup import Markup, tag
 
 _SHARED = (
@@ -36,6 +36,20 @@ def asked_table(report: RunReport) -> Markup:
     if len(apart) > _MOST_VALUES:
         rows.append(("Varied, too", ", ".join(apart[_MOST_VALUES:])))
     return tag("dl", (tag("div", tag("dt", name), tag("dd", text)) for name, text in rows), class_="asked")
+
+
+def task_title(task: Task) -> str:
+    """Which of several tasks this is: model, data and size."""
+    settings = task.configurations[0].settings
+    size = settings.get("data.resolution")
+    title = f"{task.model}, {settings.get('data.kind')}"
+    return f"{title} at {size} px" if size else title
+
+
+def count_text(report: RunReport) -> str:
+    """How many configurations there are."""
+    num = len(report.configurations)
+    return "One configuration" if num == 1 else f"{num:,} configurations"
 
 
 def seeds_text(report: RunReport) -> str:
