@@ -66,6 +66,50 @@ def test_base_that_is_gone(stopped_run: RunDirectory, tmp_path: Path) -> None:
         resume(stopped_run, Recording())
 
 
+def test_another_experiment(stopped_run: RunDirectory) -> None:
+    """Its file was edited: the steps that are left would not be those that the run was started for."""
+    asked, experiment, effective = stopped_run.read_experiment()
+    faster = experiment.model_copy(update={"optimizer": experiment.optimizer.model_copy(update={"lr": 0.5})})
+    stopped_run.write_experiment(asked, faster, effective)
+    with pytest.raises(UserError, match=r"The experiment of .* changed since it started"):
+        resume(stopped_run, Recording())
+    assert stopped_run.read_record() is not None, "a refusal leaves the run as it was"
+
+
+def test_the_same_images_elsewhere(stopped_run: RunDirectory, tmp_path: Path) -> None:
+    """A path is not what the run is about: where the data moved, it can be set in the run's file."""
+    (tmp_path / "images").rename(tmp_path / "moved")
+    asked, experiment, effective = stopped_run.read_experiment()
+    moved = experiment.model_copy(update={"data": experiment.data.model_copy(update={"path": str(tmp_path / "moved")})})
+    stopped_run.write_experiment(asked, moved, effective)
+    assert resume(stopped_run, Recording()).record.outcome.status == "finished"
+
+
+def test_images_that_are_not_here(stopped_run: RunDirectory, tmp_path: Path) -> None:
+    """A relative path counts from where the run was started; the run's own file is the place to mend it."""
+    (tmp_path / "images").rename(tmp_path / "moved")
+    with pytest.raises(UserError, match=r"Put it back, or set the path of `data` in .*experiment\.yaml"):
+        resume(stopped_run, Recording())
+    asked, experiment, effective = stopped_run.read_experiment()
+    relative = experiment.model_copy(update={"data": experiment.data.model_copy(update={"path": "images"})})
+    stopped_run.write_experiment(asked, relative, effective)
+    with pytest.raises(
+        UserError, match=r"reads images from images, .* Go to the directory that the run was started in"
+    ):
+        resume(stopped_run, Recording())
+
+
+def test_checkpoints_that_are_gone(stopped_run: RunDirectory) -> None:
+    """What was trained is not thrown away by starting anew."""
+    shutil.rmtree(stopped_run.checkpoints)
+    stopped_run.checkpoints.mkdir()
+    with pytest.raises(
+        UserError, match=r"checkpoints of .* are gone: its log has a save after step 1, and .* is empty"
+    ):
+        resume(stopped_run, Recording())
+    assert stopped_run.read_record() is not None, "a refusal leaves the run as it was"
+
+
 def test_a_run_that_failed_while_preparing(stopped_run: RunDirectory) -> None:
     asked, experiment, effective = stopped_run.read_experiment()
     stopped_run.write_experiment(asked, experiment, {"model_folder": effective["model_folder"]})
@@ -89,4 +133,6 @@ def test_a_run_that_did_not_reach_a_checkpoint_starts_at_its_first_step(
         crashed = short_run(tiny_pipeline("flux"), tmp_path)
     assert crashed.record.outcome.status == "failed"
     assert crashed.record.outcome.steps_done == 0
-    assert resume(crashed.run, Recording()).record.outcome.steps_done == 3
+    recording = Recording()
+    assert resume(crashed.run, recording).record.outcome.steps_done == 3
+    assert "It was stopped before its first checkpoint: starting again at the first step." in recording.of("message")

@@ -14,10 +14,12 @@ from foretune.config.reading import Asked
 from foretune.core.errors import UserError
 from foretune.core.values import Outcome, Plan, RunRecord
 from foretune.core.values.run_record import Measured
+from foretune.data.sources.files import NoFolder
 from foretune.models.locating import locate
 from foretune.record.environment import environment_fingerprint, environment_hash
 from foretune.record.events import EventLog, read_events
 from foretune.record.locking import locked
+from foretune.record.redaction import MARK
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes
@@ -105,27 +107,54 @@ def resume(run: RunDirectory, observer: Observer) -> Trained:
         )
     folder = Path(effective["model_folder"])
     if not folder.is_dir():
-        raise UserError(f"The base model of {run.path} is gone: {folder} does not exist.")
+        raise UserError(f"The base model of {run.path} is gone: {folder} does not exist. Put it back where it was.")
     with locked(run.lock):
         begun_s = time.perf_counter()
-        prepared = prepare(experiment, folder, observer)
-        _refuse_other_data(run, effective, prepared)
+        try:
+            prepared = prepare(experiment, folder, observer)
+        except NoFolder as error:
+            is_relative = error.path != str(error.looked_for)
+            mend = "Go to the directory that the run was started in" if is_relative else "Put it back"
+            raise UserError(
+                f"{run.path} reads images from {error.path}, and there is no {error.looked_for}. "
+                f"{mend}, or set the path of `data` in {run.path / 'experiment.yaml'}."
+            ) from error
+        _refuse_another_run(run, effective, prepared)
+        _refuse_without_checkpoints(run, observer)
         run.remove_record()
         return _run(run, prepared, observer, [], begun_s)
 
 
-def _refuse_other_data(run: RunDirectory, before: dict[str, object], prepared: Prepared) -> None:
+def _refuse_another_run(run: RunDirectory, before: dict[str, object], prepared: Prepared) -> None:
+    """Refused where weights would come out that the run as it was started would not give; paths may change."""
     counted = {
         "data_fingerprint": "training data",
         "base_checksum": "base model",
         "read_adapters": "adapter that is read",
+        "question_hash": "experiment",
     }
+    if MARK in prepared.experiment.to_json():
+        # It was hashed before a secret was taken out of it, and cannot be hashed again.
+        del counted["question_hash"]
     for key, what in counted.items():
         if before.get(key) != prepared.effective.get(key):
             raise UserError(
                 f"The {what} of {run.path} changed since it started, so it cannot go on as the same run. "
                 "Restore what it was, or start anew: foretune train experiment.yaml"
             )
+
+
+def _refuse_without_checkpoints(run: RunDirectory, observer: Observer) -> None:
+    """Nothing that was trained is thrown away unasked; a run that never came to a save begins again, and says so."""
+    if CheckpointStore(run.checkpoints, keep=1).steps():
+        return
+    saved = [event["step"] for event in read_events(run.events) if event["kind"] == "saved"]
+    if saved:
+        raise UserError(
+            f"The checkpoints of {run.path} are gone: its log has a save after step {saved[-1]}, and "
+            f"{run.checkpoints} is empty. Put them back, or start anew: foretune train experiment.yaml"
+        )
+    observer.message("It was stopped before its first checkpoint: starting again at the first step.")
 
 
 class PreparationFailed(UserError):

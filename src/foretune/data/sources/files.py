@@ -84,11 +84,19 @@ class FileSource:
         return SampleInfo(fingerprint=fingerprint, width_px=width_px, height_px=height_px, caption=sample.caption)
 
 
+class NoFolder(UserError):
+    """A folder of images that is not where it was said to be."""
+
+    def __init__(self, path: str, looked_for: Path, setting: str) -> None:
+        self.path, self.looked_for = path, looked_for
+        super().__init__(f"There is no folder {path} (looked for {looked_for}). Set {setting} to the folder of images.")
+
+
 def existing_folder(path: str, setting: str) -> Path:
     """The folder a user named, made absolute, or an error that says which setting to mend."""
     folder = Path(path).expanduser().absolute()
     if not folder.exists():
-        raise UserError(f"There is no folder {path} (looked for {folder}). Set {setting} to the folder of images.")
+        raise NoFolder(path, folder, setting)
     if not folder.is_dir():
         raise UserError(f"{path} is a file, not a folder. Set {setting} to the folder of images.")
     return folder
