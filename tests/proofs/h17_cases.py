@@ -127,7 +127,7 @@ def is_called_worse_by_means_alone(base: Column, other: Column) -> bool:
     """The control: whichever mean is on the wrong side counts."""
     for before, after in zip(base.measurements, other.measurements, strict=True):
         change = _mean(after) - _mean(before)
-        if change < 0 if after.higher_is_better else change > 0:
+        if change < 0 if after.kind.higher_is_better else change > 0:
             return True
     return False
 
