@@ -81,6 +81,15 @@ def test_a_terminal_gets_one_live_line(clock: list[float]) -> None:
     assert "Run directory: [runs]/x" in shown
 
 
+@pytest.mark.parametrize(("encoding", "bar"), [("utf-8", "━" * 12 + "─" * 12), ("ascii", "#" * 12 + "." * 12)])
+def test_the_bar_needs_neither_colours_nor_unicode(encoding: str, bar: str, clock: list[float]) -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    with watched(Console(file=file, force_terminal=True, width=160, color_system=None), clock) as observer:
+        observer.stepped(report(49))
+    file.seek(0)
+    assert f"training {bar} 50/100" in file.read()
+
+
 def test_validation_is_said_in_one_line(clock: list[float]) -> None:
     file = io.StringIO()
     observer = watched(Console(file=file, width=200), clock)

@@ -114,17 +114,20 @@ class ProgressObserver(Observer):
     def _show(self, what: str, done: int, total: int, numbers: str) -> None:
         self._what = what
         if self._live:
-            self._line.update(_drawn(what, done, total, numbers), refresh=True)
+            line = _drawn(what, done, total, numbers, is_ascii=self.console.options.ascii_only)
+            self._line.update(line, refresh=True)
         else:
             self.message(f"{what} {done}/{total}  {numbers}".rstrip())
 
 
-def _drawn(what: str, done: int, total: int, numbers: str) -> Text:
+def _drawn(what: str, done: int, total: int, numbers: str, *, is_ascii: bool) -> Text:
     filled = round(_BAR_WIDTH * min(1.0, done / max(1, total)))
+    # Two letters, because there may be no colours.
+    made, left = "#." if is_ascii else "━─"
     return Text.assemble(
         f"{what} ",
-        ("━" * filled, "green"),
-        ("━" * (_BAR_WIDTH - filled), "bright_black"),
+        (made * filled, "green"),
+        (left * (_BAR_WIDTH - filled), "bright_black"),
         (f" {done}/{total}", "green"),
         f" {numbers}",
         no_wrap=True,
