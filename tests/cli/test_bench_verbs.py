@@ -1,9 +1,11 @@
 """What `bench` and `study` print, and what they refuse."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from foretune.cli import study
 from foretune.cli.bench_text import print_bench, print_inference
 from foretune.cli.main import app
 from foretune.core.errors import UnknownName, UserError
@@ -11,6 +13,7 @@ from foretune.run.bench import Bench, BenchChoices
 from foretune.run.bench_inference import InferenceBench, InferenceChoices
 from foretune.run.bench_summary import summary_of
 from foretune.run.step_flops import StepFlops
+from foretune.run.studies.base import Value
 from foretune.stats.break_even import break_even
 from foretune.stats.intervals import typical
 from tests.run.test_bench import repeat_of
@@ -106,3 +109,10 @@ def test_what_makes_no_sense_is_refused_with_what_to_type() -> None:
 def test_an_option_that_would_be_ignored_is_refused(typed: tuple[str, ...], mend: str) -> None:
     with pytest.raises(UserError, match=mend):
         run("bench", "x.yaml", *typed)
+
+
+def test_a_rate_without_an_upper_end_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    print_inference(dataclasses.replace(inference(), mean_pass_s=typical([[0.1] * 20, [0.9] * 20], statistic="mean")))
+    assert "0.1791 or more" in capsys.readouterr().out
+    assert study._cell(Value(2.0, 0.1791)) == "2 (0.179 or more)"
+    assert study._cell(Value(2.0, 1.0, 3.0)) == "2 (1 to 3)"

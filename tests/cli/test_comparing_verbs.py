@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from foretune.analyse import comparing_inference
 from foretune.run import interleaved
 from tests.analyse.made_runs import ENVIRONMENT, make_repeats, make_run
 from tests.cli.conftest import Foretune
@@ -148,3 +149,14 @@ def test_gate_does_not_pass_a_candidate_that_crashes(foretune: Foretune, tmp_pat
     answer = foretune("gate", "base", "same")
     assert answer.returncode == 3
     assert "1 run of the candidate did not finish" in answer.stdout
+
+
+@pytest.mark.usefixtures("three")
+def test_a_fault_of_the_gate_is_not_told_as_slower(foretune: Foretune, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(comparing_inference, "compare_paths", broken)
+    answer = foretune("gate", "base", "same")
+    assert answer.returncode == 2
+    assert "ZeroDivisionError: planted" in answer.stderr

@@ -109,9 +109,10 @@ def _rate_cells(estimate: "Estimate", count: float) -> tuple[str, str, str]:
 
 
 def _interval(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
-    if low is None and high is None:
+    """A rate whose time may be next to nothing has no upper end."""
+    if low is None:
         return _NONE
-    return f"{_NONE if low is None else text(low)} to {_NONE if high is None else text(high)}"
+    return f"{text(low)} or more" if high is None else f"{text(low)} to {text(high)}"
 
 
 def _count(estimate: "Estimate") -> str:

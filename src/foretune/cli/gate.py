@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from foretune.analyse.comparing import Compared, ComparedRuns
+    from foretune.analyse.comparing import Compared, ComparedRuns, Permission
     from foretune.analyse.gating import GateAnswer
 
 
@@ -27,14 +27,12 @@ def gate(
 ) -> None:
     """Judge a candidate's speed. Exit codes: 0 passes, 1 slower, 2 cannot be compared, 3 inconclusive."""
     from foretune.analyse.comparing import Permission
-    from foretune.analyse.comparing_inference import compare_paths
     from foretune.analyse.gating import judge
     from foretune.analyse.quantities import SPEED, STEP_TIME
     from foretune.core.errors import UserError
 
     allowed = _share(max_slowdown)
-    permission = Permission(across_environments=across_environments)
-    found = compare_paths(baseline, candidate, permission, names=("the baseline", "the candidate"))
+    found = _compared(baseline, candidate, Permission(across_environments=across_environments))
     step_time, speed = found.quantity(STEP_TIME), found.quantity(SPEED)
     if step_time is None:
         raise UserError(f"There are no step times in {baseline} or {candidate}, so there is nothing to judge.")
@@ -60,6 +58,22 @@ def gate(
         raise typer.Exit(answer.exit_code)
     _say(found, step_time, speed, answer)
     raise typer.Exit(answer.exit_code)
+
+
+def _compared(baseline: Path, candidate: Path, permission: "Permission") -> "ComparedRuns":
+    """What could not be read for a reason of ours ends with code 2, too: 1 says slower, and nothing else."""
+    import traceback
+
+    from foretune.analyse.comparing_inference import compare_paths
+    from foretune.core.errors import UserError
+
+    try:
+        return compare_paths(baseline, candidate, permission, names=("the baseline", "the candidate"))
+    except UserError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        raise UserError("The gate could not judge because of the fault above. Please report it.") from error
 
 
 def _say(found: "ComparedRuns", step_time: "Compared", speed: "Compared | None", answer: "GateAnswer") -> None:

@@ -120,8 +120,8 @@ def _cell(value: "Value") -> str:
     if value.value is None:
         return "not steady"
     text = _number(value.value)
-    if value.low is not None and value.high is not None:
-        text += f" ({_number(value.low)} to {_number(value.high)})"
+    if value.low is not None:
+        text += f" ({_number(value.low)} {'or more' if value.high is None else f'to {_number(value.high)}'})"
     return text
 
 
