@@ -81,6 +81,13 @@ def test_crossing_ranges_are_seen() -> None:
     assert crossing_ranges([one("a", 0, 10), one("b", 5, 10)]) == [("a", "b")]
 
 
+def test_a_look_after_the_last_step_is_warned_of_before_the_first(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    observer = Recording()
+    looked = {"at_step": 3, "steps": 1}
+    short_run(tiny_pipeline("ddpm"), tmp_path, observer=observer, profile=looked, train={"steps": 2})
+    assert "Nothing will be profiled: profile.at_step is 3, and the run has 2 steps." in observer.of("warning")
+
+
 @pytest.mark.parametrize("place", ["start", "stop", "export", "write"])
 def test_a_profiler_fault_never_ends_the_run(
     place: str, tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch

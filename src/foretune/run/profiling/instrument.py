@@ -25,7 +25,11 @@ def profilers(run: RunDirectory, loop: Loop) -> list[Instrument]:
     asked = loop.prepared.experiment.profile
     if asked is None:
         return []
-    first = asked.at_step - 1
+    first, num_steps = asked.at_step - 1, loop.prepared.num_steps
+    if num_steps is not None and first >= num_steps:
+        loop.observer.warning(
+            f"Nothing will be profiled: profile.at_step is {asked.at_step}, and the run has {num_steps} steps."
+        )
     return [Profiler(loop.prepared, loop.clock, run.profile, first, asked.steps, loop.events, loop.observer.message)]
 
 
