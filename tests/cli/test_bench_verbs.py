@@ -111,6 +111,22 @@ def test_an_option_that_would_be_ignored_is_refused(typed: tuple[str, ...], mend
         run("bench", "x.yaml", *typed)
 
 
+def test_one_is_not_spoken_of_as_many(capsys: pytest.CaptureFixture[str]) -> None:
+    result = Bench(
+        path=Path("b"),
+        name="x",
+        choices=BenchChoices(num_steps=1, num_repeats=1),
+        series=summary_of([repeat_of(0.5)], None),
+        uncompiled=None,
+        break_even=None,
+        warnings=(),
+    )
+    print_bench(result, None)
+    text = capsys.readouterr().out
+    assert "Bench of x: 1 step, 1 repeat in a fresh process, the experiment's own data" in text
+    assert "1 run, 1 value\n" in text
+
+
 def test_a_rate_without_an_upper_end_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     print_inference(dataclasses.replace(inference(), mean_pass_s=typical([[0.1] * 20, [0.9] * 20], statistic="mean")))
     assert "0.1791 or more" in capsys.readouterr().out

@@ -24,9 +24,7 @@ def print_bench(bench: "Bench", plan: "Plan | None") -> None:
     """The table of a training bench and what stands around it."""
     choices, series = bench.choices, bench.series
     data = "made-up data" if choices.is_synthetic else "the experiment's own data"
-    typer.echo(
-        f"Bench of {bench.name}: {choices.num_steps} steps, {choices.num_repeats} repeats in fresh processes, {data}"
-    )
+    typer.echo(f"Bench of {bench.name}: {_counted(choices.num_steps, 'step')}, {_repeats(choices.num_repeats)}, {data}")
     typer.echo("")
     _print_speed(series)
     typer.echo("")
@@ -47,7 +45,7 @@ def print_inference(bench: "InferenceBench") -> None:
     adapter = f" with {bench.adapter}" if bench.adapter else ""
     typer.echo(
         f"Inference of {bench.model}{adapter} on {bench.device}: {bench.size_px} px, {choices.precision}{preset}, "
-        f"{choices.num_repeats} repeats in fresh processes"
+        f"{_repeats(choices.num_repeats)}"
     )
     if bench.is_reduced:
         tried = ", ".join(map(str, bench.did_not_fit))
@@ -87,6 +85,14 @@ def print_inference(bench: "InferenceBench") -> None:
     typer.echo(f"Every time is kept: {bench.path}")
 
 
+def _counted(num: int, what: str) -> str:
+    return f"{num} {what}" if num == 1 else f"{num:,} {what}s"
+
+
+def _repeats(num: int) -> str:
+    return f"{_counted(num, 'repeat')} in {'a fresh process' if num == 1 else 'fresh processes'}"
+
+
 def _print_speed(series: "Series") -> None:
     made = table("", "typical", "95 % interval", "n")
     right(made, 1, 2, 3)
@@ -116,8 +122,7 @@ def _interval(low: float | None, high: float | None, text: Callable[[float], str
 
 
 def _count(estimate: "Estimate") -> str:
-    runs = "1 run" if estimate.num_runs == 1 else f"{estimate.num_runs} runs"
-    return f"{runs}, {estimate.num_values} values"
+    return f"{_counted(estimate.num_runs, 'run')}, {_counted(estimate.num_values, 'value')}"
 
 
 def _number(value: float) -> str:

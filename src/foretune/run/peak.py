@@ -83,7 +83,8 @@ def measured_peak(device: torch.device, precision: Precision) -> Peak:
             rate = 2 * size**3 / (time.perf_counter() - begin_s)
             if rate > best:
                 best, best_size = rate, size
-    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    num_threads = torch.get_num_threads()
+    threads = f", {num_threads} thread{'s' if num_threads > 1 else ''}" if device.type == "cpu" else ""
     return Peak(best, f"measured: fastest {best_size} x {best_size} product in {precision}{threads}", is_measured=True)
 
 
