@@ -160,3 +160,11 @@ def test_a_fault_of_the_gate_is_not_told_as_slower(foretune: Foretune, monkeypat
     answer = foretune("gate", "base", "same")
     assert answer.returncode == 2
     assert "ZeroDivisionError: planted" in answer.stderr
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(("baseline", "candidate"), [("base", "base"), (".", "slow"), ("slow/../base/run-00", "base")])
+def test_gate_does_not_pass_runs_against_themselves(foretune: Foretune, baseline: str, candidate: str) -> None:
+    answer = foretune("gate", baseline, candidate)
+    assert answer.returncode == 2
+    assert "hold the same runs" in answer.stderr

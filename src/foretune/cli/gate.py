@@ -67,6 +67,12 @@ def _compared(baseline: Path, candidate: Path, permission: "Permission") -> "Com
     from foretune.analyse.comparing_inference import compare_paths
     from foretune.core.errors import UserError
 
+    places = sorted((baseline.resolve(), candidate.resolve()), key=lambda place: len(place.parts))
+    if places[1].is_relative_to(places[0]):
+        raise UserError(
+            f"{baseline} and {candidate} hold the same runs, which are never slower than themselves. "
+            "Name two folders of which none is inside the other."
+        )
     try:
         return compare_paths(baseline, candidate, permission, names=("the baseline", "the candidate"))
     except UserError:
