@@ -189,3 +189,22 @@ def test_a_run_that_ended_before_it_knew_its_machine_hinders_no_comparison(tmp_p
     a, b = make_repeats(tmp_path / "a", LEVELS_S), make_repeats(tmp_path / "b", LEVELS_S)
     make_run(a / "broken", [], status=None, environment={"cpu": "unknown"})
     assert compared(a, b).left_out == ("1 of 6 runs of a left out: not finished (broken: stopped without warning)",)
+
+
+def test_a_machine_that_was_busier_for_one_side_is_warned_of(tmp_path: Path) -> None:
+    def loaded(load: str) -> dict[str, object]:
+        return {**ENVIRONMENT, "num_usable_cpus": 2, "volatile": {"load": load}}
+
+    for name, load in (("idle", "0.90 0.5 0.5 1/100 7"), ("busy", "4.40 2.0 1.0 3/120 9"), ("torn", "?")):
+        make_repeats(tmp_path / name, LEVELS_S, environment=loaded(load))
+    (warning,) = [
+        text
+        for text in compared(tmp_path / "idle", tmp_path / "busy").quantities[0].comparison.warnings
+        if text.startswith("the machine was busier for b: a load of 0.9 for a and 4.4 for b on 2 processors")
+    ]
+    assert "measure in turns" in warning
+    for other in ("idle", "torn"):
+        found = compared(tmp_path / "idle", tmp_path / other).quantities[0].comparison.warnings
+        assert not any("busier" in text for text in found)
+    in_turns = compare(runs_in(tmp_path / "idle"), runs_in(tmp_path / "busy"), is_paired=True)
+    assert not any("busier" in text for text in in_turns.quantities[0].comparison.warnings)

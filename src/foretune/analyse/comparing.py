@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from foretune.analyse.busyness import busier
 from foretune.analyse.environments import Difference, differences, environment_differences, named, source_differences
 from foretune.analyse.groups import settings_of
 from foretune.analyse.quantities import QUANTITIES
@@ -84,6 +85,8 @@ def compare(
     labels = _labels(done_a, done_b, permission or Permission(), names)
     paired = is_paired and not left_out
     shared = [*_order_warnings(done_a, done_b, is_paired=paired), *labels]
+    if not paired:
+        shared += busier([run.environment for run in done_a], [run.environment for run in done_b], names)
     is_same_task = _num_steps(done_a) == _num_steps(done_b) and not any(
         _question_differences(done_a[0], other, _NOT_OF_A_LOSS) for other in (*done_a, *done_b)
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from foretune.analyse.busyness import busier
 from foretune.analyse.comparing import (
     Compared,
     ComparedRuns,
@@ -102,6 +103,7 @@ def compare_inference(
         labels.append(f"across questions: {named(asked)}")
     quantities: list[Compared] = []
     shared = [*labels, _SAME if {one.path for one in a} & {one.path for one in b} else _ONE_AFTER_THE_OTHER]
+    shared += busier(places[0], places[1], names)
     for name, unit, estimate in _QUANTITIES:
         of_a, of_b = estimate(a), estimate(b)
         if of_a is None or of_b is None:
