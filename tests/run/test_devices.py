@@ -1,5 +1,9 @@
 """The device that was asked for, or a refusal that names what there is."""
 
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 import torch
 
@@ -42,6 +46,16 @@ def test_peaks() -> None:
     block = torch.ones(64 * 2**20)  # 256 MiB, written to
     assert peak_host_bytes() >= before
     assert peak_host_bytes() >= block.nbytes
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no other high-water mark")
+def test_a_peak_is_not_inherited_from_a_large_parent() -> None:
+    """A bench measures in processes that it starts itself, and is larger than some of them."""
+    asked = "from foretune.run.devices import peak_host_bytes; print(peak_host_bytes())"
+    # Larger than a process that has imported torch, and written to while the other one is started.
+    held = np.ones(768 * 2**20, dtype=np.uint8)
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert 10 * 2**20 < int(told.stdout) < held.nbytes
 
 
 @pytest.mark.parametrize(("capability", "has"), [((7, 5), False), ((8, 0), True), ((12, 0), True)])

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import torch
 
@@ -9,6 +10,7 @@ from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections import DeviceType
 from foretune.core.errors import Refused
+from foretune.core.units import KIB
 
 
 def available_devices() -> list[torch.device]:
@@ -75,7 +77,16 @@ def peak_reserved_bytes(device: torch.device) -> int | None:
 
 
 def peak_host_bytes() -> int:
-    """The process's high-water mark."""
+    """The process's high-water mark.
+
+    On Linux not that of getrusage, which a program inherits from the one that started it: a small one that was started
+    by a large one would seem to have been as large.
+    """
+    if sys.platform == "linux":
+        with Path("/proc/self/status").open(encoding="ascii", errors="replace") as status:
+            high = next((line for line in status if line.startswith("VmHWM:")), None)
+        if high is not None:
+            return int(high.split()[1]) * KIB
     if os.name == "nt":
         import psutil
 
@@ -83,4 +94,4 @@ def peak_host_bytes() -> int:
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # kilobytes everywhere but there
+    return peak if sys.platform == "darwin" else peak * KIB  # kilobytes everywhere but there
