@@ -30,6 +30,7 @@ from foretune.run.peak import exact_row, measured_peak
 from foretune.run.step_flops import StepFlops
 from foretune.run.synthetic import SyntheticBatches
 from foretune.run.worker_output import Teller
+from foretune.stats.intervals import ONE_RUN
 from foretune.stats.utilisation import ImpossibleSpeed
 
 TinyPipeline = Callable[..., Path]
@@ -182,6 +183,8 @@ def test_a_compiled_experiment_is_measured_both_ways_in_turns(
     assert stored["as_asked"]["repeats"][0]["step_times_s"][0] == 10.1, "raw times are kept, warm-up too"
     alone = bench(asked, BenchChoices(num_repeats=1, has_break_even=False), tmp_path, Observer())
     assert alone.break_even is None
+    once = bench(asked, BenchChoices(num_repeats=1), tmp_path, Observer())
+    assert f"uncompiled: {ONE_RUN}" in once.warnings, "the break-even rests on these runs, too"
 
 
 def test_inference_halves_the_batch_until_it_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def bench(asked: Asked, choices: BenchChoices, benches: Path, observer: Observer
         series=series["as asked"],
         uncompiled=series.get("uncompiled"),
         break_even=both,
-        warnings=tuple(dict.fromkeys((*warnings, *series["as asked"].warnings))),
+        warnings=tuple(dict.fromkeys((*warnings, *_warnings_of(series)))),
     )
     write_text(path / BENCH_FILE, json.dumps(result.to_mapping(), indent=2) + "\n")
     return result
@@ -176,6 +177,13 @@ def _flops(asked: Asked, warnings: list[str]) -> StepFlops | None:
     except (IrregularStep, UserError) as error:
         warnings.append(f"Utilisation is not known, because the step could not be counted: {error}")
         return None
+
+
+def _warnings_of(series: Mapping[str, Series]) -> list[str]:
+    """What is to be said of the repeats; of the uncompiled ones, too, because the break-even rests on them."""
+    return [
+        warning if way == "as asked" else f"{way}: {warning}" for way, one in series.items() for warning in one.warnings
+    ]
 
 
 def busy_warnings() -> list[str]:
