@@ -48,7 +48,12 @@ def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_makers_commands_are_understood() -> None:
     makers = [shlex.split(command)[3:] for command in COMMANDS if command.startswith("python -m")]
     verbs = [(asked.verb, str(asked.folder)) for asked in map(parser().parse_args, makers)]
-    assert verbs == [("start", "start"), ("ship", "first"), ("ship", "foretune-shapes")]
+    assert verbs == [
+        ("start", "start"),
+        ("ship", "first"),
+        ("ship", "foretune-shapes"),
+        ("check", "foretune-shapes"),
+    ]
     shipped = resolve_model("foretune-shapes").folder
     assert shipped is not None
     recipes = {name: yaml.safe_load((shipped / name).read_text()) for name in ("earlier-recipe.yaml", "recipe.yaml")}
