@@ -36,7 +36,7 @@ def made(*differences: ScoreDifference, **fields: Any) -> Evaluation:
         "base": "all steps",
         "run_id": "run-1",
         "model": "m",
-        "settings": {},
+        "settings": {"steps": 4, "base_steps": 8},
         "environment_hash": "h",
         "images_per_s": 2.0,
         "base_images_per_s": 1.0,
@@ -70,6 +70,15 @@ def test_faster_but_worse_is_said() -> None:
         "half the steps is 2.00 times as fast as all steps but worse in psnr (-1.2 dB)."
     )
     assert quality_finding(evaluation).evidence == ("run-1",)
+
+
+@pytest.mark.parametrize(("images_per_s", "is_told"), [(1.1, False), (2.0, True), (0.5, True)])
+def test_another_speed_of_as_many_steps_is_told_as_measured_once(images_per_s: float, is_told: bool) -> None:
+    """Nothing asked for it, and a measurement of seconds on a busy machine is off by a factor of two."""
+    alike = made(difference("psnr", "worse"), images_per_s=images_per_s, settings={"steps": 8, "base_steps": 8})
+    sentence = quality_finding(alike).sentence
+    assert sentence.startswith("half the steps is worse in psnr (+0.5 dB) than all steps.")
+    assert ("measured once" in sentence) == is_told
 
 
 def test_faster_and_not_worse_is_not_called_so() -> None:

@@ -70,15 +70,25 @@ def quality_finding(evaluation: Evaluation) -> Finding:
     ]
     quality = " and ".join(parts) or _undecided(evaluation)
     ratio = speed_ratio(evaluation)
-    speed = ""
+    speed, hedged = "", ""
     if ratio is not None and max(ratio, 1 / ratio) >= _FASTER:
-        speed = f"{ratio:.2f} times as fast as {base}{' but' if ratio > 1 and worse else ' and'} "
+        if _has_unlike_steps(evaluation):
+            speed = f"{ratio:.2f} times as fast as {base}{' but' if ratio > 1 and worse else ' and'} "
+        else:
+            hedged = (
+                f" Its images came {ratio:.2f} times as fast, measured once: `foretune bench --inference` tells more."
+            )
     beside = "" if speed else f" than {base}" if parts else f" from {base}"
     return Finding(
-        sentence=f"{subject} is {speed}{quality}{beside}.",
+        sentence=f"{subject} is {speed}{quality}{beside}.{hedged}",
         evidence=evidence,
         caveat="; ".join(evaluation.warnings) or None,
     )
+
+
+def _has_unlike_steps(evaluation: Evaluation) -> bool:
+    """Whether another speed is what was asked for: base and run were sampled with unlike numbers of steps."""
+    return bool(evaluation.settings.get("steps") != evaluation.settings.get("base_steps"))
 
 
 def _undecided(evaluation: Evaluation) -> str:

@@ -1,8 +1,9 @@
 """What is made of a model: batched images are those sampled alone, denoising undoes noise, losses are training's."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -46,6 +47,34 @@ def test_images_in_a_batch_are_those_sampled_alone(name: str, tiny_pipeline: Cal
     # The control: another prompt, or another seed, is another image.
     assert np.abs(found.images[0][0] - found.images[0][1]).max() > 0.01
     assert np.abs(found.images[0][0] - found.images[1][0]).max() > 0.01
+
+
+class Slow:
+    """A pipeline whose first call takes long, whatever it is asked for; it counts the steps of each call."""
+
+    text_parts = ()
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def sampling_arguments(self, *_: object) -> dict[str, object]:
+        return {}
+
+    def __call__(self, *, num_inference_steps: int, batch_size: int, **_: object) -> "Slow":
+        time.sleep(0.02 if self.steps else 0.5)
+        self.steps.append(num_inference_steps)
+        self.images = torch.zeros(batch_size, 3, 8, 8)
+        return self
+
+
+@pytest.mark.parametrize(("num_images", "steps"), [(6, [1, 4]), (96, [4, 4])])
+def test_what_warms_the_machine_up_is_not_counted(num_images: int, steps: list[int]) -> None:
+    """One call has a shorter one before it; of several the first does not count."""
+    pipeline = Slow()
+    request = SampleRequest(prompts=("",) * num_images, seed=0, num_inference_steps=4, size_px=32, num_text_tokens=8)
+    found = sample_grid(cast(Any, pipeline), pipeline, request, 1, {}, lambda *_: None)
+    assert pipeline.steps == steps
+    assert found.images_per_s > 6 / 0.25, "6 images in 0.5 s would be the first call"
 
 
 def test_large_images_are_sampled_one_by_one() -> None:
