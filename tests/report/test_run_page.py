@@ -3,6 +3,7 @@
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,7 +139,22 @@ def test_markdown_counts_and_names_what_it_speaks_of(tmp_path: Path) -> None:
     both = report_markdown(run_report(gather([tmp_path]), tmp_path))
     assert "### tiny, shapes\n" in both
     assert "### other, shapes\n" in both
-    assert "| lora rank 8, other | 1 of 2 |" in both
+    assert "| lora rank 8 of other | 1 of 2 |" in both
+
+
+def test_other_models_and_data_do_not_lengthen_names(tmp_path: Path) -> None:
+    """What sets tasks apart is said in their headings; names say what sets configurations of one task apart."""
+    whole_run(tmp_path / "runs" / "a", method={"kind": "full"})
+    whole_run(tmp_path / "runs" / "b")
+    other: dict[str, Any] = {"model": "owner/other", "num_steps": 12, "prompts": ("a large blue cross on red",)}
+    whole_run(tmp_path / "runs" / "c", method={"kind": "lora", "rank": 4}, **other)
+    report = run_report(gather([tmp_path]), tmp_path)
+    assert [[one.label for one in task.configurations] for task in report.tasks] == [
+        ["full", "lora rank 8"],
+        ["lora rank 4"],
+    ]
+    header = runs_csv(report).splitlines()[0].split(",")
+    assert len(header) == len(set(header)), "each column once"
 
 
 def test_one_run_alone_has_a_page(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import json
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from foretune.analyse.environments import INCIDENTAL_PARTS, environment_differences, named
@@ -88,9 +88,27 @@ def configurations(runs: Sequence[RunData]) -> list[Configuration]:
             alike.append(key)
         groups.setdefault(key, []).append(run)
         settings[key] = flat
-    labels = _labels({key: settings[key] for key in groups}, {key: found[0] for key, found in groups.items()})
-    made = [Configuration(key, labels[key], tuple(found), settings[key]) for key, found in groups.items()]
-    return sorted(made, key=lambda one: (_natural(one.label), one.key))
+    return labelled([Configuration(key, "", tuple(found), settings[key]) for key, found in groups.items()])
+
+
+def labelled(found: Sequence[Configuration]) -> list[Configuration]:
+    """The same, each named by what sets it apart from the others of these, and ordered by their names."""
+    labels = _labels({one.key: one.settings for one in found}, {one.key: one.runs[0] for one in found})
+    return sorted(
+        (replace(one, label=labels[one.key]) for one in found), key=lambda one: (_natural(one.label), one.key)
+    )
+
+
+def told_apart(groups: Sequence[Sequence[Configuration]], names: Sequence[str]) -> list[list[Configuration]]:
+    """Groups, each labelled by itself, in which a label of several groups gets the name of its own."""
+    holders: dict[str, set[int]] = {}
+    for number, group in enumerate(groups):
+        for one in group:
+            holders.setdefault(one.label, set()).add(number)
+    return [
+        [replace(one, label=f"{one.label} of {name}") if len(holders[one.label]) > 1 else one for one in group]
+        for group, name in zip(groups, names, strict=True)
+    ]
 
 
 def _content(run: RunData) -> list[Any] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from foretune.analyse.against_base import base_findings
 from foretune.analyse.evaluations import evaluation_of
 from foretune.analyse.frontier import Placed, placed
-from foretune.analyse.groups import Configuration, configurations, differing, environment_key
+from foretune.analyse.groups import Configuration, configurations, differing, environment_key, labelled, told_apart
 from foretune.analyse.missing_runs import missing_findings
 from foretune.analyse.money import Price, pricing
 from foretune.analyse.recommending import Recommendation, has_one_price, is_time_held_equal, recommend
@@ -175,14 +175,20 @@ def _axes(able: Sequence[Configuration], shown: Sequence[Measure]) -> tuple[Meas
 
 
 def _by_task(groups: Sequence[Configuration]) -> list[list[Configuration]]:
-    """By model, data and size of images: beyond these, numbers answer different questions."""
+    """By model, data and size of images: beyond these, numbers answer different questions.
+
+    Each is named by what sets it apart from its own like alone: what tells tasks apart would hide it.
+    """
     found: dict[tuple[str, ...], list[Configuration]] = {}
     for one in groups:
         run = one.runs[0]
         data = run.effective.get("data_fingerprint") or run.experiment.data.kind
         size = run.effective.get("resolution_px") or one.settings.get("data.resolution")
         found.setdefault((model_name(run), str(data), str(size)), []).append(one)
-    return list(found.values())
+    named = [labelled(group) for group in found.values()]
+    models = [name for name, _, _ in found]
+    unlike = [name if models.count(name) == 1 else f"{name}, task {n}" for n, name in enumerate(models, start=1)]
+    return told_apart(named, unlike)
 
 
 def _refs(runs: Sequence[RunData], base: Path) -> dict[Path, Ref]:

@@ -13,7 +13,8 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 def runs_csv(report: RunReport) -> str:
     """Text that begins like a formula is put behind an apostrophe, so that a spreadsheet does not compute it."""
-    varied = differing([one.settings for one in report.configurations])
+    # The model has a column of its own.
+    varied = [name for name in differing([one.settings for one in report.configurations]) if name != "model"]
     metrics = list(
         dict.fromkeys(
             measure.name
