@@ -1,5 +1,6 @@
 """The page of `foretune report`: its order, its words, and how it reads without eyes."""
 
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -140,6 +141,24 @@ def test_markdown_counts_and_names_what_it_speaks_of(tmp_path: Path) -> None:
     assert "### tiny, shapes\n" in both
     assert "### other, shapes\n" in both
     assert "| lora rank 8 of other | 1 of 2 |" in both
+
+
+def test_phases_stand_in_one_order_in_all_bars(tmp_path: Path) -> None:
+    """Where one configuration spends its time otherwise, its parts are longer or shorter, not elsewhere."""
+    for name, forward in (("full", 0.02), ("lora", 0.08)):
+        method = {"kind": name} if name == "full" else {"kind": name, "rank": 4}
+        path = make_run(tmp_path / name, [0.1] * 4, experiment=asked(method=method))
+        log = path / "events.jsonl"
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        for line in lines:
+            if line["kind"] == "step":
+                line["phases_s"] = {"forward": forward, "backward": 0.1 - forward}
+        log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    page = Page(report_page(run_report(gather([tmp_path]), tmp_path)))
+    (bars,) = page.root.find("svg", class_="bars")
+    told = [part.text.split(", ")[1].split(":")[0] for part in bars.find("rect")]
+    assert told[:2] == told[2:]
+    assert set(told) == {"forward", "backward"}
 
 
 def test_other_models_and_data_do_not_lengthen_names(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def _line(curve: Curve, letter: str, label: str, series: int) -> Line:
 
 
 def phases_of(runs: Sequence[RunData]) -> dict[str, list[float]]:
-    """Seconds of each run by phase, steps and pauses together, the longest phase first."""
+    """Seconds of each run by phase, steps and pauses together."""
     totals: list[dict[str, float]] = []
     for run in runs:
         total = dict(run.pauses_s)
@@ -169,8 +169,16 @@ def phases_of(runs: Sequence[RunData]) -> dict[str, list[float]]:
                 total[name] = total.get(name, 0.0) + seconds
         totals.append(total)
     names = dict.fromkeys(name for total in totals for name in total)
-    found = {name: [total.get(name, 0.0) for total in totals] for name in names}
-    return dict(sorted(found.items(), key=lambda item: (-sum(item[1]), item[0])))
+    return {name: [total.get(name, 0.0) for total in totals] for name in names}
+
+
+def phase_names(found: Sequence[Configuration]) -> list[str]:
+    """One order of phases for all configurations, so that bars can be held against each other: the longest first."""
+    total: dict[str, float] = {}
+    for one in found:
+        for name, values in phases_of(one.finished).items():
+            total[name] = total.get(name, 0.0) + statistics.fmean(values)
+    return sorted(total, key=lambda name: (-total[name], name))
 
 
 def phase_colours(names: Sequence[str]) -> dict[str, str]:
@@ -184,20 +192,19 @@ def phase_bars(found: Sequence[Configuration], names: Mapping[str, str], key: st
         return None
     row_px, left_px, width_px = 26, 26, 420
     longest = max(sum(statistics.fmean(values) for values in phases.values()) for _, phases in rows) or 1.0
-    colours = phase_colours(list(dict.fromkeys(name for _, phases in rows for name in phases)))
+    ordered = phase_names(found)
+    colours = phase_colours(ordered)
     drawn, told = [], []
     for number, (one, phases) in enumerate(rows):
         x_px, y_px = float(left_px), float(number * row_px)
         drawn.append(tag("text", names[one.key], x=0, y=y_px + 15, class_="letter"))
-        for name, values in phases.items():
-            seconds = statistics.fmean(values)
+        shown = {name: statistics.fmean(phases[name]) for name in ordered if name in phases}
+        for name, seconds in shown.items():
             wide_px = seconds / longest * (width_px - left_px)
             hover = tag("title", f"{one.label}, {name}: {measured_text(seconds, None, None, 's')}")
             drawn.append(tag("rect", hover, x=x_px, y=y_px, width=wide_px, height=18, class_=f"part {colours[name]}"))
             x_px += wide_px
-        shares = ", ".join(
-            f"{n} {statistics.fmean(v) / sum(map(statistics.fmean, phases.values())):.0%}" for n, v in phases.items()
-        )
+        shares = ", ".join(f"{name} {seconds / (sum(shown.values()) or 1.0):.0%}" for name, seconds in shown.items())
         told.append(f"{names[one.key]}: {shares}")
     bottom_px = len(rows) * row_px
     step = tick_step(longest, 5)

@@ -18,6 +18,7 @@ from foretune.report.run_figures import (
     loss_panels,
     phase_bars,
     phase_colours,
+    phase_names,
     phases_of,
 )
 from foretune.report.run_looks import diagnoses, picture_section
@@ -204,7 +205,7 @@ def _phases(report: RunReport, names: Mapping[str, str]) -> Markup | None:
     bars = phase_bars(shown, names, "phases")
     if bars is None:
         return None
-    colours = phase_colours(list(dict.fromkeys(name for one in shown for name in phases_of(one.finished))))
+    colours = phase_colours(phase_names(shown))
     legend = (tag("li", swatch(colour), name) for name, colour in colours.items())
     words = "Seconds of a run by phase, means over runs; they add up to its time."
     if len(timed) > len(shown):

@@ -15,7 +15,7 @@ from foretune.core.values.evaluation import Score
 from foretune.report.markup import Content, Markup, join, tag
 from foretune.report.numbers import NOTHING, figure, file_link, heading_of, link, of_run, traced
 from foretune.report.page import number, scrolled, swatch
-from foretune.report.run_figures import phase_colours, phases_of
+from foretune.report.run_figures import phase_colours, phase_names, phases_of
 from foretune.stats.bounded import bounded_mean
 from foretune.stats.intervals import Estimate
 
@@ -115,7 +115,7 @@ def planned_and_measured(run: RunData) -> tuple[int, int, str] | None:
 def phase_table(report: RunReport, found: Sequence[Configuration], names: Mapping[str, str]) -> Markup:
     """The numbers behind the bars: mean seconds of a run by phase."""
     by_key = {one.key: phases_of(one.finished) for one in found}
-    phases = list(dict.fromkeys(name for phases in by_key.values() for name in phases))
+    phases = phase_names(found)
     colours = phase_colours(phases)
     headings = [("Phase", False), *((names[one.key], True) for one in found)]
     rows = []
