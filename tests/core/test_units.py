@@ -8,6 +8,7 @@ from foretune.core.units import (
     MIB,
     bytes_text,
     count_text,
+    counted_text,
     duration_text,
     measured_text,
     rate_text,
@@ -135,3 +136,17 @@ def test_digits_follow_the_interval(
     value: float | None, low: float | None, high: float | None, unit: str, text: str
 ) -> None:
     assert measured_text(value, low, high, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "things", "text"),
+    [
+        (1, "prompts", "1 prompt"),
+        (2, "prompts", "2 prompts"),
+        (1, "groups of samples", "1 group of samples"),
+        (0, "held-out images", "0 held-out images"),
+        (1200, "held-out images", "1,200 held-out images"),
+    ],
+)
+def test_one_of_something_is_no_plural(count: int, things: str, text: str) -> None:
+    assert counted_text(count, things) == text

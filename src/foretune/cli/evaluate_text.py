@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from foretune.cli.tables import console, right, table
-from foretune.core.units import duration_text, rate_text, share_text
+from foretune.core.units import counted_text, duration_text, rate_text, share_text
 
 if TYPE_CHECKING:
     from foretune.core.values import Evaluation, Score
@@ -20,12 +20,14 @@ def print_evaluation(evaluation: "Evaluation", folder: Path) -> None:
     from foretune.analyse.evaluations import quality_finding
 
     settings = evaluation.settings
-    num_prompts, num_seeds = len(settings["prompts"]), len(settings["seeds"])
+    prompts, num_seeds = settings["prompts"], len(settings["seeds"])
     base = "" if evaluation.base is None else f"; base: {evaluation.base}"
     typer.echo(f"run: {evaluation.subject}{base}")
+    # A model that takes no text has been asked for samples alone.
+    asked = counted_text(len(prompts), "prompts" if any(prompts) else "groups of samples")
     typer.echo(
-        f"{num_prompts} prompts x {num_seeds} seeds, {settings['steps']} steps, {settings['size_px']} px; "
-        f"{settings['held_out_images']} held-out images"
+        f"{asked} x {counted_text(num_seeds, 'seeds')}, {counted_text(settings['steps'], 'steps')}, "
+        f"{settings['size_px']} px; {counted_text(settings['held_out_images'], 'held-out images')}"
     )
     typer.echo()
     _print_scores(evaluation)
@@ -81,7 +83,7 @@ def _row(evaluation: "Evaluation", score: "Score", *, has_base: bool) -> tuple[s
                 _interval(difference.low, difference.high, digits),
                 difference.answer,
             ]
-    return (*cells, f"{score.num_values} {score.repeats_over}" if score.num_values else score.repeats_over)
+    return (*cells, counted_text(score.num_values, score.repeats_over) if score.num_values else score.repeats_over)
 
 
 def _interval(low: float | None, high: float | None, digits: int) -> str:

@@ -23,6 +23,12 @@ def bytes_text(num_bytes: float) -> str:
     return f"{num_bytes:.0f} B"
 
 
+def counted_text(count: int, things: str) -> str:
+    """So many of something that is named in the plural: 1 held-out image, 2 held-out images, 1 group of samples."""
+    thing, of, rest = things.partition(" of ")
+    return f"{count:,} {thing.removesuffix('s') if count == 1 else thing}{of}{rest}"
+
+
 def count_text(count: float) -> str:
     """A count with a decimal suffix and three significant digits: 11.9 B parameters, 35.7 M, 512."""
     for size, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):

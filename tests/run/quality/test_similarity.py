@@ -6,6 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from foretune.run.quality.caption_accuracy import CaptionAccuracy, StyleScore
+from foretune.run.quality.clean_drawing import CleanDrawing
+from foretune.run.quality.measurement import OneScore
 from foretune.run.quality.similarity import MOST_DB, Lpips, MsSsim, Psnr, Ssim
 from tests.run.quality.made import MadeData, made_setting, noise_images, smooth_images, with_denoised
 
@@ -123,3 +126,11 @@ def test_lpips_says_where_its_weights_come_from(monkeypatch: pytest.MonkeyPatch)
     assert why is not None
     assert "pip install torchvision" in why
     assert "downloads" in why
+
+
+@pytest.mark.parametrize("metric", [CaptionAccuracy(), StyleScore(), CleanDrawing()])
+def test_without_data_it_is_not_said_that_they_are_others(metric: OneScore) -> None:
+    assert (metric.why_absent(made_setting(data=None)) or "").endswith(
+        "a model that is no run has no data. Evaluate a run"
+    )
+    assert (metric.why_absent(made_setting(data=MadeData())) or "").endswith("these data are others")

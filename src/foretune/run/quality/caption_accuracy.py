@@ -7,8 +7,6 @@ from foretune.run.quality.evidence import Evidence
 from foretune.run.quality.measurement import Numbers, OneScore
 from foretune.run.quality.setting import Setting
 
-_NOT_SHAPES = "it is read off the pixels of drawn shapes (data.kind: shapes), and these data are others"
-
 
 class CaptionAccuracy(OneScore):
     """The share of samples that show all that their prompt says; each attribute is told too."""
@@ -16,8 +14,9 @@ class CaptionAccuracy(OneScore):
     score = "caption accuracy"
 
     def why_absent(self, setting: Setting) -> str | None:
-        if setting.data is None or not setting.data.is_shapes:
-            return _NOT_SHAPES
+        why = setting.why_not_shapes()
+        if why is not None:
+            return why
         if not setting.has_text:
             return "the model takes no text"
         known = frozenset(captions_shown("all"))
@@ -46,11 +45,10 @@ class StyleScore(OneScore):
     score = "style"
 
     def why_absent(self, setting: Setting) -> str | None:
-        if setting.data is None or not setting.data.is_shapes:
-            return _NOT_SHAPES
-        if setting.data.style is None:
+        why = setting.why_not_shapes()
+        if why is None and setting.data is not None and setting.data.style is None:
             return "the run was trained on plain shapes (data.style: plain), which have no style to be asked for"
-        return None
+        return why
 
     def numbers(self, setting: Setting, column: Evidence) -> Numbers:
         from foretune.data.shapes_reader import style_score

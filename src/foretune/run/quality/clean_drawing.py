@@ -11,9 +11,7 @@ class CleanDrawing(OneScore):
     score = "clean drawing"
 
     def why_absent(self, setting: Setting) -> str | None:
-        if setting.data is None or not setting.data.is_shapes:
-            return "it fits drawings of shapes to the pixels (data.kind: shapes), and these data are others"
-        return None
+        return setting.why_not_shapes()
 
     def numbers(self, setting: Setting, column: Evidence) -> Numbers:
         from foretune.data.shapes_reader import read_scene

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretune.core.errors import Refused, UserError
+from foretune.core.units import counted_text
 from foretune.core.values import Evaluation, Score
 from foretune.core.values.base import content_hash
 from foretune.core.values.evaluation import Column
@@ -156,8 +157,8 @@ def _warnings(setting: Setting) -> tuple[str, ...]:
     warnings = []
     num = len(setting.sampling.prompts)
     if num < _FEW_PROMPTS:
-        prompts = "1 prompt" if num == 1 else f"{num} prompts"
-        warnings.append(f"{prompts} only: intervals are wide for lack of them, whatever the seeds")
+        lack = "there is no interval" if num == 1 else "intervals are wide"
+        warnings.append(f"{counted_text(num, setting.repeats_over)} only: {lack} for lack of more, whatever the seeds")
     experiment = setting.subject.experiment
     if experiment is not None and experiment.quantize.denoiser not in ("none", "float8-training"):
         warnings.append(

@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from foretune.core.units import counted_text
 from foretune.run.quality.evidence import Evidence, as_batch
 from foretune.run.quality.measurement import Measurement, Need, Numbers
 from foretune.run.quality.setting import Setting
@@ -35,10 +36,8 @@ class Memorisation:
             return why
         assert setting.data is not None
         if len(setting.data.held_out) < _FEWEST_HELD_OUT:
-            return (
-                f"{len(setting.data.held_out)} held-out images are too few to know how near an image comes that is no "
-                f"copy: {_FEWEST_HELD_OUT} are needed"
-            )
+            held_out = counted_text(len(setting.data.held_out), "held-out images")
+            return f"{held_out} cannot tell how near an image comes that is no copy: {_FEWEST_HELD_OUT} are needed"
         if len(setting.data.train) < _FEWEST_TRAINING_IMAGES:
             return "there are fewer than three training images, so that no second nearest means anything"
         return None

@@ -76,6 +76,15 @@ class Setting:
             return "no image was held out of training. Train with data.held_out=0.05"
         return None
 
+    def why_not_shapes(self) -> str | None:
+        """The reason why a drawing cannot be read off the pixels; None where it can."""
+        if self.data is not None and self.data.is_shapes:
+            return None
+        lack = (
+            "these data are others" if self.data is not None else "a model that is no run has no data. Evaluate a run"
+        )
+        return f"it is read off the pixels of drawn shapes (data.kind: shapes), and {lack}"
+
     def band_names(self) -> tuple[str, ...]:
         """The noise levels of each part of the held-out loss."""
         draws = torch.linspace(0, 1, NUM_BANDS + 1, dtype=torch.float64).clamp(max=1 - 1e-9)
