@@ -9,7 +9,7 @@ from foretune.analyse.groups import configurations
 from foretune.analyse.run_data import runs_in
 from foretune.core.values import Evaluation
 from foretune.core.values.evaluation import Score, ScoreDifference
-from tests.analyse.made_runs import make_run
+from tests.analyse.made_runs import asked, make_run
 
 _GAIN = ("style", 0.1, 0.6)
 
@@ -72,3 +72,18 @@ def test_a_loss_that_is_hardly_shown_is_not_told_as_none(tmp_path: Path) -> None
     evaluation = evaluation.model_copy(update={"differences": (evaluation.differences[0], *wide)})
     (finding,) = base_findings(found, {found[0].runs[0].path: evaluation}, "style")
     assert "worse than its base in caption accuracy by 0.4 (more than 0 to 0.8)." in finding.sentence
+
+
+def test_a_second_run_does_not_hide_what_each_of_them_shows(tmp_path: Path) -> None:
+    """Student's interval of two runs is 13 times their error; each run alone was shown to be better."""
+    for seed in range(2):
+        make_run(tmp_path / f"run-{seed}", [0.1] * 20, experiment=asked(train={"steps": 20, "seed": seed}))
+    found = configurations(runs_in(tmp_path))
+    afters = (0.55, 0.65)
+    evaluations = {run.path: evaluated(("style", 0.1, after)) for run, after in zip(found[0].runs, afters, strict=True)}
+    (finding,) = base_findings(found, evaluations, "style")
+    assert "is not shown to change the style of its base" in finding.sentence
+    assert "Over its prompts each of these 2 runs is better" in finding.sentence
+    split = dict(zip(evaluations, (evaluated(("style", 0.1, 0.6)), evaluated(("style", 0.6, 0.1))), strict=True))
+    (finding,) = base_findings(found, split, "style")
+    assert "each of these" not in finding.sentence

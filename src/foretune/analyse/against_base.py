@@ -74,9 +74,20 @@ def base_findings(found: Sequence[Configuration], evaluations: Evaluations, metr
         change = change_of(one, evaluations, metric, confidence)
         if change is not None:
             evidence = tuple(run.run_id for run in change.runs)
-            sentence = _sentence(one, metric, change) + _losses(one, evaluations, metric, confidence)
+            sentence = _sentence(one, metric, change) + _each_alone(change, evaluations, metric)
+            sentence += _losses(one, evaluations, metric, confidence)
             findings.append(Finding(sentence=sentence, evidence=evidence))
     return findings
+
+
+def _each_alone(change: Change, evaluations: Evaluations, metric: str) -> str:
+    """Two runs tell little about a third. What each of them shows over its own prompts is no less for that."""
+    differences = (evaluations[run.path].difference(metric) for run in change.runs)
+    answers = {None if difference is None else difference.answer for difference in differences}
+    if change.is_shown or len(change.runs) == 1 or answers not in ({"better"}, {"worse"}):
+        return ""
+    (answer,) = answers
+    return f" Over its prompts each of these {len(change.runs)} runs is {answer}; how runs differ is hardly known yet."
 
 
 def _losses(one: Configuration, evaluations: Evaluations, metric: str, confidence: float) -> str:
