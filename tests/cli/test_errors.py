@@ -87,3 +87,31 @@ def test_an_unknown_option(foretune: Foretune) -> None:
     assert answer.returncode == 2
     assert "No such option: --jsno" in answer.stderr
     assert "--json" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "x.yaml", "--runs", "x.yaml/runs"),
+        ("sample", "--base", "foretune-shapes", "--output", "x.yaml/samples.png"),
+        ("evaluate", "foretune-shapes", "--output", "x.yaml/quality"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_computed(
+    foretune: Foretune, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / "x.yaml").write_text(RIGHT)
+    answer = foretune(*arguments)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert answer.stderr == (
+        f"Error: {arguments[-1]} cannot be written: {tmp_path / 'x.yaml'} is a file, not a folder. "
+        "Choose another place.\n"
+    )
+
+
+def test_what_the_disk_refuses_is_a_sentence(foretune: Foretune, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(RIGHT)
+    answer = foretune("tiny", "ddpm", "x.yaml/model")
+    assert answer.returncode == 2
+    assert answer.stderr == "Error: x.yaml/model cannot be written: Not a directory. Choose another place.\n"

@@ -1,5 +1,6 @@
 """The store: what is written is what is read, old ones make room, and nothing damaged is trusted."""
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,21 @@ def test_none_at_all(tmp_path: Path) -> None:
 def test_old_ones_make_room(tmp_path: Path) -> None:
     assert store_with(tmp_path, 1, 2, 3, 4, keep=2).steps() == [3, 4]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000003", "step-000000004"]
+
+
+def test_a_disk_that_fills_up_keeps_the_one_before_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written in part makes room again: the log and the record of the end still have to be written."""
+    store = store_with(tmp_path, 1)
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(checkpoints, "_write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.write(made(2))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
 
 
 def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from foretune.cli.extras import require
+from foretune.cli.files import require_writable
 from foretune.cli.quiet import quieten
 
 Against = Annotated[
@@ -56,6 +57,8 @@ def evaluate(
 ) -> None:
     """Sample a run and its base at fixed prompts and seeds, and say in what they differ."""
     require("train", "Evaluating")
+    if output is not None:
+        require_writable(output)
     quieten()
     from foretune.cli.evaluate_text import print_evaluation
     from foretune.cli.progress import ProgressObserver

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from foretune.cli.extras import require
+from foretune.cli.files import require_writable
 from foretune.cli.quiet import quieten
 
 
@@ -31,6 +32,7 @@ def export(
 
     directory = RunDirectory.open(run)
     target = output or directory.path / ("merged" if merge else "export")
+    require_writable(target)
     typer.echo(f"Exporting to {target}, then reloading it in a clean process ...", err=True)
     exported = write_export(directory, target, PrecisionPolicy(precision).compute_dtype, merge=merge)
     proof = exported.proof

@@ -1,5 +1,6 @@
 """Files that the user named on the command line."""
 
+import os
 from pathlib import Path
 
 from foretune.core.errors import UserError
@@ -12,3 +13,14 @@ def write_file(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}. Choose another place.") from error
+
+
+def require_writable(path: Path) -> None:
+    """Refuses a place where nothing can be written, before hours are spent on what would be written there."""
+    there = path.absolute()
+    while not there.exists():
+        there = there.parent
+    if there != path.absolute() and not there.is_dir():
+        raise UserError(f"{path} cannot be written: {there} is a file, not a folder. Choose another place.")
+    if not os.access(there, os.W_OK):
+        raise UserError(f"{path} cannot be written: {there} is read-only. Choose another place.")

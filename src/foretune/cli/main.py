@@ -28,6 +28,7 @@ from foretune.cli import (
     tiny,
     train,
 )
+from foretune.core.disk_faults import disk_fault
 from foretune.core.errors import UserError
 
 app = typer.Typer(
@@ -89,6 +90,12 @@ def main() -> None:
     except UserError as error:
         typer.secho(f"Error: {error}", fg="red", err=True, color=color)
         sys.exit(error.exit_code)
+    except Exception as error:
+        fault = disk_fault(error)
+        if fault is None:
+            raise
+        typer.secho(f"Error: {fault}", fg="red", err=True, color=color)
+        sys.exit(UserError.exit_code)
 
 
 if __name__ == "__main__":

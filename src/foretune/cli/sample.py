@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from foretune.cli.extras import require
+from foretune.cli.files import require_writable
 from foretune.cli.quiet import quieten
 
 
@@ -34,6 +35,7 @@ def sample(
 ) -> None:
     """Sample the base and what was made of it, with the same prompts and seed, in one picture."""
     require("train", "Sampling")
+    require_writable(output)
     quieten()
     from foretune.cli.progress import ProgressObserver
     from foretune.run.side_by_side import Comparison, side_by_side

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foretune.cli.extras import require
+from foretune.cli.files import require_writable
 from foretune.cli.quiet import quieten
 from foretune.core.units import bytes_text
 
@@ -26,6 +27,7 @@ def train(
 
     asked = read_experiment(experiment, overrides or ())
     require("train", "Training")
+    require_writable(runs)
     quieten()
     from foretune.cli.plan import Recording
     from foretune.cli.progress import ProgressObserver

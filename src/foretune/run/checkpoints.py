@@ -68,18 +68,12 @@ class CheckpointStore:
         self._clear_leftovers()
         final = self.path(checkpoint.step)
         temporary = self.directory / f".writing-{final.name}"
-        temporary.mkdir()
-        files = {f"{name}.safetensors": tensors for name, tensors in checkpoint.tensors.items()}
-        for name, tensors in files.items():
-            _write_tensors(temporary / name, tensors)
-        _write_bytes(temporary / _STATE, _json({"step": checkpoint.step, **checkpoint.scalars}))
-        manifest = {
-            "format_version": _FORMAT_VERSION,
-            "step": checkpoint.step,
-            "files": {name: _describe(temporary / name) for name in (*files, _STATE)},
-        }
-        _write_bytes(temporary / _MANIFEST, _json(manifest))
-        sync_directory(temporary)
+        try:
+            _write_files(temporary, checkpoint)
+        except Exception:
+            # On a full disk, what was written so far would take the room that the log and the record need.
+            self._clear_leftovers()
+            raise
         if os.path.lexists(final):
             # A run goes on from its newest good checkpoint, so one that is in its way was refused when it was read.
             self._set_aside(final)
@@ -166,6 +160,21 @@ def read(path: Path, components: Iterable[str]) -> Checkpoint:
     if not isinstance(step, int) or step != manifest.get("step") or path.name != f"step-{step:09d}":
         raise DamagedCheckpoint(f"it says it is of step {step}, its manifest of {manifest.get('step')}")
     return Checkpoint(step, tensors, state)
+
+
+def _write_files(directory: Path, checkpoint: Checkpoint) -> None:
+    directory.mkdir()
+    files = {f"{name}.safetensors": tensors for name, tensors in checkpoint.tensors.items()}
+    for name, tensors in files.items():
+        _write_tensors(directory / name, tensors)
+    _write_bytes(directory / _STATE, _json({"step": checkpoint.step, **checkpoint.scalars}))
+    manifest = {
+        "format_version": _FORMAT_VERSION,
+        "step": checkpoint.step,
+        "files": {name: _describe(directory / name) for name in (*files, _STATE)},
+    }
+    _write_bytes(directory / _MANIFEST, _json(manifest))
+    sync_directory(directory)
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from foretune.choices.experiment import Experiment
 from foretune.config.reading import Asked
+from foretune.core.disk_faults import disk_fault
 from foretune.core.errors import UserError
 from foretune.core.values import Outcome, Plan, RunRecord
 from foretune.core.values.run_record import Measured
@@ -285,7 +286,8 @@ def _outcome(run_loop: Callable[[], tuple[int, str]], loop: Loop, events: EventL
         status: Literal["out of memory", "failed"] = "failed"
         reason = f"{error}. Nothing after it was saved. Try a lower optimizer.lr, or train.precision=bf16"
     except Exception as error:  # noqa: BLE001 - the record of a crash is a record too
-        status, reason = status_of(error), f"{type(error).__name__}: {error}"
+        fault = disk_fault(error, unnamed=f"A file in {loop.store.directory.parent}")
+        status, reason = status_of(error), fault or f"{type(error).__name__}: {error}"
         events.append("crashed", traceback=traceback.format_exc())
     saved = loop.store.steps()
     return Outcome(status=status, steps_done=saved[-1] if saved else 0, reason=reason)
