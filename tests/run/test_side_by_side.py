@@ -97,3 +97,26 @@ def test_an_adapter_that_is_not_there(tmp_path: Path, tiny_pipeline: TinyPipelin
     request = comparison(tiny_pipeline("ddpm"), adapters=(tmp_path,))
     with pytest.raises(UserError, match=f"holds no {ADAPTER_FILE}"):
         side_by_side(request, tmp_path / "a.png", quiet)
+
+
+def test_an_adapter_of_another_model_is_refused_before_anything_is_sampled(
+    tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    """The loader of SD3 would take the layers that have the same names as FLUX has, and pass over the others."""
+    sections: dict[str, Any] = {"validate": {"num_held_out": 0}}
+    adapted = load_trained(short_run(tiny_pipeline("flux"), tmp_path, "lora", **sections).run)
+    assert isinstance(adapted.method, AppliedAdapter)
+    save_adapter(adapted.family, tmp_path / "adapter", adapted.method.weights(), adapted.method.peft_config())
+    for base, said in (
+        (tiny_pipeline("sd3"), r"24 of its 40 tensors have no place in it, such as single_transformer_blocks\.0\."),
+        (Path("foretune-shapes"), "40 of its 40 tensors have no place in it"),
+        (tiny_pipeline("ddpm"), "pipelines of ddpm load no such file"),
+    ):
+        progress: list[tuple[str, int, int]] = []
+        with pytest.raises(UserError, match=said):
+            side_by_side(
+                comparison(base, adapters=(tmp_path / "adapter",)),
+                tmp_path / "sheet.png",
+                lambda *told, heard=progress: heard.append(told),
+            )
+        assert progress == []

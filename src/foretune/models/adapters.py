@@ -4,6 +4,7 @@ LoRA, DoRA and rsLoRA are written as the family's pipeline loads them, where it 
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -26,6 +27,7 @@ PEFT_FILE = "adapter_model.safetensors"
 PEFT_SETTINGS = "adapter_config.json"
 _METADATA_KEY = "lora_adapter_metadata"
 _PEFT_PREFIX = "base_model.model."
+_OF_ADAPTER = re.compile(r"\.(?:lora|hada|lokr|oft)_")
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,13 @@ def save_adapter(family: Family, directory: Path, weights: Mapping[str, Tensor],
 def load_adapter(family: Family, pipeline: Any, directory: Path) -> None:
     """Puts an adapter into a pipeline, as any program would: by the pipeline's own loader, or through peft."""
     path = adapter_file(directory)
+    denoiser: nn.Module = getattr(pipeline, family.denoiser_part)
+    refuse_foreign(family, denoiser, directory)
     if path.name == ADAPTER_FILE:
         pipeline.load_lora_weights(
             directory, weight_name=ADAPTER_FILE, adapter_name=ADAPTER_NAME, local_files_only=True
         )
         return
-    denoiser: nn.Module = getattr(pipeline, family.denoiser_part)
     stored = read_adapter(family, directory)
     # It changes the denoiser in place; the model that it returns is only a cover.
     PeftModel.from_pretrained(
@@ -87,6 +90,37 @@ def load_adapter(family: Family, pipeline: Any, directory: Path) -> None:
     )
     if wrong := sorted(set(stored.weights) ^ set(adapter_state(denoiser))):
         raise UserError(f"{path} does not belong to this model: {wrong[0]} is in one of them alone.")
+
+
+def refuse_foreign(family: Family, denoiser: nn.Module, directory: Path) -> None:
+    """Refuses an adapter of another model. Loaders would pass over what has no place in this one, or break off.
+
+    The denoiser may be on meta. Files with names of other programs' making are left to the pipeline's loader.
+    """
+    path = adapter_file(directory)
+    by_pipeline = path.name == ADAPTER_FILE
+    if by_pipeline and not hasattr(family.pipeline_class(), "load_lora_weights"):
+        raise UserError(f"{path} does not belong to this model: pipelines of {family.name} load no such file.")
+    prefix = f"{family.denoiser_part}." if by_pipeline else _PEFT_PREFIX
+    modules = dict(denoiser.named_modules())
+    with safe_open(path, framework="pt") as file:
+        names = [name for name in sorted(file.keys()) if name.startswith(prefix) and _OF_ADAPTER.search(name)]
+        shapes = {name.removeprefix(prefix): file.get_slice(name).get_shape() for name in names}
+    foreign = [name for name, shape in shapes.items() if not _has_place(modules, name, shape)]
+    if foreign:
+        raise UserError(
+            f"{path} does not belong to this model: {len(foreign)} of its {len(shapes)} tensors have no place in it, "
+            f"such as {min(foreign)}. Name the base that it was trained on."
+        )
+
+
+def _has_place(modules: Mapping[str, nn.Module], name: str, shape: list[int]) -> bool:
+    """Whether the layer is there; of LoRA's two matrices, also whether they are as wide as the layer."""
+    module = modules.get(_OF_ADAPTER.split(name)[0])
+    weight = getattr(module, "weight", None)
+    if weight is None or not name.endswith((".lora_A.weight", ".lora_B.weight")):
+        return module is not None
+    return bool(shape[1] == weight.shape[1] if ".lora_A." in name else shape[0] == weight.shape[0])
 
 
 def read_adapter(family: Family, directory: Path) -> StoredAdapter:

@@ -6,12 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from PIL import Image
 
 from foretune.choices.model import resolve_model
 from foretune.choices.training import Precision
 from foretune.core.errors import Refused
-from foretune.models.adapters import load_adapter
+from foretune.models.adapters import load_adapter, refuse_foreign
 from foretune.models.family import Family
 from foretune.models.locating import locate, open_family
 from foretune.run.devices import choose_device
@@ -67,6 +68,11 @@ def side_by_side(request: Comparison, output: Path, progress: Callable[[str, int
 
 def _loaders(request: Comparison, family: Family, folder: Path) -> dict[str, Callable[[], Any]]:
     """How each model is loaded, by the name of its column."""
+    # What cannot be loaded is said before the first model is sampled.
+    for path in request.adapters:
+        refuse_foreign(family, family.denoiser_on_meta(torch.float32), path)
+    for path in request.full:
+        open_family(path)
     device = choose_device(request.device)
     dtype = PrecisionPolicy(request.precision).compute_dtype
 
