@@ -1,0 +1,22 @@
+"""`foretune tiny`: never over files that somebody may want."""
+
+from pathlib import Path
+
+from tests.cli.conftest import Foretune
+
+
+def test_a_folder_with_files_is_written_over_only_if_told(tmp_path: Path, foretune: Foretune) -> None:
+    (tmp_path / "model").mkdir()
+    precious = tmp_path / "model" / "model_index.json"
+    precious.write_text("{}")
+    answer = foretune("tiny", "ddpm", "model")
+    assert answer.returncode == 2
+    assert answer.stderr == (
+        "Error: model has files already. Choose another folder, or type --force to write over them\n"
+    )
+    assert precious.read_text() == "{}"
+    answer = foretune("tiny", "ddpm", "model", "--force")
+    assert answer.returncode == 0, answer.stderr
+    assert "DDPMPipeline" in precious.read_text()
+    (tmp_path / "empty").mkdir()
+    assert foretune("tiny", "ddpm", "empty").returncode == 0
