@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from foretune.core.errors import Refused
 from foretune.models.family import Family
@@ -144,3 +145,24 @@ def test_preparing_twice_gives_the_same_step(tmp_path: Path, tiny_pipeline: Tiny
         batch = prepared.encoders.ready(prepared.batch_maker[0], prepared.device)
         losses.append(float(prepared.step(0, 1e-3, [batch], 1).loss))
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize(
+    ("family", "trigger", "is_told"), [("flux", "", True), ("flux", "xyz", False), ("ddpm", "", False)]
+)
+def test_images_without_captions_are_told(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, family: str, trigger: str, is_told: bool
+) -> None:
+    """The captions may lie elsewhere; a model that reads none, or a word for all, needs none."""
+    images = tmp_path / "images"
+    images.mkdir()
+    for index in range(3):
+        Image.new("RGB", (32, 32), (index * 60, 0, 0)).save(images / f"{index}.png")
+    data = {"kind": "folder", "path": str(images), "trigger": trigger or None, "cache_dir": str(tmp_path / "cache")}
+    recording = Recording()
+    asked = short_asked(tiny_pipeline(family), tmp_path, data={**data, "resolution": 32})
+    prepare(asked.experiment, tiny_pipeline(family), recording)
+    said = [warning for warning in recording.of("warning") if "caption" in warning]
+    assert len(said) == is_told
+    if is_told:
+        assert said[0].startswith("None of the 3 images has a caption")

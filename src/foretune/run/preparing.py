@@ -80,6 +80,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
     )
     source = open_source(experiment.data, resolution_px=resolution_px)
     scan(source, lambda done, total: observer.preparing("reading images", done, total))
+    _warn_of_no_captions(family, source, observer)
     train, held_out = split(source, experiment.data.held_out)
     held_out = held_out[: experiment.validation.num_held_out]
     maker = _batch_maker(experiment, family, encoder_plan, source, train, resolution_px)
@@ -112,6 +113,15 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
             "num_text_tokens": num_text_tokens,
         },
     )
+
+
+def _warn_of_no_captions(family: Family, source: Source, observer: Observer) -> None:
+    """To train without captions can be meant; more often they have another name or lie elsewhere."""
+    if family.text_parts and not any(source.info(index).caption for index in range(len(source))):
+        observer.warning(
+            f"None of the {len(source)} images has a caption, so all are trained with an empty one. If that is not "
+            "meant: a text file beside each image (1.txt beside 1.png), a metadata.jsonl, or data.trigger for all."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
