@@ -61,8 +61,17 @@ def autoencoder_pass(
             trace = forwards(form)
             if trace is not None:
                 positions = max(latent_positions(name, extent, count) for count in (num_frames, extent.num_frames))
-                return _pass(name, trace, (num_samples, positions, 0, 0), _scale(candidate, precision, kind))
+                found = _pass(name, trace, (num_samples, positions, 0, 0), _scale(candidate, precision, kind))
+                return replace(found, note=_of_another_length(name, extent, num_frames))
     return _weights_alone(name, "fp32")
+
+
+def _of_another_length(name: str, extent: Extent, traced_num_frames: int) -> str | None:
+    """A short video would take less than is counted for it, which nobody would guess from the figure."""
+    if extent.num_frames >= traced_num_frames:
+        return None
+    asked = "1 frame" if extent.num_frames == 1 else f"{extent.num_frames} frames"
+    return f"{name}: what it takes for {asked}; what it takes for {traced_num_frames} is counted, which is more"
 
 
 def latent_positions(name: str, extent: Extent, num_frames: int) -> int:
