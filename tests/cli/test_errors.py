@@ -1,5 +1,6 @@
 """What a person sees when something is wrong: a sentence, an exit code, no traceback."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,19 @@ def test_what_the_disk_refuses_is_a_sentence(foretune: Foretune, tmp_path: Path)
     answer = foretune("tiny", "ddpm", "x.yaml/model")
     assert answer.returncode == 2
     assert answer.stderr == "Error: x.yaml/model cannot be written: Not a directory. Choose another place.\n"
+
+
+def test_ctrl_c_before_the_first_step_says_what_there_is(
+    foretune: Foretune, tmp_path: Path, tiny_pipeline: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("foretune.run.train.prepare", interrupted)
+    (tmp_path / "x.yaml").write_text(f"model: {tiny_pipeline('ddpm')}\ndata: {{kind: shapes}}\ntrain: {{steps: 1}}\n")
+    answer = foretune("train", "x.yaml")
+    assert answer.returncode == 130
+    assert answer.stderr.endswith(
+        "Interrupted. No step was made. What was encoded is kept: the same command goes on with it.\n"
+    )
+    assert not (tmp_path / "runs").exists()

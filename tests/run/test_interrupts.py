@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from foretune.run.interrupts import stop_on_signals
+from foretune.run.interrupts import Interrupted, stop_on_signals, told_if_interrupted
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
@@ -49,3 +49,11 @@ def test_in_another_thread_nothing_is_listened_to() -> None:
     thread.start()
     thread.join()
     assert found == [False, before]
+
+
+def test_out_at_once_is_told_what_there_is() -> None:
+    with (
+        pytest.raises(Interrupted, match=r"^Interrupted\. Nothing is lost\.$"),
+        told_if_interrupted("Nothing is lost."),
+    ):
+        os.kill(os.getpid(), signal.SIGINT)

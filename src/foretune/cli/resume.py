@@ -16,12 +16,12 @@ def resume(
     require("train", "Training")
     quieten()
     from foretune.cli.progress import ProgressObserver
-    from foretune.cli.summary import finish
+    from foretune.cli.summary import ended_by_ctrl_c, finish
     from foretune.record.run_directory import RunDirectory
     from foretune.run.train import resume as go_on
 
     directory = RunDirectory.open(run)
-    with ProgressObserver() as observer:
+    with ended_by_ctrl_c(), ProgressObserver() as observer:
         plan = directory.read_plan()
         if plan is not None:
             observer.expect(plan)

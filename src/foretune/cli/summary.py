@@ -1,5 +1,7 @@
 """The end of a run in a few lines: what was trained, what changed, how fast, what to do next."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,6 +12,18 @@ from foretune.core.values import Plan, RunRecord
 
 if TYPE_CHECKING:
     from foretune.run.train import Trained
+
+
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """Says what a Ctrl-C left behind; the program would end without a word."""
+    from foretune.run.interrupts import Interrupted
+
+    try:
+        yield
+    except Interrupted as interrupt:
+        typer.secho(str(interrupt), err=True)
+        raise typer.Exit(130) from interrupt
 
 
 def finish(trained: "Trained") -> None:

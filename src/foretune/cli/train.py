@@ -31,11 +31,11 @@ def train(
     quieten()
     from foretune.cli.plan import Recording
     from foretune.cli.progress import ProgressObserver
-    from foretune.cli.summary import finish
+    from foretune.cli.summary import ended_by_ctrl_c, finish
     from foretune.run.forecast import plan_here
     from foretune.run.train import train as run_training
 
-    with ProgressObserver() as observer:
+    with ended_by_ctrl_c(), ProgressObserver() as observer:
         plan = plan_here(asked, Recording(lambda _: None), observer.message)
         if plan is not None:
             say_expected(plan, observer)

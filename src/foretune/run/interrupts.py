@@ -19,6 +19,22 @@ class StopRequest:
         return self.reason is not None
 
 
+class Interrupted(KeyboardInterrupt):
+    """Stopped by Ctrl-C where a step could not be finished first; the text says what there is and how to go on.
+
+    Whoever handles several runs must not take it for the failure of one.
+    """
+
+
+@contextmanager
+def told_if_interrupted(what_now: str) -> Iterator[None]:
+    """Gives a Ctrl-C inside a sentence on what there is and what to type next."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(f"Interrupted. {what_now}") from interrupt
+
+
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
     """Turns the signals that schedulers and people send into a request; a second one of the same stops at once."""

@@ -24,7 +24,7 @@ from foretune.record.redaction import MARK
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes
-from foretune.run.interrupts import StopRequest, stop_on_signals
+from foretune.run.interrupts import StopRequest, stop_on_signals, told_if_interrupted
 from foretune.run.loop import Loop, NotFinite, Tally
 from foretune.run.observer import Observer, Observers
 from foretune.run.preparing import Prepared, prepare
@@ -74,7 +74,8 @@ def train(
     for warning in asked.warnings:
         observer.warning(warning)
     try:
-        prepared = prepare(asked.experiment, folder, observer)
+        with told_if_interrupted("No step was made. What was encoded is kept: the same command goes on with it."):
+            prepared = prepare(asked.experiment, folder, observer)
     except UserError:
         raise  # said before anything was made
     except Exception as error:
@@ -88,7 +89,7 @@ def train(
     run.write_experiment(asked.as_asked, asked.experiment, effective)
     run.write_plan(plan)
     observer.message(f"Run directory: {run.path}")
-    with locked(run.lock):
+    with locked(run.lock), told_if_interrupted(_go_on(run)):
         return _run(run, prepared, observer, list(asked.warnings), begun_s)
 
 
@@ -109,7 +110,7 @@ def resume(run: RunDirectory, observer: Observer) -> Trained:
     folder = Path(effective["model_folder"])
     if not folder.is_dir():
         raise UserError(f"The base model of {run.path} is gone: {folder} does not exist. Put it back where it was.")
-    with locked(run.lock):
+    with locked(run.lock), told_if_interrupted(_go_on(run)):
         begun_s = time.perf_counter()
         try:
             prepared = prepare(experiment, folder, observer)
@@ -124,6 +125,10 @@ def resume(run: RunDirectory, observer: Observer) -> Trained:
         _refuse_without_checkpoints(run, observer)
         run.remove_record()
         return _run(run, prepared, observer, [], begun_s)
+
+
+def _go_on(run: RunDirectory) -> str:
+    return f"Its last checkpoint is whole. Go on with: foretune resume {run.path}"
 
 
 def _refuse_another_run(run: RunDirectory, before: dict[str, object], prepared: Prepared) -> None:
