@@ -58,3 +58,11 @@ def test_verbs_that_need_torch_say_so(
     answer = foretune(*arguments)
     assert answer.returncode == 2
     assert answer.stderr.endswith("needs packages that are not installed. Type: pip install 'foretune[train]'\n")
+
+
+def test_all_that_a_study_lacks_is_in_one_command(foretune: Foretune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    assert "Type: pip install 'foretune[train,plots]'" in foretune("study", "batch-size").stderr
+    assert "Type: pip install 'foretune[train]'" in foretune("study", "batch-size", "--no-plot").stderr
+    assert "(leave them out with --no-plot)" in foretune("study", ".").stderr
+    assert "Type: pip install 'foretune[plots]'" in foretune("study", ".").stderr

@@ -12,7 +12,11 @@ _NEEDED = {
 }
 
 
-def require(extra: str, feature: str) -> None:
-    """Raises the error that names the install command, before a long import fails half-way."""
-    if any(find_spec(package) is None for package in _NEEDED[extra]):
-        raise MissingExtra(feature, extra)
+def require(extras: str, feature: str) -> None:
+    """Raises the error that names the install command, before a long import fails half-way.
+
+    Several extras have commas between them; all that lack are in one command.
+    """
+    lacking = [extra for extra in extras.split(",") if any(find_spec(name) is None for name in _NEEDED[extra])]
+    if lacking:
+        raise MissingExtra(feature, ",".join(lacking))

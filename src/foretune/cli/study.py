@@ -39,7 +39,8 @@ def study(
 ) -> None:
     """Measure one thing several ways, and draw it. Example: foretune study batch-size, foretune study hardware.yaml"""
     if plot:
-        require("plots", "Drawing a study (leave it out with --no-plot)")
+        needed = "plots" if Path(name).is_dir() else "train,plots"
+        require(needed, "A study with plots (leave them out with --no-plot)")
     if name not in NAMED and (Path(name).is_dir() or Path(name).suffix in (".yaml", ".yml")):
         from foretune.cli.study_files import Form, study_file
 
