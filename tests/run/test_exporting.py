@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from foretune.core.errors import UserError
 from foretune.models.adapters import ADAPTER_FILE, PEFT_FILE, save_adapter
 from foretune.run import exporting
-from foretune.run.exporting import ExportBroken, ExportProof, export, load_trained
+from foretune.run.exporting import ExportBroken, ExportProof, as_diffusers_finds, export, load_trained
 from foretune.run.train import Trained
 from tests.run.short_runs import METHODS, short_run
 
@@ -251,3 +251,16 @@ def test_a_run_without_checkpoint(tmp_path: Path, tiny_pipeline: TinyPipeline) -
 )
 def test_when_a_proof_holds(proof: ExportProof, holds: bool) -> None:
     assert proof.holds is holds
+
+
+def test_the_base_is_named_as_diffusers_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed after an export is there to be typed, where nobody knows our names for models."""
+    here = tmp_path / "base"
+    here.mkdir()
+    (here / "model_index.json").write_text('{"_class_name": "FluxPipeline"}')
+    monkeypatch.chdir(tmp_path)
+    assert as_diffusers_finds("base", here) == '"base"'
+    assert as_diffusers_finds("./other/base", here) == f'"{here}"'
+    assert as_diffusers_finds("foretune-shapes", here) == f'"{here}"'
+    assert as_diffusers_finds("flux.1-dev", here).startswith('"black-forest-labs/FLUX.1-dev"')
+    assert as_diffusers_finds("some/model@abc", here) == '"some/model", revision="abc"'

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
+from foretune.choices.model import resolve_model
 from foretune.core.errors import Refused, UserError
 from foretune.models.adapters import loads_by_pipeline, save_adapter
 from foretune.models.family import Family
@@ -201,11 +202,26 @@ def _how_to_load(trained: Trained, kind: Kind, output: Path) -> str:
     if kind == "full":
         return f'  pipe = diffusers.{pipeline}.from_pretrained("{output}")'
     assert isinstance(trained.method, AppliedAdapter)
-    base = f'  pipe = diffusers.{pipeline}.from_pretrained("{trained.experiment.model}")\n'
+    found = as_diffusers_finds(trained.experiment.model, trained.folder)
+    base = f"  pipe = diffusers.{pipeline}.from_pretrained({found})\n"
     if loads_by_pipeline(family, trained.method.peft_config()):
         return base + f'  pipe.load_lora_weights("{output}")'
     part = f"pipe.{family.denoiser_part}"
     return base + f'  peft.PeftModel.from_pretrained({part}, "{output}", autocast_adapter_dtype=False)'
+
+
+def as_diffusers_finds(model: str, folder: Path) -> str:
+    """The base as another program is told of it: names of the catalogue and of shipped models are Foretune's alone."""
+    if (Path(model).expanduser() / "model_index.json").is_file():
+        return f'"{model}"'
+    try:
+        reference = resolve_model(model)
+    except UserError:
+        # A folder by a path that counts from elsewhere.
+        return f'"{folder}"'
+    if reference.repo is None:
+        return f'"{folder}"'
+    return f'"{reference.repo}"' + (f', revision="{reference.revision}"' if reference.revision else "")
 
 
 def _save_pipeline(trained: Trained, output: Path) -> None:
