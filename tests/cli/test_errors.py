@@ -115,7 +115,7 @@ def test_what_the_disk_refuses_is_a_sentence(foretune: Foretune, tmp_path: Path)
     (tmp_path / "x.yaml").write_text(RIGHT)
     answer = foretune("tiny", "ddpm", "x.yaml/model")
     assert answer.returncode == 2
-    assert answer.stderr == "Error: x.yaml/model cannot be written: Not a directory. Choose another place.\n"
+    assert answer.stderr == "Error: x.yaml/model cannot be read or written: Not a directory. Choose another place.\n"
 
 
 def test_ctrl_c_before_the_first_step_says_what_there_is(

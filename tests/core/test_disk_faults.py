@@ -20,7 +20,7 @@ from foretune.core.disk_faults import disk_fault
         ),
         (
             PermissionError(errno.EACCES, "Permission denied", "/there"),
-            "/there cannot be written: Permission denied. Choose another place.",
+            "/there cannot be read or written: Permission denied. Choose another place.",
         ),
         (OSError(errno.EROFS, "Read-only file system"), "A file cannot be written: Read-only file system. Choose"),
     ],

@@ -11,7 +11,7 @@ _IN_WORDS = re.compile(r"\(os error (\d+)\)")
 
 
 def disk_fault(error: BaseException, unnamed: str = "A file") -> str | None:
-    """What cannot be written and what to do about it; None for an error that is none of the disk.
+    """What cannot be read or written and what to do about it; None for an error that is none of the disk.
 
     `unnamed` stands for a file whose name the error does not tell.
     """
@@ -21,7 +21,9 @@ def disk_fault(error: BaseException, unnamed: str = "A file") -> str | None:
     name = getattr(error, "filename", None)
     what = unnamed if name is None else str(name)
     mend = "Make room there, or choose another place." if number in _FULL else "Choose another place."
-    return f"{what} cannot be written: {os.strerror(number)}. {mend}"
+    # Only a full or read-only disk says that it was to be written; a permission may be missing for reading, too.
+    refused = "written" if number in (*_FULL, errno.EROFS) else "read or written"
+    return f"{what} cannot be {refused}: {os.strerror(number)}. {mend}"
 
 
 def _number(error: BaseException) -> int | None:
