@@ -211,6 +211,8 @@ def test_a_run_that_fails_has_exit_code_one(experiment: Path, foretune: Foretune
     answer = foretune("train", str(experiment), "optimizer.lr=1e30", "validate.prompts=[]", "method.kind=full")
     assert answer.returncode == 1
     assert re.search(r"Failed after step 0: the loss of step 2 is \S+\. Nothing after it was saved\.", answer.stderr)
+    # It would come to the same number again, bit for bit.
+    assert "foretune resume" not in answer.stderr
     assert "Finished" not in answer.stdout
 
 

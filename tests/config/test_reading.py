@@ -11,6 +11,7 @@ from foretune.config import Asked, read_experiment
 from foretune.config.reading import understand
 from foretune.core.errors import ExperimentErrors, UserError
 from foretune.core.values import WrongFormat
+from foretune.record.run_directory import RunDirectory
 
 # What users are promised to be able to write.
 PROMISED = """\
@@ -78,6 +79,19 @@ def test_what_was_resolved_reads_back_as_the_same_experiment() -> None:
     asked = read(PROMISED)
     assert Experiment.from_mapping(asked.experiment.to_mapping()) == asked.experiment
     assert understand(asked.experiment.to_mapping(), source="resolved").experiment == asked.experiment
+
+
+def test_what_a_run_keeps_can_be_started_again_with_changes() -> None:
+    """Under its own name, with its defaults, and with overrides like any other file."""
+    first = read(PROMISED, name="paintings.yaml")
+    run = RunDirectory.create(Path("runs"), first.experiment.name)
+    run.write_experiment(first.as_asked, first.experiment, {})
+    kept = run.path / "experiment.yaml"
+    assert read_experiment(kept).experiment == first.experiment
+    assert read_experiment(kept).experiment.name == "paintings"
+    changed = read_experiment(kept, ["train.seed=7"]).experiment
+    assert changed.train.seed == 7
+    assert changed == read(PROMISED, "train.seed=7", name="paintings.yaml").experiment
 
 
 def test_a_resolved_experiment_of_a_newer_release_is_refused() -> None:

@@ -93,6 +93,12 @@ def test_no_picture_is_refused_before_anything_is_sampled(name: str, tmp_path: P
         side_by_side(comparison(tmp_path / "no such model"), tmp_path / name, quiet)
 
 
+def test_a_full_model_that_is_not_there(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    request = comparison(tiny_pipeline("ddpm"), full=(tmp_path / "nosuch",))
+    with pytest.raises(UserError, match=r"There is no folder .*nosuch\. --full takes"):
+        side_by_side(request, tmp_path / "a.png", quiet)
+
+
 def test_an_adapter_that_is_not_there(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     request = comparison(tiny_pipeline("ddpm"), adapters=(tmp_path,))
     with pytest.raises(UserError, match=f"holds no {ADAPTER_FILE}"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from foretune.choices.running import Profile
-from foretune.core.units import bytes_text, count_text, duration_text, rate_text, share_text
+from foretune.core.units import bytes_text, count_text, counted_text, duration_text, rate_text, share_text
 from foretune.core.values import Plan, RunRecord
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def ended_by_ctrl_c() -> Iterator[None]:
 
 def finish(trained: "Trained") -> None:
     """Prints the summary; a run that did not finish ends the process with an error."""
+    from foretune.record.log_summary import NOTHING_SAVED
+
     record = trained.record
     _, experiment, _ = trained.run.read_experiment()
     for line in (*_weights(trained), *measurements(record, experiment.profile)):
@@ -35,11 +37,12 @@ def finish(trained: "Trained") -> None:
     outcome = record.outcome
     path = trained.run.path
     if outcome.status == "finished":
-        typer.echo(f"Finished {outcome.steps_done} steps in {duration_text(record.wall_s)}: {path}")
+        typer.echo(f"Finished {counted_text(outcome.steps_done, 'steps')} in {duration_text(record.wall_s)}: {path}")
         typer.echo(f"Next: foretune export {path}")
         return
     typer.secho(f"{outcome.status.capitalize()} after step {outcome.steps_done}: {outcome.reason}", fg="red", err=True)
-    typer.secho(f"Go on with: foretune resume {path}", err=True)
+    if NOTHING_SAVED not in (outcome.reason or ""):
+        typer.secho(f"Go on with: foretune resume {path}", err=True)
     raise typer.Exit(130 if outcome.status == "interrupted" else 1)
 
 

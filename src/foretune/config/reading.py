@@ -29,8 +29,13 @@ class Asked:
 
 
 def read_experiment(path: Path, overrides: Iterable[str] = (), *, only_planned: bool = False) -> Asked:
-    """Reads and checks an experiment file; raises with every mistake at once. A file without `name` gives its own."""
-    mapping = apply_overrides(load_mapping(path), overrides)
+    """Reads and checks an experiment file; raises with every mistake at once. A file without `name` gives its own.
+
+    The file that a run keeps of its experiment is taken for the experiment, with the defaults it had then.
+    """
+    content = load_mapping(path)
+    is_of_a_run = isinstance(content.get("resolved"), dict) and "asked" in content
+    mapping = apply_overrides(content["resolved"] if is_of_a_run else content, overrides)
     return understand(mapping, source=str(path), name=_name_from(path), only_planned=only_planned)
 
 

@@ -13,6 +13,8 @@ from foretune.record.log_order import Session
 from foretune.record.redaction import MARK
 from foretune.stats.speed import median_step_s, samples_per_s
 
+NOTHING_SAVED = "Nothing after it was saved"
+"""Said by the reason of a run whose loss or gradient was no number; going on from its checkpoint leads there again."""
 _ROUNDING_S = 1e-7
 _CLOCKS_APART_S = 0.05
 _OLD_NUM_WARMUP = 2
@@ -58,11 +60,7 @@ def outcome_faults(record: RunRecord, last: Session, num_steps: int | None) -> I
         yield f"record.json: interrupted after step {outcome.steps_done}, at which nothing was saved"
     if (outcome.status == "finished") != (outcome.reason is None):
         yield f"record.json: {outcome.status} with the reason {_short(outcome.reason)}"
-    if (
-        outcome.status == "failed"
-        and not last.of("crashed")
-        and "Nothing after it was saved" not in (outcome.reason or "")
-    ):
+    if outcome.status == "failed" and not last.of("crashed") and NOTHING_SAVED not in (outcome.reason or ""):
         yield "record.json: failed, but the log has no crash"
     passed_s = ended["time_s"] - last.started["time_s"]
     worked_s = max((e["time_s"] for e in last.events if e["kind"] != "peak"), default=0.0) - last.started["time_s"]

@@ -11,7 +11,7 @@ from PIL import Image
 
 from foretune.choices.model import resolve_model
 from foretune.choices.training import Precision
-from foretune.core.errors import Refused
+from foretune.core.errors import Refused, UserError
 from foretune.models.adapters import load_adapter, refuse_foreign
 from foretune.models.family import Family
 from foretune.models.locating import locate, open_family
@@ -72,6 +72,8 @@ def _loaders(request: Comparison, family: Family, folder: Path) -> dict[str, Cal
     for path in request.adapters:
         refuse_foreign(family, family.denoiser_on_meta(torch.float32), path)
     for path in request.full:
+        if not path.is_dir():
+            raise UserError(f"There is no folder {path}. --full takes what foretune export wrote of a full training.")
         open_family(path)
     device = choose_device(request.device)
     dtype = PrecisionPolicy(request.precision).compute_dtype

@@ -20,6 +20,7 @@ from foretune.models.locating import locate
 from foretune.record.environment import environment_fingerprint, environment_hash
 from foretune.record.events import EventLog, read_events
 from foretune.record.locking import locked
+from foretune.record.log_summary import NOTHING_SAVED
 from foretune.record.redaction import MARK
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore
@@ -289,7 +290,7 @@ def _outcome(run_loop: Callable[[], tuple[int, str]], loop: Loop, events: EventL
         return Outcome(status="finished", steps_done=steps_done)
     except NotFinite as error:
         status: Literal["out of memory", "failed"] = "failed"
-        reason = f"{error}. Nothing after it was saved. Try a lower optimizer.lr, or train.precision=bf16"
+        reason = f"{error}. {NOTHING_SAVED}. Try a lower optimizer.lr, or train.precision=bf16"
     except Exception as error:  # noqa: BLE001 - the record of a crash is a record too
         fault = disk_fault(error, unnamed=f"A file in {loop.store.directory.parent}")
         status, reason = status_of(error), fault or f"{type(error).__name__}: {error}"

@@ -1,6 +1,7 @@
 """How the process of one repeat speaks with the one that started it: JSON lines, and nothing else between them."""
 
 import json
+import math
 import os
 import sys
 import time
@@ -34,7 +35,10 @@ class Teller(Observer):
         self.progress(what, done, total)
 
     def stepped(self, report: StepReport) -> None:
-        self.progress("steps", report.step + 1, report.num_steps or report.step + 2)
+        done = report.step + 1
+        # Where time decides, so many more at this speed.
+        more = math.ceil((report.left_s or 0.0) / max(report.step_s, 1e-9))
+        self.progress("steps", done, report.num_steps or done + more)
 
     def progress(self, what: str, done: int, total: int) -> None:
         """Now and then: telling each step would be felt by the next one."""
