@@ -1,6 +1,6 @@
 """Steps that are measured alone: what a slow device still owes at their end is read too."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,8 +33,8 @@ class NeverByItself:
 def slow_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """No number arrives while the steps are made."""
 
-    def send(values: torch.Tensor) -> tuple[torch.Tensor, NeverByItself]:
-        return values, NeverByItself()
+    def send(values: Sequence[torch.Tensor]) -> tuple[Callable[[], list[float]], NeverByItself]:
+        return lambda: [value.item() for value in values], NeverByItself()
 
     monkeypatch.setattr(meter_module, "_sent_to_host", send)
 
