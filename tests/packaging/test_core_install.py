@@ -18,6 +18,12 @@ REPOSITORY = Path(__file__).parents[2]
 MOST_BYTES = 80 * 10**6
 MOST_S = 1.5
 NUM_RUNS = 5
+# Processor time of this on a machine on which MOST_S holds; a slower machine, or a busier one, takes longer for both.
+YARDSTICK = (
+    "import json; rows = [{str(n): [n, n * 0.5]} for n in range(150_000)]; "
+    "json.loads(json.dumps(rows)); sorted(map(repr, rows))"
+)
+YARDSTICK_S = 0.73
 PLAN = ("plan", "flux.1-dev", "method.kind=lora", "--on", "rtx-4090,l4,h100-sxm")
 HEAVY_PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate", "numpy")
 
@@ -160,19 +166,23 @@ def check_size(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
 
 
 def check_time(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
-    """The fastest of a few runs by the processor's time: what else runs on the machine only adds."""
-    used_s, wall_s = [], []
-    for _ in range(NUM_RUNS):
-        before, began_s = os.times(), time.perf_counter()
-        assert core("foretune", *PLAN).returncode == 0
-        wall_s.append(time.perf_counter() - began_s)
-        after = os.times()
-        used_s.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    """The fastest of a few runs by the processor's time, in turns with a yardstick for how fast the machine is now."""
+    taken = [(_timed(core, "foretune", *PLAN), _timed(core, "python", "-c", YARDSTICK)) for _ in range(NUM_RUNS)]
+    wall_s = min(wall_s for (_, wall_s), _ in taken)
+    used_s, yardstick_s = min(plan[0] for plan, _ in taken), min(yardstick[0] for _, yardstick in taken)
     report_figure(
-        f"core install, foretune {' '.join(PLAN)}: fastest of {NUM_RUNS} runs {min(wall_s):.2f} s, at work "
-        f"{min(used_s):.2f} s"
+        f"core install, foretune {' '.join(PLAN)}: fastest of {NUM_RUNS} runs {wall_s:.2f} s, at work {used_s:.2f} s; "
+        f"the yardstick {yardstick_s:.2f} s, where the limit holds {YARDSTICK_S:.2f} s"
     )
-    assert min(used_s) < MOST_S
+    assert used_s < MOST_S * max(1.0, yardstick_s / YARDSTICK_S)
+
+
+def _timed(core: CoreInstall, *command: str) -> tuple[float, float]:
+    """Seconds by the processor and by the wall's clock."""
+    before, began_s = os.times(), time.perf_counter()
+    assert core(*command).returncode == 0
+    wall_s, after = time.perf_counter() - began_s, os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system, wall_s
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """What the plan says about a published row: the peak that was published, and whether it fits."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from foretune import catalog
 from foretune.catalog.devices import Device
@@ -43,11 +43,28 @@ class Forecast:
         return by_kind[peak]
 
 
-def forecast(asked: Question, traces: Traces) -> Forecast:
+@dataclass
+class LastEvents:
+    """The allocations of the row that was asked for last: sources often publish one training on several devices."""
+
+    _asked: Question | None = None
+    _events: list[Event] = field(default_factory=list)
+
+    def of(self, asked: Question, traces: Traces) -> list[Event]:
+        training = replace(
+            asked, row_id="", source="", published=None, fitted=None, device=None, device_bytes=None, assumptions=()
+        )
+        if training != self._asked:
+            self._events = question_events(asked, traces)
+            self._asked = training
+        return self._events
+
+
+def forecast(asked: Question, traces: Traces, last: LastEvents | None = None) -> Forecast:
     """Runs the row's experiment as the publishing program would have."""
     device = catalog.device(asked.device or _USUAL_DEVICE)
     overhead = overhead_for(device)
-    events = question_events(asked, traces)
+    events = (last or LastEvents()).of(asked, traces)
     expandable = asked.dialect.expandable_segments
     # What torch calls allocated is the size of blocks, rests that were too small to split off included.
     played = replay(with_workspaces(events, overhead), expandable_segments=expandable)

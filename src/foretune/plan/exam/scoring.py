@@ -8,7 +8,7 @@ from typing import Any
 from foretune.catalog import Measurement
 from foretune.core.values.plan import Verdict
 from foretune.plan.exam.baseline import baseline_bytes
-from foretune.plan.exam.forecasting import Forecast, forecast
+from foretune.plan.exam.forecasting import Forecast, LastEvents, forecast
 from foretune.plan.exam.questions import LeftOut, Question
 from foretune.plan.exam.rows import is_exact, question
 from foretune.plan.traces import NotTraced, Traces
@@ -138,6 +138,7 @@ def sit_exam(
     asked = [(row, question(row)) for row in rows]
     left_out = [*unreadable, *(found for row, found in asked if is_exact(row) and isinstance(found, LeftOut))]
     results, fits, not_judged = [], [], list[LeftOut]()
+    last = LastEvents()
     for number, (row, one) in enumerate(asked):
         if isinstance(one, LeftOut):
             continue
@@ -148,7 +149,7 @@ def sit_exam(
         if not wants_peak and not wants_fit:
             continue
         try:
-            said = forecast(one, traces(one.model))
+            said = forecast(one, traces(one.model), last)
         except NotTraced as error:
             found = LeftOut(row_id=one.row_id, source=one.source, reason=str(error))
             (left_out if wants_peak else not_judged).append(found)
