@@ -23,6 +23,7 @@ from foretune.analyse.inference_data import InferenceData, inference_in, times_o
 from foretune.analyse.quantities import SPEED, STEP_TIME, one_number_each
 from foretune.analyse.run_data import has_runs, runs_in
 from foretune.stats.intervals import Estimate, Statistic, typical
+from foretune.stats.speed import rate_of
 
 _SAME = "the same benches are on both sides"
 _ONE_AFTER_THE_OTHER = "one bench was made after the other, so a machine that drifts looks like a difference"
@@ -44,12 +45,8 @@ def _rate(benches: _Benches, what: _What) -> Estimate | None:
     size = "batch_size" if what == "denoising" else "image_batch_size"
     counts = [getattr(bench, size) for bench in benches for _ in getattr(bench, what)]
     rates = tuple(count / time_s for count, time_s in zip(counts, times.run_values, strict=True))
-    if times.value is None:
-        return replace(times, run_values=rates)
-    count = statistics.fmean(counts)
-    low = None if times.high is None else count / times.high
-    high = None if times.low is None or times.low <= 0 else count / times.low
-    return replace(times, value=count / times.value, low=low, high=high, run_values=rates)
+    value, low, high = rate_of(times, statistics.fmean(counts)) or (None, None, None)
+    return replace(times, value=value, low=low, high=high, run_values=rates)
 
 
 def _peak(benches: _Benches, key: str) -> Estimate | None:

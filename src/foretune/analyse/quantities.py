@@ -9,6 +9,7 @@ from foretune.analyse.run_data import RunData
 from foretune.core.scores import NEVER_NEGATIVE
 from foretune.stats.bounded import bounded_mean
 from foretune.stats.intervals import Estimate, Statistic, typical
+from foretune.stats.speed import rate_of
 
 STEP_TIME = "step time"
 SPEED = "speed"
@@ -44,13 +45,9 @@ def _rates(runs: Sequence[RunData]) -> Estimate | None:
     if times is None:
         return None
     rates = tuple(run.samples_per_step / value for run, value in zip(runs, times.run_values, strict=True) if value > 0)
-    if not times.value:
-        return replace(times, value=None, low=None, high=None, run_values=rates)
-    count = statistics.fmean(run.samples_per_step for run in runs)
-    # The longest time is the lowest rate; an interval that reaches zero has no highest rate.
-    low = None if times.high is None else count / times.high
-    high = None if times.low is None or times.low <= 0 else count / times.low
-    return replace(times, value=count / times.value, low=low, high=high, run_values=rates)
+    rate = rate_of(times, statistics.fmean(run.samples_per_step for run in runs))
+    value, low, high = rate or (None, None, None)
+    return replace(times, value=value, low=low, high=high, run_values=rates)
 
 
 def one_number_each(values: Sequence[float | None]) -> Estimate | None:

@@ -108,10 +108,13 @@ def _print_speed(series: "Series") -> None:
 
 def _rate_cells(estimate: "Estimate", count: float) -> tuple[str, str, str]:
     """The rate of something of which `count` are made in the time."""
-    value = _NONE if estimate.value is None else _number(count / estimate.value)
-    low = None if estimate.high is None else count / estimate.high
-    high = None if estimate.low is None or estimate.low <= 0 else count / estimate.low
-    return value, _interval(low, high, _number), _count(estimate)
+    from foretune.stats.speed import rate_of
+
+    rate = rate_of(estimate, count)
+    if rate is None:
+        return _NONE, _NONE, _count(estimate)
+    value, low, high = rate
+    return _number(value), _interval(low, high, _number), _count(estimate)
 
 
 def _interval(low: float | None, high: float | None, text: Callable[[float], str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from foretune.core.units import duration_text
 from foretune.run.step_flops import StepFlops
 from foretune.stats.intervals import Estimate, typical
+from foretune.stats.speed import Rate, rate_of
 from foretune.stats.utilisation import utilisation
 
 _LONG_STEPS = 1.1
@@ -57,22 +58,13 @@ class Series:
     warnings: tuple[str, ...]
 
     @property
-    def iterations_per_s(self) -> tuple[float, float | None, float | None] | None:
+    def iterations_per_s(self) -> Rate | None:
         """Optimizer steps a second, with the interval."""
-        return self._rate(1)
+        return rate_of(self.mean_step_s, 1)
 
     @property
-    def samples_per_s(self) -> tuple[float, float | None, float | None] | None:
-        return self._rate(self.samples_per_step)
-
-    def _rate(self, count: int) -> tuple[float, float | None, float | None] | None:
-        step = self.mean_step_s
-        if step.value is None:
-            return None
-        # The longest step is the lowest rate; an interval that reaches zero has no highest rate.
-        low = None if step.high is None else count / step.high
-        high = None if step.low is None or step.low <= 0 else count / step.low
-        return count / step.value, low, high
+    def samples_per_s(self) -> Rate | None:
+        return rate_of(self.mean_step_s, self.samples_per_step)
 
 
 def summary_of(repeats: Sequence[Repeat], flops: StepFlops | None) -> Series:

@@ -3,6 +3,21 @@
 import statistics
 from collections.abc import Sequence
 
+from foretune.stats.intervals import Estimate
+
+Rate = tuple[float, float | None, float | None]
+"""So many in a second, and the ends of the interval."""
+
+
+def rate_of(times: Estimate, count: float) -> Rate | None:
+    """The rate of `count` things in a time; None where there is no time."""
+    if not times.value:
+        return None
+    # The longest time is the lowest rate; an interval that reaches zero has no highest rate.
+    low = None if times.high is None else count / times.high
+    high = None if times.low is None or times.low <= 0 else count / times.low
+    return count / times.value, low, high
+
 
 def median_step_s(step_times_s: Sequence[float], *, num_warmup: int) -> float | None:
     """The typical step once it is warm; None when there is no warm step."""
