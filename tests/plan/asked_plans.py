@@ -29,4 +29,4 @@ def with_remedy(target: str, *overrides: str, on: str, remedy: Remedy) -> Plan:
     settings = dict(remedy.settings)
     expandable = settings.pop(EXPANDABLE, None) is not None
     typed = (f"{key}={value}" for key, value in settings.items())
-    return plan(target, *overrides, *typed, on=on, expandable_segments=expandable, has_remedies=False)
+    return plan(target, *overrides, *typed, on=on, expandable_segments=expandable, has_advice=False)

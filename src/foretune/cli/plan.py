@@ -66,7 +66,7 @@ def plan(
         expandable_segments=expandable,
         always_live=live,
         # An overview has no room for them.
-        has_remedies=target != _ALL or as_json or html is not None or explain,
+        has_advice=target != _ALL or as_json or html is not None or explain,
     )
     groups = []
     with _progress(target) as told:

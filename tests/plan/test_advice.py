@@ -86,9 +86,9 @@ def test_the_smallest_device_is_the_smallest(target: str, overrides: tuple[str, 
     ordered = [d for d in sorted(catalog.devices().values(), key=usable_bytes) if d.kind != "cpu"]
     names = [d.name for d in ordered]
     place = names.index(found.smallest_device)
-    assert plan(target, *overrides, on=found.smallest_device, has_remedies=False).verdict == "fits"
+    assert plan(target, *overrides, on=found.smallest_device, has_advice=False).verdict == "fits"
     smaller = [
-        plan(target, *overrides, on=[other], has_remedies=False).verdict for other in ordered[max(0, place - 3) : place]
+        plan(target, *overrides, on=[other], has_advice=False).verdict for other in ordered[max(0, place - 3) : place]
     ]
     assert smaller
     assert "fits" not in smaller
@@ -107,7 +107,7 @@ def test_where_nothing_helps_nothing_is_proposed() -> None:
 
 
 def test_remedies_may_be_left_out() -> None:
-    found = plan("sd3-medium", KEPT, "train.batch_size=8", on="l4", has_remedies=False)
+    found = plan("sd3-medium", KEPT, "train.batch_size=8", on="l4", has_advice=False)
     assert found.verdict == "does not fit"
     assert found.remedies == ()
 
