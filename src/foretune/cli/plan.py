@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from foretune.catalog import ModelComponent
     from foretune.choices.model import ModelReference
     from foretune.choices.step_form import StepForm
+    from foretune.core.errors import UserError
     from foretune.core.values import StepTrace
     from foretune.plan.asking import LiveSource
     from foretune.plan.sizing import StepSize
@@ -35,7 +36,13 @@ def plan(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Changes: key=value ...", show_default=False, metavar="[KEY=VALUE]...")
     ] = None,
-    on: Annotated[str, typer.Option("--on", help="Devices, separated by commas, or `all` of the catalogue.")] = _ALL,
+    on: Annotated[
+        str,
+        typer.Option("--on", help="Cards, separated by commas: 4090, h100, 16GiB, `here`; or `all` of the catalogue."),
+    ] = _ALL,
+    ram: Annotated[
+        str | None, typer.Option("--ram", help="Also judge the host's memory: 32GiB, or `here`.", show_default=False)
+    ] = None,
     height: Annotated[int | None, typer.Option("--height", help="Pixels; without it, data.resolution decides.")] = None,
     width: Annotated[int | None, typer.Option("--width", help="Pixels; goes with --height.")] = None,
     frames: Annotated[
@@ -55,8 +62,9 @@ def plan(
     from foretune.cli.plan_text import print_groups
     from foretune.cli.question_text import question_text
     from foretune.plan.asking import Wanted, devices_named, plan_everything
+    from foretune.plan.host_memory import budget_named
 
-    devices = devices_named(on)
+    devices = devices_named(on, _note)
     wanted = Wanted(
         target=target,
         overrides=tuple(overrides or ()),
@@ -67,11 +75,15 @@ def plan(
         always_live=live,
         # An overview has no room for them.
         has_remedies=target != _ALL or as_json or html is not None or explain,
+        host=None if ram is None else budget_named(ram),
     )
-    groups = []
+    groups, refused = [], Refusals()
     with _progress(target) as told:
-        for asked, found in plan_everything(wanted, devices, live_source(told, needed=live)):
+        for asked, found in plan_everything(wanted, devices, live_source(told, needed=live), refused.add):
             groups.append((asked, found))
+            note = asked.model.note
+            if note is not None and f"model: {note}" not in asked.warnings:
+                _note(note)
             told(f"planned {asked.experiment.model}")
     plans = [one for _, group in groups for one in group]
     if html is not None:
@@ -80,10 +92,36 @@ def plan(
         write_file(html, plan_page(plans, {one[0].experiment: question_text(asked) for asked, one in groups}))
     if as_json:
         typer.echo(json.dumps([one.to_mapping() for one in plans], indent=2))
+        refused.print()
         return
     print_groups(groups, explain=explain)
+    refused.print()
     if html is not None:
         typer.echo(f"Wrote {html}")
+
+
+def _note(text: str) -> None:
+    typer.echo(f"Note: {text}", err=True)
+
+
+class Refusals:
+    """Models that could not be planned, by the reason; printed where results do not go."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, list[str]] = {}
+
+    def add(self, model: str, error: "UserError") -> None:
+        from foretune.core.errors import ExperimentErrors
+
+        reasons = error.problems if isinstance(error, ExperimentErrors) else (str(error),)
+        self._models.setdefault("; ".join(reasons), []).append(model)
+
+    def print(self) -> None:
+        if self._models:
+            num_models = sum(map(len, self._models.values()))
+            typer.echo(f"Not planned: {num_models} model{'s' if num_models > 1 else ''}", err=True)
+        for reason, models in self._models.items():
+            typer.echo(f"  {', '.join(models)}: {reason}", err=True)
 
 
 def live_source(told: Callable[[str], None], *, needed: bool) -> "LiveSource | None":

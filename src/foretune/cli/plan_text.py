@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from foretune.cli.question_text import question_text
 from foretune.cli.tables import console, right, table
 from foretune.core.units import GIB, bytes_text, duration_text, share_text
+from foretune.core.values.plan import HostMemory
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +43,8 @@ def print_plans(asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> 
     if explain:
         _print_parts(out, plans, asked.experiment.quantize.denoiser)
     print_remedies(out, plans)
-    for warning in asked.warnings:
+    _print_host(out, plans)
+    for warning in dict.fromkeys((*asked.warnings, *(text for plan in plans for text in plan.warnings))):
         out.print(f"Warning: {warning}", style="yellow")
     _print_small(out, plans, explain=explain)
 
@@ -182,6 +184,22 @@ def _remedy(remedy: "Remedy") -> str:
         cost += f", moves {bytes_text(remedy.moves_bytes)} more in each step"
     effect = ", and changes what is trained" if remedy.changes_the_result else ""
     return f"{settings}  saves {bytes_text(remedy.saves_bytes)}{cost}{effect}: {remedy.verdict}"
+
+
+def _print_host(out: "Console", plans: Sequence["Plan"]) -> None:
+    """The verdict over the host's memory, once for all devices of which it is the same."""
+    for host in dict.fromkeys(plan.host.model_dump_json() for plan in plans if plan.host and plan.host.verdict):
+        found = HostMemory.model_validate_json(host)
+        assert found.usable_bytes is not None, "it stands with the verdict"
+        assert found.verdict is not None, "only such are printed"
+        band = f"{bytes_text(found.low_bytes)} to {bytes_text(found.high_bytes)}"
+        out.print(
+            f"Host memory: {bytes_text(found.likely_bytes)} ({band}) in the phase '{found.peak_phase}', "
+            f"{bytes_text(found.usable_bytes)} usable: {found.verdict}",
+            style=_STYLES[found.verdict],
+        )
+        for line in found.advice:
+            out.print(f"  {line}")
 
 
 def _print_small(out: "Console", plans: Sequence["Plan"], *, explain: bool) -> None:

@@ -47,6 +47,23 @@ class Transfers(Part):
     """Both ways at once, at that rate; a step that waits for it takes longer by more."""
 
 
+class HostMemory(Part):
+    """What a run takes of the host's memory (RAM) at its peak."""
+
+    peak_phase: str
+    bytes_by_part: dict[str, int]
+    """Of the likely figure."""
+    low_bytes: int
+    """Without pages of weight files, which the system can drop and read again."""
+    likely_bytes: int
+    high_bytes: int
+    usable_bytes: int | None = None
+    """What the system leaves to the run; None where the host's memory was not given."""
+    verdict: Verdict | None = None
+    advice: tuple[str, ...] = ()
+    """What to do where it does not fit or is tight."""
+
+
 class Remedy(Part):
     """Settings that would make it fit, or bring it nearer."""
 
@@ -69,10 +86,15 @@ def _with_transfers(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "transfers": None, "remedies": remedies}
 
 
+def _with_host_memory(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 3 has what the host needs and warnings about the device, which before were not looked at."""
+    return {**body, "host": None, "warnings": ()}
+
+
 class Plan(Value):
     """Memory by part and phase with an error band, step time, cost, verdict, and what was assumed."""
 
-    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_transfers}
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_transfers, 2: _with_host_memory}
 
     experiment: str
     """Hash of the whole experiment the plan is for."""
@@ -94,7 +116,8 @@ class Plan(Value):
     usable_bytes: int
     """What the device can give to a process."""
     error_band: float
-    """Half-width of the relative part of the band: 0.05 is plus or minus 5 % of the reserved memory."""
+    """The relative part of the band at its high end: 0.05 is 5 % more than the reserved memory. The low end is as far
+    below, except for what is not modelled (compiled blocks), which widens the high end alone."""
     verdict: Verdict
     largest: tuple[Tensor, ...] = ()
     """What the worst phase's peak is mostly made of."""
@@ -103,6 +126,10 @@ class Plan(Value):
     cost_usd: float | None = None
     transfers: Transfers | None = None
     """None where nothing but batches is moved, or where host and device share their memory."""
+    host: HostMemory | None = None
+    """None where the device computes in the host's memory, so that there is one verdict over both."""
+    warnings: tuple[str, ...] = ()
+    """What the device does badly or not at all: bf16 on cards without it, float8 products."""
     remedies: tuple[Remedy, ...] = ()
     """Where it does not fit: the cheapest first."""
     smallest_device: str | None = None
