@@ -13,12 +13,13 @@ from foretune.cli.files import write_file
 from foretune.cli.quiet import quieten
 
 if TYPE_CHECKING:
-    from foretune.catalog import ModelComponent
+    from foretune.catalog import Device, ModelComponent
     from foretune.choices.model import ModelReference
     from foretune.choices.step_form import StepForm
+    from foretune.cli.plan_text import Groups
     from foretune.core.errors import UserError
     from foretune.core.values import StepTrace
-    from foretune.plan.asking import LiveSource
+    from foretune.plan.asking import LiveSource, Wanted
     from foretune.plan.sizing import StepSize
     from foretune.plan.traces import LiveTracer
     from foretune.trace.shipped import Geometry
@@ -59,9 +60,7 @@ def plan(
     """Say what fits. Example: foretune plan flux.1-dev method.kind=lora --on rtx-4090,l4,h100-sxm"""
     # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
     gc.disable()
-    from foretune.cli.plan_text import print_groups
-    from foretune.cli.question_text import question_text
-    from foretune.plan.asking import Wanted, devices_named, plan_everything
+    from foretune.plan.asking import Wanted, devices_named
     from foretune.plan.host_memory import budget_named
 
     devices = devices_named(on, _note)
@@ -77,14 +76,16 @@ def plan(
         has_remedies=target != _ALL or as_json or html is not None or explain,
         host=None if ram is None else budget_named(ram),
     )
-    groups, refused = [], Refusals()
-    with _progress(target) as told:
-        for asked, found in plan_everything(wanted, devices, live_source(told, needed=live), refused.add):
-            groups.append((asked, found))
-            note = asked.model.note
-            if note is not None and f"model: {note}" not in asked.warnings:
-                _note(note)
-            told(f"planned {asked.experiment.model}")
+    refused = Refusals()
+    groups = _planned(wanted, devices, refused)
+    _answer(groups, html, as_json=as_json, explain=explain)
+    refused.print()
+
+
+def _answer(groups: "Groups", html: Path | None, *, as_json: bool, explain: bool) -> None:
+    from foretune.cli.plan_text import print_groups
+    from foretune.cli.question_text import question_text
+
     plans = [one for _, group in groups for one in group]
     if html is not None:
         from foretune.report.plan_page import plan_page
@@ -92,12 +93,26 @@ def plan(
         write_file(html, plan_page(plans, {one[0].experiment: question_text(asked) for asked, one in groups}))
     if as_json:
         typer.echo(json.dumps([one.to_mapping() for one in plans], indent=2))
-        refused.print()
         return
     print_groups(groups, explain=explain)
-    refused.print()
     if html is not None:
         typer.echo(f"Wrote {html}")
+
+
+def _planned(wanted: "Wanted", devices: "list[Device]", refused: "Refusals") -> "Groups":
+    """The plans of every question; what cannot be planned is left with `refused`."""
+    from foretune.plan.asking import plan_everything
+
+    groups = []
+    with _progress(wanted.target) as told:
+        live = live_source(told, needed=wanted.always_live)
+        for asked, found in plan_everything(wanted, devices, live, refused.add):
+            groups.append((asked, found))
+            note = asked.model.note
+            if note is not None and f"model: {note}" not in asked.warnings:
+                _note(note)
+            told(f"planned {asked.experiment.model}")
+    return groups
 
 
 def _note(text: str) -> None:

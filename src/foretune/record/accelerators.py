@@ -100,7 +100,7 @@ def _amd_cards(root: Path) -> Iterator[Accelerator]:
 
 
 def _apple_gpu() -> Iterator[Accelerator]:
-    if sys.platform == "darwin" and platform.machine() == "arm64":
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
         name = first_line("sysctl", "-n", "machdep.cpu.brand_string") or "Apple silicon"
         yield Accelerator(name, "mps", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
