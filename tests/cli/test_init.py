@@ -103,7 +103,7 @@ def test_folders_on_the_way_are_made(foretune: Foretune, read) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("-m", "flux1-dev"), "There is no model in the catalogue named 'flux1-dev'. Did you mean 'flux.1-dev'?"),
+        (("-m", "flux.1-def"), "There is no model in the catalogue named 'flux.1-def'. Did you mean 'flux.1-dev'?"),
         (("--method", "loar"), "There is no method named 'loar'. Did you mean 'lora'?"),
         (("-m", "./nowhere"), "The model folder ./nowhere does not exist. Type: foretune list models"),
         (("-m", "wan2.1-t2v-1.3b"), "models of the family 'wan' cannot be trained yet. Trainable: ddpm, flux, sd3."),

@@ -9,6 +9,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.method import Full, Lora
 from foretune.config import Asked, read_experiment
 from foretune.config.reading import understand
+from foretune.config.yaml_files import parse
 from foretune.core.errors import ExperimentErrors, UserError
 from foretune.core.values import WrongFormat
 from foretune.record.run_directory import RunDirectory
@@ -143,13 +144,28 @@ def test_a_name_that_is_given_stays() -> None:
 
 def test_three_mistakes_are_told_at_once() -> None:
     found = problems(
-        SHORT.replace("rank", "rnak").replace("steps: 10", "steps: ten").replace("flux.1-dev", "flux1-dev")
+        SHORT.replace("rank", "rnak").replace("steps: 10", "steps: ten").replace("flux.1-dev", "flux.1-def")
     )
     assert found == (
         "method.rnak: unknown key. Did you mean 'rank'?",
         "train.steps: should be a whole number (found 'ten')",
-        "model: There is no model in the catalogue named 'flux1-dev'. Did you mean 'flux.1-dev'?",
+        "model: There is no model in the catalogue named 'flux.1-def'. Did you mean 'flux.1-dev'?",
     )
+
+
+def test_a_model_by_another_name_is_the_same_experiment() -> None:
+    plain, typed = (
+        understand(parse(SHORT.replace("flux.1-dev", name)), source="it") for name in ("flux.1-dev", "FLUX1-dev")
+    )
+    assert typed.experiment == plain.experiment
+    assert typed.warnings == ("model: 'FLUX1-dev' resolved to flux.1-dev",)
+    assert typed.as_asked["model"] == "FLUX1-dev"
+
+
+def test_an_ambiguous_model_is_one_mistake_of_several() -> None:
+    found = problems(SHORT.replace("flux.1-dev", "flux").replace("rank", "rnak"))
+    assert len(found) == 2
+    assert found[1].startswith("model: 'flux' fits 3 models: flux.1-dev, flux.1-schnell, flux.2-dev.")
 
 
 @pytest.mark.parametrize("model", ["", "null", "[a]", "5"])

@@ -51,7 +51,7 @@ def demo(
 
 def _plan_real_model(page: Path) -> None:
     from foretune.cli.files import write_file
-    from foretune.cli.plan_text import print_remedies, print_verdicts
+    from foretune.cli.plan_text import print_advice, print_verdicts
     from foretune.cli.question_text import question_text
     from foretune.cli.tables import console
     from foretune.plan.asking import Wanted, devices_named, plan_everything
@@ -61,8 +61,7 @@ def _plan_real_model(page: Path) -> None:
     ((asked, plans),) = plan_everything(wanted, devices_named(_CARDS), None)
     out = console()
     print_verdicts(out, plans)
-    out.print()
-    print_remedies(out, plans)
+    print_advice(out, plans)
     write_file(page, plan_page(plans, {plans[0].experiment: question_text(asked)}))
 
 

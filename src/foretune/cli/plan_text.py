@@ -8,6 +8,7 @@ from foretune.cli.plan_details import print_details
 from foretune.cli.question_text import question_text
 from foretune.cli.tables import console, right, table
 from foretune.core.units import memory_text
+from foretune.core.values.plan import HostMemory
 from foretune.report.remedy_words import cost_text, effect_text, memory_of, settings_text
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def print_plans(asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> 
     print_advice(out, plans)
     for line in _validation_lines(plans):
         out.print(line)
-    for warning in asked.warnings:
+    _print_host(out, plans)
+    for warning in dict.fromkeys((*asked.warnings, *(text for plan in plans for text in plan.warnings))):
         out.print(f"Warning: {warning}", style="yellow")
     for note in dict.fromkeys(note for plan in plans for note in plan.notes):
         out.print(f"Not counted: {note}", style="dim")
@@ -172,6 +174,22 @@ def _numbered(remedies: Sequence["Remedy"]) -> Iterator[str]:
         yield from wrap(sentence, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
 
 
+def _print_host(out: "Console", plans: Sequence["Plan"]) -> None:
+    """The verdict over the host's memory, once for all devices with the same one."""
+    for host in dict.fromkeys(plan.host.model_dump_json() for plan in plans if plan.host and plan.host.verdict):
+        found = HostMemory.model_validate_json(host)
+        assert found.usable_bytes is not None, "it comes with the verdict"
+        assert found.verdict is not None, "only such are printed"
+        out.print(
+            f"Host memory: {memory_text(found.likely_bytes)} estimated ({memory_text(found.low_bytes)} to "
+            f"{memory_text(found.high_bytes)}, peak phase {found.peak_phase}), {memory_text(found.usable_bytes)} "
+            f"usable: {found.verdict}",
+            style=_STYLES[found.verdict],
+        )
+        for line in found.advice:
+            out.print(f"  {line}")
+
+
 def _validation_lines(plans: Sequence["Plan"]) -> Iterator[str]:
     """Where training fits and validation does not: it is skipped, and what to set so that it is not."""
     devices: dict[tuple[str, str], list[str]] = {}
@@ -222,5 +240,4 @@ def _counted(devices: Sequence[str]) -> str:
 
 
 def _gib(num_bytes: int) -> str:
-    text = memory_text(num_bytes)
-    return text.removesuffix(" GiB")
+    return memory_text(num_bytes).removesuffix(" GiB")

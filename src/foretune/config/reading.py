@@ -72,7 +72,10 @@ def understand(mapping: dict[str, Any], *, source: str, name: str = "experiment"
         raise ExperimentErrors(source, problems)
     assert experiment is not None, "nothing was wrong with it"
     assert model is not None, "nothing was wrong with it"
-    return Asked(mapping, experiment, model, tuple(o.text for o in found if o.severity == "warning"))
+    # One experiment, however its model was spelt.
+    experiment = experiment.model_copy(update={"model": model.asked})
+    notes = () if model.note is None else (f"model: {model.note}",)
+    return Asked(mapping, experiment, model, (*notes, *(o.text for o in found if o.severity == "warning")))
 
 
 def _named_device(experiment: Experiment) -> DeviceType | None:

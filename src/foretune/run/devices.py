@@ -9,6 +9,7 @@ import torch
 from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections import DeviceType
+from foretune.choices.objections.quantization import FLOAT8_PRODUCTS
 from foretune.core.errors import Refused
 from foretune.core.units import KIB
 
@@ -58,12 +59,23 @@ def refuse_what_the_device_cannot(experiment: Experiment, family: str, device: t
             f"train.precision: {torch.cuda.get_device_name(device)} is older than tf32, which came with Ampere. "
             "Nearest: train.precision=fp32"
         )
+    products = experiment.quantize.denoiser
+    if products in FLOAT8_PRODUCTS and device_type(device) == "cuda" and not _has_float8_products(device):
+        problems.append(
+            f"quantize.denoiser: {products} multiplies in float8, which came with Ada and Hopper; "
+            f"{torch.cuda.get_device_name(device)} is older. "
+            "Nearest: quantize.denoiser=float8, which only stores in float8"
+        )
     if problems:
         raise Refused(f"{device} cannot run this experiment: " + "; ".join(problems))
 
 
 def _has_tf32(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _has_float8_products(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 def peak_device_bytes(device: torch.device) -> int | None:
