@@ -54,9 +54,9 @@ def _made(
     experiment: Experiment, family: Family, asked: Sequence[Probe], numerics: Numerics, recorded: Family
 ) -> StepTrace:
     steps: list[TracedStep] = [
-        trace_step(_with_rank(experiment, probe.rank), recorded, probe.sizes, numerics) for probe in asked
+        trace_step(with_rank(experiment, probe.rank), recorded, probe.sizes, numerics) for probe in asked
     ]
-    runs = _runs(family, steps[0], experiment.levers)
+    runs = runs_of(family, steps[0], experiment.levers)
     lines = [timeline(step) for step in steps]
     sizes = [probe.in_trace(recorded) for probe in asked]
     # One recording holds for its own sizes, whatever the model does at others.
@@ -88,13 +88,14 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in _MADE_WITH}
 
 
-def _with_rank(experiment: Experiment, rank: int) -> Experiment:
+def with_rank(experiment: Experiment, rank: int) -> Experiment:
+    """The experiment at another rank, where that is a size."""
     if not rank_is_a_size(experiment.method):
         return experiment
     return experiment.model_copy(update={"method": experiment.method.model_copy(update={"rank": rank})})
 
 
-def _runs(family: Family, shallow_step: TracedStep, levers: Levers) -> tuple[BlockRun, ...]:
+def runs_of(family: Family, shallow_step: TracedStep, levers: Levers) -> tuple[BlockRun, ...]:
     """How often each kind of block stands in the model of full depth, by its own blocks."""
     full = kinds_of_units(units_of(family, family.denoiser_on_meta(torch.bfloat16), levers))
     return block_runs(shallow_step.block_kinds, full)

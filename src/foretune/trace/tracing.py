@@ -1,6 +1,6 @@
 """One training step on fake tensors: the real architecture, the real step, no weights."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -69,9 +69,17 @@ class TracedStep:
 
 
 def trace_step(
-    experiment: Experiment, family: Family, sizes: StepSizes, numerics: Numerics, denoiser: nn.Module | None = None
+    experiment: Experiment,
+    family: Family,
+    sizes: StepSizes,
+    numerics: Numerics,
+    denoiser: nn.Module | None = None,
+    watch: Callable[[TrainingStep, Recorder], None] | None = None,
 ) -> TracedStep:
-    """Runs one optimizer step on fake tensors, after the optimizer has made its state: all later steps are like it."""
+    """Runs one optimizer step on fake tensors, after the optimizer has made its state: all later steps are like it.
+
+    `watch` gets the step and its recorder before it runs.
+    """
     policy = PrecisionPolicy.of(experiment.train)
     if denoiser is None:
         denoiser = family.denoiser_on_meta(METHODS[experiment.method.kind].load_dtype(policy))
@@ -94,6 +102,8 @@ def trace_step(
         watching = watching_host(recorder.moved_to_host)
         with FakeTensorMode(allow_non_fake_inputs=True), recorder, recorder.watching_resizes(), watching, assumed:
             step, categories = _begun(experiment, family, assembled, recorder, policy)
+            if watch is not None:
+                watch(step, recorder)
             recorder.phase = "inputs"
             tracker.begin_forward()
             batches = (_fake_batch(family, sizes, recorder) for _ in range(accumulation))
