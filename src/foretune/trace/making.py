@@ -11,6 +11,7 @@ from foretune.choices.training import Levers
 from foretune.core.values.step_trace import StepTrace
 from foretune.models.family import Family
 from foretune.trace.blocks import kinds_of_units, units_of
+from foretune.trace.operator_memo import OperatorMemo
 from foretune.trace.probing import Probe, probes, shallow
 from foretune.trace.program import MANY_BLOCKS, BlockRun, IrregularStep, block_runs, build_program
 from foretune.trace.timeline import timeline
@@ -53,8 +54,9 @@ def _made_shallow(experiment: Experiment, family: Family, asked: Sequence[Probe]
 def _made(
     experiment: Experiment, family: Family, asked: Sequence[Probe], numerics: Numerics, recorded: Family
 ) -> StepTrace:
+    memo = OperatorMemo()
     steps: list[TracedStep] = [
-        trace_step(_with_rank(experiment, probe.rank), recorded, probe.sizes, numerics) for probe in asked
+        trace_step(_with_rank(experiment, probe.rank), recorded, probe.sizes, numerics, memo=memo) for probe in asked
     ]
     runs = _runs(family, steps[0], experiment.levers)
     lines = [timeline(step) for step in steps]
