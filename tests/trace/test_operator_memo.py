@@ -1,5 +1,8 @@
 """Results of operators that are rebuilt are those that torch computes."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -18,7 +21,7 @@ def look(tensor: Tensor) -> tuple[object, ...]:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.storage_offset(), tensor.device, storage.nbytes()
 
 
-CALLS = {
+CALLS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "fresh": lambda a, b: a + b,
     "broadcast": lambda a, b: a * b[:1],
     "transposed": lambda a, b: torch.relu(a.t()),
