@@ -5,42 +5,42 @@ import pytest
 from foretune.cli.question_text import question_text
 from foretune.plan.asking import Wanted, asked_of
 
-PLAIN = "LoRA of rank 16 in bf16, every block computed again"
+PLAIN = "LoRA rank 16, bf16, gradient checkpointing on all blocks"
 
 
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
         ("", PLAIN),
-        ("method.kind=dora method.rank=8", "DoRA of rank 8 in bf16, every block computed again"),
-        ("method.kind=oft", "OFT in blocks of 32 in bf16, every block computed again"),
-        ("method.kind=lokr", "LoKr of rank 16 in bf16, every block computed again"),
+        ("method.kind=dora method.rank=8", "DoRA rank 8, bf16, gradient checkpointing on all blocks"),
+        ("method.kind=oft", "OFT, block size 32, bf16, gradient checkpointing on all blocks"),
+        ("method.kind=lokr", "LoKr rank 16, bf16, gradient checkpointing on all blocks"),
         (
             "method.kind=full train.weights=bf16 optimizer.compensation=kahan",
-            "full fine-tuning in bf16, weights in bf16, kahan updates, every block computed again",
+            "full fine-tuning, bf16, bf16 trained weights, Kahan summation, gradient checkpointing on all blocks",
         ),
         (
             "quantize.denoiser=nf4 quantize.text_encoders=int8 optimizer.kind=adamw8bit",
-            "LoRA of rank 16 in bf16 on a base in nf4, text encoders in int8, adamw8bit, every block computed again",
+            "LoRA rank 16, bf16, nf4 base, int8 text encoders, adamw8bit, gradient checkpointing on all blocks",
         ),
         (
             "quantize.denoiser=float8-training",
-            "LoRA of rank 16 in bf16, products in float8, every block computed again",
+            "LoRA rank 16, bf16, float8 matmuls, gradient checkpointing on all blocks",
         ),
-        ("levers.gradient_checkpointing=0", "LoRA of rank 16 in bf16, no block computed again"),
-        ("levers.gradient_checkpointing=0.5", "LoRA of rank 16 in bf16, 0.5 of the blocks computed again"),
-        ("levers.checkpoint_stride=4", "LoRA of rank 16 in bf16, a block in every 4 blocks computed again"),
+        ("levers.gradient_checkpointing=0", "LoRA rank 16, bf16, gradient checkpointing off"),
+        ("levers.gradient_checkpointing=0.5", "LoRA rank 16, bf16, gradient checkpointing on 50 % of the blocks"),
+        ("levers.checkpoint_stride=4", "LoRA rank 16, bf16, gradient checkpointing on one block in every 4"),
         (
             "levers.gradient_checkpointing=0.5 levers.checkpoint_segment=3",
-            "LoRA of rank 16 in bf16, 0.5 of the segments of 3 blocks computed again",
+            "LoRA rank 16, bf16, gradient checkpointing on 50 % of the segments of 3 blocks",
         ),
         (
             "levers.checkpoint_parts=feed_forward",
-            "LoRA of rank 16 in bf16, the feed-forward part of every block computed again",
+            "LoRA rank 16, bf16, gradient checkpointing on all blocks (feed-forward part)",
         ),
         (
             "levers.activation_offload=true levers.swapped_blocks=1 levers.compile=regional levers.attention=flash",
-            f"{PLAIN}, activations on the host, 1 block swapped, flash attention, blocks compiled",
+            f"{PLAIN}, activation offload, block swap (1 block), flash attention, compiled blocks",
         ),
         ("levers.optimizer_on_host=true", f"{PLAIN}, optimizer on the host"),
     ],

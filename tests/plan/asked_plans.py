@@ -5,7 +5,7 @@ from typing import Any
 from foretune.catalog.devices import Device
 from foretune.core.values.plan import Plan, Remedy
 from foretune.plan.asking import Wanted, devices_named, plan_everything
-from foretune.plan.knobs import EXPANDABLE
+from foretune.plan.knobs import EXPANDABLE, FRAMES
 
 VERDICTS = ("fits", "tight", "does not fit")
 GIB = 2**30
@@ -28,5 +28,14 @@ def with_remedy(target: str, *overrides: str, on: str, remedy: Remedy) -> Plan:
     """The same question with a remedy's settings typed behind it."""
     settings = dict(remedy.settings)
     expandable = settings.pop(EXPANDABLE, None) is not None
+    frames = settings.pop(FRAMES, None)
     typed = (f"{key}={value}" for key, value in settings.items())
-    return plan(target, *overrides, *typed, on=on, expandable_segments=expandable, has_remedies=False)
+    return plan(
+        target,
+        *overrides,
+        *typed,
+        on=on,
+        expandable_segments=expandable,
+        num_frames=None if frames is None else int(frames),
+        has_advice=False,
+    )

@@ -143,7 +143,7 @@ def test_a_question_is_hashed_as_it_was_typed() -> None:
 def test_all_models_are_asked_one_after_another() -> None:
     """Every denoiser of the catalogue, in its order, from what ships."""
     names = list(catalog.denoisers())
-    asked = list(plan_everything(Wanted(target="all", has_remedies=False), devices_named("h100-sxm"), None))
+    asked = list(plan_everything(Wanted(target="all", has_advice=False), devices_named("h100-sxm"), None))
     assert [question.experiment.model for question, _ in asked] == names
     assert [found.model for _, (found,) in asked] == names
     assert all(found.allocated_bytes > 0 for _, (found,) in asked)
@@ -151,9 +151,9 @@ def test_all_models_are_asked_one_after_another() -> None:
 
 def test_that_an_autoencoder_is_counted_for_a_longer_video_is_said() -> None:
     """Its passes are recorded for the model's own length alone: of a shorter video the figure is too large."""
-    short = plan("hunyuanvideo", on="h100-sxm", num_frames=5, has_remedies=False)
+    short = plan("hunyuanvideo", on="h100-sxm", num_frames=5, has_advice=False)
     said = "vae-hunyuanvideo: what it takes for 5 frames; what it takes for 129 is counted, which is more"
     assert said in short.notes
     for num_frames in (129, 161):
-        other = plan("hunyuanvideo", on="h100-sxm", num_frames=num_frames, has_remedies=False)
+        other = plan("hunyuanvideo", on="h100-sxm", num_frames=num_frames, has_advice=False)
         assert not [note for note in other.notes if "which is more" in note]

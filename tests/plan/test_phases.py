@@ -176,7 +176,8 @@ def test_the_worst_phase_is_named() -> None:
     assert worst_phase(tuple(phases().values())).name == "caching text"
     assert worst_phase(tuple(phases(events=step(activations=2000)).values())).name == "training step"
     sampling = phases(events=step(activations=1), levers={"cache_text": False}, validate={"prompts": ["a fish"]})
-    assert worst_phase(tuple(sampling.values())).name == "validation"
+    assert sampling["validation"].memory.device_bytes > sampling["training step"].memory.device_bytes
+    assert worst_phase(tuple(sampling.values())).name == "training step", "a validation that fails does not end a run"
 
 
 def test_validation_keeps_what_training_keeps_and_loads_the_autoencoder_for_samples() -> None:

@@ -37,7 +37,7 @@ def check_order(found: Plan) -> None:
 
 @pytest.mark.parametrize(("target", "overrides"), QUESTIONS)
 def test_totals_stand_in_order_and_the_verdict_follows(target: str, overrides: tuple[str, ...]) -> None:
-    for found in plans(target, *overrides, on=CARDS, has_remedies=False):
+    for found in plans(target, *overrides, on=CARDS, has_advice=False):
         check_order(found)
         fits, runs = found.process_high_bytes <= found.usable_bytes, found.process_low_bytes <= found.usable_bytes
         assert found.verdict == ("fits" if fits else "tight" if runs else "does not fit")
@@ -45,8 +45,8 @@ def test_totals_stand_in_order_and_the_verdict_follows(target: str, overrides: t
 
 @pytest.mark.parametrize(("target", "overrides"), QUESTIONS)
 def test_phases_add_up_to_the_worst(target: str, overrides: tuple[str, ...]) -> None:
-    found = plan(target, *overrides, on="h100-sxm", has_remedies=False)
-    by_name = {phase.phase: phase.device_bytes for phase in found.phases}
+    found = plan(target, *overrides, on="h100-sxm", has_advice=False)
+    by_name = {phase.phase: phase.device_bytes for phase in found.phases if phase.phase != "validation"}
     assert found.worst_phase == max(by_name, key=lambda name: by_name[name])
     # Workspaces of the libraries stand beside every phase.
     assert 0 <= found.allocated_bytes - by_name[found.worst_phase] < GIB // 4
@@ -56,7 +56,7 @@ def test_phases_add_up_to_the_worst(target: str, overrides: tuple[str, ...]) -> 
 
 def test_more_memory_never_makes_a_verdict_worse() -> None:
     sizes_gib = [8 + 0.75 * number for number in range(16)]
-    found = plans("sd3-medium", KEPT, "train.batch_size=2", on=[l4_with(n) for n in sizes_gib], has_remedies=False)
+    found = plans("sd3-medium", KEPT, "train.batch_size=2", on=[l4_with(n) for n in sizes_gib], has_advice=False)
     verdicts = [VERDICTS.index(one.verdict) for one in found]
     assert set(verdicts) == {0, 1, 2}, "the sizes span all verdicts"
     assert all(later <= earlier for earlier, later in pairwise(verdicts))
@@ -68,7 +68,7 @@ def test_more_memory_never_makes_a_verdict_worse() -> None:
 def test_a_larger_batch_never_needs_less(share: str) -> None:
     overrides = (f"levers.gradient_checkpointing={share}",)
     found = [
-        plan("sd3-medium", *overrides, f"train.batch_size={batch}", on="h100-sxm", has_remedies=False)
+        plan("sd3-medium", *overrides, f"train.batch_size={batch}", on="h100-sxm", has_advice=False)
         for batch in (1, 2, 3, 4, 8, 16)
     ]
     steps = [next(phase.device_bytes for phase in one.phases if phase.phase == "training step") for one in found]
@@ -78,7 +78,7 @@ def test_a_larger_batch_never_needs_less(share: str) -> None:
 
 def test_what_saves_memory_saves_it() -> None:
     def needs(*overrides: str) -> int:
-        found = plan("sd3-medium", "train.batch_size=4", *overrides, on="h100-sxm", has_remedies=False)
+        found = plan("sd3-medium", "train.batch_size=4", *overrides, on="h100-sxm", has_advice=False)
         return next(phase.device_bytes for phase in found.phases if phase.phase == "training step")
 
     kept, half, all_again = (needs(f"levers.gradient_checkpointing={share}") for share in ("0", "0.5", "1"))
@@ -90,7 +90,7 @@ def test_what_saves_memory_saves_it() -> None:
 
 def test_expandable_segments_hold_no_more() -> None:
     plain, expandable = (
-        plan("sd3-medium", KEPT, "train.batch_size=8", on="h100-sxm", expandable_segments=flag, has_remedies=False)
+        plan("sd3-medium", KEPT, "train.batch_size=8", on="h100-sxm", expandable_segments=flag, has_advice=False)
         for flag in (False, True)
     )
     # Plain segments hand out blocks with up to 1 MiB too much rather than split them, and that counts as allocated.
@@ -100,7 +100,7 @@ def test_expandable_segments_hold_no_more() -> None:
 
 
 def test_a_plan_says_what_it_rests_on() -> None:
-    found = plan("flux.1-dev", on="h100-sxm", has_remedies=False)
+    found = plan("flux.1-dev", on="h100-sxm", has_advice=False)
     names = {line.split()[0] for line in found.traces}
     assert "flux.1-dev.lora.bf16.checkpointed" in names
     assert {"flux.1-dev.sample.bf16", "t5-v1_1-xxl-encoder.text.bf16", "vae-flux.encode.fp32"} <= names
@@ -147,7 +147,7 @@ def test_swapped_blocks_leave_the_device_for_the_host() -> None:
 
 def test_where_the_host_is_the_device_copies_come_on_top() -> None:
     plain, swapped = (
-        plan("sd3.5-large", f"levers.swapped_blocks={n}", on="laptop-cpu-8core", has_remedies=False) for n in (0, 19)
+        plan("sd3.5-large", f"levers.swapped_blocks={n}", on="laptop-cpu-8core", has_advice=False) for n in (0, 19)
     )
     before, after = (phase_of(found, "training step").device_bytes for found in (plain, swapped))
     assert after > before

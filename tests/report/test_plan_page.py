@@ -133,8 +133,9 @@ def test_nothing_is_run_and_nothing_is_fetched(on_all: list[Plan]) -> None:
 def test_hostile_names_come_out_as_text() -> None:
     evil = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&amp;"
     remedy = Remedy(
-        settings={evil: evil}, saves_bytes=GIB, extra_flops_share=0.33, changes_the_result=True, verdict="fits"
-    )
+        kind="other", settings={evil: evil}, process_bytes=GIB, saves_bytes=GIB, extra_flops_share=0.33,
+        changes_the_result=True, verdict="fits",
+    )  # fmt: skip
     phase = PhaseMemory(phase=evil, device_bytes_by_part={evil: 25 * GIB})
     plans = [
         a_plan(
@@ -244,25 +245,45 @@ def test_the_answer_comes_first_and_the_worst_phase_is_marked() -> None:
 def test_remedies_and_the_smallest_device() -> None:
     remedies = (
         Remedy(
-            settings={"levers.gradient_checkpointing": "1"},
+            kind="recompute", settings={"levers.gradient_checkpointing": "1"}, process_bytes=21 * GIB,
             saves_bytes=4 * GIB, extra_flops_share=0.333, changes_the_result=False, verdict="tight",
         ),
         Remedy(
-            settings={"levers.swapped_blocks": "28"},
-            saves_bytes=5 * GIB, extra_flops_share=0.0, moves_bytes=3 * GIB, changes_the_result=False, verdict="fits",
+            kind="host memory", settings={"levers.swapped_blocks": "28"}, process_bytes=20 * GIB,
+            saves_bytes=5 * GIB, extra_flops_share=0.0, moves_bytes=3 * GIB, least_transfer_s=0.1,
+            changes_the_result=False, verdict="fits",
         ),
         Remedy(
-            settings={"data.resolution": "512", "method.rank": "4"},
+            kind="smaller input", settings={"data.resolution": "512", "method.rank": "4"}, process_bytes=None,
             saves_bytes=6 * GIB, extra_flops_share=0.0, changes_the_result=True, verdict="fits",
         ),
     )  # fmt: skip
     plans = [a_plan("l4", remedies=remedies), a_plan("t4", smallest_device="l40s"), a_plan("h100-sxm")]
     (table,) = Page(plan_page(plans)).root.find("table", "remedies")
     assert [[cell.text for cell in row.children] for row in table.find("tr")[1:]] == [
-        ["T4", "No settings found. The smallest device on which it fits as it is: L40S"],
-        ["L4", "levers.gradient_checkpointing=1", "4.00 GiB", "+33.3 %", "the same", "≈ tight"],
-        ["levers.swapped_blocks=28", "5.00 GiB", "the same, moves 3.00 GiB more", "the same", "✓ fits"],
-        ["data.resolution=512method.rank=4", "6.00 GiB", "the same", "another model", "✓ fits"],
+        ["T4", "No settings found. A larger card: it fits unchanged on L40S"],
+        [
+            "L4",
+            "levers.gradient_checkpointing=1",
+            "21.0 GiB",
+            "Same result: gradient checkpointing on all blocks",
+            "33.3 % more computation per sample",
+            "≈ tight",
+        ],
+        [
+            "levers.swapped_blocks=28",
+            "20.0 GiB",
+            "Same result: block swap, 28 blocks wait in host memory",
+            "+3.0 GiB host-device traffic per step (at least 0.10 s)",
+            "✓ fits",
+        ],
+        [
+            "data.resolution=512method.rank=4",
+            "saves 6.00 GiB",
+            "Shorter side 512 px; rank 4",
+            "no host traffic, no recomputation",
+            "✓ fits",
+        ],
     ]
 
 
@@ -273,10 +294,10 @@ def test_what_is_moved_stands_beside_the_devices_it_is_said_of() -> None:
     )  # fmt: skip
     page = Page(plan_page([a_plan("l4", transfers=over_pcie), a_plan("m4-max-40")]))
     rows = [[cell.text for cell in row.children] for row in page.root.find("table")[0].find("tr")]
-    assert rows[0][-2:] == ["Moved in a step", "takes at least"]
+    assert rows[0][-2:] == ["Host-device traffic per step", "Least time for it"]
     assert sorted(row[-2:] for row in rows[1:]) == [["3.00 GiB", "0.50 s (PCIe 4.0 x16, assumed)"], ["–", "–"]]
     plain = Page(plan_page([a_plan("l4")]))
-    assert "Moved in a step" not in [cell.text for cell in plain.root.find("th")]
+    assert "Host-device traffic per step" not in [cell.text for cell in plain.root.find("th")]
 
 
 def test_an_overview_leads_where_models_are_several() -> None:
@@ -288,7 +309,7 @@ def test_an_overview_leads_where_models_are_several() -> None:
     page = Page(plan_page(plans))
     (table,) = page.root.find("table", "overview")
     rows = [[cell.text for cell in row.children] for row in table.find("tr")]
-    assert rows[0] == ["Model", "Process, likely", "L4", "H100 SXM"]
+    assert rows[0] == ["Model", "Estimated", "L4", "H100 SXM"]
     assert [row[0] for row in rows[1:]] == ["small", "medium", "large"]
     assert [row[2:] for row in rows[1:]] == [
         ["✓fits", "✓fits"],

@@ -57,7 +57,7 @@ def test_a_failed_validation_never_ends_the_training(
     assert all("RuntimeError: the pipeline broke" in event["error"] for event in failed)
     assert all("break_down" in event["traceback"] for event in failed)
     assert len(trained.record.warnings) == 3
-    assert observer.of("warning")[0].endswith("The training goes on.")
+    assert observer.of("warning")[0].endswith("The training continues.")
     # The held-out loss does not need the pipeline, and is there.
     assert [step for step, _ in trained.record.measured.held_out_losses] == [0, 2, 3]
 

@@ -28,11 +28,16 @@ def _with_new_choices(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _with_vae_tiling(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 3 ran autoencoders on whole images, which is the default."""
+    return body
+
+
 class Experiment(Value):
     """One fine-tuning, as asked for. Everything that follows is computed from it and from the catalogue."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, allow_inf_nan=False)
-    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_fp32_weights, 2: _with_new_choices}
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_fp32_weights, 2: _with_new_choices, 3: _with_vae_tiling}
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     """Names the folder of its runs: letters, digits, ".", "_" and "-", at most 100, a letter or digit first."""

@@ -121,6 +121,9 @@ class Levers(Section):
     """Encode images once, before training, and free the autoencoder."""
     cache_text: Annotated[bool, INCIDENTAL] = True
     """Encode captions once, before training, and free the text encoders."""
+    vae_tiling: Annotated[bool, LATER] = False
+    """Run the autoencoder in overlapping tiles: needs less memory for large images and videos, in caching and in
+    validation samples. Latents and samples differ slightly where tiles are blended."""
     checkpoint_segment: Annotated[int, LATER, INCIDENTAL] = Field(default=1, ge=1)
     """How many neighbouring blocks are computed again together: more keep less in the forward pass and hold more in the
     backward pass. The share of gradient_checkpointing is then one of segments."""

@@ -66,7 +66,7 @@ def plan(
         expandable_segments=expandable,
         always_live=live,
         # An overview has no room for them.
-        has_remedies=target != _ALL or as_json or html is not None or explain,
+        has_advice=target != _ALL or as_json or html is not None or explain,
     )
     groups = []
     with _progress(target) as told:
@@ -112,9 +112,10 @@ class Recording:
             from foretune.trace.program import IrregularStep
             from foretune.trace.tracing import StepSizes
 
-            live = LiveTraces(
-                family_of(model), default_cache_dir(), lambda slug: self._told(f"recording {slug} on fake tensors")
-            )
+            def progress(slug: str, number: int, total: int) -> None:
+                self._told(f"recording {slug} on fake tensors, {number} of {total}")
+
+            live = LiveTraces(family_of(model), default_cache_dir(), progress)
             sizes = StepSizes(
                 batch_size=size.batch_size,
                 height_px=size.height_px,

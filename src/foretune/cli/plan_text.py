@@ -1,11 +1,14 @@
-"""Plans as a person reads them in a terminal."""
+"""Plans as a person reads them in a terminal: a sentence, a table, a menu; details only where they are requested."""
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from foretune.cli.plan_details import print_details
 from foretune.cli.question_text import question_text
 from foretune.cli.tables import console, right, table
-from foretune.core.units import GIB, bytes_text, duration_text, share_text
+from foretune.core.units import memory_text
+from foretune.report.remedy_words import cost_text, effect_text, memory_of, settings_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +23,11 @@ _STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red"}
 _SYMBOLS = {"fits": "+", "tight": "~", "does not fit": "-"}
 _SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no"}
 _MOST_COLUMNS = 8
+_MOST_NAMES = 6
+_WIDTH = 80
+_INDENT = " " * 5
+_MOST_MENUS = 3
+"""More devices than that get the first line of their menu only, in the table."""
 
 
 def print_groups(groups: Groups, *, explain: bool) -> None:
@@ -32,40 +40,149 @@ def print_groups(groups: Groups, *, explain: bool) -> None:
 
 
 def print_plans(asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> None:
-    """One question on several devices: the verdicts, then what they rest on, then what to do."""
+    """One question on one or more devices."""
     out = console()
     out.print(f"{asked.experiment.model}: {question_text(asked)}, {_size(plans[0])}", style="bold")
-    print_verdicts(out, plans)
+    out.print(answer_text(plans))
     out.print()
-    _print_phases(out, plans[0])
-    _print_transfers(out, plans)
-    if explain:
-        _print_parts(out, plans, asked.experiment.quantize.denoiser)
-    print_remedies(out, plans)
+    print_verdicts(out, plans)
+    print_advice(out, plans)
+    for line in _validation_lines(plans):
+        out.print(line)
     for warning in asked.warnings:
         out.print(f"Warning: {warning}", style="yellow")
-    _print_small(out, plans, explain=explain)
+    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
+        out.print(f"Not counted: {note}", style="dim")
+    if explain:
+        out.print()
+        print_details(out, asked, plans)
+    else:
+        out.print("Phases, parts and assumptions: --explain. As a page: --html plan.html", style="dim")
+
+
+def answer_text(plans: Sequence["Plan"]) -> str:
+    """The verdict in a sentence."""
+    if len(plans) == 1:
+        return _answer(plans[0])
+    by_verdict = {
+        verdict: [plan.device for plan in plans if plan.verdict == verdict]
+        for verdict in ("fits", "tight", "does not fit")
+    }
+    words = {"fits": "Fits on", "tight": "Tight on", "does not fit": "Does not fit on"}
+    return " ".join(f"{words[verdict]} {_counted(names)}." for verdict, names in by_verdict.items() if names)
+
+
+def _answer(plan: "Plan") -> str:
+    figures = f"{memory_text(plan.process_bytes)} estimated, {memory_text(plan.usable_bytes)} usable"
+    where = "" if plan.worst_phase == "training step" else f" The peak phase is {plan.worst_phase}."
+    if plan.verdict == "fits":
+        return f"Fits on {plan.device}: {figures}.{where}"
+    first = f" With {settings_text(plan.remedies[0].settings)} it fits." if plan.remedies else ""
+    if plan.verdict == "tight":
+        return f"Tight on {plan.device}: {figures}; it may run out of memory.{where}{first}"
+    return f"Does not fit on {plan.device}: {figures}.{where}{first}"
 
 
 def print_verdicts(out: "Console", plans: Sequence["Plan"]) -> None:
-    """What each device has, what the training needs of it, and whether that fits."""
-    rows = table("device", "has GiB", "needs GiB", "from", "to", "verdict", "hardest phase")
+    """What each device has, what the run takes of it, and whether that fits."""
+    validates = any(plan.validation is not None for plan in plans)
+    unlike = [plan for plan in plans if plan.verdict != "fits"]
+    in_table = len(_menus(plans)) > _MOST_MENUS
+    headings = ["device", "usable", "estimated", "low to high", *(["with validation"] if validates else []), "verdict"]
+    rows = table(*headings, *(["to make it fit"] if in_table and unlike else []))
     for plan in plans:
-        rows.add_row(
+        cells = [
             plan.device,
-            _gib(plan.usable_bytes),
-            _gib(plan.process_bytes),
-            _gib(plan.process_low_bytes),
-            _gib(plan.process_high_bytes),
-            f"[{_STYLES[plan.verdict]}]{_SYMBOLS[plan.verdict]} {plan.verdict}[/]",
-            plan.worst_phase,
-        )
-    right(rows, 1, 2, 3, 4)
+            memory_text(plan.usable_bytes),
+            memory_text(plan.process_bytes),
+            f"{_gib(plan.process_low_bytes)} to {_gib(plan.process_high_bytes)}",
+        ]
+        if validates:
+            cells.append(_validation_cell(plan))
+        cells.append(f"[{_STYLES[plan.verdict]}]{_SYMBOLS[plan.verdict]} {plan.verdict}[/]")
+        if in_table and unlike:
+            cells.append(_first_words(plan))
+        rows.add_row(*cells)
+    right(rows, 1, 2, 3, *([4] if validates else []))
     out.print(rows)
-    out.print(
-        "needs: tensors at the peak, what the allocator holds beyond them, driver and libraries; from, to: the band",
-        style="dim",
-    )
+
+
+def _validation_cell(plan: "Plan") -> str:
+    if plan.validation is None:
+        return ""
+    style = _STYLES[plan.validation.verdict] if plan.verdict == "fits" else ""
+    text = memory_text(plan.validation.process_bytes)
+    return f"[{style}]{text}[/]" if style else text
+
+
+def _first_words(plan: "Plan") -> str:
+    if plan.verdict == "fits":
+        return ""
+    if plan.remedies:
+        return settings_text(plan.remedies[0].settings)
+    return f"a larger card: {plan.smallest_device}" if plan.smallest_device else "nothing found"
+
+
+def print_advice(out: "Console", plans: Sequence["Plan"]) -> None:
+    """Menus for devices that it does not surely fit on; for one that it fits on, what to do with the rest."""
+    menus = _menus(plans)
+    if menus and len(menus) <= _MOST_MENUS:
+        for lines, devices in menus.items():
+            out.print()
+            out.print(f"To make it fit on {_names(devices)}:", style="bold")
+            for line in lines:
+                out.print(line)
+    elif menus:
+        out.print()
+        out.print("The whole menu for a device: --on DEVICE", style="dim")
+    if len(plans) == 1 and plans[0].headroom:
+        out.print()
+        out.print("To use the memory that is left:", style="bold")
+        for line in _numbered(plans[0].headroom):
+            out.print(line)
+    out.print()
+
+
+def _menus(plans: Sequence["Plan"]) -> dict[tuple[str, ...], list[str]]:
+    """What to do, once for all devices with the same menu."""
+    menus: dict[tuple[str, ...], list[str]] = {}
+    for plan in plans:
+        if plan.verdict != "fits":
+            menus.setdefault(tuple(_menu(plan)), []).append(plan.device)
+    return menus
+
+
+def _menu(plan: "Plan") -> Iterator[str]:
+    yield from _numbered(plan.remedies)
+    number = len(plan.remedies) + 1
+    if plan.smallest_device is not None:
+        yield f"  {number}. A larger card: it fits unchanged on {plan.smallest_device}."
+    elif plan.verdict == "tight":
+        yield "  It may run as it is; no setting was found that makes sure of it."
+    elif not plan.remedies:
+        yield "  No setting was found that makes it fit, and it fits on no single device of the catalogue."
+
+
+def _numbered(remedies: Sequence["Remedy"]) -> Iterator[str]:
+    for number, remedy in enumerate(remedies, start=1):
+        verdict = "" if remedy.verdict == "fits" else f", {remedy.verdict}"
+        yield f"  {number}. {settings_text(remedy.settings)}  ({memory_of(remedy)}{verdict})"
+        effect = effect_text(remedy)
+        sentence = f"{effect[0].upper()}{effect[1:]}; {cost_text(remedy)}."
+        yield from wrap(sentence, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
+
+
+def _validation_lines(plans: Sequence["Plan"]) -> Iterator[str]:
+    """Where training fits and validation does not: it is skipped, and what to set so that it is not."""
+    devices: dict[tuple[str, str], list[str]] = {}
+    for plan in plans:
+        if plan.verdict == "fits" and plan.validation is not None and plan.validation.verdict != "fits":
+            key = (plan.validation.verdict, settings_text(plan.validation.settings))
+            devices.setdefault(key, []).append(plan.device)
+    for (verdict, settings), names in devices.items():
+        advice = f" To avoid it: {settings}" if settings else ""
+        risk = "may run out of memory" if verdict == "tight" else "runs out of memory"
+        yield f"Validation {risk} on {_names(names)} and is then skipped; training continues.{advice}"
 
 
 def print_overview(groups: Groups) -> None:
@@ -73,18 +190,18 @@ def print_overview(groups: Groups) -> None:
     out = console()
     devices = [plan.device for plan in groups[0][1]]
     shown = devices if len(devices) <= _MOST_COLUMNS else []
-    rows = table("model", "step", "allocated GiB", "hardest phase", *(shown or ["smallest that fits"]))
+    rows = table("model", "step", "estimated", *(shown or ["smallest device that fits"]))
     for asked, plans in groups:
         first = plans[0]
         fitting = [plan.device for plan in plans if plan.verdict == "fits"]
         verdicts = [f"[{_STYLES[p.verdict]}]{_SYMBOLS[p.verdict]} {_SHORT[p.verdict]}[/]" for p in plans]
         cells = verdicts if shown else [fitting[0] if fitting else "none of them"]
-        rows.add_row(asked.experiment.model, _size(first), _gib(first.allocated_bytes), first.worst_phase, *cells)
+        rows.add_row(asked.experiment.model, _size(first), memory_text(first.process_bytes), *cells)
     right(rows, 2)
     out.print(rows)
     out.print(
         f"{len(groups)} models on {len(devices)} device{'s' if len(devices) > 1 else ''}. "
-        "More about one: foretune plan MODEL --explain",
+        "Advice for one of them: foretune plan MODEL --on DEVICE",
         style="dim",
     )
 
@@ -92,107 +209,18 @@ def print_overview(groups: Groups) -> None:
 def _size(plan: "Plan") -> str:
     sizes = plan.sizes
     frames = f" x {sizes['num_frames']} frames" if sizes["num_frames"] > 1 else ""
-    return f"{sizes['batch_size']} x {sizes['width_px']} x {sizes['height_px']} px{frames}"
+    return f"batch {sizes['batch_size']}, {sizes['width_px']} x {sizes['height_px']} px{frames}"
 
 
-def _print_phases(out: "Console", plan: "Plan") -> None:
-    rows = table("phase", "device", "host", "disk")
-    for phase in plan.phases:
-        disk = "depends on the data" if phase.disk_bytes is None else bytes_text(phase.disk_bytes)
-        host = "" if phase.host_bytes is None else bytes_text(phase.host_bytes)
-        mark = " (hardest)" if phase.phase == plan.worst_phase else ""
-        rows.add_row(phase.phase + mark, bytes_text(phase.device_bytes), host, disk)
-    right(rows, 1, 2, 3)
-    out.print(rows)
-    out.print()
+def _names(devices: Sequence[str]) -> str:
+    return ", ".join(devices)
 
 
-def _print_transfers(out: "Console", plans: Sequence["Plan"]) -> None:
-    """What goes over the bus, once; and how long that takes at the least, for each device."""
-    moving = [(plan.device, plan.transfers) for plan in plans if plan.transfers is not None]
-    if not moving:
-        return
-    _, first = moving[0]
-    out.print(
-        f"Each step moves {bytes_text(first.to_host_bytes)} to the host and {bytes_text(first.to_device_bytes)} to the "
-        "device. At the least that takes:"
-    )
-    for device, transfers in moving:
-        assumed = " (assumed)" if transfers.is_link_assumed else ""
-        out.print(f"  {device}: {duration_text(transfers.least_s)} over {transfers.link}{assumed}")
-    out.print()
-
-
-def _print_parts(out: "Console", plans: Sequence["Plan"], numbers: str) -> None:
-    """`numbers`: what the linear layers of the base are kept in."""
-    plan = plans[0]
-    names = {"frozen weights": f"frozen weights ({numbers})"} if numbers not in ("none", "float8-training") else {}
-    worst = next(phase for phase in plan.phases if phase.phase == plan.worst_phase)
-    parts = table(f"part of the {plan.worst_phase}", "bytes", "share")
-    for name, num_bytes in worst.device_bytes_by_part.items():
-        parts.add_row(names.get(name, name), bytes_text(num_bytes), share_text(num_bytes / worst.device_bytes))
-    right(parts, 1, 2)
-    out.print(parts)
-    out.print()
-    largest = table("largest tensors", "each", "count", "together")
-    for tensor in plan.largest:
-        together = bytes_text(tensor.num_bytes * tensor.count)
-        largest.add_row(names.get(tensor.part, tensor.part), bytes_text(tensor.num_bytes), str(tensor.count), together)
-    right(largest, 1, 2, 3)
-    out.print(largest)
-    out.print()
-    ladder = table("device", "allocated", "reserved", "process", "usable")
-    for one in plans:
-        figures = (one.allocated_bytes, one.reserved_bytes, one.process_bytes, one.usable_bytes)
-        ladder.add_row(one.device, *map(bytes_text, figures))
-    right(ladder, 1, 2, 3, 4)
-    out.print(ladder)
-    out.print()
-
-
-def print_remedies(out: "Console", plans: Sequence["Plan"]) -> None:
-    """What to do, once for all devices of which the same is to be said."""
-    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for plan in plans:
-        if plan.verdict != "fits":
-            groups.setdefault((plan.verdict, tuple(_advice(plan))), []).append(plan.device)
-    for (verdict, lines), devices in groups.items():
-        words = verdict if len(devices) == 1 else verdict.replace("does not", "do not")
-        out.print(f"{', '.join(devices)}: {words}.", style=_STYLES[verdict])
-        for line in lines:
-            out.print(f"  {line}")
-    if groups:
-        out.print()
-
-
-def _advice(plan: "Plan") -> Iterator[str]:
-    yield from map(_remedy, plan.remedies)
-    if plan.smallest_device is not None:
-        yield f"As it is, the smallest device of the catalogue that it fits on is {plan.smallest_device}"
-    elif not plan.remedies and plan.verdict == "tight":
-        yield "It may run as it is; no setting was found that makes sure of it"
-    elif not plan.remedies:
-        yield "No setting and no single device of the catalogue makes it fit"
-
-
-def _remedy(remedy: "Remedy") -> str:
-    settings = " ".join(f"{key}={value}" for key, value in remedy.settings.items())
-    cost = f", computes {share_text(remedy.extra_flops_share)} more" if remedy.extra_flops_share > 0 else ""
-    if remedy.moves_bytes > 0:
-        cost += f", moves {bytes_text(remedy.moves_bytes)} more in each step"
-    effect = ", and changes what is trained" if remedy.changes_the_result else ""
-    return f"{settings}  saves {bytes_text(remedy.saves_bytes)}{cost}{effect}: {remedy.verdict}"
-
-
-def _print_small(out: "Console", plans: Sequence["Plan"], *, explain: bool) -> None:
-    # Some are of one device alone.
-    out.print("Assumed: " + "; ".join(dict.fromkeys(a for plan in plans for a in plan.assumptions)), style="dim")
-    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
-        out.print(f"Not counted: {note}", style="dim")
-    if explain:
-        for trace in plans[0].traces:
-            out.print(f"Trace: {trace}", style="dim")
+def _counted(devices: Sequence[str]) -> str:
+    """All of a few; of many, how many."""
+    return _names(devices) if len(devices) <= _MOST_NAMES else f"{len(devices)} devices"
 
 
 def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / GIB:.2f}"
+    text = memory_text(num_bytes)
+    return text.removesuffix(" GiB")

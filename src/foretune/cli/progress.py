@@ -52,7 +52,7 @@ class ProgressObserver(Observer):
 
     def expect(self, plan: Plan) -> None:
         """Shows the forecast beside what is measured: tensors on a device, the whole process on the host."""
-        self._planned_bytes = plan.allocated_bytes if _measures_device() else plan.process_bytes
+        self._planned_bytes = plan.at_peak.allocated_bytes if _measures_device() else plan.at_peak.process_bytes
 
     def message(self, text: str) -> None:
         self.console.print(text, markup=False, soft_wrap=True)

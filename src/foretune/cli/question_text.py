@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from foretune.core.units import counted_text, share_text
+
 if TYPE_CHECKING:
     from foretune.choices.experiment import Experiment
     from foretune.choices.method import Method
@@ -15,67 +17,65 @@ _NAMES = {"lora": "LoRA", "dora": "DoRA", "rslora": "rsLoRA", "loha": "LoHa", "l
 def question_text(asked: "Asked") -> str:
     """What is trained, and how; of choices at their default only those that every step has."""
     experiment = asked.experiment
-    return ", ".join([_trained(experiment), *_numbers(experiment), *_levers(experiment.levers)])
-
-
-def _trained(experiment: "Experiment") -> str:
-    numbers = experiment.quantize.denoiser
-    base = "" if numbers in ("none", "float8-training") else f" on a base in {numbers}"
-    return f"{_method(experiment.method)} in {experiment.train.precision}{base}"
+    return ", ".join([_method(experiment.method), *_dtypes(experiment), *_levers(experiment.levers)])
 
 
 def _method(method: "Method") -> str:
     if method.kind == "full":
         return "full fine-tuning"
     if method.kind == "oft":
-        return f"OFT in blocks of {method.block_size}"
-    return f"{_NAMES[method.kind]} of rank {method.rank}"
+        return f"OFT, block size {method.block_size}"
+    return f"{_NAMES[method.kind]} rank {method.rank}"
 
 
-def _numbers(experiment: "Experiment") -> Iterator[str]:
+def _dtypes(experiment: "Experiment") -> Iterator[str]:
     train, optimizer, quantize = experiment.train, experiment.optimizer, experiment.quantize
+    yield train.precision
     if quantize.denoiser == "float8-training":
-        yield "products in float8"
+        yield "float8 matmuls"
+    elif quantize.denoiser != "none":
+        yield f"{quantize.denoiser} base"
     if quantize.text_encoders != "none":
-        yield f"text encoders in {quantize.text_encoders}"
+        yield f"{quantize.text_encoders} text encoders"
     if train.weights != "fp32":
-        yield f"weights in {train.weights}"
+        yield f"{train.weights} trained weights"
     if optimizer.kind != "adamw":
         yield optimizer.kind
     if optimizer.compensation != "none":
-        yield f"{optimizer.compensation} updates"
+        yield {"kahan": "Kahan summation", "stochastic": "stochastic rounding"}[optimizer.compensation]
 
 
 def _levers(levers: "Levers") -> Iterator[str]:
-    yield _computed_again(levers)
+    yield _checkpointing(levers)
+    if levers.vae_tiling:
+        yield "VAE tiling"
     if levers.activation_offload:
         attention = levers.activation_offload_parts == "attention"
-        yield "what attention keeps on the host" if attention else "activations on the host"
+        yield "activation offload (attention)" if attention else "activation offload"
     if levers.swapped_blocks:
-        yield f"{levers.swapped_blocks} {'block' if levers.swapped_blocks == 1 else 'blocks'} swapped"
+        yield f"block swap ({counted_text(levers.swapped_blocks, 'blocks')})"
     if levers.optimizer_on_host:
         yield "optimizer on the host"
     if levers.ema_on_host:
-        yield "average on the host"
+        yield "EMA on the host"
     if levers.fused_backward:
-        yield "updates in the backward pass"
+        yield "fused backward pass"
     if levers.attention != "auto":
         yield f"{levers.attention} attention"
     if levers.channels_last:
         yield "channels last"
     if levers.compile != "off":
-        yield "blocks compiled"
+        yield "compiled blocks"
 
 
-def _computed_again(levers: "Levers") -> str:
+def _checkpointing(levers: "Levers") -> str:
     share, width, stride = levers.gradient_checkpointing, levers.checkpoint_segment, levers.checkpoint_stride
-    what = "block" if width == 1 else f"segment of {width} blocks"
     if share <= 0:
-        return "no block computed again"
+        return "gradient checkpointing off"
+    units = "blocks" if width == 1 else f"segments of {width} blocks"
     if stride is not None:
-        which = f"a {what} in every {stride} blocks"
+        which = f"{'one block' if width == 1 else f'{width} blocks'} in every {stride}"
     else:
-        which = f"every {what}" if share >= 1 else f"{share:g} of the {what.replace('segment', 'segments')}"
-        which = f"{which}s" if share < 1 and width == 1 else which
-    parts = "the feed-forward part of " if levers.checkpoint_parts == "feed_forward" else ""
-    return f"{parts}{which} computed again"
+        which = f"all {units}" if share >= 1 else f"{share_text(share)} of the {units}"
+    parts = " (feed-forward part)" if levers.checkpoint_parts == "feed_forward" else ""
+    return f"gradient checkpointing on {which}{parts}"

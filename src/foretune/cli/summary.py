@@ -90,10 +90,11 @@ def measurements(record: RunRecord, profile: Profile | None) -> list[str]:
 def _expected(record: RunRecord, plan: Plan) -> str:
     """What was forecast, beside what was measured: tensors on a device, the whole process on the host."""
     measured = record.measured.peak_device_bytes
-    expected, what, band = plan.allocated_bytes, "allocated", ""
+    peak = plan.at_peak
+    expected, what, band = peak.allocated_bytes, "allocated", ""
     if measured is None:
-        measured, expected, what = record.measured.peak_host_bytes, plan.process_bytes, "process"
-        band = f" ({bytes_text(plan.process_low_bytes)} to {bytes_text(plan.process_high_bytes)})"
+        measured, expected, what = record.measured.peak_host_bytes, peak.process_bytes, "process"
+        band = f" ({bytes_text(peak.process_low_bytes)} to {bytes_text(peak.process_high_bytes)})"
     if not measured:
         return f"Memory expected ({what}): {bytes_text(expected)}{band}, not measured"
     return (

@@ -23,6 +23,13 @@ def bytes_text(num_bytes: float) -> str:
     return f"{num_bytes:.0f} B"
 
 
+def memory_text(num_bytes: float) -> str:
+    """Memory with the digits a reader can use: 27.4 GiB, 392 MiB."""
+    if abs(num_bytes) >= GIB:
+        return f"{num_bytes / GIB:.1f} GiB"
+    return f"{num_bytes / MIB:.0f} MiB" if abs(num_bytes) >= MIB else bytes_text(num_bytes)
+
+
 def counted_text(count: int, things: str) -> str:
     """So many of something that is named in the plural: 1 held-out image, 2 held-out images, 1 group of samples."""
     thing, of, rest = things.partition(" of ")

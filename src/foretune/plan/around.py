@@ -77,7 +77,13 @@ class Around:
         self.encode: Pass | None = None
         if self.vae_name is not None:
             self.encode = autoencoder_pass(
-                run.forwards, self.vae_name, "encode", train.precision, run.extent, num_images
+                run.forwards,
+                self.vae_name,
+                "encode",
+                train.precision,
+                run.extent,
+                num_images,
+                tiled=levers.vae_tiling,
             )
         num_captions = IN_A_BATCH if self.caches_text else batch
         self.texts = [
@@ -136,9 +142,9 @@ class Around:
 def play_pass(stream: Stream, found: Pass, phase: str) -> None:
     """One pass: all that it makes is temporary, but for what autocast keeps while it lasts."""
     parts = {event.category: "temporaries" for event in found.events if event.category != CAST_WEIGHTS}
-    widened = stream.hold(found.widened_bytes, "temporaries", phase)
+    beside = stream.hold(found.widened_bytes + found.stitched_bytes, "temporaries", phase)
     stream.play(found.events, phase, parts)
-    stream.release(widened, "temporaries", phase)
+    stream.release(beside, "temporaries", phase)
 
 
 def hold_live(stream: Stream, around: Around, phase: str) -> None:
@@ -170,7 +176,10 @@ def play_validation(stream: Stream, run: RunToPlan, around: Around) -> tuple[str
     if around.samples:
         decoding = []
         if around.vae_name is not None:
-            decoding = [autoencoder_pass(run.forwards, around.vae_name, "decode", precision, run.extent, 1)]
+            tiled = run.experiment.levers.vae_tiling
+            decoding = [
+                autoencoder_pass(run.forwards, around.vae_name, "decode", precision, run.extent, 1, tiled=tiled)
+            ]
         vae = stream.hold(sum(d.weights_bytes for d in decoding), AUTOENCODER, name)
         cast = stream.hold(cast_bytes, CAST_WEIGHTS, name)
         sizes = (_guided_batch(run), positions, tokens, rank)

@@ -16,9 +16,9 @@ from foretune.config.starting import starting_text
 from foretune.config.yaml_files import parse
 from foretune.core.errors import MissingExtra, UserError
 from foretune.core.values.plan import Plan
+from foretune.plan.advice import with_advice
 from foretune.plan.overheads import usable_bytes
 from foretune.plan.planning import Footprint, Subject, footprint, plan_on
-from foretune.plan.remedies import with_remedies
 from foretune.plan.sizing import size_of, with_default_targets
 from foretune.plan.traces import LiveTracer, Traces
 from foretune.trace.shipped import Geometry, geometries
@@ -41,7 +41,7 @@ class Wanted:
     """Record steps on a CPU as it runs them; otherwise they are taken to be like those of an accelerator."""
     host_context_bytes: int | None = None
     """What this process holds already, where the plan is for it."""
-    has_remedies: bool = True
+    has_advice: bool = True
 
 
 class LiveSource(Protocol):
@@ -109,7 +109,7 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
         plan = plan_on(found, device, expandable_segments=wanted.expandable_segments)
         plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash()})
         same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
-        plans.append(with_remedies(plan, found, device, same_kind) if wanted.has_remedies else plan)
+        plans.append(with_advice(plan, found, device, same_kind) if wanted.has_advice else plan)
     return tuple(plans)
 
 

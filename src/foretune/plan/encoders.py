@@ -8,6 +8,7 @@ from foretune.choices.forward_form import ForwardForm, ForwardKind, TracedPrecis
 from foretune.choices.quantize import EncoderNumbers
 from foretune.choices.training import Precision
 from foretune.core.values.step_trace import StepTrace
+from foretune.data.at_once import TILE_OVERLAP, TILE_PX, VIDEO_TILE_PX
 from foretune.plan.expansion import Event, Sizes, expand
 from foretune.plan.quantized import largest_dense_bytes, quantized_share
 from foretune.plan.streams import bytes_by_category
@@ -16,6 +17,7 @@ Forwards = Callable[[ForwardForm], StepTrace | None]
 """Finds the trace of a forward pass; None where there is none."""
 
 BYTES_PER_WEIGHT: dict[Precision, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+_FP32_BYTES = 4
 _WEIGHTS = ("frozen weights", "trained weights")
 
 
@@ -43,16 +45,30 @@ class Pass:
     """What its weights took before they were quantised; 0 where they are not."""
     widened_bytes: int = 0
     """Of the largest layer of a quantised component, as it is multiplied with."""
+    stitched_bytes: int = 0
+    """Of tiles that wait to be put together, and of what they are put together to."""
 
 
 def autoencoder_pass(
-    forwards: Forwards, name: str, kind: ForwardKind, precision: Precision, extent: Extent, num_samples: int
+    forwards: Forwards,
+    name: str,
+    kind: ForwardKind,
+    precision: Precision,
+    extent: Extent,
+    num_samples: int,
+    *,
+    tiled: bool = False,
 ) -> Pass:
     """Images or videos through the autoencoder, one way or the other. Its weights are fp32 in both.
+
+    In tiles, one tile is computed at a time; all of them wait in fp32 until they are put together.
 
     A video of another length than the traced one is taken to need what one of the traced length would, or what its
     positions would if there are more of them: pieces of frames do not grow with their number, so that is the most.
     """
+    if tiled and (tile := _tile(extent)) != extent:
+        of_one_tile = autoencoder_pass(forwards, name, kind, precision, tile, num_samples)
+        return replace(of_one_tile, stitched_bytes=_stitched_bytes(extent) * num_samples if kind == "decode" else 0)
     by_precision: tuple[TracedPrecision, ...] = ("fp32",) if kind == "encode" else _candidates(precision)
     frames = tuple(dict.fromkeys((extent.num_frames, extent.usual_num_frames)))
     for num_frames in frames:
@@ -64,6 +80,17 @@ def autoencoder_pass(
                 found = _pass(name, trace, (num_samples, positions, 0, 0), _scale(candidate, precision, kind))
                 return replace(found, note=_of_another_length(name, extent, num_frames))
     return _weights_alone(name, "fp32")
+
+
+def _tile(extent: Extent) -> Extent:
+    side_px = TILE_PX if extent.num_frames == 1 else VIDEO_TILE_PX
+    return replace(extent, height_px=min(side_px, extent.height_px), width_px=min(side_px, extent.width_px))
+
+
+def _stitched_bytes(extent: Extent) -> int:
+    """Decoded tiles with their overlaps, and the whole picture or video. Latents are too small to count."""
+    num_values = 3 * extent.height_px * extent.width_px * extent.num_frames
+    return round(num_values * _FP32_BYTES * (1 + 1 / (1 - TILE_OVERLAP) ** 2))
 
 
 def _of_another_length(name: str, extent: Extent, traced_num_frames: int) -> str | None:

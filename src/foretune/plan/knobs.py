@@ -1,36 +1,60 @@
-"""Settings that take less memory, in the order of what they cost: first speed, then the result."""
+"""Settings that change how much memory a run takes: what can be tried, each with what it costs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, Lora
+from foretune.core.values.plan import RemedyKind
 from foretune.plan.planning import Footprint
+from foretune.trace.shipped import Geometry
 
 EXPANDABLE = "PYTORCH_ALLOC_CONF"
+FRAMES = "--frames"
+"""The length of a video is an option of `foretune plan`, not a key of an experiment."""
 _EXPANDABLE_VALUE = "expandable_segments:True"
 _SHARES = (0.25, 0.5, 0.75, 1.0)
-_OF_THE_ADAPTER = ("trained weights", "gradients", "optimizer state", "moving average", "cast weights")
-_NO_SAMPLES = {"validate.prompts": ()}
-_SMALLEST_RANK = 4
-"""Fewer are hardly worth an adapter."""
+_SMALLER_SIDES = (0.75, 0.5)
+_SIDE_MULTIPLE_PX = 64
+_MOST_DOUBLINGS = 6
+_SHORTER_VIDEOS = (0.75, 0.6, 0.5, 0.4, 0.3, 0.2)
+_OTHER_RESULT = frozenset({"quantize.denoiser", "quantize.text_encoders", "levers.vae_tiling"})
+"""Settings that change what is trained on, whatever they are combined with."""
+_BASES = ("int8", "nf4")
+"""Quantised bases from the finest to the coarsest. float8 takes the bytes of int8."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Settings to try, and what they cost."""
+    """Settings to try."""
 
-    settings: Mapping[str, Any]
+    kind: RemedyKind
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    num_frames: int | None = None
     expandable: bool = False
-    changes_the_result: bool = False
-    is_other_form: bool = False
-    """Whether the step runs other operators, so that it needs a trace of its own."""
+    is_other_result: bool = False
+    """Whether another model comes out of it; some settings imply it."""
 
     @property
-    def keeps_samples(self) -> bool:
-        return not any(key in self.settings for key in _NO_SAMPLES)
+    def changes_the_result(self) -> bool:
+        return self.is_other_result or not _OTHER_RESULT.isdisjoint(self.settings)
+
+    def on_top_of(self, below: Mapping[str, Any]) -> "Change":
+        """The same beside other settings, which come after its own and give way where both have a key."""
+        return replace(self, settings={**self.settings, **below, **self.settings})
+
+    def without_idle(self, experiment: Experiment) -> "Change":
+        """Only settings that the experiment does not have already."""
+        now = experiment.to_mapping()
+        after = self.applied(experiment).to_mapping()
+        deciding = {}
+        for key, value in self.settings.items():
+            section, name = key.split(".")
+            if now[section].get(name) != after[section].get(name):
+                deciding[key] = value
+        return replace(self, settings=deciding)
 
     def applied(self, experiment: Experiment) -> Experiment:
         data = experiment.to_mapping()
@@ -43,13 +67,19 @@ class Change:
         return Experiment.from_mapping(data)
 
     def words(self) -> dict[str, str]:
-        said = {key: _text(value) for key, value in self.settings.items()}
-        return {**said, **({EXPANDABLE: _EXPANDABLE_VALUE} if self.expandable else {})}
+        """The settings as a user types them."""
+        typed = {key: _text(value) for key, value in self.settings.items()}
+        if self.num_frames is not None:
+            typed[FRAMES] = str(self.num_frames)
+        return {**typed, **({EXPANDABLE: _EXPANDABLE_VALUE} if self.expandable else {})}
 
 
-def same_result(found: Footprint) -> Iterator[Change]:
-    """Ways to the same result by computing: caches, no samples, smaller passes, blocks computed again, segments."""
+def recompute(found: Footprint) -> list[Change]:
+    """The same result without host traffic: caches, smaller passes, gradient checkpointing, expandable segments."""
     experiment = found.experiment
+    caches = {
+        f"levers.{name}": True for name in ("cache_latents", "cache_text") if not getattr(experiment.levers, name)
+    }
     splits = [dict[str, Any]()]
     batch, accumulation = experiment.train.batch_size, experiment.train.gradient_accumulation
     while batch % 2 == 0:
@@ -57,106 +87,128 @@ def same_result(found: Footprint) -> Iterator[Change]:
         splits.append({"train.batch_size": batch, "train.gradient_accumulation": accumulation})
     share = experiment.levers.gradient_checkpointing
     shares = [dict[str, Any](), *({"levers.gradient_checkpointing": s} for s in _SHARES if s > share)]
-    beside = _beside(found)
-    for split, more, expandable in product(splits, shares, (False, True)):
-        settings = {**beside, **split, **more}
-        if settings or expandable:
-            yield Change(settings, expandable=expandable)
+    return [
+        Change("recompute", {**caches, **split, **more}, expandable=expandable)
+        for split, more, expandable in product(splits, shares, (False, True))
+        if caches or split or more or expandable
+    ]
 
 
-def over_the_bus(found: Footprint, saving: Mapping[str, Any]) -> Iterator[Change]:
-    """Ways to the same result by moving, on top of all that saves memory otherwise; what moves least first.
+def quantised_bases(experiment: Experiment) -> list[Change]:
+    """Frozen weights in fewer bits than now, the finest first."""
+    if not isinstance(experiment.method, Adapter):
+        return []
+    now = experiment.quantize.denoiser
+    if now not in ("none", *_BASES, "float8", "int8-bnb"):
+        return []
+    coarser = _BASES if now == "none" else tuple(b for b in _BASES if b == "nf4" and now != "nf4")
+    return [Change("quantised base", {"quantize.denoiser": base}) for base in coarser]
 
-    Samples are given up last.
-    """
-    with_samples = {key: value for key, value in saving.items() if key not in _NO_SAMPLES}
-    yield from _moving(found, with_samples)
-    if with_samples != saving:
-        yield from _moving(found, saving)
+
+def block_swap(num_blocks: int) -> Change:
+    return Change("host memory", {"levers.gradient_checkpointing": 1.0, "levers.swapped_blocks": num_blocks})
 
 
-def _moving(found: Footprint, saving: Mapping[str, Any]) -> Iterator[Change]:
+def host_memory(found: Footprint) -> Iterator[Change]:
+    """The same result with tensors on the host, the least traffic first. Block swap, a number to find, is apart."""
     experiment, levers = found.experiment, found.experiment.levers
-    base = {**saving}
+    base: dict[str, Any] = {}
     if experiment.train.ema is not None and not levers.ema_on_host:
         base["levers.ema_on_host"] = True
-        yield Change(base)
+        yield Change("host memory", base)
     if not levers.activation_offload:
-        yield Change({**base, "levers.activation_offload": True}, is_other_form=True)
-    if isinstance(experiment.method, Adapter):
-        num_blocks = sum(found.subject.geometry.stacks)
-        numbers = [round(num_blocks * share) for share in _SHARES]
-        for number in (n for n in numbers if n > levers.swapped_blocks):
-            yield Change({**base, "levers.swapped_blocks": number})
-    elif not levers.optimizer_on_host:
-        yield Change({**base, "levers.optimizer_on_host": True}, is_other_form=True)
+        yield Change("host memory", {**base, "levers.activation_offload": True})
+    if experiment.method.kind == "full" and not levers.optimizer_on_host:
+        yield Change("host memory", {**base, "levers.optimizer_on_host": True})
+        yield Change("host memory", {**base, "levers.optimizer_on_host": True, "train.weights": "bf16"})
 
 
-def other_result(found: Footprint, lacking_bytes: int) -> Iterator[Change]:
-    """What makes another model, the mildest first. An adapter's own weights save no more than it has."""
-    experiment, size = found.experiment, found.size
-    parts = found.worst.memory.device_bytes_by_part
-    is_large = sum(parts.get(part, 0) for part in _OF_THE_ADAPTER) > lacking_bytes
-    is_full = experiment.method.kind == "full"
-    if experiment.train.ema is not None:
-        yield Change({"train.ema": None}, changes_the_result=True)
-    if experiment.quantize.text_encoders == "none" and "text encoders" in _parts_anywhere(found):
-        yield Change({"quantize.text_encoders": "int8"}, changes_the_result=True)
-    if experiment.optimizer.kind == "adamw" and experiment.optimizer.compensation == "none" and (is_full or is_large):
-        yield Change({"optimizer.kind": "adamw8bit"}, changes_the_result=True, is_other_form=True)
-    yield from _of_all_weights(found) if is_full else _of_the_base(experiment)
-    if isinstance(experiment.method, Lora):
-        rank = experiment.method.rank
-        while is_large and rank > _SMALLEST_RANK:
-            rank //= 2
-            yield Change({"method.rank": rank}, changes_the_result=True)
-    side_px = min(size.height_px, size.width_px)
-    for share in (0.75, 0.5):
-        smaller_px = int(side_px * share) // 64 * 64
-        if smaller_px:
-            yield Change({"data.resolution": smaller_px}, changes_the_result=True)
-    if experiment.train.precision == "fp32":
-        yield Change({"train.precision": "bf16"}, changes_the_result=True)
-
-
-def _beside(found: Footprint) -> dict[str, Any]:
-    """What stands around the step: caches; samples are given up only where they are what needs the most."""
-    experiment = found.experiment
-    caches = {
-        f"levers.{name}": True for name in ("cache_latents", "cache_text") if not getattr(experiment.levers, name)
-    }
-    samples_are_worst = found.worst.name == "validation" and experiment.validation.prompts
-    return {**caches, **(_NO_SAMPLES if samples_are_worst else {})}
-
-
-def _parts_anywhere(found: Footprint) -> set[str]:
-    return {part for phase in found.phases for part in phase.memory.device_bytes_by_part}
-
-
-def _of_all_weights(found: Footprint) -> Iterator[Change]:
-    experiment, num_blocks = found.experiment, sum(found.subject.geometry.stacks)
+def lighter_optimizers(experiment: Experiment) -> Iterator[Change]:
+    """Full fine-tuning with fewer bytes a weight, the mildest first."""
+    if experiment.method.kind != "full":
+        return
+    in_bf16 = {"train.weights": "bf16", "optimizer.compensation": "none"}
     fused: dict[str, Any] = {
         "levers.fused_backward": True,
         "train.max_grad_norm": None,
         "train.gradient_accumulation": 1,
     }
-    in_bf16 = {"train.weights": "bf16", "optimizer.kind": "adamw", "optimizer.compensation": "kahan"}
+    kinds: list[dict[str, Any]] = []
+    if experiment.train.ema is not None:
+        kinds.append({"train.ema": None})
+    if experiment.optimizer.kind == "adamw" and experiment.train.weights == "fp32":
+        kinds += [{"optimizer.kind": "adamw8bit"}, {"optimizer.kind": "adafactor"}]
+    if experiment.train.precision == "bf16":
+        kinds += [
+            {"train.weights": "bf16", "optimizer.kind": "adamw", "optimizer.compensation": "stochastic"},
+            {**in_bf16, "optimizer.kind": "adamw8bit"},
+            {**in_bf16, "optimizer.kind": "adafactor"},
+            {**in_bf16, "optimizer.kind": "adafactor", **fused},
+        ]
+    for settings in kinds:
+        yield Change("lighter optimizer", settings, is_other_result=True)
+
+
+def smaller_images(found: Footprint) -> Iterator[Change]:
+    """Lower resolutions, the largest first."""
+    side_px = min(found.size.height_px, found.size.width_px)
+    for share in _SMALLER_SIDES:
+        smaller_px = int(side_px * share) // _SIDE_MULTIPLE_PX * _SIDE_MULTIPLE_PX
+        if smaller_px:
+            yield Change("smaller input", {"data.resolution": smaller_px}, is_other_result=True)
+
+
+def fewer_frames(found: Footprint) -> Iterator[Change]:
+    """Shorter videos of lengths that the model takes, the longest first."""
+    now = found.size.num_frames
+    lengths = (legal_num_frames(round(now * share), found.subject.geometry) for share in _SHORTER_VIDEOS)
+    for num_frames in dict.fromkeys(lengths):
+        if 1 < num_frames < now:
+            yield Change("smaller input", num_frames=num_frames, is_other_result=True)
+
+
+def legal_num_frames(most: int, geometry: Geometry) -> int:
+    """The longest length up to `most` that makes whole latent frames: 4n + 1 where four frames share one."""
+    return max(0, most - 1) // geometry.temporal_factor * geometry.temporal_factor + 1
+
+
+def lora_instead(experiment: Experiment) -> Change | None:
+    if experiment.method.kind != "full":
+        return None
     lora = {"method.kind": "lora", "train.weights": "fp32", "optimizer.compensation": "none"}
-    if not experiment.levers.fused_backward:
-        yield Change(fused, changes_the_result=True, is_other_form=True)
-    if experiment.train.weights == "fp32" and experiment.train.precision == "bf16":
-        yield Change(in_bf16, changes_the_result=True)
-    yield Change(lora, changes_the_result=True)
-    on_host = {"levers.gradient_checkpointing": 1.0, "levers.swapped_blocks": num_blocks}
-    yield Change({**lora, **on_host}, changes_the_result=True)
+    return Change("adapter", lora, is_other_result=True)
 
 
-def _of_the_base(experiment: Experiment) -> Iterator[Change]:
-    if experiment.quantize.denoiser == "none":
-        for numbers in ("int8", "nf4"):
-            yield Change({"quantize.denoiser": numbers}, changes_the_result=True, is_other_form=True)
-    elif experiment.quantize.denoiser != "nf4":
-        yield Change({"quantize.denoiser": "nf4"}, changes_the_result=True, is_other_form=True)
+def smaller_ranks(experiment: Experiment) -> Iterator[Change]:
+    """Half the rank, a quarter, ... down to 4: fewer are hardly worth an adapter."""
+    if isinstance(experiment.method, Lora):
+        rank = experiment.method.rank // 2
+        while rank >= 4:  # noqa: PLR2004
+            yield Change("other", {"method.rank": rank}, is_other_result=True)
+            rank //= 2
+
+
+def larger_batches(experiment: Experiment) -> Iterator[Change]:
+    """Larger passes that make the same optimizer step with less accumulation; without accumulation, larger steps."""
+    batch, accumulation = experiment.train.batch_size, experiment.train.gradient_accumulation
+    if accumulation == 1:
+        for doublings in range(1, _MOST_DOUBLINGS + 1):
+            yield Change("larger batch", {"train.batch_size": batch << doublings}, is_other_result=True)
+        return
+    for divisor in range(2, accumulation + 1):
+        if accumulation % divisor == 0:
+            settings = {"train.batch_size": batch * divisor, "train.gradient_accumulation": accumulation // divisor}
+            yield Change("larger batch", settings)
+
+
+def less_checkpointing(experiment: Experiment) -> Iterator[Change]:
+    """Smaller shares of checkpointed blocks, none first."""
+    levers = experiment.levers
+    if levers.checkpoint_stride is not None or levers.swapped_blocks:
+        return
+    for share in (0.0, *_SHARES):
+        if share < levers.gradient_checkpointing:
+            yield Change("less checkpointing", {"levers.gradient_checkpointing": share})
 
 
 def _text(value: object) -> str:

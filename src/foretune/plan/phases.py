@@ -31,6 +31,9 @@ from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
 from foretune.plan.quantized import FEWER_BITS
 from foretune.plan.streams import LASTING, Stream, bytes_by_category
 
+TRAINING = "training"
+"""Loading, steps and saving, between which the allocator keeps what it has."""
+VALIDATION = "validation"
 _STATE = "optimizer state"
 # The program with torch (CPU build), diffusers, transformers and peft imported: 390 MB were measured. What a build for
 # an accelerator holds beyond that is not in it.
@@ -73,15 +76,16 @@ def plan_phases(run: RunToPlan) -> tuple[Phase, ...]:
 
 
 def worst_phase(phases: Sequence[Phase]) -> Phase:
-    """The phase that decides whether it fits: the one that takes most of the device."""
-    return max((phase for phase in phases if phase.occurs), key=lambda phase: phase.memory.device_bytes)
+    """The phase that decides whether it fits: of those that must succeed, the one that takes most of the device."""
+    decisive = (phase for phase in phases if phase.occurs and phase.name != VALIDATION)
+    return max(decisive, key=lambda phase: phase.memory.device_bytes)
 
 
 def replay_streams(run: RunToPlan) -> tuple[tuple[str, tuple[Event, ...]], ...]:
-    """Allocations as the allocator meets them, each row from an empty pool, each event with the phase it is of.
+    """What must succeed, as the allocator meets it: each row from an empty pool, each event with its phase.
 
-    After each cache the pool is emptied (`run.encoding.free_memory`); from loading on it is not. The first step makes
-    the optimizer's state between its gradients and its update, the second finds it there.
+    After each cache the pool is emptied (`run.encoding.free_memory`); from loading on it is not. Validation is left
+    out: one that runs out of memory is recorded, and the training continues (`run.loop.Loop._attempted`).
     """
     around = Around(run)
     rows = [
@@ -89,21 +93,32 @@ def replay_streams(run: RunToPlan) -> tuple[tuple[str, tuple[Event, ...]], ...]:
         for phase in (_caching_latents(run, around), _caching_text(run, around))
         if phase.occurs
     ]
+    return (*rows, (TRAINING, _training_stream(run, around, validates=False)))
+
+
+def validation_stream(run: RunToPlan) -> tuple[Event, ...] | None:
+    """Training with a validation before the first step and after a later one; None where the run has none."""
+    around = Around(run)
+    return _training_stream(run, around, validates=True) if around.validates else None
+
+
+def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tuple[Event, ...]:
+    """Loading and two steps. The first makes the optimizer's state between its gradients and its update."""
     stream = Stream()
     hold_live(stream, around, "loading")
     states = [event for event in around.lasting if event.category == _STATE]
     stream.run([event for event in around.lasting if event.category != _STATE], keeps=LASTING)
     play_checksum(stream, run, around, "loading")
-    if around.validates:
+    if validates:
         play_validation(stream, run, around)
     body = around.passing
     update = _start_of(body, "optimizer")
     stream.run([*body[:update], *states, *body[update:]], keeps=LASTING)
     play_live(stream, around, "training step")
     stream.run(body)
-    if around.validates:
+    if validates:
         play_validation(stream, run, around)
-    return (*rows, ("training", tuple(stream.events)))
+    return tuple(stream.events)
 
 
 def _caching_latents(run: RunToPlan, around: Around) -> Phase:
@@ -213,7 +228,7 @@ def _validation(run: RunToPlan, around: Around) -> Phase:
 
     The moving average takes the place of the weights without a copy.
     """
-    name, stream = "validation", Stream()
+    name, stream = VALIDATION, Stream()
     if not around.validates:
         return _absent(name)
     hold_live(stream, around, name)

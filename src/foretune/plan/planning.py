@@ -9,12 +9,12 @@ from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import Numerics
 from foretune.core.units import MIB, share_text
-from foretune.core.values.plan import Plan, Tensor, Transfers
+from foretune.core.values.plan import Plan, Tensor, Transfers, ValidationMemory
 from foretune.plan.around import RunToPlan
 from foretune.plan.expansion import Event, expand_variant
 from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
 from foretune.plan.overheads import Overhead, Range, overhead_for, usable_bytes
-from foretune.plan.phases import Phase, plan_phases, replay_streams, worst_phase
+from foretune.plan.phases import VALIDATION, Phase, plan_phases, replay_streams, validation_stream, worst_phase
 from foretune.plan.sizing import StepSize
 from foretune.plan.streams import as_one, device_events, host_events
 from foretune.plan.swapping import moved_bytes
@@ -45,7 +45,6 @@ class Footprint:
     subject: Subject
     size: StepSize
     run: RunToPlan
-    phases: tuple[Phase, ...]
     traces: Traces
     trains_on_host: bool = False
     numerics: Numerics = "cuda"
@@ -61,9 +60,19 @@ class Footprint:
         return COMPILED_ERROR_SHARE if self.experiment.levers.compile != "off" else TRACE_ERROR_SHARE
 
     @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """All phases in their order. Computed when needed: most settings that are tried only need `streams`."""
+        return plan_phases(self.run)
+
+    @cached_property
     def streams(self) -> tuple[tuple[str, tuple[Event, ...]], ...]:
-        """The run as the allocator meets it, in stretches between which it gives everything back."""
+        """What must succeed, as the allocator meets it, in stretches between which it gives everything back."""
         return replay_streams(self.run)
+
+    @cached_property
+    def validation_stream(self) -> tuple[Event, ...] | None:
+        """The training with validation in it; None where there is none."""
+        return validation_stream(self.run)
 
     def overhead_on(self, device: Device) -> Overhead:
         overhead = overhead_for(device)
@@ -87,7 +96,7 @@ class Footprint:
 
     def worst_in(self, stretch: str) -> Phase:
         """The hardest phase of a stretch: a phase of that name, or the hardest of those that share the allocator."""
-        names = {name for name, _ in self.streams}
+        names = {VALIDATION, *(name for name, _ in self.streams)}
         if any(phase.name == stretch for phase in self.phases):
             return worst_phase([phase for phase in self.phases if phase.name == stretch])
         return worst_phase([phase for phase in self.phases if phase.name not in names])
@@ -123,7 +132,6 @@ def footprint(
         subject=subject,
         size=size,
         run=run,
-        phases=plan_phases(run),
         traces=traces,
         trains_on_host=trains_on_host,
         numerics=numerics,
@@ -189,8 +197,31 @@ def fits_on(found: Footprint, device: Device, *, expandable_segments: bool = Fal
     )
 
 
+def validation_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> ValidationMemory | None:
+    """Whether training with validation in it fits; None where the run does not validate."""
+    if found.validation_stream is None:
+        return None
+    judged = judge(
+        found.validation_stream,
+        found.overhead_on(device),
+        usable_bytes(device),
+        expandable_segments=expandable_segments,
+        error_share=found.error_share,
+        replays=found.replays,
+        name=VALIDATION,
+    )
+    return ValidationMemory(
+        allocated_bytes=judged.allocated_bytes,
+        reserved_bytes=judged.reserved_bytes,
+        process_low_bytes=judged.process.low,
+        process_bytes=judged.process.likely,
+        process_high_bytes=judged.process.high,
+        verdict=judged.verdict,
+    )
+
+
 def plan_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> Plan:
-    """The plan for one device, without remedies."""
+    """The plan for one device, without advice."""
     hardest, judged = _judged(found, device, expandable_segments=expandable_segments)
     worst, transfers = found.worst_in(hardest), transfers_on(found.moved, device)
     return Plan(
@@ -209,6 +240,7 @@ def plan_on(found: Footprint, device: Device, *, expandable_segments: bool = Fal
         usable_bytes=judged.usable_bytes,
         error_band=found.error_share,
         verdict=judged.verdict,
+        validation=validation_on(found, device, expandable_segments=expandable_segments),
         largest=_largest(worst),
         transfers=transfers,
         assumptions=_assumptions(found, transfers, expandable_segments=expandable_segments),

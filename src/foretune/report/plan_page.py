@@ -59,7 +59,7 @@ def _head(asked: Sequence[Question]) -> Markup:
         tag("p", f"{asked[0].choices}.", class_="lead") if len(common) == 1 and asked[0].choices else Markup(""),
         overview_table(asked),
     ]
-    intro = "What fine-tuning will take of a device, phase by phase, known before anything is downloaded."
+    intro = "What fine-tuning needs on each device, phase by phase, before anything is downloaded."
     return join(
         tag(
             "header",
@@ -76,7 +76,7 @@ def _section(question: Question, classes: Mapping[str, str]) -> Markup:
     plan = question.plans[0]
     doing = ". ".join(text for text in (question.choices, f"{size_words(plan)}.") if text)
     footprints = question.footprints
-    helped = [plan for plan in question.plans if plan.verdict != "fits" and _can_say_more(plan)]
+    helped = [plan for plan in question.plans if plan.remedies or plan.headroom or plan.smallest_device is not None]
     return tag(
         "section",
         tag("h2", question.model),
@@ -89,7 +89,7 @@ def _section(question: Question, classes: Mapping[str, str]) -> Markup:
         tag("h3", "Devices"),
         device_table(question.plans),
         tag("p", _band_words(question), class_="small"),
-        [tag("h3", "What would help"), remedy_table(helped)] if helped else [],
+        [tag("h3", "What to do"), remedy_table(helped)] if helped else [],
         (_breakdown(plans, classes, apart=len(footprints) > 1) for plans in footprints),
         _small_print(question),
         "\n",
@@ -106,10 +106,10 @@ def _footprint(plans: Sequence[Plan], classes: Mapping[str, str], key: str, *, a
     chart, worst = chart_of(plans, classes), worst_of(plans[0])
     lows = list(dict.fromkeys(bytes_text(likely) for likely in chart.process_likely))
     key_figures = (
-        ("Most memory in", worst.phase),
-        ("Tensors at that peak", bytes_text(worst.device_bytes)),
-        ("Whole process, likely", " to ".join(lows)),
-        ("Whole process, low to high", " to ".join(bytes_text(edge) for edge in chart.process_band)),
+        ("Peak phase", worst.phase),
+        ("Tensors at the peak", bytes_text(worst.device_bytes)),
+        ("Estimated, whole process", " to ".join(lows)),
+        ("Low to high", " to ".join(bytes_text(edge) for edge in chart.process_band)),
     )
     return join(
         tag("h3", f"On {_titles(plans)}") if apart else Markup(""),
@@ -127,7 +127,7 @@ def _footprint(plans: Sequence[Plan], classes: Mapping[str, str], key: str, *, a
 def _caption(chart: Chart) -> Markup:
     words = (
         "Bars: tensors on the device at the peak of each phase. Below them the whole process, with what allocator, "
-        "driver and libraries add: the mark is likely, the band is how far off it may be. Lines: what devices can give."
+        "driver and libraries add: the mark is the estimate, the band its error. Lines: usable memory of the devices."
     )
     beyond: list[Markup] = []
     for frame in (WIDE, NARROW):
@@ -141,15 +141,12 @@ def _caption(chart: Chart) -> Markup:
 def _band_words(question: Question) -> str:
     band = share_text(max(plan.error_band for plan in question.plans))
     return (
-        "Fits: even the high end is within what is usable. Does not fit: not even the low end is. Tight: between. "
+        "Fits: the high end is within the usable memory. Does not fit: not even the low end is. Tight: between. "
+        "The verdict is for training; a validation that runs out of memory is skipped. "
         "Usable: what the device can give to a process. Allocated: tensors and workspaces. Reserved: what the "
-        "allocator holds for them. Process: with driver and libraries, as a monitor shows it; low and high allow for "
-        f"±{band} of the reserved memory and for what driver and libraries were seen to take."
+        "allocator holds for them. Estimated: the whole process with driver and libraries, as nvidia-smi shows it; low "
+        f"and high allow for ±{band} of the reserved memory and for the measured spread of driver and libraries."
     )
-
-
-def _can_say_more(plan: Plan) -> bool:
-    return bool(plan.remedies) or plan.smallest_device is not None
 
 
 def _breakdown(plans: Sequence[Plan], classes: Mapping[str, str], *, apart: bool) -> Markup:

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from foretune import catalog
-from foretune.core.units import bytes_text, duration_text, share_text, usd_text
+from foretune.core.units import bytes_text, duration_text, usd_text
 from foretune.core.values.plan import Plan, Remedy, Transfers
 from foretune.report.markup import Markup, join, tag
 from foretune.report.page import number, scrolled, swatch
 from foretune.report.plan_question import SYMBOLS, VERDICTS, Question, device_title
+from foretune.report.remedy_words import cost_text, effect_text, memory_of, settings_text
 
 _NOTHING = tag("span", "–", class_="none")
 
@@ -26,7 +27,7 @@ def overview_table(questions: Sequence[Question]) -> Markup:
     head = tag(
         "tr",
         tag("th", "Model", scope="col"),
-        tag("th", "Process, likely", scope="col", class_="number"),
+        tag("th", "Estimated", scope="col", class_="number"),
         (tag("th", tag("span", device_title(plans[name])), scope="col", class_="turned") for name in names),
     )
     differ = len({question.choices for question in questions}) > 1
@@ -43,8 +44,9 @@ def device_table(plans: Sequence[Plan]) -> Markup:
     timed = any(plan.step_time_s is not None for plan in plans)
     priced = any(plan.cost_usd is not None for plan in plans)
     moves = any(plan.transfers is not None for plan in plans)
-    names = ["Usable", "Allocated", "Reserved", "Process, likely", "Process, low to high"]
-    names += ["One step"] * timed + ["Cost"] * priced + ["Moved in a step", "takes at least"] * moves
+    validates = any(plan.validation is not None for plan in plans)
+    names = ["Usable", "Allocated", "Reserved", "Estimated", "Low to high"] + ["With validation"] * validates
+    names += ["One step"] * timed + ["Cost"] * priced + ["Host-device traffic per step", "Least time for it"] * moves
     head = tag(
         "tr", tag("th", "Device", scope="col"), tag("th", "Verdict", scope="col"),
         (tag("th", name, scope="col", class_="number") for name in names),
@@ -54,6 +56,8 @@ def device_table(plans: Sequence[Plan]) -> Markup:
         band = f"{bytes_text(plan.process_low_bytes)} to {bytes_text(plan.process_high_bytes)}"
         figures = [plan.usable_bytes, plan.allocated_bytes, plan.reserved_bytes, plan.process_bytes]
         cells = [*(number(bytes_text(figure)) for figure in figures), number(band)]
+        if validates:
+            cells.append(number(_NOTHING if plan.validation is None else bytes_text(plan.validation.process_bytes)))
         if timed:
             cells.append(number(_NOTHING if plan.step_time_s is None else duration_text(plan.step_time_s)))
         if priced:
@@ -111,12 +115,12 @@ def tensor_table(plan: Plan, classes: Mapping[str, str]) -> Markup:
 
 
 def remedy_table(plans: Iterable[Plan]) -> Markup:
-    """For each device on which it does not surely fit: what would help, or where it fits as it is."""
-    names = (("Device", None), ("Settings", None), ("Saves", "number"), ("Computes", "number"), ("Result", None),
-             ("Then", None))  # fmt: skip
+    """For each device: settings that make it fit, or that use memory that is left, the best first."""
+    names = (("Device", None), ("Settings", None), ("Estimated", "number"), ("What it does", None), ("Cost", None),
+             ("Verdict", None))  # fmt: skip
     head = tag("tr", (tag("th", name, scope="col", class_=class_) for name, class_ in names))
     bodies = [tag("tbody", _remedy_rows(plan)) for plan in plans]
-    return scrolled(tag("table", tag("thead", head), bodies, class_="remedies"), "What would help")
+    return scrolled(tag("table", tag("thead", head), bodies, class_="remedies"), "What to do")
 
 
 def _moved(transfers: Transfers | None) -> list[Markup]:
@@ -128,28 +132,24 @@ def _moved(transfers: Transfers | None) -> list[Markup]:
 
 
 def _remedy_rows(plan: Plan) -> list[Markup]:
-    rows = [_remedy_cells(remedy) for remedy in plan.remedies]
+    rows = [_remedy_cells(remedy) for remedy in (plan.remedies or plan.headroom)]
     if plan.smallest_device is not None:
         known = catalog.devices().get(plan.smallest_device)
         title = plan.smallest_device if known is None else known.title
         none = "" if rows else "No settings found. "
-        rows.append(tag("td", f"{none}The smallest device on which it fits as it is: {title}", colspan=5))
+        rows.append(tag("td", f"{none}A larger card: it fits unchanged on {title}", colspan=5))
     name = tag("th", device_title(plan), scope="rowgroup", rowspan=len(rows))
     return [tag("tr", Markup("") if place else name, row) for place, row in enumerate(rows)]
 
 
 def _remedy_cells(remedy: Remedy) -> Markup:
-    settings = (tag("code", f"{name}={value}") for name, value in remedy.settings.items())
-    share = remedy.extra_flops_share
-    # Below a tenth of a percent nobody sees a difference.
-    computes = "the same" if abs(share) < 0.001 else f"{'+' if share > 0 else '−'}{share_text(abs(share))}"  # noqa: PLR2004, RUF001
-    if remedy.moves_bytes > 0:
-        computes += f", moves {bytes_text(remedy.moves_bytes)} more"
+    settings = (tag("code", settings_text({name: value})) for name, value in remedy.settings.items())
+    effect = effect_text(remedy)
     return join(
         tag("td", settings, class_="settings"),
-        number(bytes_text(remedy.saves_bytes)),
-        number(computes),
-        tag("td", "another model" if remedy.changes_the_result else "the same"),
+        number(memory_of(remedy)),
+        tag("td", f"{effect[0].upper()}{effect[1:]}"),
+        tag("td", cost_text(remedy)),
         tag("td", verdict_mark(remedy.verdict)),
     )
 

@@ -106,10 +106,10 @@ def planned_and_measured(run: RunData) -> tuple[int, int, str] | None:
         return None
     measured = run.record.measured
     if measured.peak_device_bytes is not None:
-        return plan.allocated_bytes, measured.peak_device_bytes, "device tensors"
+        return plan.at_peak.allocated_bytes, measured.peak_device_bytes, "device tensors"
     if measured.peak_host_bytes is None:
         return None
-    return plan.process_bytes, measured.peak_host_bytes, "process"
+    return plan.at_peak.process_bytes, measured.peak_host_bytes, "process"
 
 
 def phase_table(report: RunReport, found: Sequence[Configuration], names: Mapping[str, str]) -> Markup:

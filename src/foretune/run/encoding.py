@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 from foretune.choices.quantize import EncoderNumbers
-from foretune.data.at_once import IN_A_BATCH, images_at_once
+from foretune.data.at_once import IN_A_BATCH, TILE_PX, images_at_once
 from foretune.data.batch import Batch
 from foretune.data.cache import Entry, FillReport, Job, TensorCache, component_fingerprint, fill
 from foretune.data.jobs import ImageRequest, latent_jobs, load_images, text_jobs
 from foretune.data.lookup import MOMENTS, Lookup
 from foretune.data.maker import BatchMaker
 from foretune.models.family import Conditioning, Family
+from foretune.models.tiling import tile_autoencoder
 from foretune.step.quantizing import quantize_encoder
 
 P = TypeVar("P")
@@ -41,10 +42,14 @@ class EncoderPlan:
     cache_dir: Path
     text_numbers: EncoderNumbers = "none"
     """What the text encoders are put into once they are loaded."""
+    vae_tiling: bool = False
+    """Whether images go through the autoencoder in tiles."""
 
     def latent_lookup(self) -> Lookup:
         fingerprint = component_fingerprint(self.folder / "vae", self.cache_dir)
-        return Lookup(TensorCache(self.cache_dir), f"{fingerprint} {_VAE_DTYPE}")
+        # Latents that were encoded in tiles are not those of whole images.
+        tiles = f" tiles of {TILE_PX} px" if self.vae_tiling else ""
+        return Lookup(TensorCache(self.cache_dir), f"{fingerprint} {_VAE_DTYPE}{tiles}")
 
     def text_lookup(self) -> Lookup:
         parts = [component_fingerprint(self.folder / part, self.cache_dir) for part in self.family.text_parts]
@@ -54,7 +59,10 @@ class EncoderPlan:
         return Lookup(TensorCache(self.cache_dir), " ".join([*parts, settings]))
 
     def load_vae(self) -> nn.Module:
-        return self.family.load_vae(self.folder, _VAE_DTYPE).to(self.device)
+        vae = self.family.load_vae(self.folder, _VAE_DTYPE).to(self.device)
+        if self.vae_tiling:
+            tile_autoencoder(vae)
+        return vae
 
     def load_text(self) -> Any:
         """A pipeline of text encoders. Each is whole on the host before it is quantised, layer by layer."""

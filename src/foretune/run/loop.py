@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any, Literal, TypeVar
 
+import torch
+
 from foretune.choices.schedule import learning_rate
 from foretune.data.batch import Batch
 from foretune.data.loading import BatchLoader, loader
@@ -252,9 +254,15 @@ class Loop:
             text = f"Validation after step {done} failed: {type(error).__name__}: {error}"
             self.tally.warnings.append(text)
             self.events.append("validation failed", step=done, error=text, traceback=traceback.format_exc())
-            self.observer.warning(text + ". The training goes on.")
+            self.observer.warning(f"{text}. {self._after_failed_validation(error)}")
             free_memory()
             return None
+
+    def _after_failed_validation(self, error: Exception) -> str:
+        is_memory = isinstance(error, torch.OutOfMemoryError)
+        if is_memory and self.prepared.family.has_latents and not self.validator.vae_tiling:
+            return "The training continues. To decode samples with less memory, run with: levers.vae_tiling=true"
+        return "The training continues."
 
 
 def _told(reading: Reading) -> dict[str, Any]:

@@ -77,6 +77,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
         num_text_tokens=num_text_tokens,
         cache_dir=Path(experiment.data.cache_dir).expanduser(),
         text_numbers=experiment.quantize.text_encoders,
+        vae_tiling=experiment.levers.vae_tiling,
     )
     source = open_source(experiment.data, resolution_px=resolution_px)
     scan(source, lambda done, total: observer.preparing("reading images", done, total))

@@ -319,6 +319,7 @@ def build_validator(run: RunDirectory, prepared: Prepared) -> Validator:
         unconditional=prepared.unconditional,
         samples_dir=run.samples,
         encoders=prepared.encoders,
+        vae_tiling=prepared.experiment.levers.vae_tiling,
     )
 
 

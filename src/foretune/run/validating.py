@@ -9,6 +9,7 @@ import torch
 
 from foretune.data.batch import Batch
 from foretune.models.family import Conditioning, Family
+from foretune.models.tiling import tile_autoencoder
 from foretune.run.encoding import LiveEncoders
 from foretune.run.sampling import SampleRequest, sample, to_image
 from foretune.step.methods.training_adapter import without_training_adapter
@@ -29,6 +30,8 @@ class Validator:
     unconditional: Conditioning | None
     samples_dir: Path
     encoders: LiveEncoders
+    vae_tiling: bool = False
+    """Whether samples are decoded in tiles."""
 
     def held_out_loss(self) -> float | None:
         """The loss at fixed noise and levels; None where no samples are held out.
@@ -55,6 +58,8 @@ class Validator:
         )
         if self.family.has_latents:
             pipeline.vae.to(self.device)
+            if self.vae_tiling:
+                tile_autoencoder(pipeline.vae)
         compute = self.step.policy.compute_dtype
         encoded = [_moved(c, self.device, compute) for c in self.encoded_prompts] or None
         unconditional = _moved(self.unconditional, self.device, compute) if self.unconditional else None

@@ -26,6 +26,7 @@ from foretune.step.quantizing.compute_type import in_compute_type
 from foretune.step.training_step import TrainingStep
 from foretune.trace.growth import Sizes
 from foretune.trace.making import runs_of, with_rank
+from foretune.trace.operator_memo import OperatorMemo
 from foretune.trace.probing import Probe, probes, shallow
 from foretune.trace.program import FEW_BLOCKS, MANY_BLOCKS, BlockRun, Fit, IrregularStep, Program, build_program
 from foretune.trace.recorder import Allocation, Recorder
@@ -69,8 +70,8 @@ def _made(
     asked = probes(recorded, has_rank=rank_is_a_size(experiment.method))
     if known is not None:
         asked = (asked[0], asked[-1])
-    seen = [_Seen() for _ in asked]
-    steps = [_traced(experiment, recorded, probe, one) for probe, one in zip(asked, seen, strict=True)]
+    seen, memo = [_Seen() for _ in asked], OperatorMemo()
+    steps = [_traced(experiment, recorded, probe, one, memo) for probe, one in zip(asked, seen, strict=True)]
     runs = runs_of(family, steps[0], experiment.levers)
     sizes = [probe.in_trace(recorded) for probe in asked]
     lines = [timeline(step) for step in steps]
@@ -110,12 +111,14 @@ def _made(
     )
 
 
-def _traced(experiment: Experiment, family: Family, probe: Probe, seen: "_Seen") -> TracedStep:
+def _traced(
+    experiment: Experiment, family: Family, probe: Probe, seen: "_Seen", memo: OperatorMemo
+) -> TracedStep:
     experiment = with_rank(experiment, probe.rank)
     denoiser = family.denoiser_on_meta(METHODS[experiment.method.kind].load_dtype(PrecisionPolicy.of(experiment.train)))
     if experiment.method.kind == "lora":
         _mark_layers(family, denoiser)
-    return trace_step(experiment, family, probe.sizes, "cuda", denoiser, watch=seen.watch)
+    return trace_step(experiment, family, probe.sizes, "cuda", denoiser, memo, seen.watch)
 
 
 def _among(known: Sequence[Growth]) -> Fit:

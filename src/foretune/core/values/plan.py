@@ -47,20 +47,57 @@ class Transfers(Part):
     """Both ways at once, at that rate; a step that waits for it takes longer by more."""
 
 
-class Remedy(Part):
-    """Settings that would make it fit, or bring it nearer."""
+RemedyKind = Literal[
+    "recompute",
+    "quantised base",
+    "host memory",
+    "lighter optimizer",
+    "smaller input",
+    "adapter",
+    "larger batch",
+    "less checkpointing",
+    "other",
+]
+"""What a remedy mainly does.
 
+recompute: the same result from more computation or smaller passes, without host traffic. host memory: the same result,
+with tensors that wait on the host. adapter: LoRA instead of full fine-tuning. larger batch and less checkpointing use
+memory that is left. other: written by a release that did not say.
+"""
+
+
+class Remedy(Part):
+    """Settings that change how much memory a run takes, with what they cost."""
+
+    kind: RemedyKind
     settings: dict[str, str]
-    """By key of the experiment, or by the environment variable to set."""
+    """By key of the experiment, by option of `foretune plan` (--frames), or by the environment variable to set."""
+    process_bytes: int | None
+    """Estimated memory of the process with these settings; None where an earlier release did not say."""
     saves_bytes: int
-    """Of the process's likely memory."""
+    """Of the process's estimated memory; negative where the settings use memory that is left."""
     extra_flops_share: float
-    """How much more is computed for a sample: 0.33 is a third more. Memory that is moved less or more is not in it."""
+    """How much more is computed for a sample: 0.33 is a third more. Host traffic is not in it."""
     moves_bytes: int = 0
     """How much more is moved between host and device in each optimizer step."""
+    least_transfer_s: float | None = None
+    """The least time in which the device's link moves all that a step then moves; None where nothing is moved."""
     changes_the_result: bool
     """Whether another model comes out of it, not only another way to the same."""
     verdict: Verdict
+
+
+class ValidationMemory(Part):
+    """The process with validation in it. A validation that runs out of memory is skipped; it does not stop a run."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+    process_low_bytes: int
+    process_bytes: int
+    process_high_bytes: int
+    verdict: Verdict
+    settings: dict[str, str] = Field(default_factory=dict)
+    """What makes it fit where it does not; empty where it fits or nothing was found."""
 
 
 def _with_transfers(body: dict[str, Any]) -> dict[str, Any]:
@@ -69,10 +106,19 @@ def _with_transfers(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "transfers": None, "remedies": remedies}
 
 
+def _with_kinds(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 3 says what each remedy does and needs, keeps validation apart, and advises on memory that is left."""
+    remedies = [
+        {**remedy, "kind": "other", "process_bytes": None, "least_transfer_s": None}
+        for remedy in body.get("remedies", ())
+    ]
+    return {**body, "remedies": remedies, "headroom": (), "validation": None}
+
+
 class Plan(Value):
     """Memory by part and phase with an error band, step time, cost, verdict, and what was assumed."""
 
-    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_transfers}
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_transfers, 2: _with_kinds}
 
     experiment: str
     """Hash of the whole experiment the plan is for."""
@@ -96,6 +142,7 @@ class Plan(Value):
     error_band: float
     """Half-width of the relative part of the band: 0.05 is plus or minus 5 % of the reserved memory."""
     verdict: Verdict
+    """Of everything that must succeed for the run to train: caching, loading, training steps, saving."""
     largest: tuple[Tensor, ...] = ()
     """What the worst phase's peak is mostly made of."""
     step_time_s: float | None = None
@@ -103,11 +150,22 @@ class Plan(Value):
     cost_usd: float | None = None
     transfers: Transfers | None = None
     """None where nothing but batches is moved, or where host and device share their memory."""
+    validation: ValidationMemory | None = None
+    """None where the run does not validate, or where an earlier release counted validation with the rest."""
     remedies: tuple[Remedy, ...] = ()
-    """Where it does not fit: the cheapest first."""
+    """Where it does not surely fit: what makes it fit, what an expert would do first."""
+    headroom: tuple[Remedy, ...] = ()
+    """Where it fits: how to use the memory that is left."""
     smallest_device: str | None = None
-    """Where nothing makes it fit: the smallest of the catalogue on which it does as it is."""
+    """Where it does not surely fit: the smallest device of the catalogue on which it does, unchanged."""
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What is not in the figures."""
     traces: tuple[str, ...] = Field(default=(), description="which traces it rests on, with what they were made from")
+
+    @property
+    def at_peak(self) -> "Plan | ValidationMemory":
+        """Whichever takes more, training or training with validation: what a whole run is measured against."""
+        if self.validation is not None and self.validation.process_bytes > self.process_bytes:
+            return self.validation
+        return self

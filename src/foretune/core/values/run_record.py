@@ -62,10 +62,19 @@ def _with_more_measured(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _with_plan_of_version_3(body: dict[str, Any]) -> dict[str, Any]:
+    plan = body.get("plan")
+    return {**body, "plan": None if plan is None else Plan.upgrades[2](plan)}
+
+
 class RunRecord(Value):
     """Written last. A run directory without one was stopped without warning."""
 
-    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_newer_plan, 2: _with_more_measured}
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {
+        1: _with_newer_plan,
+        2: _with_more_measured,
+        3: _with_plan_of_version_3,
+    }
 
     run_id: str
     question_hash: str | None

@@ -1,0 +1,57 @@
+"""The practitioners' questions: each is one that `foretune plan` accepts, and each guide has a source."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from foretune.plan.asking import Wanted, asked_of
+from foretune.plan.sizing import size_of
+from foretune.trace.shipped import geometries
+
+FILE = Path(__file__).parents[2] / "docs" / "data" / "practitioner_questions.yaml"
+DATA = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+QUESTIONS = DATA["questions"]
+SIZE_OPTIONS = {"frames", "height", "width"}
+
+
+def test_each_question_has_its_own_id() -> None:
+    ids = [question["id"] for question in QUESTIONS]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question["id"])
+def test_plan_accepts_the_question(question: dict[str, Any]) -> None:
+    ask = question["ask"]
+    keys = {key: value for key, value in ask.items() if key != "model" and key not in SIZE_OPTIONS}
+    asked = asked_of(Wanted(target=ask["model"], overrides=tuple(f"{key}={value}" for key, value in keys.items())))
+    geometry = geometries()[question["model"]]
+    size_of(
+        asked.experiment,
+        geometry,
+        height_px=ask.get("height"),
+        width_px=ask.get("width"),
+        num_frames=ask.get("frames"),
+    )
+    assert ask["model"] == question["model"]
+    assert asked.experiment.method.kind == question["method"]
+    assert ("frames" in ask) == (geometry.default_num_frames > 1)
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question["id"])
+def test_each_guide_is_cited(question: dict[str, Any]) -> None:
+    for guide in question["guides"]:
+        assert set(guide) == {"program", "settings", "memory", "source", "where", "confidence"}
+        assert guide["program"] in DATA["sources"]
+        assert guide["source"]
+        assert guide["where"]
+        assert guide["confidence"] in ("high", "medium", "low")
+
+
+@pytest.mark.parametrize("part", ["savings_order", "slowdowns"])
+def test_each_saving_is_cited(part: str) -> None:
+    for row in DATA[part]:
+        assert row["program"] in DATA["sources"]
+        assert row["source"]
+        assert row["where"]
