@@ -108,6 +108,12 @@ class StepForm:
         return Experiment.model_validate({"model": self.model, "data": {"kind": "shapes"}, **asked})
 
 
+def update_name(kind: str, compensation: str, weights: str, *, on_host: bool) -> str:
+    """Of an optimizer on trained weights of a type, as its recipe is filed."""
+    words = [kind, *([compensation] if compensation != "none" else []), weights, *(["on-host"] if on_host else [])]
+    return ".".join(words)
+
+
 def rank_is_a_size(method: Method) -> bool:
     """Whether a rank changes sizes alone. LoKr keeps its matrices whole from some rank on, by the size of a layer."""
     return isinstance(method, LowRank) and method.kind != "lokr"

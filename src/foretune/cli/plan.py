@@ -170,9 +170,10 @@ class Recording:
             from foretune.trace.program import IrregularStep
             from foretune.trace.tracing import StepSizes
 
-            live = LiveTraces(
-                family_of(model), default_cache_dir(), lambda slug: self._told(f"recording {slug} on fake tensors")
-            )
+            def progress(slug: str, number: int, total: int) -> None:
+                self._told(f"recording {slug} on fake tensors, {number} of {total}")
+
+            live = LiveTraces(family_of(model), default_cache_dir(), progress)
             sizes = StepSizes(
                 batch_size=size.batch_size,
                 height_px=size.height_px,

@@ -9,11 +9,12 @@ from foretune.choices.forward_form import ForwardForm
 from foretune.choices.step_form import Numerics, StepForm
 from foretune.core.errors import UserError
 from foretune.core.values.step_trace import OUTSIDE, StepTrace, Work
+from foretune.plan.composing.forms import composed_trace, composition_of, is_covered, what_is_missing
 from foretune.plan.expansion import Event, Variant, expand_variant
 from foretune.plan.sizing import StepSize
 from foretune.plan.streams import device_events
 from foretune.plan.swapping import swapped_units
-from foretune.trace.shipped import Geometry, is_shipped, read_trace
+from foretune.trace.shipped import Geometry, read_trace
 
 LiveTracer = Callable[[StepForm, StepSize], StepTrace]
 """Records a step of a form on fake tensors. The trace need hold for captions of this length only and, with the
@@ -43,14 +44,17 @@ class Traces:
         slug = form.slug()
         if slug not in self._found and not (self.always_live and self.live is not None):
             trace = read_trace(slug)
+            composition = composition_of(form) if trace is None else None
+            if composition is not None:
+                trace = composed_trace(composition)
             if trace is not None:
                 self._keep(slug, slug, trace)
         if slug in self._found:
             return self._found[slug]
         if self.live is None:
             raise NotTraced(
-                f"The package has no trace of this step ({slug}), and torch, which could record one, is not "
-                "installed. Type: pip install 'foretune[train]'"
+                f"The package has no trace of this step ({slug}): {what_is_missing(form)}. It can be recorded where "
+                "torch is installed. Run: pip install 'foretune[train]'"
             )
         key = self._key(form, size)
         if key not in self._found:
@@ -58,14 +62,8 @@ class Traces:
         return self._found[key]
 
     def has(self, form: StepForm, size: StepSize) -> bool:
-        """Whether a trace is at hand. One that is only looked for is not recorded: a remedy takes the package's."""
-        slug = form.slug()
-        if slug not in self._found and self._key(form, size) not in self._found:
-            trace = read_trace(slug) if is_shipped(slug) else None
-            if trace is None:
-                return False
-            self._keep(slug, slug, trace)
-        return True
+        """Whether a trace is at hand, recorded or composed. Nothing is read or recorded to find out."""
+        return form.slug() in self._found or self._key(form, size) in self._found or is_covered(form)
 
     @staticmethod
     def _key(form: StepForm, size: StepSize) -> str:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -37,8 +38,8 @@ class LiveTraces:
     family: Family
     cache_dir: Path | None = None
     """None keeps nothing."""
-    on_recording: Callable[[str], None] | None = None
-    """Told before a step is recorded, which takes seconds."""
+    on_recording: Callable[[str, int, int], None] = lambda _slug, _number, _total: None
+    """Called before each recording of a step, with the step's name, the recording's number and how many there are."""
 
     def __call__(self, form: StepForm, sizes: StepSizes, rank: int) -> StepTrace:
         """A trace for captions of this length as an accelerator has them; one for these sizes as a CPU has them."""
@@ -52,12 +53,14 @@ class LiveTraces:
             except WrongFormat:
                 # A damaged file in a cache is worth no more than none.
                 path.unlink()
-        if self.on_recording is not None:
-            self.on_recording(form.slug())
+        experiment, progress = form.experiment(), partial(self.on_recording, form.slug())
         if is_point:
-            made = make_point_trace(form.experiment(), self.family, sizes, rank, form.numerics)
+            made = make_point_trace(experiment, self.family, sizes, rank, form.numerics, progress)
         else:
-            made = make_step_trace(form.experiment(), self.family, form.numerics, num_text_tokens=sizes.num_text_tokens)
+            tokens = sizes.num_text_tokens
+            made = make_step_trace(
+                experiment, self.family, form.numerics, num_text_tokens=tokens, on_recording=progress
+            )
         trace = made.model_copy(update={"made_from": f"live-{stamp}"})
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

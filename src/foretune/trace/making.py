@@ -1,6 +1,6 @@
 """A StepTrace from recordings of the step itself."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 import torch
@@ -11,17 +11,30 @@ from foretune.choices.training import Levers
 from foretune.core.values.step_trace import StepTrace
 from foretune.models.family import Family
 from foretune.trace.blocks import kinds_of_units, units_of
+from foretune.trace.operator_memo import OperatorMemo
 from foretune.trace.probing import Probe, probes, shallow
 from foretune.trace.program import MANY_BLOCKS, BlockRun, IrregularStep, block_runs, build_program
 from foretune.trace.timeline import timeline
 from foretune.trace.tracing import Numerics, StepSizes, TracedStep, trace_step
 from foretune.trace.work import total_work
 
+OnRecording = Callable[[int, int], None]
+"""Called before each recording with its number, from 1, and how many there are."""
+
 _MADE_WITH = ("torch", "diffusers", "transformers", "peft")
 
 
+def _silent(number: int, total: int) -> None:
+    """For those who show no progress."""
+
+
 def make_step_trace(
-    experiment: Experiment, family: Family, numerics: Numerics, *, num_text_tokens: int | None = None
+    experiment: Experiment,
+    family: Family,
+    numerics: Numerics,
+    *,
+    num_text_tokens: int | None = None,
+    on_recording: OnRecording = _silent,
 ) -> StepTrace:
     """A trace that holds for every size and depth, from a handful of recordings at small ones.
 
@@ -29,34 +42,48 @@ def make_step_trace(
     """
     has_rank = rank_is_a_size(experiment.method)
     asked = probes(family, has_rank=has_rank, num_text_tokens=num_text_tokens)
-    return _made_shallow(experiment, family, asked, numerics)
+    return _made_shallow(experiment, family, asked, numerics, on_recording)
 
 
 def make_point_trace(
-    experiment: Experiment, family: Family, sizes: StepSizes, rank: int, numerics: Numerics
+    experiment: Experiment,
+    family: Family,
+    sizes: StepSizes,
+    rank: int,
+    numerics: Numerics,
+    on_recording: OnRecording = _silent,
 ) -> StepTrace:
     """A trace that holds for these sizes alone, from one recording."""
-    return _made_shallow(experiment, family, [Probe(sizes, rank)], numerics)
+    return _made_shallow(experiment, family, [Probe(sizes, rank)], numerics, on_recording)
 
 
-def _made_shallow(experiment: Experiment, family: Family, asked: Sequence[Probe], numerics: Numerics) -> StepTrace:
+def _made_shallow(
+    experiment: Experiment, family: Family, asked: Sequence[Probe], numerics: Numerics, on_recording: OnRecording
+) -> StepTrace:
     """From a few blocks of each kind; from a few more where something is passed on over several of them."""
     levers = experiment.levers
     try:
-        return _made(experiment, family, asked, numerics, shallow(family, levers))
+        return _made(experiment, family, asked, numerics, shallow(family, levers), on_recording)
     except IrregularStep:
         if not family.block_kinds():
             raise
-        return _made(experiment, family, asked, numerics, shallow(family, levers, MANY_BLOCKS))
+        return _made(experiment, family, asked, numerics, shallow(family, levers, MANY_BLOCKS), on_recording)
 
 
 def _made(
-    experiment: Experiment, family: Family, asked: Sequence[Probe], numerics: Numerics, recorded: Family
+    experiment: Experiment,
+    family: Family,
+    asked: Sequence[Probe],
+    numerics: Numerics,
+    recorded: Family,
+    on_recording: OnRecording,
 ) -> StepTrace:
-    steps: list[TracedStep] = [
-        trace_step(_with_rank(experiment, probe.rank), recorded, probe.sizes, numerics) for probe in asked
-    ]
-    runs = _runs(family, steps[0], experiment.levers)
+    memo = OperatorMemo()
+    steps: list[TracedStep] = []
+    for number, probe in enumerate(asked, start=1):
+        on_recording(number, len(asked))
+        steps.append(trace_step(with_rank(experiment, probe.rank), recorded, probe.sizes, numerics, memo=memo))
+    runs = runs_of(family, steps[0], experiment.levers)
     lines = [timeline(step) for step in steps]
     sizes = [probe.in_trace(recorded) for probe in asked]
     # One recording holds for its own sizes, whatever the model does at others.
@@ -88,13 +115,14 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in _MADE_WITH}
 
 
-def _with_rank(experiment: Experiment, rank: int) -> Experiment:
+def with_rank(experiment: Experiment, rank: int) -> Experiment:
+    """The experiment at another rank, where that is a size."""
     if not rank_is_a_size(experiment.method):
         return experiment
     return experiment.model_copy(update={"method": experiment.method.model_copy(update={"rank": rank})})
 
 
-def _runs(family: Family, shallow_step: TracedStep, levers: Levers) -> tuple[BlockRun, ...]:
+def runs_of(family: Family, shallow_step: TracedStep, levers: Levers) -> tuple[BlockRun, ...]:
     """How often each kind of block stands in the model of full depth, by its own blocks."""
     full = kinds_of_units(units_of(family, family.denoiser_on_meta(torch.bfloat16), levers))
     return block_runs(shallow_step.block_kinds, full)

@@ -1,6 +1,6 @@
 """From a few recordings of a small, shallow step to a StepTrace that answers for every size and depth."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -14,6 +14,10 @@ _MOST_IRREGULAR_BYTES = 1 << 20
 _NUM_ENDS = 2
 FEW_BLOCKS, MANY_BLOCKS = 2 * _NUM_ENDS, 2 * _NUM_ENDS + 2
 """How many blocks of a kind tell all of them: as a rule, and where something is passed on over more than one block."""
+
+
+Fit = Callable[[Sequence[Sizes], Sequence[float]], Growth]
+"""Finds how a number grows from its values at several sizes."""
 
 
 class IrregularStep(Exception):
@@ -54,6 +58,7 @@ class Program:
 
     runs: tuple[BlockRun, ...]
     per_sample: bool = False
+    fit: Fit = fit
     growths: dict[Growth, int] = field(default_factory=dict)
     categories: dict[str, int] = field(default_factory=dict)
     outside: tuple[Storage, ...] = ()
@@ -61,13 +66,18 @@ class Program:
 
 
 def build_program(
-    timelines: Sequence[Timeline], sizes: Sequence[Sizes], runs: tuple[BlockRun, ...], *, per_sample: bool = False
+    timelines: Sequence[Timeline],
+    sizes: Sequence[Sizes],
+    runs: tuple[BlockRun, ...],
+    *,
+    per_sample: bool = False,
+    fit: Fit = fit,
 ) -> Program:
     """Fits each storage's bytes to the probes and folds equal blocks into one.
 
     `per_sample`: the probes are of one sample each, of a model that goes through a batch sample by sample.
     """
-    program = Program(runs, per_sample=per_sample)
+    program = Program(runs, per_sample, fit)
     rows = [_fitted(program, probes, sizes) for probes in _aligned(timelines)]
     by_owner: dict[int | None, list[_Row]] = {}
     for row in rows:
@@ -102,7 +112,7 @@ def _aligned(timelines: Sequence[Timeline]) -> Sequence[tuple[Lifetime, ...]]:
 def _fitted(program: Program, probes: tuple[Lifetime, ...], sizes: Sequence[Sizes]) -> _Row:
     values = [lifetime.num_bytes for lifetime in probes]
     try:
-        growth = fit(sizes, values)
+        growth = program.fit(sizes, values)
     except IrregularGrowth as error:
         if max(values) > _MOST_IRREGULAR_BYTES:
             raise IrregularStep(f"{probes[0].operator} {probes[0].shape}: {error}") from error

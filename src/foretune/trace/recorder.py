@@ -5,17 +5,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
-from torch.utils.weak import WeakIdKeyDictionary
 
 from foretune.core.values.step_trace import HOST, TO_DEVICE, TO_HOST
 from foretune.step.host import is_computing_on_host
+from foretune.trace.operator_memo import FakeResults, KnownCall
 
 WORKSPACE = "workspace"
 """Operator of the allocations that were made inside another one."""
@@ -26,8 +28,7 @@ _COPIES = (torch.ops.aten.copy_, torch.ops.aten._to_copy)
 _EMPTY_MAKERS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(NamedTuple):
     """A storage that came to life."""
 
     number: int
@@ -42,16 +43,14 @@ class Allocation:
     """An operator over all trained tensors has as many results as there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(NamedTuple):
     """A storage that died, or was resized to nothing."""
 
     number: int
     place: "Place"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where in the step something happened."""
 
     phase: str
@@ -59,8 +58,7 @@ class Place:
     """Number of the repeated block; None before, between and after them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One operator that does work: it writes memory that it did not just reserve."""
 
     place: Place
@@ -90,8 +88,12 @@ class Recorder(TorchDispatchMode):
         workspace: Workspace | None = None,
         *,
         tells_host: bool = False,
+        fake_results: FakeResults | None = None,
     ) -> None:
-        """`tells_host`: the step is one of a device that has memory of its own beside the host's."""
+        """`tells_host`: the step is one of a device that has memory of its own beside the host's.
+
+        `fake_results`: what runs the operators, where they are recorded on fake tensors.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.recording = Recording()
         self.phase = "setup"
@@ -102,25 +104,41 @@ class Recorder(TorchDispatchMode):
         self._tells_host = tells_host
         self._current_block = current_block
         self._workspace = workspace
-        self._numbers: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self._run = fake_results or _run_as_is
+        self._numbers: dict[int, int] = {}
+        """Number of each live storage, by its address."""
+        self._watches: dict[int, _Watch] = {}
         self._sizes: dict[int, int] = {}
         self._next_number = 0
         self._finished = False
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return (
+            False  # nothing is compiled while a step is recorded, and the guard against it costs more than most calls
+        )
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if any(is_traceable_wrapper_subclass_type(kind) for kind in types):
-            return NotImplemented  # several tensors under one name: its own operators on them come by here
-        out = func(*args, **(kwargs or {}))
+        for kind in types:
+            if kind is not FakeTensor and is_traceable_wrapper_subclass_type(kind):
+                return NotImplemented  # several tensors under one name: its own operators on them come by here
+        kwargs = kwargs or {}
+        out, results, known = self._run(func, args, kwargs)
         place = Place(self.phase, self._block(args))
         self.recording.num_dispatched[place] += 1
-        results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
-        made = [self.adopt(result, func, place, index, len(results)) for index, result in enumerate(results)]
-        if (any(made) or func._schema.is_mutable) and not func.is_view:
+        is_any_made = False
+        for index, result in enumerate(results):
+            if self.adopt(result, func, place, index, len(results)):
+                is_any_made = True
+        is_view, is_mutable = (
+            (func.is_view, func._schema.is_mutable) if known is None else (known.is_view, known.is_mutable)
+        )
+        if (is_any_made or is_mutable) and not is_view:
             if self._workspace is not None:
                 self._pass_by(self._workspace(func, args, results), place)
-            self._note_work(func, args, kwargs or {}, out, results, place)
+            self._note_work(func, args, kwargs, out, results, place, known)
             if self.on_host:
                 self._note_transfer(func, args, results, place)
         return out
@@ -130,36 +148,46 @@ class Recorder(TorchDispatchMode):
     ) -> bool:
         """Begins to follow a tensor's storage; False if it was followed already."""
         storage = tensor.untyped_storage()
-        if storage in self._numbers:
+        if storage._cdata in self._numbers:
             return False
         place = place or Place(self.phase, None)
-        number, self._next_number = self._next_number, self._next_number + 1
-        self._numbers[storage] = number
-        self._sizes[number] = storage.nbytes()
+        number, num_bytes = self._follow(storage), storage.nbytes()
+        self._sizes[number] = num_bytes
         if self._tells_host and is_computing_on_host():
             self.on_host.add(number)
         if place.block is not None:
             self.blocks_of[number] = place.block
         operator = func.overloadpacket.__name__ if func is not None else "given"
         shape, dtype = tuple(tensor.shape), _dtype_name(tensor.dtype)
-        self.recording.events.append(
-            Allocation(number, storage.nbytes(), place, shape, dtype, operator, result, num_results)
-        )
-        weakref.finalize(storage, self._released, number)
+        self.recording.events.append(Allocation(number, num_bytes, place, shape, dtype, operator, result, num_results))
         return True
+
+    def _follow(self, storage: torch.UntypedStorage) -> int:
+        """A fresh number for a storage, until it dies."""
+        number, self._next_number = self._next_number, self._next_number + 1
+        self._numbers[storage._cdata] = number
+        self._watches[number] = _Watch(storage, self._died, number)
+        return number
+
+    def _died(self, watch: "_Watch") -> None:
+        del self._watches[watch.number]
+        # A storage that was resized goes by the number it was given then.
+        if self._numbers.get(watch.address) == watch.number:
+            del self._numbers[watch.address]
+        self._released(watch.number)
 
     def _block(self, args: tuple[Any, ...]) -> int | None:
         """The block that runs; where the host computes with the weight of one, that one."""
         block = self._current_block(self.phase)
         if block is not None or not (self._tells_host and is_computing_on_host()):
             return block
-        numbers = [self._numbers.get(t.untyped_storage()) for t in tree_leaves(args) if isinstance(t, Tensor)]
-        blocks = {self.blocks_of.get(number) for number in numbers}
+        numbers = [self._numbers.get(t.untyped_storage()._cdata) for t in tree_leaves(args) if isinstance(t, Tensor)]
+        blocks = {None if number is None else self.blocks_of.get(number) for number in numbers}
         return blocks.pop() if len(blocks) == 1 else None
 
     def number_of(self, tensor: Tensor) -> int:
         """The number under which a tensor's storage is followed."""
-        return int(self._numbers[tensor.untyped_storage()])
+        return self._numbers[tensor.untyped_storage()._cdata]
 
     def moved_to_host(self, tensor: Tensor) -> None:
         """A tensor is a fresh copy in host memory: for `step.host.watching_host`."""
@@ -192,23 +220,26 @@ class Recorder(TorchDispatchMode):
             self.recording.events.append(Release(number, Place(self.phase, self._current_block(self.phase))))
 
     def _note_work(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, results: list[Tensor], place: Place
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        results: list[Tensor],
+        place: Place,
+        known: KnownCall | None,
     ) -> None:
-        name = func.overloadpacket.__name__
-        if name in _EMPTY_MAKERS or not results:
+        if not results or func.overloadpacket.__name__ in _EMPTY_MAKERS:
             return
-        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        moved = sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in (*inputs, *results))
-        formula = flop_registry.get(func.overloadpacket)
-        flops = int(formula(*args, **kwargs, out_val=out)) if formula is not None else 0
-        kind = "conv" if "conv" in name else "attention" if "attention" in name else None
-        if flops and kind is None:
-            kind = "matmul"
+        work = None if known is None else known.work
+        if work is None:
+            work = _work_of(func, args, kwargs, out, results)
+            if known is not None:
+                known.work = work
+        kind, dtype, flops, moved = work
         if self._tells_host and is_computing_on_host():
             kind = HOST
-        self.recording.operations.append(
-            Operation(place, kind or "pointwise", _dtype_name(results[0].dtype), flops, moved)
-        )
+        self.recording.operations.append(Operation(place, kind, dtype, flops, moved))
 
     def _note_transfer(self, func: Any, args: tuple[Any, ...], results: list[Tensor], place: Place) -> None:
         """Copies between host and device: what was made on the host is known, all else is the device's."""
@@ -218,7 +249,7 @@ class Recorder(TorchDispatchMode):
         if not isinstance(source, Tensor):
             return
         from_host, to_host = (
-            self._numbers.get(tensor.untyped_storage()) in self.on_host for tensor in (source, results[0])
+            self._numbers.get(tensor.untyped_storage()._cdata) in self.on_host for tensor in (source, results[0])
         )
         if from_host != to_host:
             kind, dtype = TO_DEVICE if from_host else TO_HOST, _dtype_name(source.dtype)
@@ -231,10 +262,10 @@ class Recorder(TorchDispatchMode):
         original = torch.UntypedStorage.resize_
 
         def resize(storage: torch.UntypedStorage, size: int) -> Any:
-            number = self._numbers.get(storage)
+            number = self._numbers.get(storage._cdata)
             result = original(storage, size)
             if number is not None and size != self._sizes.get(number, 0):
-                self._resized(storage, int(number), size)
+                self._resized(storage, number, size)
             return result
 
         torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign, assignment]
@@ -247,12 +278,47 @@ class Recorder(TorchDispatchMode):
         self._released(number)
         if size:
             place = Place(self.phase, self._current_block(self.phase))
-            fresh, self._next_number = self._next_number, self._next_number + 1
-            self._numbers[storage] = fresh
+            fresh = self._follow(storage)
             self._sizes[fresh] = size
             self.recording.events.append(Allocation(fresh, size, place, (size,), "uint8", "resize", 0, 1))
-            weakref.finalize(storage, self._released, fresh)
 
 
+class _Watch(weakref.ref[torch.UntypedStorage]):
+    """Tells when a storage dies."""
+
+    __slots__ = ("address", "number")
+    address: int
+    number: int
+
+    def __new__(cls, storage: torch.UntypedStorage, died: Callable[["_Watch"], None], number: int) -> Self:
+        watch = super().__new__(cls, storage, died)
+        watch.address, watch.number = storage._cdata, number
+        return watch
+
+    def __init__(self, storage: torch.UntypedStorage, died: Callable[["_Watch"], None], number: int) -> None:
+        super().__init__(storage, died)  # type: ignore[call-arg]
+
+
+def _run_as_is(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Tensor], KnownCall | None]:
+    out = func(*args, **kwargs)
+    return out, [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)], None
+
+
+def _work_of(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, results: list[Tensor]
+) -> tuple[str, str, int, int]:
+    """Kind of operator, dtype of its result, FLOPs and bytes moved."""
+    name = func.overloadpacket.__name__
+    inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    moved = sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in (*inputs, *results))
+    formula = flop_registry.get(func.overloadpacket)
+    flops = int(formula(*args, **kwargs, out_val=out)) if formula is not None else 0
+    kind = "conv" if "conv" in name else "attention" if "attention" in name else None
+    if flops and kind is None:
+        kind = "matmul"
+    return kind or "pointwise", _dtype_name(results[0].dtype), flops, moved
+
+
+@cache
 def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

@@ -8,10 +8,14 @@ from importlib.resources.abc import Traversable
 
 from foretune.core.values.base import Part
 from foretune.core.values.packed_trace import unpack
+from foretune.core.values.recipes import Recipes
 from foretune.core.values.step_trace import StepTrace
 
 SUFFIX = ".xz"
 GEOMETRY_FILE = "geometry.json"
+RECIPES_FILE = "recipes.json"
+MARKED = ".marked"
+"""Ends the name of a trace with marks in it (`trace.marking`)."""
 
 
 class Geometry(Part):
@@ -64,6 +68,12 @@ def is_shipped(slug: str) -> bool:
 def shipped_slugs() -> tuple[str, ...]:
     """Names of all shipped traces."""
     return tuple(sorted(p.name.removesuffix(SUFFIX) for p in folder().iterdir() if p.name.endswith(SUFFIX)))
+
+
+@cache
+def recipes() -> Recipes:
+    """What optimizers and quantised layers do to weights of any shape."""
+    return Recipes.model_validate_json((folder() / RECIPES_FILE).read_bytes())
 
 
 @cache

@@ -40,7 +40,7 @@ class Timeline:
 
 def timeline(traced: TracedStep) -> Timeline:
     """Numbers phases, blocks and events; decides for each storage which block it belongs to and what it is."""
-    phases, points = _points([event.place for event in traced.recording.events])
+    phases, points = points_of([event.place for event in traced.recording.events])
     made: dict[int, tuple[Allocation, Point]] = {}
     released: dict[int, Point] = {}
     for event, point in zip(traced.recording.events, points, strict=True):
@@ -60,7 +60,7 @@ def timeline(traced: TracedStep) -> Timeline:
                 released=end,
                 num_bytes=event.num_bytes,
                 category=on_host(category) if number in traced.on_host else category,
-                owner=_owner(traced, event, point),
+                owner=owner_of(traced, event, point),
                 shape=event.shape,
                 operator=event.operator,
             )
@@ -68,7 +68,7 @@ def timeline(traced: TracedStep) -> Timeline:
     return Timeline(phases, tuple(lifetimes))
 
 
-def _points(places: list[Place]) -> tuple[tuple[str, ...], list[Point]]:
+def points_of(places: list[Place]) -> tuple[tuple[str, ...], list[Point]]:
     """What happens between two blocks belongs to the block before it, so that a phase is a row of blocks.
 
     A phase goes through the blocks in one direction. What is put down to a block that is already over (a storage that
@@ -95,7 +95,8 @@ def _next_block(place: Place, running: int | None) -> int | None:
     return min(running, place.block) if place.phase == "backward" else max(running, place.block)
 
 
-def _owner(traced: TracedStep, event: Allocation, point: Point) -> int | None:
+def owner_of(traced: TracedStep, event: Allocation, point: Point) -> int | None:
+    """The block that a storage is repeated with."""
     if event.number in traced.owners:
         return traced.owners[event.number]
     if point.block is None and event.num_results == len(traced.trained_owners):

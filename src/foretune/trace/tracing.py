@@ -1,6 +1,6 @@
 """One training step on fake tensors: the real architecture, the real step, no weights."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from foretune.trace.answers import AssumedData
 from foretune.trace.blocks import BlockTracker, Unit, kinds_of_units, units_of
 from foretune.trace.cpu_workspace import CpuWorkspaces
 from foretune.trace.fake_model import materialise
+from foretune.trace.operator_memo import FakeResults, OperatorMemo
 from foretune.trace.optimizer_ops import AssumedNumbers, assume_large_weights
 from foretune.trace.recorder import Recorder, Recording
 
@@ -69,9 +70,18 @@ class TracedStep:
 
 
 def trace_step(
-    experiment: Experiment, family: Family, sizes: StepSizes, numerics: Numerics, denoiser: nn.Module | None = None
+    experiment: Experiment,
+    family: Family,
+    sizes: StepSizes,
+    numerics: Numerics,
+    denoiser: nn.Module | None = None,
+    memo: OperatorMemo | None = None,
+    watch: Callable[[TrainingStep, Recorder], None] | None = None,
 ) -> TracedStep:
-    """Runs one optimizer step on fake tensors, after the optimizer has made its state: all later steps are like it."""
+    """Runs one optimizer step on fake tensors, after the optimizer has made its state: all later steps are like it.
+
+    `watch` gets the step and its recorder before it runs.
+    """
     policy = PrecisionPolicy.of(experiment.train)
     if denoiser is None:
         denoiser = family.denoiser_on_meta(METHODS[experiment.method.kind].load_dtype(policy))
@@ -79,7 +89,7 @@ def trace_step(
     tracker = BlockTracker(units)
     workspaces = CpuWorkspaces(torch.get_num_threads()) if numerics == "cpu" else None
     on_accelerator = numerics == "cuda"
-    recorder = Recorder(tracker.current, workspaces, tells_host=on_accelerator)
+    mode, recorder = _recorder(tracker, workspaces, memo or OperatorMemo(), on_accelerator=on_accelerator)
     assumed = AssumedData()
     if on_accelerator:
         policy = _AcceleratorPolicy(policy.name, policy.weights, recorder=recorder)
@@ -91,9 +101,10 @@ def trace_step(
     )
     accumulation = experiment.train.gradient_accumulation
     try:
-        watching = watching_host(recorder.moved_to_host)
-        with FakeTensorMode(allow_non_fake_inputs=True), recorder, recorder.watching_resizes(), watching, assumed:
+        with mode, recorder, recorder.watching_resizes(), watching_host(recorder.moved_to_host), assumed:
             step, categories = _begun(experiment, family, assembled, recorder, policy)
+            if watch is not None:
+                watch(step, recorder)
             recorder.phase = "inputs"
             tracker.begin_forward()
             batches = (_fake_batch(family, sizes, recorder) for _ in range(accumulation))
@@ -123,6 +134,14 @@ def trace_step(
         num_cpu_kernels={} if workspaces is None else workspaces.num_kernels,
         on_host=frozenset(recorder.on_host),
     )
+
+
+def _recorder(
+    tracker: BlockTracker, workspaces: CpuWorkspaces | None, memo: OperatorMemo, *, on_accelerator: bool
+) -> tuple[FakeTensorMode, Recorder]:
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = FakeResults(mode, memo)
+    return mode, Recorder(tracker.current, workspaces, tells_host=on_accelerator, fake_results=fakes)
 
 
 def _begun(

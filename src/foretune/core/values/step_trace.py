@@ -23,6 +23,8 @@ OUTSIDE = -1
 """In the place of a kind of block: none."""
 TO_HOST, TO_DEVICE, HOST = "to host", "to device", "host"
 """Operators of work that is not the device's: what goes over the bus, each way, and what the host's CPU computes."""
+MARK = "mark: "
+"""Begins the category of what is no storage but a place in the step: its bytes are a number that is noted there."""
 _ON_HOST = " on the host"
 
 

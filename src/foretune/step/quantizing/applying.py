@@ -88,7 +88,7 @@ def quantize_denoiser(
         _check_names(choice.keep, denoiser)
         is_kept = _named(choice.keep)
     else:
-        is_kept = _outside(family.blocks(denoiser), denoiser, family.kept_in_high_precision)
+        is_kept = kept_by_default(family, denoiser)
     kind: str = choice.denoiser if choice.derivative == "lean" else f"{choice.denoiser} by {choice.derivative}"
     done = _quantize(kind, denoiser, is_kept, device)
     if not done.num_layers:
@@ -169,11 +169,11 @@ def _check_names(parts: Iterable[str], model: nn.Module) -> None:
             )
 
 
-def _outside(blocks: Iterable[nn.Module], model: nn.Module, parts: Iterable[str]) -> Callable[[str], bool]:
-    """Whatever is in no block (the first and last projections, embeddings of time and text), and named parts."""
-    inside = {id(module) for block in blocks for module in block.modules()}
-    names = {name for name, module in model.named_modules() if id(module) not in inside}
-    is_named = _named(parts)
+def kept_by_default(family: Family, denoiser: nn.Module) -> Callable[[str], bool]:
+    """Tells the names of layers that stay as they are: all outside of the blocks, and those the family names."""
+    inside = {id(module) for block in family.blocks(denoiser) for module in block.modules()}
+    names = {name for name, module in denoiser.named_modules() if id(module) not in inside}
+    is_named = _named(family.kept_in_high_precision)
     return lambda name: name in names or is_named(name)
 
 

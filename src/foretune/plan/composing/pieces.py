@@ -1,0 +1,145 @@
+"""A trace taken apart: its storages by the list they stand in, with room between them for others."""
+
+from dataclasses import dataclass, field
+
+from foretune.core.values.recipes import Piece
+from foretune.core.values.step_trace import MARK, NEVER, BlockKind, Growth, Moment, StepTrace, Storage, on_host
+
+ROOM = 256
+"""Positions between two that follow each other. Products have those around their events, arrivals those between."""
+BEFORE, AFTER, ARRIVED = -64, 1, 64
+
+Place = tuple[int, str, int]
+"""A list of storages: the kind of block (-1: outside of all), which part of the kind, which block of the part."""
+OUTSIDE_PLACE: Place = (-1, "outside", 0)
+
+
+def shifted(moment: Moment, by: int) -> Moment:
+    """A little later, or sooner, at the same place."""
+    return Moment.model_construct(
+        phase=moment.phase,
+        block=moment.block,
+        kind=moment.kind,
+        offset=moment.offset,
+        position=moment.position + by,
+    )
+
+
+def storages_by_place(trace: StepTrace) -> dict[Place, tuple[Storage, ...]]:
+    """All lists of a trace, in the order of the step: what is outside first."""
+    found: dict[Place, tuple[Storage, ...]] = {OUTSIDE_PLACE: trace.outside}
+    for number, kind in enumerate(trace.kinds):
+        for part, blocks in (("first", kind.first), ("middle", (kind.middle,)), ("last", kind.last)):
+            found |= {(number, part, index): block for index, block in enumerate(blocks)}
+    return found
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in the step, and a number that is noted there."""
+
+    made: Moment
+    released: Moment
+    what: str
+    number: Growth
+
+
+@dataclass
+class Composer:
+    """A trace that is being changed."""
+
+    trace: StepTrace
+    lists: dict[Place, list[Storage]] = field(default_factory=dict)
+    marks: dict[Place, list["Mark"]] = field(default_factory=dict)
+    _growths: dict[Growth, int] = field(init=False)
+    _added: list[Growth] = field(default_factory=list)
+    _names: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names, growths = self.trace.categories, self.trace.growths
+        is_mark = [name.startswith(MARK) for name in names]
+        for place, of in storages_by_place(self.trace).items():
+            spread = [_spread(storage) for storage in of]
+            self.lists[place] = [storage for storage in spread if not is_mark[storage.category]]
+            self.marks[place] = [
+                Mark(s.made, s.released, names[s.category].removeprefix(MARK), growths[s.growth])
+                for s in spread
+                if is_mark[s.category]
+            ]
+        # Of equal growths the first stands for all; those of the trace keep their numbers.
+        self._growths = {}
+        for index, growth in enumerate(self.trace.growths):
+            self._growths.setdefault(growth, index)
+        self._names = list(names)
+
+    def category(self, storage: Storage) -> str:
+        return self._names[storage.category]
+
+    def growth(self, storage: Storage) -> Growth:
+        index = storage.growth
+        known = len(self.trace.growths)
+        return self.trace.growths[index] if index < known else self._added[index - known]
+
+    def storage(self, made: Moment, released: Moment | None, growth: Growth, category: str) -> Storage:
+        """A new one; None: it is never released."""
+        if growth not in self._growths:
+            self._growths[growth] = len(self.trace.growths) + len(self._added)
+            self._added.append(growth)
+        if category not in self._names:
+            self._names.append(category)
+        return Storage.model_construct(
+            made=made,
+            released=Moment.model_construct(phase=NEVER) if released is None else released,
+            growth=self._growths[growth],
+            category=self._names.index(category),
+        )
+
+    def of_piece(
+        self, piece: Piece, number: Growth, made: Moment, released: Moment | None, category: str = "temporaries"
+    ) -> Storage:
+        """A piece of a recipe; `number` is how many numbers it counts."""
+        name = on_host(category) if piece.is_on_host else category
+        return self.storage(made, released, scaled(number, piece.bytes_per_number), name)
+
+    def finished(self, **changes: object) -> StepTrace:
+        def kind(number: int, old: BlockKind) -> BlockKind:
+            parts = {
+                part: tuple(tuple(self.lists[number, part, index]) for index in range(len(blocks)))
+                for part, blocks in (("first", old.first), ("last", old.last))
+            }
+            return BlockKind.model_construct(
+                name=old.name, count=old.count, middle=tuple(self.lists[number, "middle", 0]), **parts
+            )
+
+        return self.trace.model_copy(
+            update={
+                "outside": tuple(self.lists[OUTSIDE_PLACE]),
+                "kinds": tuple(kind(number, old) for number, old in enumerate(self.trace.kinds)),
+                "growths": (*self.trace.growths, *self._added),
+                "categories": tuple(self._names),
+                **changes,
+            }
+        )
+
+
+def scaled(growth: Growth, factor: float) -> Growth:
+    return Growth.model_construct(terms=tuple((value * factor, powers) for value, powers in growth.terms))
+
+
+def constant(number: float) -> Growth:
+    return Growth.model_construct(terms=((number, (0, 0, 0, 0)),))
+
+
+def _spread(storage: Storage) -> Storage:
+    return Storage.model_construct(
+        made=_with_room(storage.made),
+        released=_with_room(storage.released),
+        growth=storage.growth,
+        category=storage.category,
+    )
+
+
+def _with_room(moment: Moment) -> Moment:
+    return Moment.model_construct(
+        phase=moment.phase, block=moment.block, kind=moment.kind, offset=moment.offset, position=moment.position * ROOM
+    )
