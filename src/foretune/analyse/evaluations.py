@@ -62,7 +62,7 @@ def quality_finding(evaluation: Evaluation) -> Finding:
         return Finding(
             sentence=f"{subject} was evaluated alone: there is no base beside it.",
             evidence=evidence,
-            caveat="Type --against to compare it with another model.",
+            caveat="To compare it with another model, run: foretune evaluate RUN --against MODEL",
         )
     parts = [
         *([f"worse in {_listed(evaluation, worse)}"] if worse else []),

@@ -160,7 +160,8 @@ def _largest_that_fits(
                 raise
             if request.batch_size == 1:
                 raise UserError(
-                    "Not even a batch of 1 fits into memory. Try a smaller --size, or --precision bf16"
+                    "Not even a batch of 1 fits into memory. Try a smaller size or bf16: "
+                    "foretune bench MODEL --inference --size 256 --precision bf16"
                 ) from failure
         did_not_fit.append(request.batch_size)
         observer.message(f"A batch of {request.batch_size} does not fit into memory; trying half of it.")
