@@ -56,9 +56,15 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of the table.")] = False,
 ) -> None:
     """Sample a run and its base at fixed prompts and seeds, and say in what they differ."""
-    require("train", "Evaluating")
+    from foretune.run.quality.naming import check_subject
+
+    _refuse_one_output(runs, output)
     if output is not None:
         require_writable(output)
+    for named in (*runs, *([] if against is None else [against])):
+        check_subject(named)
+    given_prompts = (*(prompt or ()), *_lines(prompts))
+    require("train", "Evaluating")
     quieten()
     from foretune.cli.evaluate_text import print_evaluation
     from foretune.cli.progress import ProgressObserver
@@ -67,7 +73,7 @@ def evaluate(
 
     request = EvaluationRequest(
         against=against,
-        prompts=(*(prompt or ()), *_lines(prompts)),
+        prompts=given_prompts,
         num_prompts=num_prompts,
         num_seeds=seeds,
         first_seed=first_seed,
@@ -83,7 +89,6 @@ def evaluate(
         precision=precision,
         output=output,
     )
-    _refuse_one_output(runs, output)
     with ProgressObserver() as observer:
         evaluator = Evaluator(observer)
         found = [evaluator.evaluate(run, request) for run in runs]

@@ -20,20 +20,6 @@ _FORMAT_VERSION = 1
 _SHARE_OF_FREE_MEMORY = 0.9
 
 
-@dataclass(frozen=True)
-class Preset:
-    """A setting under a name."""
-
-    batch_size: int
-    precision: Precision
-    about: str
-
-
-PRESETS = {
-    "classical": Preset(256, "fp32", "batch 256 in fp32, as papers on diffusion models compare them"),
-}
-
-
 @dataclass(frozen=True, kw_only=True)
 class InferenceChoices:
     """How to measure."""
