@@ -84,7 +84,7 @@ class Cifar10Data(_Images):
 
     kind: Literal["cifar10"]
     path: Place
-    """The folder that holds train/, or data_batch_1 to data_batch_5 (`cifar-10-batches-py`)."""
+    """The folder that holds train/ or data_batch_1."""
 
 
 class HuggingFaceData(_Images):

@@ -90,7 +90,7 @@ def bench(
 def _training(path: Path, overrides: list[str], asked_for: dict[str, Any], benches: Path, *, as_json: bool) -> None:
     from foretune.config import read_experiment
 
-    asked = read_experiment(path, overrides)
+    asked = read_experiment(path, overrides, needs_data=not asked_for["is_synthetic"])
     require("train", "Measuring")
     quieten()
     from foretune.cli.bench_text import print_bench
