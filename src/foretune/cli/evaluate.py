@@ -56,13 +56,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of the table.")] = False,
 ) -> None:
     """Sample a run and its base at fixed prompts and seeds, and say in what they differ."""
-    from foretune.run.quality.naming import check_subject
-
-    _refuse_one_output(runs, output)
-    if output is not None:
-        require_writable(output)
-    for named in (*runs, *([] if against is None else [against])):
-        check_subject(named)
+    _check_places(runs, against, output)
     given_prompts = (*(prompt or ()), *_lines(prompts))
     require("train", "Evaluating")
     quieten()
@@ -98,6 +92,17 @@ def evaluate(
         return
     for run, evaluation in zip(runs, found, strict=True):
         print_evaluation(evaluation, output or Path(run) / "quality")
+
+
+def _check_places(runs: list[str], against: str | None, output: Path | None) -> None:
+    """What is to be read and where it goes, before torch is imported."""
+    from foretune.run.quality.naming import check_subject
+
+    _refuse_one_output(runs, output)
+    if output is not None:
+        require_writable(output)
+    for named in (*runs, *([] if against is None else [against])):
+        check_subject(named)
 
 
 def _lines(path: Path | None) -> tuple[str, ...]:
