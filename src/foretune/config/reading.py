@@ -61,6 +61,8 @@ def understand(
     """
     problems: list[str] = []
     experiment: Experiment | None = None
+    readable: Experiment | None
+    wrong: frozenset[str]
     # What a run directory keeps of an experiment is an experiment too, of the version that it says.
     form = {"name": name, **(Experiment.upgraded(mapping) if "format" in mapping else mapping)}
     try:
