@@ -221,3 +221,32 @@ def test_a_key_that_stands_twice_is_refused() -> None:
 def test_the_source_is_named() -> None:
     with pytest.raises(ExperimentErrors, match=r"^x\.yaml has 1 mistake:\n  1\. train\.steps: "):
         read(SHORT, "train.steps=0")
+
+
+def test_mistakes_of_every_stage_are_reported_together(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "model: flux.1-schnell\nmethod: {kind: full}\ndata: {kind: folder, path: ./nowhere}\n"
+        "train: {steps: 10, bath_size: 2, seed: x}\n"
+    )
+    with pytest.raises(ExperimentErrors) as raised:
+        read_experiment(path, needs_data=True)
+    problems = raised.value.problems
+    assert [problem.partition(":")[0] for problem in problems[:2]] == ["train.seed", "train.bath_size"]
+    assert any("distilled" in problem for problem in problems), "what does not go together"
+    assert problems[-1].startswith("data.path: there is no folder ./nowhere (looked for ")
+    assert len(problems) == 4
+
+
+def test_a_wrong_value_is_not_objected_to_by_its_default(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("model: flux.1-dev\ndata: {kind: shapes}\ntrain: {steps: 10, precision: bf61}\n")
+    with pytest.raises(ExperimentErrors) as raised:
+        read_experiment(path)
+    assert len(raised.value.problems) == 1
+
+
+def test_a_plan_needs_no_data(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("model: flux.1-dev\ndata: {kind: folder, path: ./nowhere}\ntrain: {steps: 10}\n")
+    assert read_experiment(path).experiment.data.kind == "folder"

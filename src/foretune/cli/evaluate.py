@@ -56,9 +56,9 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of the table.")] = False,
 ) -> None:
     """Sample a run and its base at fixed prompts and seeds, and say in what they differ."""
+    _check_places(runs, against, output)
+    given_prompts = (*(prompt or ()), *_lines(prompts))
     require("train", "Evaluating")
-    if output is not None:
-        require_writable(output)
     quieten()
     from foretune.cli.evaluate_text import print_evaluation
     from foretune.cli.progress import ProgressObserver
@@ -67,7 +67,7 @@ def evaluate(
 
     request = EvaluationRequest(
         against=against,
-        prompts=(*(prompt or ()), *_lines(prompts)),
+        prompts=given_prompts,
         num_prompts=num_prompts,
         num_seeds=seeds,
         first_seed=first_seed,
@@ -83,7 +83,6 @@ def evaluate(
         precision=precision,
         output=output,
     )
-    _refuse_one_output(runs, output)
     with ProgressObserver() as observer:
         evaluator = Evaluator(observer)
         found = [evaluator.evaluate(run, request) for run in runs]
@@ -93,6 +92,17 @@ def evaluate(
         return
     for run, evaluation in zip(runs, found, strict=True):
         print_evaluation(evaluation, output or Path(run) / "quality")
+
+
+def _check_places(runs: list[str], against: str | None, output: Path | None) -> None:
+    """What is to be read and where it goes, before torch is imported."""
+    from foretune.run.quality.naming import check_subject
+
+    _refuse_one_output(runs, output)
+    if output is not None:
+        require_writable(output)
+    for named in (*runs, *([] if against is None else [against])):
+        check_subject(named)
 
 
 def _lines(path: Path | None) -> tuple[str, ...]:

@@ -41,6 +41,15 @@ def init(
     # Checked before it is written: a file that would be refused must not be left behind as if it were good.
     asked = understand(parse(text), source="This request")
     write_file(file, text)
+    if data is not None and not Path(data).expanduser().is_dir():
+        is_file = Path(data).expanduser().exists()
+        typer.secho(
+            f"Warning: {data} {'is a file, not a folder' if is_file else 'does not exist'} (looked for "
+            f"{Path(data).expanduser().absolute()}). Put your images there before you train, or change data.path in "
+            f"{file}.",
+            fg="yellow",
+            err=True,
+        )
     for warning in asked.warnings:
         typer.secho(f"Warning: {warning}", fg="yellow", err=True)
     typer.echo(f"Wrote {file}. Next: foretune train {file}")

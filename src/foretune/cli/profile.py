@@ -43,7 +43,7 @@ def profile(
 def _profiled(experiment: Path, overrides: list[str], steps: int, runs: Path) -> Path:
     from foretune.config import read_experiment
 
-    asked = read_experiment(experiment, overrides)
+    asked = read_experiment(experiment, overrides, needs_data=True)
     require("train", "Profiling")
     # The profiler's own log lines; they are read once, when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")

@@ -34,8 +34,11 @@ def sample(
     ] = "fp32",
 ) -> None:
     """Sample the base and what was made of it, with the same prompts and seed, in one picture."""
-    require("train", "Sampling")
+    from foretune.choices.model import resolve_model
+
+    resolve_model(base)
     require_writable(output)
+    require("train", "Sampling")
     quieten()
     from foretune.cli.progress import ProgressObserver
     from foretune.run.side_by_side import Comparison, side_by_side

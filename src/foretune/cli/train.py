@@ -25,7 +25,7 @@ def train(
     """Train. Example: foretune train experiment.yaml train.steps=100 method.rank=32"""
     from foretune.config import read_experiment
 
-    asked = read_experiment(experiment, overrides or ())
+    asked = read_experiment(experiment, overrides or (), needs_data=True)
     require("train", "Training")
     require_writable(runs)
     quieten()

@@ -30,8 +30,8 @@ def requested_devices(typed: str, say: Say) -> Iterator[Device]:
         found = catalog.device_names().resolve(typed)
     except UnknownName as error:
         raise UserError(
-            f"{error} For a card that is not in the catalogue give its memory: --on 16GiB. All devices: "
-            "foretune list devices"
+            f"{error} For a card that is not in the catalogue give its memory: foretune plan ... --on 16GiB. All "
+            "devices: foretune list devices"
         ) from error
     if found.note is not None:
         say(found.note)
@@ -84,5 +84,5 @@ def _card_of(typed: str, num_bytes: int, is_binary: bool) -> Device:
         return generic_card(name, memory_gb=num_bytes / 10**9, reported_memory_mib=None)
     except ValueError as error:
         raise UserError(
-            f"--on {typed}: no card has that much or that little memory. Run: foretune plan ... --on 24GiB"
+            f"{typed}: no card has that much or that little memory. Run: foretune plan ... --on 24GiB"
         ) from error

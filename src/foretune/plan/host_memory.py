@@ -48,7 +48,7 @@ def budget_named(text: str, root: Path = Path("/")) -> HostBudget:
         return HostBudget(host_memory_bytes(root)[1])
     size = bytes_of_text(text)
     if size is None:
-        raise UserError(f"--ram {text} is not an amount of memory. Run: foretune plan ... --ram 32GiB, or --ram here")
+        raise UserError(f"{text} is not an amount of memory. Run: foretune plan ... --ram 32GiB, or --ram here")
     num_bytes, is_binary = size
     # Memory of computers is sold in units of 2**30, whatever the label says.
     total_bytes = num_bytes if is_binary else round(num_bytes / 10**9 * GIB)

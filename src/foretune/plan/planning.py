@@ -294,7 +294,7 @@ def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
     if experiment.train.precision == "fp16":
         yield "what fp16 keeps beyond bf16: 2 to 3 % of a FLUX step whose blocks are kept"
     elif device.kind == "cpu" and found.numerics != "cpu":
-        yield "what a CPU keeps otherwise than an accelerator; with torch installed, --live records it"
+        yield "what a CPU keeps unlike an accelerator; with torch installed, `foretune plan --live` records it"
     elif device.kind == "mps":
         yield "how Metal allocates; the step is taken to be as on CUDA"
         if found.run.on_host:

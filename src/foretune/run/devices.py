@@ -24,6 +24,29 @@ def available_devices() -> list[torch.device]:
     return [*devices, torch.device("cpu")]
 
 
+def accelerators_text() -> str:
+    """Which accelerators torch sees, or that there is none and what follows from it."""
+    found = [device for device in available_devices() if device.type != "cpu"]
+    if found:
+        return "GPU found: " + ", ".join(f"{_device_name(device)} ({device})" for device in found)
+    if torch.version.cuda is not None:
+        why = f"this torch is built for CUDA {torch.version.cuda} but sees no NVIDIA GPU; check: nvidia-smi"
+    elif torch.version.hip is not None:
+        why = f"this torch is built for ROCm {torch.version.hip} but sees no AMD GPU; check: rocm-smi"
+    else:
+        why = f"this torch ({torch.__version__}) has no CUDA or ROCm support, and there is no Apple GPU (MPS)"
+    return (
+        f"No GPU found: {why}. Training, bench and evaluate run on the CPU. "
+        "Planning needs no GPU: foretune plan MODEL --on rtx-4090\n"
+        'With a GPU this line reads "GPU found: NVIDIA GeForce RTX 4090 (cuda:0)"; with ROCm, "AMD Instinct MI300X '
+        '(cuda:0)"; on a Mac, "Apple GPU (mps)".'
+    )
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "Apple GPU"
+
+
 def choose_device(asked: str) -> torch.device:
     """The device that was asked for, or the best there is."""
     devices = available_devices()

@@ -151,8 +151,8 @@ def export(
     _, experiment, effective = run.read_experiment()
     if merge and not isinstance(experiment.method, Adapter):
         raise Refused(
-            f"--merge: {run.path} trained every weight, so that its export is whole without it. "
-            f"Type: foretune export {run.path}"
+            f"{run.path} trained every weight, so its export is a whole pipeline already and has nothing to merge. "
+            f"Run: foretune export {run.path}, without --merge"
         )
     trained = load_trained(run, dtype, merge=merge)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
