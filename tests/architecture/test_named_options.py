@@ -61,9 +61,9 @@ def _messages(module: Module) -> Iterator[tuple[int, str]]:
 
 
 def _reached(verb: str, graph: Mapping[str, list[str]]) -> set[str]:
-    """Modules that a verb uses. What another verb's module, or its text module, prints is that verb's."""
+    """Modules that a verb uses. What another verb's module prints is that verb's."""
     others = [_MODULES.get(name, name) for name in _options() if name != verb]
-    verbs = {f"foretune.cli.{name}{ending}" for name in others for ending in ("", "_text")}
+    verbs = {f"foretune.cli.{name}" for name in others}
     own = f"foretune.cli.{_MODULES.get(verb, verb)}"
     found: set[str] = set()
     waiting = [own]

@@ -100,6 +100,8 @@ def _answer(groups: "Groups", html: Path | None, *, as_json: bool, explain: bool
         typer.echo(json.dumps([one.to_mapping() for one in plans], indent=2))
         return
     print_groups(groups, explain=explain)
+    if not explain and len(groups) == 1:
+        typer.secho("Phases, parts and assumptions: --explain. As a page: --html plan.html", dim=True)
     if html is not None:
         typer.echo(f"Wrote {html}")
 

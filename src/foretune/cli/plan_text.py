@@ -58,8 +58,6 @@ def print_plans(asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> 
     if explain:
         out.print()
         print_details(out, asked, plans)
-    else:
-        out.print("Phases, parts and assumptions: --explain. As a page: --html plan.html", style="dim")
 
 
 def answer_text(plans: Sequence["Plan"]) -> str:
