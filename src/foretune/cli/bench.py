@@ -137,6 +137,9 @@ def _inference(
         asked_for |= {"batch_size": PRESETS[preset].batch_size, "precision": PRESETS[preset].precision}
     check_subject(target)
     require("train", "Measuring inference")
+    from foretune.run.busyness import BusyWatch
+
+    watch = BusyWatch()
     quieten()
     from foretune.cli.bench_text import print_inference
     from foretune.cli.progress import ProgressObserver
@@ -144,6 +147,7 @@ def _inference(
 
     choices = InferenceChoices(preset=preset, **asked_for)
     with ProgressObserver() as observer:
+        watch.warn(observer)
         result = bench_inference(target, adapter, choices, benches, observer)
     if as_json:
         _print_file(result.path)

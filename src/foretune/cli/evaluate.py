@@ -59,6 +59,9 @@ def evaluate(
     _check_places(runs, against, output)
     given_prompts = (*(prompt or ()), *_lines(prompts))
     require("train", "Evaluating")
+    from foretune.run.busyness import BusyWatch
+
+    watch = BusyWatch()
     quieten()
     from foretune.cli.evaluate_text import print_evaluation
     from foretune.cli.progress import ProgressObserver
@@ -84,6 +87,7 @@ def evaluate(
         output=output,
     )
     with ProgressObserver() as observer:
+        watch.warn(observer)
         evaluator = Evaluator(observer)
         found = [evaluator.evaluate(run, request) for run in runs]
     if as_json:

@@ -32,6 +32,7 @@ from foretune.cli import (
 )
 from foretune.core.disk_faults import disk_fault
 from foretune.core.errors import AmbiguousName, UserError
+from foretune.core.thread_waiting import wait_passively
 
 app = typer.Typer(
     name="foretune",
@@ -100,6 +101,7 @@ def main() -> None:
     # Progress bars of the libraries underneath would tear ours apart.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    wait_passively()
     # None: colour where the output is a terminal.
     color = False if os.environ.get("NO_COLOR") else None
     try:

@@ -17,12 +17,16 @@ def resume(
 
     directory = RunDirectory.open(run)
     require("train", "Training")
+    from foretune.run.busyness import BusyWatch
+
+    watch = BusyWatch()
     quieten()
     from foretune.cli.progress import ProgressObserver
     from foretune.cli.summary import ended_by_ctrl_c, finish
     from foretune.run.train import resume as go_on
 
     with ended_by_ctrl_c(), ProgressObserver() as observer:
+        watch.warn(observer)
         plan = directory.read_plan()
         if plan is not None:
             observer.expect(plan)
