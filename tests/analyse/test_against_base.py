@@ -55,7 +55,7 @@ def evaluated(*changes: tuple[str, float, float]) -> Evaluation:
     ids=["shown to be worse", "not shown", "better"],
 )
 def test_what_a_gain_was_paid_with_is_told(after: float, is_told: bool, tmp_path: Path) -> None:
-    make_run(tmp_path / "a", [0.1] * 20)
+    make_run(tmp_path / "a", [0.1] * 60)
     found = configurations(runs_in(tmp_path))
     run = found[0].runs[0]
     (finding,) = base_findings(found, {run.path: evaluated(_GAIN, ("caption accuracy", 0.9, after))}, "style")
@@ -65,7 +65,7 @@ def test_what_a_gain_was_paid_with_is_told(after: float, is_told: bool, tmp_path
 
 
 def test_a_loss_that_is_hardly_shown_is_not_told_as_none(tmp_path: Path) -> None:
-    make_run(tmp_path / "a", [0.1] * 20)
+    make_run(tmp_path / "a", [0.1] * 60)
     found = configurations(runs_in(tmp_path))
     evaluation = evaluated(_GAIN, ("caption accuracy", 0.9, 0.5))
     wide = [one.model_copy(update={"low": -0.75, "high": -0.02}) for one in evaluation.differences[1:]]
@@ -77,7 +77,7 @@ def test_a_loss_that_is_hardly_shown_is_not_told_as_none(tmp_path: Path) -> None
 def test_a_second_run_does_not_hide_what_each_of_them_shows(tmp_path: Path) -> None:
     """Student's interval of two runs is 13 times their error; each run alone was shown to be better."""
     for seed in range(2):
-        make_run(tmp_path / f"run-{seed}", [0.1] * 20, experiment=asked(train={"steps": 20, "seed": seed}))
+        make_run(tmp_path / f"run-{seed}", [0.1] * 60, experiment=asked(train={"steps": 20, "seed": seed}))
     found = configurations(runs_in(tmp_path))
     afters = (0.55, 0.65)
     evaluations = {run.path: evaluated(("style", 0.1, after)) for run, after in zip(found[0].runs, afters, strict=True)}

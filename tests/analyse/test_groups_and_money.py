@@ -86,8 +86,10 @@ def test_where_configurations_stand(tmp_path: Path) -> None:
 
 
 def test_the_cheapest_is_taken_where_no_best_is_shown(tmp_path: Path) -> None:
-    make_repeats(tmp_path / "a", (0.100, 0.109, 0.095))
-    make_repeats(tmp_path / "b", (0.101, 0.108, 0.098), experiment=asked(method={"kind": "lora", "rank": 4}))
+    make_repeats(tmp_path / "a", (0.100, 0.109, 0.095), num_steps=60)
+    make_repeats(
+        tmp_path / "b", (0.101, 0.108, 0.098), experiment=asked(method={"kind": "lora", "rank": 4}), num_steps=60
+    )
     found = configurations(runs_in(tmp_path))
     said = recommend(found, measures(found, pricing(1.0), {}))
     assert not said.is_best_shown
@@ -101,9 +103,9 @@ def test_the_cheapest_is_taken_where_no_best_is_shown(tmp_path: Path) -> None:
 def test_time_that_was_held_equal_decides_nothing(tmp_path: Path) -> None:
     """The second is a little shorter in every run; both were given the same time."""
     timed = {"train": {"steps": None, "seconds": 10}}
-    make_repeats(tmp_path / "a", (0.1000, 0.1001, 0.1002), experiment=asked(**timed), peak_host_bytes=2**30)
+    make_repeats(tmp_path / "a", (0.1000, 0.1001, 0.1002), experiment=asked(**timed), num_steps=60)
     shorter = asked(method={"kind": "lora", "rank": 4}, **timed)
-    make_repeats(tmp_path / "b", (0.0900, 0.0901, 0.0902), experiment=shorter, peak_host_bytes=2**30)
+    make_repeats(tmp_path / "b", (0.0900, 0.0901, 0.0902), experiment=shorter, num_steps=60)
     found = configurations(runs_in(tmp_path))
     said = recommend(found, measures(found, pricing(1.0), {}))
     assert not {TIME, MONEY} & {name for name, _ in said.rankings}

@@ -22,7 +22,7 @@ def made(folder: Path, **styles: tuple[float, ...]) -> Task:
         for seed, score in enumerate(scores):
             method = {"kind": "full"} if kind == "full" else {"kind": kind, "rank": 4}
             experiment = asked(method=method, train={"steps": 20, "seed": seed})
-            path = make_run(folder / f"{kind}-{seed}", [0.1] * 20, experiment=experiment)
+            path = make_run(folder / f"{kind}-{seed}", [0.1] * 60, experiment=experiment)
             write_evaluation(path, {"style": score})
     (task,) = run_report(gather([folder]), folder).tasks
     return task
@@ -83,7 +83,7 @@ def test_models_are_told_apart_over_their_prompts(tmp_path: Path) -> None:
     hard = [rng.random() * 0.5 for _ in range(24)]
     for kind, gain in (("full", 0.1), ("lora", 0.0)):
         method = {"kind": "full"} if kind == "full" else {"kind": kind, "rank": 4}
-        path = make_run(tmp_path / kind, [0.1] * 20, experiment=asked(method=method, train={"steps": 20, "seed": 0}))
+        path = make_run(tmp_path / kind, [0.1] * 60, experiment=asked(method=method, train={"steps": 20, "seed": 0}))
         raw = tuple(value + gain + rng.gauss(0, 0.02) for value in hard)
         write_evaluation(path, {"style": statistics.fmean(raw)}, raw={"style": raw})
     (task,) = run_report(gather([tmp_path]), tmp_path).tasks

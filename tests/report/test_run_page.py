@@ -215,7 +215,7 @@ def test_time_that_was_held_equal_is_no_axis(tmp_path: Path) -> None:
     for number, kind in enumerate(("full", "lora")):
         method = {"kind": kind} if kind == "full" else {"kind": kind, "rank": 4}
         experiment = asked(method=method, train={"steps": None, "seconds": 2})
-        make_run(tmp_path / kind, [0.1 + 0.001 * number] * 20, experiment=experiment, peak_host_bytes=2**30 + number)
+        make_run(tmp_path / kind, [0.1 + 0.001 * number] * 60, experiment=experiment, peak_host_bytes=2**30 + number)
     report = run_report(gather([tmp_path]), tmp_path, usd_per_hour=1.0)
     (task,) = report.tasks
     assert [measure.name for measure in task.axes] == ["peak memory"]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from foretune.analyse.comparability import too_few_steps
 from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
 from foretune.analyse.run_numbers import CONFIDENCE, Evaluations
@@ -67,13 +68,18 @@ def _num_outcomes(runs: Sequence[RunData], evaluations: Evaluations, metric: str
 
 
 def base_findings(found: Sequence[Configuration], evaluations: Evaluations, metric: str) -> list[Finding]:
-    """A sentence for each configuration; the intervals allow for their number."""
+    """A sentence for each configuration; the intervals allow for their number. Too few steps are no change."""
     confidence = 1 - (1 - CONFIDENCE) / max(len(found), 1)
     findings = []
     for one in found:
         change = change_of(one, evaluations, metric, confidence)
         if change is not None:
             evidence = tuple(run.run_id for run in change.runs)
+            few = too_few_steps(change.runs)
+            if few is not None:
+                sentence = f"“{one.label}” is not compared with its base: {few}."
+                findings.append(Finding(sentence=sentence, evidence=evidence))
+                continue
             sentence = _sentence(one, metric, change) + _each_alone(change, evaluations, metric)
             sentence += _losses(one, evaluations, metric, confidence)
             findings.append(Finding(sentence=sentence, evidence=evidence))

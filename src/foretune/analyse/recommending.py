@@ -1,8 +1,9 @@
 """Which configuration to take, and how sure that is. Quality counts first, then time, memory and money."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from foretune.analyse.comparability import overshot_clock, too_few_steps
 from foretune.analyse.groups import Configuration, environments_apart
 from foretune.analyse.ranking import ALPHA, Margin, Ranking, rank
 from foretune.analyse.run_numbers import HELD_OUT_LOSS, MEMORY, MONEY, SPEED, TIME, Measure
@@ -26,6 +27,8 @@ class Recommendation:
     decided_by: str | None
     """The measure that set it apart."""
     rankings: tuple[tuple[str, Ranking], ...]
+    compared: tuple[Configuration, ...] = ()
+    """What the rankings number: those with a finished run that had enough steps, and the time that all were given."""
 
 
 def recommend(found: Sequence[Configuration], measures: Sequence[Measure]) -> Recommendation:
@@ -34,9 +37,35 @@ def recommend(found: Sequence[Configuration], measures: Sequence[Measure]) -> Re
     Criteria are asked one after another, each among those that the one before could not tell apart. All of them
     together name a best among like configurations in at most 5 of 100 cases.
     """
-    able = [one for one in found if one.finished]
-    if not able:
+    finished = [one for one in found if one.finished]
+    if not finished:
         return _nothing("No run has finished, so there is nothing to recommend.", found)
+    left_out = _left_out(finished) if len(finished) > 1 else {}
+    able = [one for one in finished if one.key not in left_out]
+    if not able:
+        whys = "; ".join(f"{_quoted(one)}: {left_out[one.key]}" for one in finished[:_MOST_NAMES])
+        return _nothing(f"Nothing is recommended. {_capital(whys)}.", finished)
+    recommendation = _among(able, measures)
+    if not left_out:
+        return recommendation
+    whys = "; ".join(f"{_quoted(one)}: {left_out[one.key]}" for one in finished if one.key in left_out)
+    caveats = [f"Not compared: {whys}.", *filter(None, [recommendation.finding.caveat])]
+    finding = recommendation.finding.model_copy(update={"caveat": " ".join(caveats)})
+    return replace(recommendation, finding=finding)
+
+
+def _left_out(finished: Sequence[Configuration]) -> dict[str, str]:
+    """By key, why a configuration can be neither better nor worse: too few steps, or not the time that all had."""
+    reasons: dict[str, str] = {}
+    for one in finished:
+        clock = overshot_clock(one.finished) if is_time_held_equal(finished) else None
+        why = too_few_steps(one.finished) or clock
+        if why is not None:
+            reasons[one.key] = why
+    return reasons
+
+
+def _among(able: Sequence[Configuration], measures: Sequence[Measure]) -> Recommendation:
     criteria = _criteria(able, measures)
     if len(able) == 1:
         sentence = f"There is one configuration, {_quoted(able[0])}: nothing to choose from."
@@ -200,7 +229,7 @@ def _made(
     runs = tuple(run.run_id for one in able for run in one.finished)
     caveat = _capital("; ".join(caveats)) + "." if caveats else None
     finding = Finding(sentence=sentence, evidence=runs, caveat=caveat)
-    return Recommendation(finding, chosen, is_shown, decided_by, tuple(rankings))
+    return Recommendation(finding, chosen, is_shown, decided_by, tuple(rankings), tuple(able))
 
 
 def _nothing(sentence: str, found: Sequence[Configuration]) -> Recommendation:

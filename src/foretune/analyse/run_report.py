@@ -151,6 +151,7 @@ def _task(
     axes = _axes(able, shown)
     has_quality = found[0].name != TIME
     recommendation = recommend(group, found)
+    compared = recommendation.compared
     return Task(
         model_name(group[0].runs[0]),
         tuple(group),
@@ -160,7 +161,7 @@ def _task(
         recommendation,
         has_quality,
         tuple(base_findings(group, evaluations, found[0].name)) if has_quality else (),
-        tuple(missing_findings(able, found, recommendation.rankings, evaluations)) if able else (),
+        tuple(missing_findings(compared, found, recommendation.rankings, evaluations)) if compared else (),
     )
 
 

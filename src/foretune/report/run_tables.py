@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from foretune.analyse.against_base import change_of
+from foretune.analyse.comparability import too_few_steps
 from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
 from foretune.analyse.run_numbers import CONFIDENCE, Measure
@@ -174,7 +175,11 @@ def _quality_row(report: RunReport, one: Configuration, runs: Sequence[RunData],
         ]
         measured = [score for score in scores[column] if score.value is not None]
         cells.append(number(_mean_cell(report, having, f"{metric}, {column}", measured)))
-    answers = [d.answer for run in runs if (d := report.evaluations[run.path].difference(metric)) is not None]
+    answers = [
+        too_few_steps([run]) or d.answer
+        for run in runs
+        if (d := report.evaluations[run.path].difference(metric)) is not None
+    ]
     counted = {answer: answers.count(answer) for answer in dict.fromkeys(answers)}
     told = "; ".join(a if len(answers) == 1 else f"{a} in {n} of {len(answers)} runs" for a, n in counted.items())
     side = known[0].higher_is_better
