@@ -13,7 +13,7 @@ from foretune.analyse.run_data import RunData, read_run, runs_in
 from foretune.analyse.run_numbers import measures
 from foretune.analyse.study_cells import HELD_OUT_LOSS, STEPS_MADE, TRAINING_SPEED
 from foretune.analyse.studying import StudySummary, summarise_study
-from foretune.stats.enough_steps import FEWEST_STEPS, fewest_steps, has_overshot
+from foretune.stats.enough_steps import FEWEST_TRAINED_STEPS, fewest_steps, has_overshot
 from tests.analyse.made_runs import asked, make_run
 from tests.analyse.made_studies import make_part
 from tests.analyse.test_against_base import evaluated
@@ -24,7 +24,7 @@ def run_of(folder: Path, num_steps: int, **sections: object) -> RunData:
 
 
 def test_the_least_is_fifty_steps_and_the_whole_warmup() -> None:
-    assert FEWEST_STEPS == fewest_steps(0) == fewest_steps(10) == 50
+    assert FEWEST_TRAINED_STEPS == fewest_steps(0) == fewest_steps(10) == 50
     assert fewest_steps(200) == 200
 
 

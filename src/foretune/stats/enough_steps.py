@@ -4,7 +4,7 @@ An interval over prompts or seeds says that two numbers differ; it does not say 
 optimizer step a score moves in its fourth digit, in every prompt alike, and the difference is "shown".
 """
 
-FEWEST_STEPS = 50
+FEWEST_TRAINED_STEPS = 50
 """Optimizer steps of a run before its quality is called better or worse than another one's.
 
 Measured on the small model (docs/decisions.md): after 5, 10 and 20 steps full fine-tuning seems ahead of LoRA, from 50
@@ -17,7 +17,7 @@ where that is more than a tenth of the time there were fewer than ten steps in i
 
 def fewest_steps(num_warmup_steps: int) -> int:
     """Steps that a run with this warm-up of the learning rate must have made."""
-    return max(FEWEST_STEPS, num_warmup_steps)
+    return max(FEWEST_TRAINED_STEPS, num_warmup_steps)
 
 
 def has_overshot(counted_s: float, limit_s: float) -> bool:
