@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from foretune.cli.extras import require
 from foretune.cli.files import require_writable
 from foretune.cli.quiet import quieten
+
+if TYPE_CHECKING:
+    from foretune.core.values import Evaluation
 
 Against = Annotated[
     str | None, typer.Option("--against", help="Model, folder or run to compare with; else where RUN started from.")
@@ -91,11 +94,15 @@ def evaluate(
         evaluator = Evaluator(observer)
         found = [evaluator.evaluate(run, request) for run in runs]
     if as_json:
-        mappings = [evaluation.to_mapping() for evaluation in found]
-        typer.echo(json.dumps(mappings[0] if len(runs) == 1 else mappings, indent=2))
+        _print_json(found)
         return
     for run, evaluation in zip(runs, found, strict=True):
         print_evaluation(evaluation, output or Path(run) / "quality")
+
+
+def _print_json(found: "list[Evaluation]") -> None:
+    mappings = [evaluation.to_mapping() for evaluation in found]
+    typer.echo(json.dumps(mappings[0] if len(mappings) == 1 else mappings, indent=2))
 
 
 def _check_places(runs: list[str], against: str | None, output: Path | None) -> None:

@@ -282,6 +282,7 @@ def _effective_model(
         "family": family.name,
         "model_folder": str(folder.resolve()),
         "device": str(device),
+        "num_threads": torch.get_num_threads(),
         "objective": {"kind": type(step.objective).__name__, **vars(step.objective)},
         "num_trained_params": num_trained,
         "num_params": num_all,
