@@ -66,7 +66,6 @@ def evaluate(
 
     watch = BusyWatch()
     quieten()
-    from foretune.cli.evaluate_text import print_evaluation
     from foretune.cli.progress import ProgressObserver
     from foretune.run.quality.evaluating import Evaluator
     from foretune.run.quality.request import EvaluationRequest
@@ -94,15 +93,17 @@ def evaluate(
         evaluator = Evaluator(observer)
         found = [evaluator.evaluate(run, request) for run in runs]
     if as_json:
-        _print_json(found)
-        return
+        mappings = [evaluation.to_mapping() for evaluation in found]
+        typer.echo(json.dumps(mappings[0] if len(runs) == 1 else mappings, indent=2))
+    else:
+        _print_tables(runs, found, output)
+
+
+def _print_tables(runs: list[str], found: "list[Evaluation]", output: Path | None) -> None:
+    from foretune.cli.evaluate_text import print_evaluation
+
     for run, evaluation in zip(runs, found, strict=True):
         print_evaluation(evaluation, output or Path(run) / "quality")
-
-
-def _print_json(found: "list[Evaluation]") -> None:
-    mappings = [evaluation.to_mapping() for evaluation in found]
-    typer.echo(json.dumps(mappings[0] if len(mappings) == 1 else mappings, indent=2))
 
 
 def _check_places(runs: list[str], against: str | None, output: Path | None) -> None:
