@@ -7,17 +7,20 @@ import json
 import sys
 import time
 from typing import Any
+from unittest import mock
 
 from foretune.cli import train
 from foretune.cli.main import main
+from foretune.cli.quiet import quieten
 
 
-def measured_from_here(result: dict[str, Any]) -> None:
-    """Has the loop note processor time and steps; called where the command imports torch."""
-    prepare = train.quieten
+def train_and_note(arguments: list[str]) -> dict[str, Any]:
+    """Runs the command; returns the steps of its loop and their processor time."""
+    noted: dict[str, Any] = {}
 
-    def quieten() -> None:
-        prepare()
+    def quieten_and_wrap() -> None:
+        """Takes the place of what the command calls first once it may import torch."""
+        quieten()
         from foretune.run.loop import Loop
 
         run = Loop.run
@@ -25,21 +28,22 @@ def measured_from_here(result: dict[str, Any]) -> None:
         def timed(loop: Loop, first_step: int) -> Any:
             begin_s = time.process_time()
             done, end = run(loop, first_step)
-            result.update(num_steps=done, processor_s=time.process_time() - begin_s)
+            noted.update(num_steps=done, processor_s=time.process_time() - begin_s)
             return done, end
 
-        Loop.run = timed  # type: ignore[method-assign]
+        mock.patch.object(Loop, "run", timed).start()
 
-    train.quieten = quieten
+    with (
+        mock.patch.object(train, "quieten", quieten_and_wrap),
+        mock.patch.object(sys, "argv", ["foretune", "train", *arguments]),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            if end.code:
+                raise
+    return noted
 
 
 if __name__ == "__main__":
-    noted: dict[str, Any] = {}
-    measured_from_here(noted)
-    sys.argv = ["foretune", "train", *sys.argv[1:]]
-    try:
-        main()
-    except SystemExit as end:
-        if end.code:
-            raise
-    sys.stdout.write("\n" + json.dumps(noted) + "\n")
+    sys.stdout.write("\n" + json.dumps(train_and_note(sys.argv[1:])) + "\n")

@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 
-from foretune.run import busyness
 from foretune.run.busyness import BusyWatch, busy_warnings_of
 from foretune.run.observer import Observer
+from foretune.run.telemetry.host import HostSensor
 
 
 class Heard(Observer):
@@ -53,8 +54,8 @@ def test_the_sentence_names_the_cores() -> None:
 
 @pytest.mark.parametrize(("other", "num_told"), [(0.0, 0), (1000.0, 1)])
 def test_the_observer_hears_it_once(other: float, num_told: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(busyness.HostSensor, "open", lambda: FixedSensor(other))
-    monkeypatch.setattr(busyness.time, "sleep", lambda _: None)
+    monkeypatch.setattr(HostSensor, "open", lambda: FixedSensor(other))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     heard = Heard()
     found = BusyWatch().warn(heard)
     assert len(found) == num_told
@@ -62,7 +63,7 @@ def test_the_observer_hears_it_once(other: float, num_told: int, monkeypatch: py
 
 
 def test_without_psutil_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(busyness.HostSensor, "open", lambda: None)
+    monkeypatch.setattr(HostSensor, "open", lambda: None)
     assert BusyWatch().warnings() == []
 
 
@@ -72,11 +73,11 @@ def test_our_own_processes_are_not_other_ones() -> None:
     try:
         assert child.stdout is not None
         child.stdout.readline()
-        sensor = busyness.HostSensor.open()
+        sensor = HostSensor.open()
         assert sensor is not None
         host: dict[str, float] = {}
         while host.get("process_cpus", 0.0) == 0.0:
-            busyness.time.sleep(0.3)
+            time.sleep(0.3)
             host = dict(sensor.read()["host"])
     finally:
         child.kill()

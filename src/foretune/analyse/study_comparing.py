@@ -155,8 +155,8 @@ def findings_of(
 def _not_compared(cells: Sequence[Cell]) -> Iterator[Finding]:
     """One sentence for each pair whose quality cannot be compared."""
     for setting in dict.fromkeys(cell.setting for cell in cells):
-        first, *others = [cell for cell in cells if cell.setting == setting and cell.parts] or [None]
-        for other in others if first is not None else ():
+        done = [cell for cell in cells if cell.setting == setting and cell.parts]
+        for first, other in ((done[0], other) for other in done[1:]):
             why = _why_not(first, other)
             if why is not None:
                 yield Finding(
