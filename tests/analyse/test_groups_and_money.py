@@ -23,7 +23,7 @@ def test_seeds_are_repeats_and_the_rest_is_named(tmp_path: Path) -> None:
         quantized = asked(method={"kind": "lora", "rank": 8}, quantize={"denoiser": "int8"}, train={"seed": seed})
         make_run(tmp_path / f"q-{seed}", [0.1] * 20, experiment=quantized)
     found = configurations(runs_in(tmp_path))
-    assert [one.label for one in found] == ["lora rank 8", "lora rank 8, int8 base", "lora rank 16"]
+    assert [one.label for one in found] == ["LoRA rank 8", "LoRA rank 8, int8 base", "LoRA rank 16"]
     assert [len(one.runs) for one in found] == [2, 2, 2]
 
 
@@ -82,7 +82,7 @@ def test_where_configurations_stand(tmp_path: Path) -> None:
     found = configurations(runs_in(tmp_path))
     axes = [one for one in measures(found, pricing(None), {}) if one.name in (TIME, MEMORY)]
     standing = {one.configuration.label: one.standing for one in placed(found, axes)}
-    assert standing == {"full": "beaten", "lora rank 4": "maybe", "lora rank 16": "on the front"}
+    assert standing == {"full fine-tuning": "beaten", "LoRA rank 4": "maybe", "LoRA rank 16": "on the front"}
 
 
 def test_the_cheapest_is_taken_where_no_best_is_shown(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_the_cheapest_is_taken_where_no_best_is_shown(tmp_path: Path) -> None:
     said = recommend(found, measures(found, pricing(1.0), {}))
     assert not said.is_best_shown
     assert said.chosen is not None
-    assert said.finding.sentence.startswith("No best is shown between “lora rank 4” and “lora rank 16”")
-    assert "take the cheapest of them" in said.finding.sentence
+    assert said.headline == "Tie: no difference in time or peak memory is shown between LoRA rank 4 and LoRA rank 16"
+    assert "Take the cheapest: " in said.detail
     assert "quality was not measured" in (said.finding.caveat or "").lower()
     assert MONEY not in {name for name, _ in said.rankings}, "at one price, money is time again"
 
@@ -109,11 +109,11 @@ def test_time_that_was_held_equal_decides_nothing(tmp_path: Path) -> None:
     found = configurations(runs_in(tmp_path))
     said = recommend(found, measures(found, pricing(1.0), {}))
     assert not {TIME, MONEY} & {name for name, _ in said.rankings}
-    assert "take the smallest of them" in said.finding.sentence
+    assert "Take the smallest: " in said.detail
 
 
 def test_nothing_finished_is_nothing_recommended(tmp_path: Path) -> None:
     make_run(tmp_path / "a", [0.1], status="failed")
     said = recommend(configurations(runs_in(tmp_path)), ())
     assert said.chosen is None
-    assert said.finding.sentence.startswith("No run has finished")
+    assert said.finding.sentence == "No result: no run has finished."
