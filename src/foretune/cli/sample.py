@@ -33,7 +33,7 @@ def sample(
         Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="Numbers to compute with.")
     ] = "fp32",
 ) -> None:
-    """Sample the base and what was made of it, with the same prompts and seed, in one picture."""
+    """Sample the base and its fine-tuned versions with the same prompts and seed, in one labelled picture."""
     from foretune.choices.model import resolve_model
 
     resolve_model(base)
