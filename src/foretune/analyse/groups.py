@@ -93,14 +93,16 @@ class Configuration:
 
 
 def configurations(runs: Sequence[RunData]) -> list[Configuration]:
-    """Every run in exactly one of them, ordered by their names. Unlike environments are never in one."""
+    """Every run in exactly one of them, ordered by their names. Runs of different environments are never in one, nor
+    trainings and benches.
+    """
     groups: dict[str, list[RunData]] = {}
     settings: dict[str, dict[str, Any]] = {}
     by_settings: dict[str, list[str]] = {}
     # A run that ended before it had read its data has no content of its own: it comes last, and joins the others.
     for run in sorted(runs, key=lambda run: _content(run) is None):
         flat = settings_of(run)
-        asked = content_hash([sorted(flat.items()), environment_key(run.environment)])
+        asked = content_hash([sorted(flat.items()), environment_key(run.environment), run.is_bench])
         alike = by_settings.setdefault(asked, [])
         content = _content(run)
         key = alike[0] if content is None and alike else content_hash([asked, content])
