@@ -17,7 +17,8 @@ const wide = all.filter(e => !e.closest(".scrolled") && !e.closest(".hidden") &&
 const cut = all.filter(e => e.scrollWidth > e.clientWidth + 1 && ["hidden", "clip"].includes(
   view.getComputedStyle(e).overflowX) && !e.closest(".hidden") && !e.closest("thead"));
 const scrolled = [...page.querySelectorAll(".scrolled")].filter(e => e.scrollWidth > e.clientWidth + 1);
-const seen = e => { if (e === null) return false; const s = view.getComputedStyle(e); return s.display !== "none" && s.visibility === "visible"; };
+const seen = e => e !== null && view.getComputedStyle(e).display !== "none" &&
+  view.getComputedStyle(e).visibility === "visible";
 document.getElementById("answer").textContent = JSON.stringify({
   width: view.innerWidth, scrollWidth: page.documentElement.scrollWidth,
   wide: wide.map(e => e.outerHTML.slice(0, 120)), cut: cut.map(e => e.outerHTML.slice(0, 120)),
