@@ -84,10 +84,9 @@ def test_samples_are_one_grid_of_prompts_and_models(tmp_path: Path) -> None:
 
 def test_the_grid_takes_the_images_of_an_evaluation_first(tmp_path: Path) -> None:
     run = whole_run(tmp_path / "runs" / "only")
-    for column, shade in (("base", 1), ("run", 2)):
-        file = run / "quality" / sample_file(column, 0)
-        file.parent.mkdir(exist_ok=True)
-        file.write_bytes(picture(200, shade))
+    (run / "quality" / "samples").mkdir()
+    for number, file in enumerate((sample_file("base", 0), sample_file("run", 0))):
+        (run / "quality" / file).write_bytes(picture(200, number))
     (grid,) = Page(report_page(run_report(gather([run]), tmp_path))).root.find("table", class_="sample-grid")
     assert [image.attributes["width"] for image in grid.find("img")] == ["200", "200"]
     links = [link.attributes["href"] for link in grid.find("a")]

@@ -90,9 +90,9 @@ def test_a_sheet_names_its_columns_and_prompts() -> None:
     image = Image.new("RGB", (32, 32), "red")
     names = ("base", "adapter " + "a-very-long-folder-name/" * 12)
     sheet = np.asarray(labelled_sheet({name: [image, image] for name in names}, ("a red field", "word " * 120)))
-    is_red = (sheet == (255, 0, 0)).all(axis=2)
+    is_red = np.all(np.equal(sheet, (255, 0, 0)), axis=2)
     assert is_red.sum() == 4 * 256 * 256
-    is_ink = (sheet < 128).all(axis=2)
+    is_ink = np.all(np.less(sheet, 128), axis=2)
     first_image_px = int(np.argmax(is_red.any(axis=1)))
     assert is_ink[:first_image_px, :280].any(), "the first name"
     assert is_ink[:first_image_px, 280:].any(), "the second name"

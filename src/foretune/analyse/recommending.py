@@ -209,7 +209,7 @@ def _leads(left: Sequence[Configuration], criteria: Sequence[Measure]) -> str:
         leader, estimate = min(known, key=lambda pair: (sign * (pair[1].value or 0.0), pair[0].key))
         value = measured_text(estimate.value, estimate.low, estimate.high, measure.unit)
         phrases.setdefault(leader.name, []).append(f"the {_superlative(measure)} {measure.name}, {value}")
-    return "; ".join(f"{name} has {' and '.join(found)}" for name, found in phrases.items())
+    return "; ".join(f"{name} has {', and '.join(found)}" for name, found in phrases.items())
 
 
 def _caveats(able: Sequence[Configuration], criteria: Sequence[Measure]) -> list[str]:

@@ -3,7 +3,7 @@
 import base64
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from foretune.analyse.evaluations import EVALUATION_FILE, pictures_of
@@ -45,7 +45,17 @@ class Sampled:
 
     prompt: str
     before: str | None
-    after: str | None
+    """Of the base model; None where there is none."""
+    after: str
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where the column of a configuration comes from."""
+
+    configuration: Configuration
+    run: RunData
+    by_prompt: Mapping[str, Sampled]
 
 
 @dataclass(frozen=True)
@@ -99,41 +109,34 @@ class PictureBudget:
 
 def sample_grid(report: RunReport, configurations: Sequence[Configuration], budget: PictureBudget) -> SampleGrid | None:
     """The samples of one run of each configuration on the same prompts, beside the base; None where there are none."""
-    sampled = []
-    for one in configurations:
-        for run in one.finished:
-            found = _sampled(report, run)
-            if found:
-                sampled.append((one, run, {each.prompt: each for each in found}))
-                break
-    if not sampled:
-        return None
-    prompts = list(dict.fromkeys(prompt for _, _, found in sampled for prompt in found))
-    shown, columns = prompts[:_MOST_PROMPTS], sampled[:_MOST_COLUMNS]
-    cells: dict[tuple[str, str | None], Picture | None] = {}
+    sources = [source for one in configurations if (source := _source(report, one)) is not None]
+    prompts = list(dict.fromkeys(prompt for source in sources for prompt in source.by_prompt))
+    shown, columns = prompts[:_MOST_PROMPTS], sources[:_MOST_COLUMNS]
+    before: list[Picture | None] = []
+    after: dict[str, list[Picture | None]] = {source.configuration.key: [] for source in columns}
     for prompt in shown:
         # Row by row, so that what there is room for is whole rows.
-        first = next(
-            ((run, found[prompt]) for _, run, found in columns if prompt in found and found[prompt].before), None
-        )
-        if first is not None and first[1].before is not None:
-            cells[prompt, None] = budget.take(first[0], first[1].before, f"base model: {prompt}")
-        for one, run, found in columns:
-            after = found[prompt].after if prompt in found else None
-            if after is not None:
-                cells[prompt, one.key] = budget.take(run, after, f"{one.name}: {prompt}")
-    if not any(cells.values()):
+        having = [source for source in columns if prompt in source.by_prompt]
+        first = next(((source.run, file) for source in having if (file := source.by_prompt[prompt].before)), None)
+        before.append(None if first is None else budget.take(*first, f"base model: {prompt}"))
+        for source in columns:
+            file = source.by_prompt[prompt].after if source in having else None
+            name = f"{source.configuration.name}: {prompt}"
+            after[source.configuration.key].append(None if file is None else budget.take(source.run, file, name))
+    if not any(picture for pictures in after.values() for picture in pictures):
         return None
-    has_base = any(key is None for _, key in cells)
-    return SampleGrid(
-        tuple(shown),
-        tuple(
-            GridColumn(one, tuple(cells.get((prompt, None if one is None else one.key)) for prompt in shown))
-            for one in [*([None] if has_base else []), *(one for one, _, _ in columns)]
-        ),
-        len(prompts),
-        len(sampled),
-    )
+    made = [GridColumn(source.configuration, tuple(after[source.configuration.key])) for source in columns]
+    base = [GridColumn(None, tuple(before))] if any(before) else []
+    return SampleGrid(tuple(shown), (*base, *made), len(prompts), len(sources))
+
+
+def _source(report: RunReport, one: Configuration) -> _Source | None:
+    """The first finished run of a configuration that has samples."""
+    for run in one.finished:
+        found = _sampled(report, run)
+        if found:
+            return _Source(one, run, {each.prompt: each for each in found})
+    return None
 
 
 def sheets_of(report: RunReport, run: RunData) -> list[str]:
