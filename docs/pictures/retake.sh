@@ -23,6 +23,6 @@ shot() { # page, file, width, height
         --blink-settings=preferredColorScheme=1 --window-size="$3,$4" --screenshot="$here/$2" "file://$1"
 }
 shot "$page" demo-report.png 980 960
-shot "$work/samples.html" demo-samples.png 840 740
-shot "$one" report.png 980 1240
+shot "$work/samples.html" demo-samples.png 840 716
+shot "$one" report.png 980 1222
 rm -r "$work"
