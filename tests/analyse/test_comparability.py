@@ -80,7 +80,7 @@ def test_what_has_too_few_steps_is_left_out_and_named(tmp_path: Path) -> None:
     said = recommended(tmp_path, full=60, lora=20, dora=60)
     assert said.is_best_shown
     assert {one.settings["method.kind"] for one in said.compared} == {"full", "dora"}
-    assert "Not compared: “lora" in (said.finding.caveat or "")
+    assert "Not compared: LoRA" in (said.finding.caveat or "")
 
 
 def study(folder: Path, *, num_steps: int, counted_s: float, protocol: str = "equal-time") -> StudySummary:

@@ -66,12 +66,12 @@ def test_trainings_of_different_lengths_are_not_ranked(tmp_path: Path) -> None:
     """The shorter one is far faster, and would win by time."""
     report = reported(
         tmp_path,
-        {"method": {"kind": "full"}, "train": {"steps": 10}},
-        {"train": {"steps": 40}},
-        {"quantize": {"denoiser": "int8"}, "train": {"steps": 40}},
+        {"method": {"kind": "full"}, "train": {"steps": 60}},
+        {"train": {"steps": 90}},
+        {"quantize": {"denoiser": "int8"}, "train": {"steps": 90}},
     )
     groups = [(task.group.length, [one.label for one in task.configurations]) for task in report.tasks]
-    assert groups == [("40 steps", ["LoRA rank 16", "LoRA rank 16, int8 base"]), ("10 steps", ["full fine-tuning"])]
+    assert groups == [("90 steps", ["LoRA rank 16", "LoRA rank 16, int8 base"]), ("60 steps", ["full fine-tuning"])]
     assert report.tasks[0].recommendation.headline == "Winner: A (LoRA rank 16)"
     assert not report.tasks[1].recommendation.is_best_shown
 

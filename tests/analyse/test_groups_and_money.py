@@ -43,7 +43,7 @@ def test_a_run_without_data_joins_its_likes(tmp_path: Path) -> None:
         ("NVIDIA H100 PCIe", 85, "H100 PCIe"),
         ("NVIDIA A100-SXM4-40GB", 42, "A100-40GB SXM"),
         ("NVIDIA GeForce RTX 4070 Ti", 12, "RTX 4070 Ti"),
-        ("NVIDIA GeForce RTX 4070", 12, None),
+        ("NVIDIA GeForce RTX 4070", 12, "RTX 4070"),
         ("AMD Instinct MI300X", 206, "MI300X"),
     ],
 )
