@@ -17,7 +17,7 @@ from foretune.core.values.step_trace import (
     Work,
     off_host,
 )
-from foretune.plan.composing.pieces import ARRIVED, OUTSIDE_PLACE, Composer, Mark, Place, constant, scaled, shifted
+from foretune.plan.composing.pieces import ARRIVED, OUTSIDE_PLACE, Composer, Place, constant, scaled, shifted
 
 _SMALL_WEIGHTS = 4096
 """Below so many numbers, 8-bit optimizers keep fp32 states (`step.optimizers.eight_bit`)."""
@@ -41,9 +41,7 @@ MomentKey = tuple[int, str, int, int, int]
 class OptimizerReplacement:
     """Takes one optimizer out of a trace and puts another in."""
 
-    def __init__(
-        self, composer: Composer, recipe: UpdateRecipe, *, bytes_per_weight: int, is_full: bool
-    ) -> None:
+    def __init__(self, composer: Composer, recipe: UpdateRecipe, *, bytes_per_weight: int, is_full: bool) -> None:
         """`is_full`: weights are trained at their own size; those of adapters are taken to be large."""
         self._composer, self._recipe = composer, recipe
         self._bytes_per_weight, self._is_full = bytes_per_weight, is_full
@@ -100,7 +98,8 @@ class OptimizerReplacement:
     def put_in_backward(self) -> None:
         """Each weight is updated when its gradient is whole, and the gradient is gone.
 
-        Exact because the update of a weight then needs nothing but the weight, its states and its gradient.
+        Exact because the update of a weight then needs nothing but the weight, its states and its gradient. Where a
+        trace has no marks of arrivals, a gradient is taken to be used as soon as it is made: a few operators early.
         """
         for place, storages in self._composer.lists.items():
             arrivals = {_key(mark.made): mark for mark in self._composer.marks[place] if mark.what == "arrival"}
@@ -111,11 +110,21 @@ class OptimizerReplacement:
                 elif mark.what == "arrival columns":
                     sums.setdefault(_key(mark.made), {})["columns"] = mark.number
             for number, storage in enumerate(list(storages)):
-                key = _key(storage.made)
-                if key in arrivals and self._composer.category(storage) == "gradients":
-                    storages[number] = self._used_at_once(storage, place, arrivals[key], sums.get(key, {}))
+                if self._composer.category(storage) == "gradients":
+                    key = _key(storage.made)
+                    arrived = arrivals[key].released if key in arrivals else storage.made
+                    shape = sums[key] if key in sums else self._sums_of_like(storage, place)
+                    storages[number] = self._used_at_once(storage, place, arrived, shape)
 
-    def _used_at_once(self, gradient: Storage, place: Place, mark: Mark, sums: dict[Count, Growth]) -> Storage:
+    def _sums_of_like(self, gradient: Storage, place: Place) -> dict[Count, Growth]:
+        """Rows and columns of a weight of the same block with as many numbers."""
+        numbers = scaled(self._composer.growth(gradient), 1 / self._bytes_per_weight)
+        like = (weight for weight in self.weights if weight.place == place and weight.counts["weights"] == numbers)
+        counts: dict[Count, Growth] = dict(next(like).counts)
+        del counts["weights"]
+        return counts
+
+    def _used_at_once(self, gradient: Storage, place: Place, arrived: Moment, sums: dict[Count, Growth]) -> Storage:
         composer = self._composer
         weights = scaled(composer.growth(gradient), 1 / self._bytes_per_weight)
         update = self._update_of(weights, has_rows=bool(sums))
@@ -124,8 +133,8 @@ class OptimizerReplacement:
         released: dict[int, Moment] = {}
         for place_in_turn, act in enumerate(update.alone):
             moments = released if act.is_release else made
-            moments[act.piece] = shifted(mark.released, ARRIVED + place_in_turn)
-        end = shifted(mark.released, ARRIVED + len(update.alone))
+            moments[act.piece] = shifted(arrived, ARRIVED + place_in_turn)
+        end = shifted(arrived, ARRIVED + len(update.alone))
         for piece, moment in made.items():
             recipe = update.pieces_alone[piece]
             composer.lists[place].append(
@@ -182,9 +191,7 @@ class OptimizerReplacement:
 
     def _add(self, weight: TrainedWeight, piece: int, place: Place, made: Moment, released: Moment) -> None:
         recipe = weight.update.pieces[piece]
-        self._composer.lists[place].append(
-            self._composer.of_piece(recipe, _number(weight, recipe), made, released)
-        )
+        self._composer.lists[place].append(self._composer.of_piece(recipe, _number(weight, recipe), made, released))
 
     def _middle(self) -> Iterator[tuple[TrainedWeight, TrainedWeight]]:
         """The weights of the blocks between the ends, each with that of the second block."""
