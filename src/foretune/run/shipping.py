@@ -30,8 +30,8 @@ from foretune.plan.sizing import with_default_targets
 from foretune.trace.forward import forward_forms, make_forward_trace
 from foretune.trace.geometry import geometry_of
 from foretune.trace.making import make_step_trace
-from foretune.trace.program import IrregularStep
 from foretune.trace.marking import make_marked_trace
+from foretune.trace.program import IrregularStep
 from foretune.trace.recipes import record_recipes
 from foretune.trace.shapes import with_shapes
 from foretune.trace.shipped import GEOMETRY_FILE, MARKED, RECIPES_FILE, SUFFIX, read_trace

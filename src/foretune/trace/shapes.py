@@ -43,14 +43,8 @@ def with_shapes(trace: StepTrace, experiment: Experiment, family: Family) -> Ste
     Weights are made in the order of the model, so the shapes of a model with as few blocks as were recorded are those
     of the trace; that the bytes agree is checked.
     """
-    listed = sorted(
-        (
-            s
-            for of in (trace.outside, *(b for k in trace.kinds for b in (*k.first, *k.last)))
-            for s in _trained(trace, of)
-        ),
-        key=lambda storage: storage.made.position,
-    )
+    lists = (trace.outside, *(block for kind in trace.kinds for block in (*kind.first, *kind.last)))
+    listed = sorted((s for of in lists for s in _trained(trace, of)), key=lambda storage: storage.made.position)
     for fewest in (FEW_BLOCKS, MANY_BLOCKS):
         recorded = shallow(family, experiment.levers, fewest)
         by_rank = [list(trained_shapes(with_rank(experiment, rank), recorded).values()) for rank in _RANKS]

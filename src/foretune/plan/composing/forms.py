@@ -12,7 +12,6 @@ from foretune.plan.composing.updates import OptimizerReplacement
 from foretune.trace.shipped import MARKED, is_shipped, read_trace, recipes
 
 _WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
-_UPDATE_KEYS = ("optimizer.kind", "levers.optimizer_on_host", "levers.fused_backward")
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,8 @@ class Composition:
 def composition_of(form: StepForm) -> Composition | None:
     """How a step is put together; None where something in it is neither shipped nor composed. Reads no trace."""
     others = dict(form.others)
-    kind, on_host, is_fused = (others.pop(key, usual) for key, usual in zip(_UPDATE_KEYS, ("adamw", False, False)))
+    kind = others.pop("optimizer.kind", "adamw")
+    on_host, is_fused = (others.pop(f"levers.{name}", False) for name in ("optimizer_on_host", "fused_backward"))
     layer = others.pop("quantize.denoiser", None)
     # The two differ in a factor.
     method = "lora" if form.method == "rslora" else form.method
