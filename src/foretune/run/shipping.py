@@ -75,6 +75,7 @@ def shipped_forms() -> tuple[StepForm, ...]:
         # They have no equal blocks to fold, so that each takes minutes.
         *_both(unets, {"method": "lora"}),
         *_both(unets, {"method": "full"}),
+        *_both([row for row in unets if row.family == "sdxl"], plain_bf16),
         *exam_forms(),
     ]
     return tuple(dict.fromkeys(forms))
