@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from foretune.core.values.step_trace import NEVER, Moment, StepTrace, Storage, on_host
+from foretune.core.values.step_trace import MARK, NEVER, Moment, StepTrace, Storage, on_host
 from foretune.plan.swapping import Placed, SwappedUnit, swapped
 
 Sizes = tuple[float, float, float, float]
@@ -135,10 +135,10 @@ class _Templates:
 
     def _lives(self, storage: Storage, kind: int) -> Iterator[_Life]:
         num_bytes = self._bytes[storage.growth]
-        if not num_bytes:
-            return
         trace, variant = self._trace, self._variant
         category = trace.categories[storage.category]
+        if not num_bytes or category.startswith(MARK):
+            return
         made, made_step = self._placing.key(storage.made, kind)
         released, released_step, released_in = None, 0, ""
         if storage.released.phase != NEVER:

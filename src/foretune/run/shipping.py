@@ -30,8 +30,11 @@ from foretune.plan.sizing import with_default_targets
 from foretune.trace.forward import forward_forms, make_forward_trace
 from foretune.trace.geometry import geometry_of
 from foretune.trace.making import make_step_trace
+from foretune.trace.marking import make_marked_trace
 from foretune.trace.program import IrregularStep
-from foretune.trace.shipped import GEOMETRY_FILE, SUFFIX
+from foretune.trace.recipes import record_recipes
+from foretune.trace.shapes import with_shapes
+from foretune.trace.shipped import GEOMETRY_FILE, MARKED, RECIPES_FILE, SUFFIX, read_trace
 from foretune.trace.stamps import model_hash, sources_hash
 
 # Models below this size are trained in fp32 too; for larger ones that is rare, and recorded when asked for.
@@ -56,6 +59,9 @@ def shipped_forms() -> tuple[StepForm, ...]:
     # Of what can be trained today: everything in bf16, for what does not fit with fp32 states; and fp32 where models
     # are small enough that people use it.
     in_bf16: _Choices = {"method": "full", "weights": "bf16", "compensation": "kahan"}
+    # Of bf16 weights any optimizer is made from a trace with one of them (`plan.composing`).
+    plain_bf16: _Choices = {"method": "full", "weights": "bf16"}
+    others = [row for row in transformers if row.family not in TRAINABLE]
     trained = [row for row in transformers if row.family in TRAINABLE]
     small = [row for row in rows if row.family in TRAINABLE and row.num_params < _MOST_PARAMS_FP32]
     forms = [
@@ -63,14 +69,21 @@ def shipped_forms() -> tuple[StepForm, ...]:
         *_both(transformers, {"method": "lora"}),
         *_both(transformers, {"method": "full"}),
         *_both(trained, in_bf16),
+        *_both(others, plain_bf16),
         *_both(small, {"method": "lora", "precision": "fp32"}),
         *_both(small, {"method": "full", "precision": "fp32"}),
         # They have no equal blocks to fold, so that each takes minutes.
         *_both(unets, {"method": "lora"}),
         *_both(unets, {"method": "full"}),
+        *_both([row for row in unets if row.family == "sdxl"], plain_bf16),
         *exam_forms(),
     ]
     return tuple(dict.fromkeys(forms))
+
+
+def marked_forms() -> tuple[StepForm, ...]:
+    """Those that quantised bases are put into."""
+    return tuple(_both(catalog.denoisers().values(), {"method": "lora"}))
 
 
 def exam_forms() -> tuple[StepForm, ...]:
@@ -112,13 +125,22 @@ def all_jobs() -> tuple[Job, ...]:
     return (
         *(Job(form.component, form.slug(), partial(make_forward, form)) for form in forward_forms()),
         *(Job(form.model, form.slug(), partial(make, form)) for form in shipped_forms()),
+        *(Job(form.model, form.slug() + MARKED, partial(make_marked, form)) for form in marked_forms()),
     )
 
 
 def make(form: StepForm) -> StepTrace:
-    """The trace of a step, stamped with what it was made from."""
-    trace = make_step_trace(form.experiment(), family_from_catalogue(form.model), form.numerics)
-    return _stamped(trace, form.model)
+    """The trace of a step with the shapes of what it trains, stamped with what it was made from."""
+    experiment, family = form.experiment(), family_from_catalogue(form.model)
+    return _stamped(with_shapes(make_step_trace(experiment, family, form.numerics), experiment, family), form.model)
+
+
+def make_marked(form: StepForm) -> StepTrace:
+    """The same step with marks: where products are made, and where gradients arrive."""
+    known = read_trace(form.slug())
+    if known is None:
+        known = make(form)
+    return _stamped(make_marked_trace(form, family_from_catalogue(form.model), known), form.model)
 
 
 def make_forward(form: ForwardForm) -> StepTrace:
@@ -135,6 +157,11 @@ def write_geometry(folder: Path) -> None:
     (folder / GEOMETRY_FILE).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
+def write_recipes(folder: Path) -> None:
+    text = record_recipes().model_dump_json(exclude_defaults=True)
+    (folder / RECIPES_FILE).write_text(text + "\n", encoding="utf-8")
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m foretune.run.shipping", description=__doc__)
     parser.add_argument("models", nargs="*", help="only these, even if they are there already")
@@ -144,6 +171,8 @@ def main(arguments: Sequence[str]) -> int:
     folder = Path(str(files("foretune.trace"))) / "data"
     folder.mkdir(exist_ok=True)
     write_geometry(folder)
+    if asked.remake or not (folder / RECIPES_FILE).exists():
+        write_recipes(folder)
     failed: list[str] = []
     jobs = [job for job in all_jobs() if not asked.models or job.model in asked.models]
     for number, job in enumerate(reversed(jobs) if asked.last_first else jobs, start=1):

@@ -7,7 +7,6 @@ tell which of its growths a storage has; where one has none of them, all recordi
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import StepForm, rank_is_a_size
 from foretune.core.values.step_trace import MARK, BlockKind, Growth, StepTrace, Storage
 from foretune.models.family import Family
-from foretune.step.building import attach_method
 from foretune.step.methods import METHODS
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.quantizing.applying import kept_by_default
@@ -30,6 +28,7 @@ from foretune.trace.operator_memo import OperatorMemo
 from foretune.trace.probing import Probe, probes, shallow
 from foretune.trace.program import FEW_BLOCKS, MANY_BLOCKS, BlockRun, Fit, IrregularStep, Program, build_program
 from foretune.trace.recorder import Allocation, Recorder
+from foretune.trace.shapes import sums_of, trained_shapes
 from foretune.trace.timeline import Lifetime, Point, Timeline, owner_of, points_of, timeline
 from foretune.trace.tracing import TracedStep, trace_step
 
@@ -111,9 +110,7 @@ def _made(
     )
 
 
-def _traced(
-    experiment: Experiment, family: Family, probe: Probe, seen: "_Seen", memo: OperatorMemo
-) -> TracedStep:
+def _traced(experiment: Experiment, family: Family, probe: Probe, seen: "_Seen", memo: OperatorMemo) -> TracedStep:
     experiment = with_rank(experiment, probe.rank)
     denoiser = family.denoiser_on_meta(METHODS[experiment.method.kind].load_dtype(PrecisionPolicy.of(experiment.train)))
     if experiment.method.kind == "lora":
@@ -150,7 +147,7 @@ def _mark_program(
     sizes: Sizes,
     runs: tuple[BlockRun, ...],
 ) -> Program:
-    shapes = [seen.shapes, _shapes(with_rank(experiment, _OTHER_RANK), family)]
+    shapes = [seen.shapes, trained_shapes(with_rank(experiment, _OTHER_RANK), family)]
     lines = [Timeline(phases, tuple(_marks(traced, seen, found))) for found in shapes]
     return build_program(lines, [sizes, (*sizes[:3], _OTHER_RANK)], runs)
 
@@ -252,12 +249,6 @@ def _mark_layers(family: Family, denoiser: nn.Module) -> None:
             denoiser.set_submodule(name, MarkedLinear(module))
 
 
-def _shapes(experiment: Experiment, family: Family) -> dict[str, tuple[int, ...]]:
-    denoiser = family.denoiser_on_meta(METHODS[experiment.method.kind].load_dtype(PrecisionPolicy.of(experiment.train)))
-    trained = attach_method(experiment, family, denoiser).trained()
-    return {name: tuple(parameter.shape) for name, parameter in trained.items()}
-
-
 def _marks(traced: TracedStep, seen: _Seen, shapes: dict[str, tuple[int, ...]]) -> list[Lifetime]:
     """As storages whose bytes are the numbers that are marked: a mark for each of them."""
     events = traced.recording.events
@@ -274,10 +265,10 @@ def _marks(traced: TracedStep, seen: _Seen, shapes: dict[str, tuple[int, ...]]) 
 
     found: list[Lifetime] = []
     for name, storage in seen.weights.items():
-        found += of_storage(storage, _sums(shapes[name]))
+        found += of_storage(storage, sums_of(shapes[name]))
         if name in seen.arrivals:
             gradient, before = seen.arrivals[name]
-            sums = {f"arrival {what}": number for what, number in _sums(shapes[name]).items()}
+            sums = {f"arrival {what}": number for what, number in sums_of(shapes[name]).items()}
             found += of_storage(gradient, {"arrival": 1, **sums}, points[before])
     for layer, storage in seen.layers.items():
         found += of_storage(storage, {"inputs": layer.in_features, "outputs": layer.out_features})
@@ -287,9 +278,3 @@ def _marks(traced: TracedStep, seen: _Seen, shapes: dict[str, tuple[int, ...]]) 
         found += [mark(f"{product.kind} {what}", number, start, end, start.block) for what, number in sides.items()]
     # Blocks are compared by what they have in order.
     return sorted(found, key=lambda one: (one.made.phase, one.made.block or 0, one.made.position))
-
-
-def _sums(shape: tuple[int, ...]) -> dict[str, int]:
-    if len(shape) < 2:  # noqa: PLR2004 - a vector has no rows
-        return {}
-    return {"rows": prod(shape[:-1]), "columns": prod(shape[:-2]) * shape[-1]}

@@ -24,6 +24,8 @@ from foretune.trace.recorder import Allocation, Recorder, Recording
 LAYERS = ("int8", "float8", "float8-dynamic", "nf4", "int8-bnb")
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _SCALE_BLOCK = 256
+_LAST = 2
+"""Of three weights."""
 # Three weights each, with counts that differ from each other, so that a storage tells which weight it belongs to.
 _SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
     "vector": ((22528,), (27648,), (46592,)),
@@ -127,7 +129,7 @@ def _run(choice: Optimizer, levers: Levers, dtype: torch.dtype, shapes: Sequence
         states = [[(recorder.number_of(t), t) for t in optimizer.kept(weight)] for weight in weights]
         recording = recorder.finish()
     run = _Run(labels={number: index for index, number in enumerate(gradients)})
-    run.pieces = {number: _GRADIENT for number in gradients}
+    run.pieces = dict.fromkeys(gradients, _GRADIENT)
     run.states = [
         [_state(_counts(shape), t, is_on_host=number in recorder.on_host) for number, t in of]
         for shape, of in zip(shapes, states, strict=True)
@@ -213,7 +215,7 @@ def _sections(run: _Run) -> tuple[tuple[Piece, ...], tuple[Section, ...]]:
             if run.labels[number] in (0, 1)
         )
         in_turn = {act.piece for act in acts if act.is_release}
-        ended = {index_of[number] for number, is_made in three[2] if not is_made and run.labels[number] == 2}
+        ended = {index_of[number] for number, is_made in three[2] if not is_made and run.labels[number] == _LAST}
         lingering = {act.piece for act in acts if act.of_previous}
         sections.append(Section(acts=acts, released_at_end=tuple(sorted((ended - in_turn) | lingering))))
     return tuple(pieces), tuple(sections)

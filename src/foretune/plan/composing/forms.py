@@ -12,9 +12,6 @@ from foretune.plan.composing.updates import OptimizerReplacement
 from foretune.trace.shipped import MARKED, is_shipped, read_trace, recipes
 
 _WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
-_WITH_ROWS = frozenset({"adafactor"})
-"""Optimizers that treat weights by their shapes, which only marked traces have."""
-_UPDATE_KEYS = ("optimizer.kind", "levers.optimizer_on_host", "levers.fused_backward")
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,8 @@ class Composition:
 def composition_of(form: StepForm) -> Composition | None:
     """How a step is put together; None where something in it is neither shipped nor composed. Reads no trace."""
     others = dict(form.others)
-    kind, on_host, is_fused = (others.pop(key, usual) for key, usual in zip(_UPDATE_KEYS, ("adamw", False, False)))
+    kind = others.pop("optimizer.kind", "adamw")
+    on_host, is_fused = (others.pop(f"levers.{name}", False) for name in ("optimizer_on_host", "fused_backward"))
     layer = others.pop("quantize.denoiser", None)
     # The two differ in a factor.
     method = "lora" if form.method == "rslora" else form.method
@@ -44,10 +42,11 @@ def composition_of(form: StepForm) -> Composition | None:
     is_known = update in recipes().updates and (layer is None or (layer in recipes().layers and method == "lora"))
     if form.numerics != "cuda" or not is_known or (layer is not None and form.precision != "bf16"):
         return None
-    needs_marks = bool(is_fused or layer or kind in _WITH_ROWS)
     for compensation in ("none", "kahan") if form.weights == "bf16" else ("none",):
         plain = replace(form, method=method, compensation=compensation, others=tuple(sorted(others.items()))).slug()
-        for slug in (plain + MARKED,) if needs_marks else (plain, plain + MARKED):
+        # Only a marked trace says where products are; where it says, too, where gradients arrive, that is exact.
+        slugs = (plain + MARKED,) if layer else (plain + MARKED, plain) if is_fused else (plain, plain + MARKED)
+        for slug in slugs:
             if is_shipped(slug):
                 return Composition(slug, update, bool(is_fused), layer, _WEIGHT_BYTES[form.weights], method == "full")
     return None
@@ -102,5 +101,7 @@ def _simpler(form: StepForm) -> Iterator[tuple[str, StepForm]]:
         yield f"train.precision={form.precision}", replace(form, precision="bf16")
     if form.method not in ("full", "lora"):
         yield f"method.kind={form.method}", replace(form, method="lora")
-    plain = replace(form, others=(), targets=None, has_dropout=False, weights="fp32", compensation="none", method="lora")
+    plain = replace(
+        form, others=(), targets=None, has_dropout=False, weights="fp32", compensation="none", method="lora"
+    )
     yield "this combination of choices", plain

@@ -7,7 +7,7 @@ trained weights. What is left out are single numbers: norms, counters, means.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from foretune.core.values.recipes import Count, Piece, UpdateRecipe, WeightUpdate
+from foretune.core.values.recipes import Count, Piece, Section, UpdateRecipe, WeightUpdate
 from foretune.core.values.step_trace import (
     NEVER,
     OUTSIDE,
@@ -17,11 +17,12 @@ from foretune.core.values.step_trace import (
     Work,
     off_host,
 )
-from foretune.plan.composing.pieces import ARRIVED, OUTSIDE_PLACE, Composer, Mark, Place, constant, scaled, shifted
+from foretune.plan.composing.pieces import ARRIVED, OUTSIDE_PLACE, ROOM, Composer, Place, constant, scaled, shifted
 
 _SMALL_WEIGHTS = 4096
 """Below so many numbers, 8-bit optimizers keep fp32 states (`step.optimizers.eight_bit`)."""
 _STATE = "optimizer state"
+_SUMS: tuple[Count, ...] = ("rows", "columns")
 
 
 @dataclass(frozen=True)
@@ -34,22 +35,22 @@ class TrainedWeight:
     update: WeightUpdate
 
 
-MomentKey = tuple[int, str, int, int, int]
+MomentKey = tuple[int | str, ...]
 """A moment that can be looked up."""
 
 
 class OptimizerReplacement:
     """Takes one optimizer out of a trace and puts another in."""
 
-    def __init__(
-        self, composer: Composer, recipe: UpdateRecipe, *, bytes_per_weight: int, is_full: bool
-    ) -> None:
+    def __init__(self, composer: Composer, recipe: UpdateRecipe, *, bytes_per_weight: int, is_full: bool) -> None:
         """`is_full`: weights are trained at their own size; those of adapters are taken to be large."""
         self._composer, self._recipe = composer, recipe
         self._bytes_per_weight, self._is_full = bytes_per_weight, is_full
         self._phase = composer.trace.phases.index("optimizer")
         self._position = 0
         self.weights = list(self._trained())
+        knows_shapes = any(len(weight.counts) > 1 for weight in self.weights)
+        assert knows_shapes or recipe.matrix == recipe.vector, "this optimizer treats weights by their shapes"
 
     def take_out(self) -> None:
         """Removes the old optimizer's states and everything made in its phase."""
@@ -75,10 +76,13 @@ class OptimizerReplacement:
         released: list[dict[int, Moment]] = [{} for _ in listed]
         for section in range(max((len(weight.update.sections) for weight in listed), default=0)):
             for index, weight in enumerate(listed):
+                before = listed[index - 1].update.sections[section] if index else None
+                lingering = iter(_lingering(before)) if before is not None else iter(())
                 for act in weight.update.sections[section].acts:
-                    owner = index - act.of_previous
-                    if owner >= 0:
-                        (released if act.is_release else made)[owner][act.piece] = self._next()
+                    if not act.of_previous:
+                        (released if act.is_release else made)[index][act.piece] = self._next()
+                    elif (piece := next(lingering, None)) is not None:
+                        released[index - 1][piece] = self._next()
             for index, weight in enumerate(listed):
                 for piece in weight.update.sections[section].released_at_end:
                     released[index].setdefault(piece, self._next())
@@ -100,7 +104,8 @@ class OptimizerReplacement:
     def put_in_backward(self) -> None:
         """Each weight is updated when its gradient is whole, and the gradient is gone.
 
-        Exact because the update of a weight then needs nothing but the weight, its states and its gradient.
+        Exact because the update of a weight then needs nothing but the weight, its states and its gradient. Where a
+        trace has no marks of arrivals, a gradient is taken to be used before anything but gradients is made next.
         """
         for place, storages in self._composer.lists.items():
             arrivals = {_key(mark.made): mark for mark in self._composer.marks[place] if mark.what == "arrival"}
@@ -110,12 +115,25 @@ class OptimizerReplacement:
                     sums.setdefault(_key(mark.made), {})["rows"] = mark.number
                 elif mark.what == "arrival columns":
                     sums.setdefault(_key(mark.made), {})["columns"] = mark.number
+            others: dict[MomentKey, list[int]] = {}
+            for storage in storages:
+                if self._composer.category(storage) != "gradients":
+                    others.setdefault(_key(storage.made)[:4], []).append(storage.made.position)
             for number, storage in enumerate(list(storages)):
-                key = _key(storage.made)
-                if key in arrivals and self._composer.category(storage) == "gradients":
-                    storages[number] = self._used_at_once(storage, place, arrivals[key], sums.get(key, {}))
+                if self._composer.category(storage) == "gradients":
+                    key = _key(storage.made)
+                    arrived = arrivals[key].released if key in arrivals else _before_next(storage.made, others)
+                    shape = sums[key] if key in sums else self._sums_of_like(storage, place)
+                    storages[number] = self._used_at_once(storage, place, arrived, shape)
 
-    def _used_at_once(self, gradient: Storage, place: Place, mark: Mark, sums: dict[Count, Growth]) -> Storage:
+    def _sums_of_like(self, gradient: Storage, place: Place) -> dict[Count, Growth]:
+        """Rows and columns of a weight with as many numbers, of the same block if it has one."""
+        numbers = scaled(self._composer.growth(gradient), 1 / self._bytes_per_weight)
+        like = [weight for weight in self.weights if weight.counts["weights"] == numbers]
+        nearest = min(like, key=lambda weight: weight.place != place)
+        return {count: number for count, number in nearest.counts.items() if count != "weights"}
+
+    def _used_at_once(self, gradient: Storage, place: Place, arrived: Moment, sums: dict[Count, Growth]) -> Storage:
         composer = self._composer
         weights = scaled(composer.growth(gradient), 1 / self._bytes_per_weight)
         update = self._update_of(weights, has_rows=bool(sums))
@@ -124,8 +142,8 @@ class OptimizerReplacement:
         released: dict[int, Moment] = {}
         for place_in_turn, act in enumerate(update.alone):
             moments = released if act.is_release else made
-            moments[act.piece] = shifted(mark.released, ARRIVED + place_in_turn)
-        end = shifted(mark.released, ARRIVED + len(update.alone))
+            moments[act.piece] = shifted(arrived, ARRIVED + place_in_turn)
+        end = shifted(arrived, ARRIVED + len(update.alone))
         for piece, moment in made.items():
             recipe = update.pieces_alone[piece]
             composer.lists[place].append(
@@ -165,8 +183,9 @@ class OptimizerReplacement:
         for place, storages in composer.lists.items():
             shapes: dict[int, dict[Count, Growth]] = {}
             for mark in composer.marks[place]:
-                if mark.what == "rows" or mark.what == "columns":
-                    shapes.setdefault(mark.made.position, {})[mark.what] = mark.number
+                for what in _SUMS:
+                    if mark.what == what:
+                        shapes.setdefault(mark.made.position, {})[what] = mark.number
             for storage in storages:
                 if composer.category(storage) == "trained weights" and storage.released.phase == NEVER:
                     counts = shapes.get(storage.made.position, {})
@@ -182,9 +201,7 @@ class OptimizerReplacement:
 
     def _add(self, weight: TrainedWeight, piece: int, place: Place, made: Moment, released: Moment) -> None:
         recipe = weight.update.pieces[piece]
-        self._composer.lists[place].append(
-            self._composer.of_piece(recipe, _number(weight, recipe), made, released)
-        )
+        self._composer.lists[place].append(self._composer.of_piece(recipe, _number(weight, recipe), made, released))
 
     def _middle(self) -> Iterator[tuple[TrainedWeight, TrainedWeight]]:
         """The weights of the blocks between the ends, each with that of the second block."""
@@ -204,6 +221,11 @@ class OptimizerReplacement:
     def _next(self) -> Moment:
         self._position += 1
         return Moment.model_construct(phase=self._phase, block="none", kind=0, offset=0, position=self._position)
+
+
+def _lingering(section: Section) -> list[int]:
+    """Pieces that the next weight's turn releases, in the order in which it does."""
+    return [act.piece for act in section.acts if act.of_previous]
 
 
 def _in_turn(update: WeightUpdate) -> frozenset[int]:
@@ -230,6 +252,12 @@ def _sum(growths: Iterator[Growth]) -> Growth:
         for value, powers in growth.terms:
             totals[powers] = totals.get(powers, 0.0) + value
     return Growth.model_construct(terms=tuple((value, powers) for powers, value in sorted(totals.items())))
+
+
+def _before_next(made: Moment, positions: dict[MomentKey, list[int]]) -> Moment:
+    """The last moment before the next storage is made at that place."""
+    later = [position for position in positions.get(_key(made)[:4], ()) if position > made.position]
+    return shifted(made, min(later) - ROOM - made.position) if later else made
 
 
 def _key(moment: Moment) -> MomentKey:

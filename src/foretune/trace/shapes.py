@@ -1,0 +1,120 @@
+"""Shapes of trained weights, noted in a trace beside the weights: an optimizer may treat rows and columns apart."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from foretune.choices.experiment import Experiment
+from foretune.choices.step_form import rank_is_a_size
+from foretune.core.values.step_trace import MARK, NEVER, BlockKind, Growth, StepTrace, Storage
+from foretune.models.family import Family
+from foretune.step.building import attach_method
+from foretune.step.methods import METHODS
+from foretune.step.precision import PrecisionPolicy
+from foretune.step.quantizing import quantize_denoiser
+from foretune.trace.growth import fit
+from foretune.trace.making import with_rank
+from foretune.trace.probing import shallow
+from foretune.trace.program import FEW_BLOCKS, MANY_BLOCKS, IrregularStep
+
+Shape = tuple[int, ...]
+_RANKS = (4, 8)
+"""Two ranks tell which sides of an adapter's weights are the rank."""
+
+
+def sums_of(shape: Shape) -> dict[str, int]:
+    """How many sums over its rows and its columns a weight has; none where it has one axis."""
+    if len(shape) < 2:  # noqa: PLR2004 - a vector has no rows
+        return {}
+    return {"rows": prod(shape[:-1]), "columns": prod(shape[:-2]) * shape[-1]}
+
+
+def trained_shapes(experiment: Experiment, family: Family) -> dict[str, Shape]:
+    """Of every trained weight, in the order of the model."""
+    denoiser = family.denoiser_on_meta(METHODS[experiment.method.kind].load_dtype(PrecisionPolicy.of(experiment.train)))
+    quantize_denoiser(experiment.quantize, family, denoiser)
+    trained = attach_method(experiment, family, denoiser).trained()
+    return {name: tuple(parameter.shape) for name, parameter in trained.items()}
+
+
+def with_shapes(trace: StepTrace, experiment: Experiment, family: Family) -> StepTrace:
+    """The trace with a mark beside each trained weight for its rows, and one for its columns.
+
+    Weights are made in the order of the model, so the shapes of a model with as few blocks as were recorded are those
+    of the trace; that the bytes agree is checked.
+    """
+    lists = (trace.outside, *(block for kind in trace.kinds for block in (*kind.first, *kind.last)))
+    listed = sorted((s for of in lists for s in _trained(trace, of)), key=lambda storage: storage.made.position)
+    for fewest in (FEW_BLOCKS, MANY_BLOCKS):
+        recorded = shallow(family, experiment.levers, fewest)
+        by_rank = [list(trained_shapes(with_rank(experiment, rank), recorded).values()) for rank in _RANKS]
+        if len(by_rank[0]) == len(listed):
+            shapes = list(zip(*by_rank, strict=True))
+            return _Noting(trace, listed, shapes, has_rank=rank_is_a_size(experiment.method)).done()
+    raise IrregularStep(f"the trace has {len(listed)} trained weights, the model {len(by_rank[0])}")
+
+
+def _trained(trace: StepTrace, storages: Sequence[Storage]) -> list[Storage]:
+    return [s for s in storages if trace.categories[s.category] == "trained weights" and s.released.phase == NEVER]
+
+
+class _Noting:
+    """Adds marks to the lists of a trace."""
+
+    def __init__(
+        self, trace: StepTrace, listed: Sequence[Storage], shapes: Sequence[tuple[Shape, ...]], *, has_rank: bool
+    ) -> None:
+        self._trace, self._has_rank = trace, has_rank
+        self._growths, self._categories = list(trace.growths), list(trace.categories)
+        self._shapes = {storage.made.position: of for storage, of in zip(listed, shapes, strict=True)}
+        for storage, of in zip(listed, shapes, strict=True):
+            per_number = trace.growths[storage.growth].at((1, 1, 1, _RANKS[0])) / prod(of[0])
+            if round(per_number, 6) not in (2.0, 4.0):
+                raise IrregularStep(f"a trained weight of {of[0]} has {per_number:g} bytes a number")
+
+    def done(self) -> StepTrace:
+        kinds = tuple(
+            BlockKind(
+                name=kind.name,
+                count=kind.count,
+                first=tuple(map(self._noted, kind.first)),
+                # They do not stand at a place of their own: they are those of the second block.
+                middle=self._noted(kind.middle, kind.first[1]) if kind.middle else (),
+                last=tuple(map(self._noted, kind.last)),
+            )
+            for kind in self._trace.kinds
+        )
+        outside = self._noted(self._trace.outside)
+        return self._trace.model_copy(
+            update={
+                "outside": outside,
+                "kinds": kinds,
+                "growths": tuple(self._growths),
+                "categories": tuple(self._categories),
+            }
+        )
+
+    def _noted(self, storages: tuple[Storage, ...], like: tuple[Storage, ...] | None = None) -> tuple[Storage, ...]:
+        own = _trained(self._trace, storages)
+        marks = []
+        for storage, other in zip(own, _trained(self._trace, like) if like is not None else own, strict=True):
+            sums = [sums_of(shape) for shape in self._shapes[other.made.position]]
+            for what in sums[0]:
+                values = [float(one[what]) for one in sums]
+                sizes = [(1, 1, 1, rank) for rank in _RANKS]
+                growth = fit(sizes, values) if self._has_rank else Growth(terms=((values[0], (0, 0, 0, 0)),))
+                marks.append(
+                    Storage(
+                        made=storage.made,
+                        released=storage.released,
+                        growth=_index(self._growths, growth),
+                        category=_index(self._categories, MARK + what),
+                    )
+                )
+        return (*storages, *marks)
+
+
+def _index(values: list[Any], value: object) -> int:
+    if value not in values:
+        values.append(value)
+    return values.index(value)
