@@ -22,7 +22,7 @@ PAGE = DOCS / "practitioners.md"
 # A card that people have, for each size of memory.
 CARDS = {
     6: "6GB",
-    8: "rtx-3070",
+    8: "8GB",
     12: "rtx-3060",
     16: "rtx-4080",
     24: "rtx-4090",
@@ -31,12 +31,13 @@ CARDS = {
 }
 _SIZES = ("height", "width", "frames")
 
-_HEAD = """# Twenty questions of practitioners, and more
+_HEAD = """# Questions of practitioners
 
-What `foretune plan` answers first, beside what the guides of SimpleTuner, ai-toolkit, kohya's sd-scripts and musubi-tuner,
-OneTrainer, finetrainers, diffusion-pipe and diffusers recommend for a card of that size. The answers on this page are made by
-`python benchmarks/practitioners.py`, and a test makes them again. The guides' settings are facts from the files that are
-cited, at the commits listed [below](#sources); their memory figures are theirs, in their units, for their programs.
+What `foretune plan` answers first, beside what the guides of SimpleTuner, ai-toolkit, kohya's sd-scripts and
+musubi-tuner, OneTrainer, finetrainers, diffusion-pipe and diffusers recommend for a card of that size. The answers on
+this page are written by `python benchmarks/practitioners.py`, and a test computes them again. The guides' settings are
+facts from the cited files, at the commits listed [below](#sources); their memory figures are theirs, in their units,
+for their programs.
 
 """
 

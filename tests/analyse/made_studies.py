@@ -22,7 +22,7 @@ def make_part(
     setting: str = "as-asked",
     order: Sequence[int] = (0, 0),
     step_s: float = 0.1,
-    num_steps: int = 20,
+    num_steps: int = 60,
     losses: Sequence[float] | None = None,
     held_out: Mapping[int, float] | None = None,
     counted_s: float | None = None,

@@ -54,7 +54,7 @@ def test_a_study_of_equal_shares_is_not_certain(tmp_path: Path) -> None:
 
 def evaluated(folder: Path, after: tuple[float, ...]) -> dict[Path, Evaluation]:
     for seed, share in enumerate(after):
-        path = make_run(folder / f"run-{seed}", [0.1] * 20, experiment=asked(train={"steps": 20, "seed": seed}))
+        path = make_run(folder / f"run-{seed}", [0.1] * 60, experiment=asked(train={"steps": 20, "seed": seed}))
         write_evaluation(path, {"caption accuracy": share}, {"caption accuracy": 0.25})
     return {run.path: found for run in runs_in(folder) if (found := evaluation_of(run.path)) is not None}
 

@@ -49,7 +49,9 @@ def test_no_number_of_processes_helps_where_a_batch_takes_a_hundred_steps() -> N
 def test_a_little_waiting_is_healthy() -> None:
     (found,) = diagnose(Evidence(steps=steps(data_s=0.01)))
     assert found.kind == "healthy"
-    assert "10% waits for data" in found.text
+    assert found.text == (
+        "healthy: 90% of the step is forward, backward and optimizer; the largest overhead is waiting for data (10%)"
+    )
 
 
 def test_encoding_in_every_step_is_not_healthy() -> None:
@@ -113,8 +115,37 @@ def test_what_a_trace_shows() -> None:
     assert kinds(Evidence(steps=steps(), digest=shares(launch=0.4))) == ["host-bound"]
     assert kinds(Evidence(steps=steps(), digest=shares(copy=0.4))) == ["copy-bound"]
     assert kinds(Evidence(steps=steps(), digest=shares(launch=0.1, copy=0.1))) == ["healthy"]
-    on_cpu = dataclasses.replace(shares(launch=0.4), device="cpu")
-    assert kinds(Evidence(steps=steps(), digest=on_cpu)) == ["healthy"]
+    assert kinds(Evidence(steps=steps(), digest=shares(idle=0.4))) == ["idle"]
+    assert kinds(Evidence(steps=steps(), digest=shares(input=0.4))) == ["input-bound"]
+
+
+def test_a_cpu_that_spends_a_third_of_the_step_between_operators_is_host_bound() -> None:
+    on_cpu = dataclasses.replace(shares(launch=0.38, input=0.06), device="cpu")
+    (found,) = diagnose(Evidence(steps=steps(data_s=0.006), digest=on_cpu))
+    assert found.kind == "host-bound"
+    assert found.finding.startswith("38% of the step passes between operators, in Python")
+
+
+@pytest.mark.parametrize("overhead", ["input", "launch", "idle", "copy"])
+def test_healthy_never_stands_beside_a_share_of_a_third(overhead: str) -> None:
+    for device in ("cpu", "cuda"):
+        digest = dataclasses.replace(shares(**{overhead: 0.34}), device=device)
+        assert "healthy" not in kinds(Evidence(steps=steps(data_s=0.001), digest=digest))
+
+
+def test_healthy_names_the_largest_overhead_of_the_trace() -> None:
+    (found,) = diagnose(Evidence(steps=steps(data_s=0.006), digest=shares(input=0.06, launch=0.25, copy=0.02)))
+    assert found.text.endswith("; the largest overhead of the profiled steps is starting operators (25%)")
+    assert found.share == 0.25
+
+
+def test_the_largest_share_comes_first() -> None:
+    slow = steps(step_s=0.1, data_s=0.02)
+    assert kinds(Evidence(steps=slow, digest=shares(launch=0.35, copy=0.4))) == [
+        "copy-bound",
+        "host-bound",
+        "input-bound",
+    ]
 
 
 def told(num: int, **quantities: Any) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ def test_seeds_are_repeats_and_the_rest_is_named(tmp_path: Path) -> None:
         quantized = asked(method={"kind": "lora", "rank": 8}, quantize={"denoiser": "int8"}, train={"seed": seed})
         make_run(tmp_path / f"q-{seed}", [0.1] * 20, experiment=quantized)
     found = configurations(runs_in(tmp_path))
-    assert [one.label for one in found] == ["lora rank 8", "lora rank 8, int8 base", "lora rank 16"]
+    assert [one.label for one in found] == ["LoRA rank 8", "LoRA rank 8, int8 base", "LoRA rank 16"]
     assert [len(one.runs) for one in found] == [2, 2, 2]
 
 
@@ -43,7 +43,7 @@ def test_a_run_without_data_joins_its_likes(tmp_path: Path) -> None:
         ("NVIDIA H100 PCIe", 85, "H100 PCIe"),
         ("NVIDIA A100-SXM4-40GB", 42, "A100-40GB SXM"),
         ("NVIDIA GeForce RTX 4070 Ti", 12, "RTX 4070 Ti"),
-        ("NVIDIA GeForce RTX 4070", 12, None),
+        ("NVIDIA GeForce RTX 4070", 12, "RTX 4070"),
         ("AMD Instinct MI300X", 206, "MI300X"),
     ],
 )
@@ -82,18 +82,20 @@ def test_where_configurations_stand(tmp_path: Path) -> None:
     found = configurations(runs_in(tmp_path))
     axes = [one for one in measures(found, pricing(None), {}) if one.name in (TIME, MEMORY)]
     standing = {one.configuration.label: one.standing for one in placed(found, axes)}
-    assert standing == {"full": "beaten", "lora rank 4": "maybe", "lora rank 16": "on the front"}
+    assert standing == {"full fine-tuning": "beaten", "LoRA rank 4": "maybe", "LoRA rank 16": "on the front"}
 
 
 def test_the_cheapest_is_taken_where_no_best_is_shown(tmp_path: Path) -> None:
-    make_repeats(tmp_path / "a", (0.100, 0.109, 0.095))
-    make_repeats(tmp_path / "b", (0.101, 0.108, 0.098), experiment=asked(method={"kind": "lora", "rank": 4}))
+    make_repeats(tmp_path / "a", (0.100, 0.109, 0.095), num_steps=60)
+    make_repeats(
+        tmp_path / "b", (0.101, 0.108, 0.098), experiment=asked(method={"kind": "lora", "rank": 4}), num_steps=60
+    )
     found = configurations(runs_in(tmp_path))
     said = recommend(found, measures(found, pricing(1.0), {}))
     assert not said.is_best_shown
     assert said.chosen is not None
-    assert said.finding.sentence.startswith("No best is shown between “lora rank 4” and “lora rank 16”")
-    assert "take the cheapest of them" in said.finding.sentence
+    assert said.headline == "Tie: no difference in time or peak memory is shown between LoRA rank 4 and LoRA rank 16"
+    assert "Take the cheapest: " in said.detail
     assert "quality was not measured" in (said.finding.caveat or "").lower()
     assert MONEY not in {name for name, _ in said.rankings}, "at one price, money is time again"
 
@@ -101,17 +103,17 @@ def test_the_cheapest_is_taken_where_no_best_is_shown(tmp_path: Path) -> None:
 def test_time_that_was_held_equal_decides_nothing(tmp_path: Path) -> None:
     """The second is a little shorter in every run; both were given the same time."""
     timed = {"train": {"steps": None, "seconds": 10}}
-    make_repeats(tmp_path / "a", (0.1000, 0.1001, 0.1002), experiment=asked(**timed), peak_host_bytes=2**30)
+    make_repeats(tmp_path / "a", (0.1000, 0.1001, 0.1002), experiment=asked(**timed), num_steps=60)
     shorter = asked(method={"kind": "lora", "rank": 4}, **timed)
-    make_repeats(tmp_path / "b", (0.0900, 0.0901, 0.0902), experiment=shorter, peak_host_bytes=2**30)
+    make_repeats(tmp_path / "b", (0.0900, 0.0901, 0.0902), experiment=shorter, num_steps=60)
     found = configurations(runs_in(tmp_path))
     said = recommend(found, measures(found, pricing(1.0), {}))
     assert not {TIME, MONEY} & {name for name, _ in said.rankings}
-    assert "take the smallest of them" in said.finding.sentence
+    assert "Take the smallest: " in said.detail
 
 
 def test_nothing_finished_is_nothing_recommended(tmp_path: Path) -> None:
     make_run(tmp_path / "a", [0.1], status="failed")
     said = recommend(configurations(runs_in(tmp_path)), ())
     assert said.chosen is None
-    assert said.finding.sentence.startswith("No run has finished")
+    assert said.finding.sentence == "No result: no run has finished."

@@ -17,7 +17,7 @@ WOBBLE = (0.0, 0.004, -0.003)
 def equal_time(studies: Path, *, better_by: float = 0.1, seeds: int = 3, wobble: float = 1.0) -> StudySummary:
     """Two configurations, the second of which makes twice the steps and reaches a lower loss."""
     for seed in range(seeds):
-        for place, (name, num_steps, loss) in enumerate((("slow", 20, 0.8), ("fast", 40, 0.8 - better_by))):
+        for place, (name, num_steps, loss) in enumerate((("slow", 60, 0.8), ("fast", 120, 0.8 - better_by))):
             held_out = {0: 1.0, num_steps: loss + wobble * WOBBLE[seed] * (1 + place)}
             make_part(studies, name, seed, order=(0, place), num_steps=num_steps, held_out=held_out, counted_s=2.0)
     return summarise_study(studies / "hardware")
@@ -42,7 +42,7 @@ def test_the_quality_at_equal_time_is_compared_seed_by_seed(tmp_path: Path) -> N
     assert "fast made 2.00 times as many steps as slow" in sentences(summary)
     assert "Counted is the time inside optimizer steps, waiting for data included" in summary.held_equal
     assert "(3.0 to 3.0 s on average)" in summary.held_equal
-    assert summary.cells[1].numbers["samples seen"].value == 80.0
+    assert summary.cells[1].numbers["samples seen"].value == 240.0
     assert summary.warnings == ()
 
 
@@ -87,7 +87,7 @@ def test_speeds_at_equal_steps_are_ratios_with_intervals(tmp_path: Path) -> None
     assert "two trains 2.00 times as fast as one" in sentences(summary)
     assert "two denoises a batch of 256 in fp32 2.00 times as fast as one" in sentences(summary)
     inference = "Inference is denoising steps/s of a batch of 256 in fp32."
-    assert summary.held_equal == f"20 optimizer steps for every run. {inference}"
+    assert summary.held_equal == f"60 optimizer steps for every run. {inference}"
 
 
 def test_a_batch_that_did_not_fit_is_said_and_not_compared(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def test_units_belong_to_constants() -> None:
         "blas_workspace": "bytes",
         "matmul_workspace": "bytes",
         "working_set": "share",
+        "host_runtime": "MiB",
     }
     for row in overheads():
         assert row.unit == units[row.constant], row

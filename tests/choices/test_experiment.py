@@ -81,6 +81,7 @@ QUESTION: dict[str, Any] = {
     "optimizer.eps": 1e-6,
     "optimizer.weight_decay": 0.0,
     "optimizer.compensation": "kahan",
+    "levers.vae_tiling": True,
     "quantize.denoiser": "int8",
     "quantize.text_encoders": "int8",
     "quantize.keep": ["proj_out"],

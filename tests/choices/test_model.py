@@ -1,6 +1,7 @@
 """What a model's name refers to."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from foretune import catalog
 from foretune.choices.capabilities import TRAINABLE
 from foretune.choices.model import resolve_model, shipped_folder
-from foretune.core.errors import Refused, UnknownName, UserError
+from foretune.core.errors import AmbiguousName, Refused, UnknownName, UserError
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +92,54 @@ def test_a_folder_that_is_not_there(asked: str) -> None:
         resolve_model(asked)
 
 
-@pytest.mark.parametrize("asked", ["flux.1-def", "flux1-dev", "FLUX.1-DEV", "flux"])
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("flux1-dev", "flux.1-dev"),
+        ("FLUX.1-DEV", "flux.1-dev"),
+        ("sdxl", "sdxl-unet"),
+        ("qwen", "qwen-image"),
+        ("sd3.5 large", "sd3.5-large"),
+        ("stable diffusion xl", "sdxl-unet"),
+        ("schnell", "flux.1-schnell"),
+        ("sd1.5", "sd1.5-unet"),
+        ("flux.2", "flux.2-dev"),
+    ],
+)
+def test_a_model_by_what_people_call_it(asked: str, name: str) -> None:
+    found = resolve_model(asked)
+    assert (found.kind, found.asked) == ("catalogue", name)
+    assert found == replace(resolve_model(name), note=found.note)
+
+
+@pytest.mark.parametrize(
+    ("asked", "candidates"),
+    [
+        ("flux", ("flux.1-dev", "flux.1-schnell", "flux.2-dev")),
+        ("sd3.5", ("sd3.5-medium", "sd3.5-large")),
+        ("hunyuan", ("hunyuanvideo", "hunyuanvideo-1.5")),
+        ("wan2.1", ("wan2.1-t2v-14b", "wan2.1-i2v-14b", "wan2.1-t2v-1.3b")),
+        ("cogvideox", ("cogvideox-2b", "cogvideox-5b", "cogvideox1.5-5b")),
+    ],
+)
+def test_a_name_that_fits_several_models(asked: str, candidates: tuple[str, ...]) -> None:
+    with pytest.raises(AmbiguousName) as caught:
+        resolve_model(asked)
+    assert caught.value.candidates == candidates
+
+
+def test_wan_is_a_family_of_six() -> None:
+    with pytest.raises(AmbiguousName) as caught:
+        resolve_model("wan")
+    assert caught.value.candidates == tuple(name for name in catalog.denoisers() if name.startswith("wan"))
+
+
+def test_a_hub_id_in_other_capitals_is_the_same_model() -> None:
+    found = resolve_model("Black-Forest-Labs/flux.1-dev")
+    assert (found.kind, found.family, found.repo) == ("hub", "flux", "black-forest-labs/FLUX.1-dev")
+
+
+@pytest.mark.parametrize("asked", ["flux.1-def", "flux.1-dve"])
 def test_a_name_that_is_nearly_right(asked: str) -> None:
     with pytest.raises(UnknownName, match=r"There is no model in the catalogue named .* Did you mean 'flux\.1-dev'\?"):
         resolve_model(asked)

@@ -43,8 +43,12 @@ def foretune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.chdir(tmp_path)
     for name in _TERMINAL:
         monkeypatch.delenv(name, raising=False)
-    for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "TOKENIZERS_PARALLELISM"):
-        monkeypatch.setenv(name, os.environ.get(name, "1"))  # the program sets these; they are put back afterwards
+    for name, value in (
+        ("HF_HUB_DISABLE_PROGRESS_BARS", "1"),
+        ("TOKENIZERS_PARALLELISM", "1"),
+        ("OMP_WAIT_POLICY", "PASSIVE"),
+    ):
+        monkeypatch.setenv(name, os.environ.get(name, value))  # the program sets these; they are put back afterwards
 
     def run(*arguments: str) -> Answer:
         monkeypatch.setattr(sys, "argv", ["foretune", *arguments])

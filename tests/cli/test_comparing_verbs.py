@@ -8,7 +8,7 @@ import pytest
 
 from foretune.analyse import comparing_inference
 from foretune.run import interleaved
-from tests.analyse.made_runs import ENVIRONMENT, make_repeats, make_run
+from tests.analyse.made_runs import ENVIRONMENT, asked, make_repeats, make_run
 from tests.cli.conftest import Foretune
 
 LEVELS_S = (0.100, 0.101, 0.099, 0.100, 0.102)
@@ -121,8 +121,20 @@ def test_gate_that_cannot_tell_asks_for_more_runs(foretune: Foretune, tmp_path: 
     make_repeats(tmp_path / "new", [0.12, 0.09, 0.10])
     answer = foretune("gate", "base", "new")
     assert answer.returncode == 3
-    assert "more runs of each" in answer.stdout
+    assert "more runs of each side" in answer.stdout
+    assert "foretune bench EXPERIMENT.yaml --repeat " in answer.stdout
     assert "the baseline and the candidate have 3 runs only" in answer.stdout
+
+
+def test_gate_advises_only_options_that_the_verb_it_names_has(foretune: Foretune, tmp_path: Path) -> None:
+    make_repeats(tmp_path / "base", LEVELS_S)
+    make_repeats(tmp_path / "new", LEVELS_S, experiment=asked(method={"kind": "lora", "rank": 4}))
+    answer = foretune("gate", "base", "new")
+    assert answer.returncode == 2
+    assert "method.rank: 16 against 4" in answer.stderr
+    assert answer.stderr.rstrip().endswith("run: foretune compare A B --across-questions")
+    advised = foretune("compare", "base", "new", "--across-questions")
+    assert advised.returncode == 0, advised.stderr
 
 
 @pytest.mark.usefixtures("three")

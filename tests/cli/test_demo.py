@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from foretune.analyse.evaluations import evaluation_of
 from foretune.analyse.run_data import runs_in
 from foretune.cli.main import app
-from foretune.run.demo import preparing
+from foretune.run.demo import preparing, running
 
 
 @pytest.mark.slow
@@ -25,6 +25,9 @@ def test_the_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     short = tmp_path / "demo.yaml"
     short.write_text(yaml.safe_dump(study), encoding="utf-8")
     monkeypatch.setattr(preparing, "STUDY", short)
+    # One second each whatever the machine makes of it, and no time for more seeds.
+    monkeypatch.setattr(running, "MOST_SECONDS", 1.0)
+    monkeypatch.setattr(running, "WHOLE_S", 0.0)
     folder = tmp_path / "made"
     told = CliRunner().invoke(app, ["demo", "--no-open", "--folder", str(folder)], catch_exceptions=False)
     assert told.exit_code == 0, told.output

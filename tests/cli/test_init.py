@@ -79,6 +79,18 @@ def test_a_data_folder_stays_what_was_typed(foretune: Foretune, read, data: str)
     assert (experiment.data.kind, experiment.data.path) == ("folder", data)
 
 
+def test_a_data_folder_that_is_not_there_is_warned_about(foretune: Foretune, tmp_path: Path) -> None:
+    answer = foretune("init", "x.yaml", "-d", "paintings")
+    assert answer.returncode == 0
+    assert answer.stderr == (
+        f"Warning: paintings does not exist (looked for {tmp_path / 'paintings'}). Put your images there before you "
+        "train, or change data.path in x.yaml.\n"
+    )
+    (tmp_path / "paintings").mkdir()
+    assert foretune("init", "y.yaml", "-d", "paintings").stderr == ""
+    assert "is a file, not a folder" in foretune("init", "z.yaml", "-d", "x.yaml").stderr
+
+
 def test_a_file_that_exists_is_not_overwritten(foretune: Foretune, tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("mine")
     answer = foretune("init", "x.yaml")
@@ -103,7 +115,7 @@ def test_folders_on_the_way_are_made(foretune: Foretune, read) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("-m", "flux1-dev"), "There is no model in the catalogue named 'flux1-dev'. Did you mean 'flux.1-dev'?"),
+        (("-m", "flux.1-def"), "There is no model in the catalogue named 'flux.1-def'. Did you mean 'flux.1-dev'?"),
         (("--method", "loar"), "There is no method named 'loar'. Did you mean 'lora'?"),
         (("-m", "./nowhere"), "The model folder ./nowhere does not exist. Type: foretune list models"),
         (("-m", "wan2.1-t2v-1.3b"), "models of the family 'wan' cannot be trained yet. Trainable: ddpm, flux, sd3."),

@@ -27,7 +27,7 @@ def test_models_as_json(foretune: Foretune) -> None:
 
 def test_devices_as_json(foretune: Foretune) -> None:
     devices = json.loads(foretune("list", "devices", "--json").stdout)
-    assert len(devices) == 33
+    assert len(devices) == 51
     assert all(device["spec_source"] for device in devices)
     assert {"rtx-4090", "h100-sxm"} <= {device["name"] for device in devices}
 

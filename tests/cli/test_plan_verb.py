@@ -111,7 +111,7 @@ def test_a_file_and_a_change(foretune: Foretune, tmp_path: Path) -> None:
     ("arguments", "part"),
     [
         (("plan", "sd3-medum"), "sd3-medium"),
-        (("plan", "sd3-medium", "--on", "rtx4090"), "rtx-4090"),
+        (("plan", "sd3-medium", "--on", "rtx-4091"), "rtx-4090"),
         (("plan", "sd3-medium", "--on", ","), "--on rtx-4090"),
         (("plan", "sd3-medium", "train.batch_sice=2", "--on", "l4"), "batch_size"),
         (("plan", "sd3-medium", "train.batch_size", "--on", "l4"), "is not an override"),
@@ -131,6 +131,64 @@ def test_mistakes_are_said_in_a_sentence(foretune: Foretune, arguments: tuple[st
     assert answer.stderr.startswith("Error: ")
     assert part in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+def test_names_as_people_type_them(foretune: Foretune) -> None:
+    answer = foretune("plan", "SD3-Medium", "--on", "4090,24GiB", "--ram", "64GiB")
+    assert answer.returncode == 0
+    assert answer.stderr.splitlines() == [
+        "Note: '4090' resolved to rtx-4090",
+        "Note: 24GiB: any CUDA card with this memory; nothing else about it is known",
+    ]
+    assert answer.stdout.startswith("sd3-medium: LoRA")
+    (host,) = [line for line in answer.stdout.splitlines() if line.startswith("Host memory: ")]
+    assert host.endswith(": fits")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "commands"),
+    [
+        (
+            ("plan", "sd3.5", "method.rank=8", "--on", "l4"),
+            ["foretune plan sd3.5-medium method.rank=8 --on l4", "foretune plan sd3.5-large method.rank=8 --on l4"],
+        ),
+        (
+            ("plan", "sd3-medium", "--on=l4,3080"),
+            ["foretune plan sd3-medium --on=l4,rtx-3080-10gb", "foretune plan sd3-medium --on=l4,rtx-3080-12gb"],
+        ),
+        (
+            ("init", "x.yaml", "-m", "flux"),
+            [f"foretune init x.yaml -m {name}" for name in ("flux.1-dev", "flux.1-schnell", "flux.2-dev")],
+        ),
+    ],
+)
+def test_an_ambiguous_name_is_answered_with_a_command_for_each(
+    foretune_process: Foretune, arguments: tuple[str, ...], commands: list[str]
+) -> None:
+    answer = foretune_process(*arguments)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    first, *lines = answer.stderr.splitlines()
+    assert first.startswith("Error: ")
+    assert [line.strip() for line in lines] == commands
+
+
+def test_a_warning_about_a_card_is_a_value_and_a_line(foretune: Foretune) -> None:
+    question = ("plan", "sd3-medium", "--on", "t4,l4")
+    shown = foretune(*question).stdout
+    assert "Warning: train.precision: t4 (Turing) has no bf16 units" in shown
+    old, new = json.loads(foretune(*question, "--json").stdout)
+    assert "train.precision=fp16" in old["warnings"][0]
+    assert new["warnings"] == []
+
+
+def test_all_models_but_those_that_refuse(foretune: Foretune) -> None:
+    answer = foretune("plan", "all", "method.kind=full", "--on", "h100-sxm")
+    assert answer.returncode == 0
+    heading, *reasons = answer.stderr.splitlines()
+    assert heading.startswith("Not planned: ")
+    assert any("flux.1-schnell" in line and "distilled" in line for line in reasons)
+    assert "flux.1-dev" in answer.stdout
 
 
 def test_the_program_itself(foretune_process: Foretune) -> None:

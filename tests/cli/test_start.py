@@ -40,22 +40,22 @@ def test_help_starts_in_under_0_3_s(report_figure: Callable[[str], None]) -> Non
     assert wall_s < 0.6
 
 
-def imported(packages: tuple[str, ...], *arguments: str) -> list[str]:
+def imported(packages: tuple[str, ...], *arguments: str, code: int = 0) -> list[str]:
     """Which of the packages a run of the program imports."""
-    code = (
+    program = (
         "import sys\n"
         "from foretune.cli.main import main\n"
         f"sys.argv = ['foretune', *{arguments!r}]\n"
         "try:\n"
         "    main()\n"
         "except SystemExit as end:\n"
-        "    assert not end.code, end.code\n"
+        f"    assert (end.code or 0) == {code}, end.code\n"
         f"print(*(name for name in {packages!r} if name in sys.modules), file=sys.stderr)\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=60, check=True
     )
-    return ran.stderr.split()
+    return ran.stderr.splitlines()[-1].split()
 
 
 def test_help_imports_nothing_it_does_not_need() -> None:
@@ -70,6 +70,48 @@ def test_other_help_is_light_too(arguments: str) -> None:
 @pytest.mark.parametrize("arguments", ["list models", "list devices --json", "list methods", "schema", "doctor --help"])
 def test_torch_is_not_imported_without_need(arguments: str) -> None:
     assert imported(HEAVY, *arguments.split()) == []
+
+
+MISTAKES = (
+    "init x.yaml --model flx.1-dev",
+    "plan flx.1-dev",
+    "backtest --data nowhere.csv",
+    "train nowhere.yaml",
+    "bench nowhere.yaml",
+    "bench nowhere/at/all --inference",
+    "bench flx.1-dev --inference",
+    "bench ddpm-cifar10 --inference --preset clasical",
+    "profile nowhere.yaml",
+    "compare nowhere there",
+    "compare a.yaml b.yaml --run",
+    "report nowhere",
+    "gate nowhere there",
+    "study batchsize --no-plot",
+    "study nowhere.yaml --no-plot",
+    "resume nowhere",
+    "sample --base flx.1-dev",
+    "evaluate runs/no/where",
+    "evaluate flx.1-dev",
+    "evaluate foretune-shapes --against flx.1-dev",
+    "export nowhere",
+    "list modles",
+    "schema --nothing",
+    "check nowhere",
+    "doctor --only trainig",
+    "tiny fluks somewhere",
+    "tiny flux somewhere --variant shnell",
+    "demo --nothing",
+)
+
+
+@pytest.mark.parametrize("arguments", MISTAKES)
+def test_a_mistake_in_the_arguments_is_found_without_torch(arguments: str) -> None:
+    """Importing it takes up to ten seconds, which nobody should wait for a typo."""
+    assert imported(("torch", "diffusers", "transformers"), *arguments.split(), code=2) == []
+
+
+def test_every_verb_has_a_mistake() -> None:
+    assert {arguments.split()[0] for arguments in MISTAKES} == set(VERBS)
 
 
 def test_the_check_itself_sees_an_import() -> None:

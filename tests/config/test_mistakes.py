@@ -71,7 +71,7 @@ MISTAKES = {
     "data: {kind: cifar10, paht: x}": "data.paht: unknown key. Did you mean 'path'?",
     "data: {kind: folder, folders: [{paht: b}]}": "data.folders.0.paht: unknown key. Did you mean 'path'?",
     # missing
-    "data: {kind: cifar10}": "data.path: is missing. The folder that holds train/.",
+    "data: {kind: cifar10}": "data.path: is missing. The folder that holds train/ or data_batch_1.",
     "data: {kind: folder}": "data: needs path (one folder) or folders (several).",
     "data: {path: x}": "data.kind: is missing. Known: folder, cifar10, huggingface, shapes.",
     "method: {rank: 8}": "method.kind: is missing. Known: full, lora, dora, rslora, loha, lokr, oft.",
@@ -120,7 +120,9 @@ MISTAKES = {
     "model: ''": f"model: should not be empty. {MODEL}",
     "model: 5": "model: should be text, so it needs quotes: '5'",
     "data: {kind: folder, path: x, trigger: true}": "data.trigger: should be text, so it needs quotes: 'true'",
-    "data: {kind: cifar10, path: [x]}": "data.path: should be text (found [x]). The folder that holds train/.",
+    "data: {kind: cifar10, path: [x]}": (
+        "data.path: should be text (found [x]). The folder that holds train/ or data_batch_1."
+    ),
     "validate: {prompts: [a, 5]}": "validate.prompts.1: should be text, so it needs quotes: '5'",
     "name: a b": (
         "name: 'a b' will not do. Names the folder of its runs: "

@@ -9,6 +9,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.method import Full, Lora
 from foretune.config import Asked, read_experiment
 from foretune.config.reading import understand
+from foretune.config.yaml_files import parse
 from foretune.core.errors import ExperimentErrors, UserError
 from foretune.core.values import WrongFormat
 from foretune.record.run_directory import RunDirectory
@@ -143,13 +144,28 @@ def test_a_name_that_is_given_stays() -> None:
 
 def test_three_mistakes_are_told_at_once() -> None:
     found = problems(
-        SHORT.replace("rank", "rnak").replace("steps: 10", "steps: ten").replace("flux.1-dev", "flux1-dev")
+        SHORT.replace("rank", "rnak").replace("steps: 10", "steps: ten").replace("flux.1-dev", "flux.1-def")
     )
     assert found == (
         "method.rnak: unknown key. Did you mean 'rank'?",
         "train.steps: should be a whole number (found 'ten')",
-        "model: There is no model in the catalogue named 'flux1-dev'. Did you mean 'flux.1-dev'?",
+        "model: There is no model in the catalogue named 'flux.1-def'. Did you mean 'flux.1-dev'?",
     )
+
+
+def test_a_model_by_another_name_is_the_same_experiment() -> None:
+    plain, typed = (
+        understand(parse(SHORT.replace("flux.1-dev", name)), source="it") for name in ("flux.1-dev", "FLUX1-dev")
+    )
+    assert typed.experiment == plain.experiment
+    assert typed.warnings == ("model: 'FLUX1-dev' resolved to flux.1-dev",)
+    assert typed.as_asked["model"] == "FLUX1-dev"
+
+
+def test_an_ambiguous_model_is_one_mistake_of_several() -> None:
+    found = problems(SHORT.replace("flux.1-dev", "flux").replace("rank", "rnak"))
+    assert len(found) == 2
+    assert found[1].startswith("model: 'flux' fits 3 models: flux.1-dev, flux.1-schnell, flux.2-dev.")
 
 
 @pytest.mark.parametrize("model", ["", "null", "[a]", "5"])
@@ -205,3 +221,32 @@ def test_a_key_that_stands_twice_is_refused() -> None:
 def test_the_source_is_named() -> None:
     with pytest.raises(ExperimentErrors, match=r"^x\.yaml has 1 mistake:\n  1\. train\.steps: "):
         read(SHORT, "train.steps=0")
+
+
+def test_mistakes_of_every_stage_are_reported_together(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "model: flux.1-schnell\nmethod: {kind: full}\ndata: {kind: folder, path: ./nowhere}\n"
+        "train: {steps: 10, bath_size: 2, seed: x}\n"
+    )
+    with pytest.raises(ExperimentErrors) as raised:
+        read_experiment(path, needs_data=True)
+    problems = raised.value.problems
+    assert [problem.partition(":")[0] for problem in problems[:2]] == ["train.seed", "train.bath_size"]
+    assert any("distilled" in problem for problem in problems), "what does not go together"
+    assert problems[-1].startswith("data.path: there is no folder ./nowhere (looked for ")
+    assert len(problems) == 4
+
+
+def test_a_wrong_value_is_not_objected_to_by_its_default(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("model: flux.1-dev\ndata: {kind: shapes}\ntrain: {steps: 10, precision: bf61}\n")
+    with pytest.raises(ExperimentErrors) as raised:
+        read_experiment(path)
+    assert len(raised.value.problems) == 1
+
+
+def test_a_plan_needs_no_data(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("model: flux.1-dev\ndata: {kind: folder, path: ./nowhere}\ntrain: {steps: 10}\n")
+    assert read_experiment(path).experiment.data.kind == "folder"

@@ -126,3 +126,17 @@ def test_a_file_that_is_not_there_is_told_with_an_example(tmp_path: Path) -> Non
         read_study(tmp_path / "none.yaml")
     example = str(raised.value).partition(":\n")[2]
     assert set(yaml.safe_load(example)) == {"protocol", "seconds", "experiment", "configurations"}
+
+
+def test_mistakes_of_the_study_and_of_its_experiment_are_reported_together(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "protocol: equal-tme\nconfigurations: {a: {}}\n"
+        "experiment: {model: flux.1-dev, data: {kind: folder, path: ./nowhere}, train: {bath_size: 2}}\n"
+    )
+    with pytest.raises(ExperimentErrors) as raised:
+        read_study(path)
+    said = "\n".join(raised.value.problems)
+    assert "protocol: 'equal-tme' is not one of" in said
+    assert "experiment: train.bath_size: unknown key. Did you mean 'batch_size'?" in said
+    assert "experiment: data.path: there is no folder ./nowhere" in said

@@ -45,6 +45,9 @@ class MadeSource:
     def repeats(self, index: int) -> int:
         return self.all_repeats[index]
 
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def fingerprint(self) -> str:
         return listed_fingerprint(self)
 

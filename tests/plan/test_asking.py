@@ -8,7 +8,7 @@ import pytest
 from foretune import catalog
 from foretune.core.errors import ExperimentErrors, MissingExtra, UnknownName, UserError
 from foretune.core.values import Plan
-from foretune.plan.asking import Wanted, devices_named, plan_everything
+from foretune.plan.asking import Wanted, asked_of, devices_named, plan_everything
 from foretune.plan.overheads import usable_bytes
 from foretune.plan.traces import NotTraced
 from tests.plan.asked_plans import plan, plans
@@ -34,8 +34,8 @@ def test_no_device_at_all(text: str) -> None:
 
 
 def test_a_mistyped_device() -> None:
-    with pytest.raises(UnknownName, match="rtx-4090"):
-        devices_named("l4,rtx4090")
+    with pytest.raises(UserError, match=r"rtx-4090.*--on 16GiB.*foretune list devices"):
+        devices_named("l4,rtx-4091")
 
 
 def test_a_model_is_planned_as_an_adapter_at_its_own_size() -> None:
@@ -138,6 +138,32 @@ def test_a_question_is_hashed_as_it_was_typed() -> None:
     found = plans("sd3-medium", on="l4,h100-sxm")
     assert len({one.experiment for one in found}) == 1
     assert plan("sd3-medium", "method.rank=8", on="l4").experiment != found[0].experiment
+
+
+def test_a_model_that_refuses_does_not_stop_the_others() -> None:
+    """FLUX.1-schnell is distilled, so that full fine-tuning of it is refused; all others are answered."""
+    refused: dict[str, str] = {}
+    wanted = Wanted(target="all", overrides=("method.kind=full",), has_advice=False)
+    found = plan_everything(
+        wanted, devices_named("h100-sxm"), None, lambda name, error: refused.update({name: str(error)})
+    )
+    planned = [question.experiment.model for question, _ in found]
+    assert "flux.1-schnell" in refused
+    assert "distilled" in refused["flux.1-schnell"]
+    assert sorted([*planned, *refused]) == sorted(catalog.denoisers())
+    assert "flux.1-dev" in planned
+
+
+def test_a_mistake_that_refuses_every_model_is_raised() -> None:
+    wanted = Wanted(target="all", overrides=("method.kind=lroa",), has_advice=False)
+    with pytest.raises(ExperimentErrors, match="lroa"):
+        list(plan_everything(wanted, devices_named("h100-sxm"), None, lambda name, error: None))
+
+
+def test_a_name_is_canonical_in_the_question() -> None:
+    asked = asked_of(Wanted(target="sdxl"))
+    assert (asked.experiment.model, asked.model.note) == ("sdxl-unet", "'sdxl' resolved to sdxl-unet")
+    assert asked_of(Wanted(target="sdxl-unet")).model.note is None
 
 
 def test_all_models_are_asked_one_after_another() -> None:

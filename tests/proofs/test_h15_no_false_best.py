@@ -32,6 +32,8 @@ class _Run:
     """As much of a run as a recommendation looks at."""
 
     has_finished = True
+    is_bench = True
+    """A bench is not asked how many steps it made."""
     environment: dict[str, str] = {}  # noqa: RUF012
 
     def __init__(self, run_id: str, numbers: dict[str, float]) -> None:

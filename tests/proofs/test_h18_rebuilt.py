@@ -104,6 +104,8 @@ class Raw:
             "money": time_s / 3600 * _PRICE,
             "peak memory": peak,
             "held-out loss": self.of("validated")[-1]["held_out_loss"],
+            "held-out loss, before": self.of("validated")[0]["held_out_loss"],
+            "held-out loss, after": self.of("validated")[-1]["held_out_loss"],
             "planned peak": planned,
             "measured peak": peak,
             "forecast error": planned / peak - 1,

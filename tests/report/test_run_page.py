@@ -39,24 +39,20 @@ def page(report: RunReport) -> Page:
 
 def test_sections_are_in_the_order_of_questions(page: Page) -> None:
     keys = [section.attributes["id"] for section in page.root.find("section")]
-    wanted = [
-        "asked",
-        "recommendation",
-        "configurations",
-        "front",
-        "forecast",
-        "losses",
-        "phases",
-        "samples",
-        "quality",
-    ]
-    assert keys == [*wanted, "environment", "failures", "runs"]
+    assert keys == [
+        "result", "configurations", "samples", "quality", "certainty", "setup", "front", "forecast", "losses", "phases",
+        "environment", "failures", "runs",
+    ]  # fmt: skip
 
 
 def test_the_recommendation_is_said_with_its_interval(page: Page, report: RunReport) -> None:
     (said,) = page.root.find("p", class_="answer-text")
-    assert said.text == report.tasks[0].recommendation.finding.sentence
-    assert re.search(r"Take “full”: its caption accuracy of 0\.\d+ \(0\.\d+ to 0\.\d+\) is the highest", said.text)
+    made = report.tasks[0].recommendation
+    assert said.text == "Winner: B (full fine-tuning)."
+    assert re.match(
+        r"Its caption accuracy of 0\.\d+ \(0\.\d+ to 0\.\d+\) is the highest, .* than that of A", made.detail
+    )
+    assert page.root.find("p", class_="answer-detail")[0].text == made.detail
     (row,) = page.root.find("tr", class_="chosen")
     assert "full" in row.text
     assert "Two threads are faster." in page.root.text
@@ -114,17 +110,18 @@ def test_unlike_environments_are_not_mixed(tmp_path: Path) -> None:
         whole_run(tmp_path / "runs" / f"a-{seed}", seed=seed)
         whole_run(tmp_path / "runs" / f"b-{seed}", seed=seed, environment=other)
     report = run_report(gather([tmp_path / "runs"]), tmp_path)
-    assert [one.label for one in report.configurations] == ["lora rank 8 on another", "lora rank 8 on one"]
+    assert [one.label for one in report.configurations] == ["LoRA rank 8 on another", "LoRA rank 8 on one"]
     assert (
-        "across environments: cpu: another against one" in (report.tasks[0].recommendation.finding.caveat or "").lower()
+        "different environments: cpu: another against one"
+        in (report.tasks[0].recommendation.finding.caveat or "").lower()
     )
-    assert "never mixed: cpu" in report_page(report)
+    assert "never averaged together: cpu" in report_page(report)
 
 
 def test_a_metric_nobody_measured_is_refused(place: Path) -> None:
     with pytest.raises(UserError, match="Did you mean 'caption accuracy'"):
         run_report(gather([place]), place.parent, quality="caption accurracy")
-    with pytest.raises(UserError, match=r"--quality style: it was not measured alike .* Type: foretune evaluate"):
+    with pytest.raises(UserError, match=r"--quality style: not every run has it.* Run: foretune evaluate"):
         run_report(gather([place]), place.parent, quality="style")
     loss = run_report(gather([place]), place.parent, quality="held-out loss")
     assert loss.tasks[0].measures[0].name == "held-out loss"
@@ -140,7 +137,7 @@ def test_markdown_counts_and_names_what_it_speaks_of(tmp_path: Path) -> None:
     both = report_markdown(run_report(gather([tmp_path]), tmp_path))
     assert "### tiny, shapes\n" in both
     assert "### other, shapes\n" in both
-    assert "| lora rank 8 of other | 1 of 2 |" in both
+    assert "| LoRA rank 8, other | 1 of 2 |" in both
 
 
 def test_phases_stand_in_one_order_in_all_bars(tmp_path: Path) -> None:
@@ -169,8 +166,8 @@ def test_other_models_and_data_do_not_lengthen_names(tmp_path: Path) -> None:
     whole_run(tmp_path / "runs" / "c", method={"kind": "lora", "rank": 4}, **other)
     report = run_report(gather([tmp_path]), tmp_path)
     assert [[one.label for one in task.configurations] for task in report.tasks] == [
-        ["full", "lora rank 8"],
-        ["lora rank 4"],
+        ["LoRA rank 4"],
+        ["LoRA rank 8", "full fine-tuning"],
     ]
     header = runs_csv(report).splitlines()[0].split(",")
     assert len(header) == len(set(header)), "each column once"
@@ -179,13 +176,27 @@ def test_other_models_and_data_do_not_lengthen_names(tmp_path: Path) -> None:
 def test_one_run_alone_has_a_page(tmp_path: Path) -> None:
     run = whole_run(tmp_path / "runs" / "only")
     report = run_report(gather([run]), tmp_path)
-    assert "nothing to choose from" in report_page(report)
+    page = Page(report_page(report))
+    first = page.root.find("section")[0]
+    assert first.find("h2")[0].text == "Before and after"
+    (grid,) = first.find("table", class_="sample-grid")
+    assert [head.text for head in grid.find("thead")[0].find("th")] == [
+        "Prompt",
+        "Before: base model",
+        "After training",
+    ]
+    assert len(grid.find("img")) == 2
+    (changed,) = (table for table in first.find("table") if table is not grid)
+    assert [row.find("th")[0].text.split()[0] for row in changed.find("tbody")[0].find("tr")] == ["caption", "held-out"]
+    (answer,) = first.find("p", class_="answer-text")
+    assert answer.text.startswith("LoRA rank 8: no change in caption accuracy shown. 0.50 before, 0.49")
+    assert "choose" not in page.root.text
 
 
 def test_markdown_and_csv_tell_the_same(report: RunReport) -> None:
     written = report_markdown(report, title="A | b")
     assert written.startswith("# A \\| b\n")
-    assert escaped(report.tasks[0].recommendation.finding.sentence) in written
+    assert f"**{escaped(report.tasks[0].recommendation.headline)}.**" in written
     head, *rows = runs_csv(report).splitlines()
     assert head.startswith(
         "run,path,configuration,model,seed,status,steps,time_s,speed_samples_per_s,peak_memory_bytes,"
@@ -205,8 +216,8 @@ def test_pictures_of_other_places_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "private.png").write_bytes(picture())
     file = run / "quality" / "evaluation.json"
     file.write_text(file.read_text(encoding="utf-8").replace("grid.png", "../../../private.png"), encoding="utf-8")
-    before = len(Page(report_page(run_report(gather([run]), tmp_path))).root.find("img"))
-    assert before == 2, "the samples alone"
+    num_pictures = len(Page(report_page(run_report(gather([run]), tmp_path))).root.find("img"))
+    assert num_pictures == 2, "the samples alone"
     assert "the disk is slow" in report_page(run_report(gather([run]), tmp_path))
 
 
@@ -215,7 +226,7 @@ def test_time_that_was_held_equal_is_no_axis(tmp_path: Path) -> None:
     for number, kind in enumerate(("full", "lora")):
         method = {"kind": kind} if kind == "full" else {"kind": kind, "rank": 4}
         experiment = asked(method=method, train={"steps": None, "seconds": 2})
-        make_run(tmp_path / kind, [0.1 + 0.001 * number] * 20, experiment=experiment, peak_host_bytes=2**30 + number)
+        make_run(tmp_path / kind, [0.1 + 0.001 * number] * 60, experiment=experiment, peak_host_bytes=2**30 + number)
     report = run_report(gather([tmp_path]), tmp_path, usd_per_hour=1.0)
     (task,) = report.tasks
     assert [measure.name for measure in task.axes] == ["peak memory"]

@@ -51,7 +51,7 @@ def whole_run(
     seed: int = 0,
     step_s: float = 0.1,
     final: float = 1.0,
-    num_steps: int = 20,
+    num_steps: int = 60,
     status: Status = "finished",
     reason: str | None = None,
     environment: dict[str, Any] | None = None,

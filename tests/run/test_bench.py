@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from foretune import catalog
 from foretune.config.reading import Asked, understand
 from foretune.core.errors import UserError
 from foretune.models.locating import open_family
@@ -26,7 +25,7 @@ from foretune.run.bench_worker import measure_training
 from foretune.run.fresh_process import MeasurementFailed
 from foretune.run.inference import measure_inference
 from foretune.run.observer import Observer
-from foretune.run.peak import exact_row, measured_peak
+from foretune.run.peak import measured_peak
 from foretune.run.step_flops import StepFlops
 from foretune.run.synthetic import SyntheticBatches
 from foretune.run.worker_output import Teller
@@ -244,14 +243,7 @@ def test_made_up_batches_have_the_shapes_of_the_family(tiny_pipeline: TinyPipeli
     assert not torch.equal(batch.noise, later.noise)
 
 
-def test_a_peak_is_of_just_this_device_or_measured() -> None:
-    rows = [row for row in catalog.devices().values() if row.kind == "cuda"]
-    card = catalog.device("rtx-4090")
-    found = exact_row("NVIDIA GeForce RTX 4090", card.memory_bytes, rows)
-    assert found is not None
-    assert found.name == "rtx-4090"
-    assert exact_row("NVIDIA GeForce RTX 4090", card.memory_bytes // 2, rows) is None, "another card by its memory"
-    assert exact_row("NVIDIA Imaginary 9999", card.memory_bytes, rows) is None, "the nearest would be a guess"
+def test_a_measured_peak_says_so() -> None:
     peak = measured_peak(torch.device("cpu"), "fp32")
     assert peak.is_measured
     assert peak.flops_per_s > 1e8

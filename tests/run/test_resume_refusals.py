@@ -41,6 +41,17 @@ def test_it_goes_on_when_nothing_changed(stopped_run: RunDirectory) -> None:
         resume(stopped_run, Recording())
 
 
+def test_it_goes_on_with_the_threads_it_began_with(stopped_run: RunDirectory) -> None:
+    """OMP_NUM_THREADS may say something else by now; sums over another number of threads end in other bits."""
+    before = torch.get_num_threads()
+    assert stopped_run.read_experiment()[2]["num_threads"] == before
+    try:
+        torch.set_num_threads(before + 1)
+        assert resume(stopped_run, Recording()).record.environment["torch"]["num_threads"] == before
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_other_images(stopped_run: RunDirectory, tmp_path: Path) -> None:
     shutil.copy2(tmp_path / "images" / "train" / "1.png", tmp_path / "images" / "train" / "2.png")
     with pytest.raises(UserError, match=r"The training data of .* changed since it started"):

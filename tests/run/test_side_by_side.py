@@ -14,7 +14,7 @@ from foretune.core.errors import Refused, UserError
 from foretune.models.adapters import ADAPTER_FILE, save_adapter
 from foretune.models.family import Family
 from foretune.run.exporting import _save_pipeline, load_trained
-from foretune.run.side_by_side import Comparison, side_by_side
+from foretune.run.side_by_side import Comparison, labelled_sheet, side_by_side
 from foretune.step.methods.adapter import AppliedAdapter
 from tests.run.short_runs import short_run
 
@@ -76,15 +76,38 @@ def test_a_row_for_each_prompt_and_a_column_for_each_model(
     assert [said[1:] for said in progress] == [(0, 3), (1, 3), (2, 3)]
     assert len(alive) == 3
     sheet = np.asarray(Image.open(output))
-    assert sheet.shape == (2 * 32 + 4, 3 * 32 + 8, 3)
-    cells = [sheet[:32, left : left + 32] for left in (0, 36, 72)]
+    # 32 px become 256, three of them and the gaps between and around.
+    assert sheet.shape[1] == 3 * 256 + 4 * 12
+    cells = [sheet[-12 - 12 - 256 : -12 - 12, 12 + number * 268 : 12 + number * 268 + 256] for number in range(3)]
+    for cell in cells:
+        assert np.array_equal(cell, cell[::8, ::8].repeat(8, axis=0).repeat(8, axis=1)), "a square for each pixel"
     assert not np.array_equal(cells[0], cells[1])
     assert not np.array_equal(cells[0], cells[2])
 
 
+def test_a_sheet_names_its_columns_and_prompts() -> None:
+    """There is ink above the images and between the rows, and none of it beyond the sheet, however long a name is."""
+    image = Image.new("RGB", (32, 32), "red")
+    names = ("base", "adapter " + "a-very-long-folder-name/" * 12)
+    sheet = np.asarray(labelled_sheet({name: [image, image] for name in names}, ("a red field", "word " * 120)))
+    is_red = np.all(np.equal(sheet, (255, 0, 0)), axis=2)
+    assert is_red.sum() == 4 * 256 * 256
+    is_ink = np.all(np.less(sheet, 128), axis=2)
+    first_image_px = int(np.argmax(is_red.any(axis=1)))
+    assert is_ink[:first_image_px, :280].any(), "the first name"
+    assert is_ink[:first_image_px, 280:].any(), "the second name"
+    assert is_ink[first_image_px + 256 :].any(), "the second prompt"
+    assert not is_ink[:, -12:].any(), "text stays inside"
+
+
+def test_large_images_keep_their_size() -> None:
+    sheet = labelled_sheet({"base": [Image.new("RGB", (512, 512), "red")]}, ("one",))
+    assert sheet.width == 512 + 2 * 12
+
+
 def test_sizes_are_the_models_own_unless_asked(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     side_by_side(comparison(tiny_pipeline("ddpm"), size_px=None, prompts=("one",)), tmp_path / "a.png", quiet)
-    assert Image.open(tmp_path / "a.png").size == (32, 32)
+    assert Image.open(tmp_path / "a.png").width == 256 + 2 * 12, "32 px, eight times"
 
 
 @pytest.mark.parametrize("name", ["picture", "picture.txt"])

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from foretune.analyse.comparability import too_few_steps
 from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
 from foretune.analyse.run_numbers import CONFIDENCE, Evaluations
@@ -67,13 +68,18 @@ def _num_outcomes(runs: Sequence[RunData], evaluations: Evaluations, metric: str
 
 
 def base_findings(found: Sequence[Configuration], evaluations: Evaluations, metric: str) -> list[Finding]:
-    """A sentence for each configuration; the intervals allow for their number."""
+    """A sentence for each configuration; the intervals allow for their number. Too few steps are no change."""
     confidence = 1 - (1 - CONFIDENCE) / max(len(found), 1)
     findings = []
     for one in found:
         change = change_of(one, evaluations, metric, confidence)
         if change is not None:
             evidence = tuple(run.run_id for run in change.runs)
+            few = too_few_steps(change.runs)
+            if few is not None:
+                sentence = f"{one.name} is not compared with its base: {few}."
+                findings.append(Finding(sentence=sentence, evidence=evidence))
+                continue
             sentence = _sentence(one, metric, change) + _each_alone(change, evaluations, metric)
             sentence += _losses(one, evaluations, metric, confidence)
             findings.append(Finding(sentence=sentence, evidence=evidence))
@@ -87,39 +93,39 @@ def _each_alone(change: Change, evaluations: Evaluations, metric: str) -> str:
     if change.is_shown or len(change.runs) == 1 or answers not in ({"better"}, {"worse"}):
         return ""
     (answer,) = answers
-    return f" Over its prompts each of these {len(change.runs)} runs is {answer}; how runs differ is hardly known yet."
+    return f" Each of its {len(change.runs)} runs is {answer} over its own prompts, but two runs hardly show a spread."
 
 
 def _losses(one: Configuration, evaluations: Evaluations, metric: str, confidence: float) -> str:
-    """What was paid for it: other metrics in which the configuration is shown to be worse than its base."""
+    """The price of it: other metrics in which the configuration is shown to be worse than its base."""
     compared = dict.fromkeys(
         difference.metric
         for run in one.finished
         if run.path in evaluations
         for difference in evaluations[run.path].differences
     )
-    told = []
+    worse = []
     for other in compared:
         change = None if other == metric else change_of(one, evaluations, other, confidence)
         if change is not None and change.is_shown and change.higher_is_better is not None and not _is_better(change):
-            told.append(f"{other} by {_size(change)}")
-    return f" It is worse than its base in {'; '.join(told)}." if told else ""
+            worse.append(f"{other} by {_size(change)}")
+    return f" Worse than its base in {'; '.join(worse)}." if worse else ""
 
 
 def _sentence(one: Configuration, metric: str, change: Change) -> str:
     sides = [measured_value_text(side, *_around(side, change), change.unit) for side in (change.base, change.after)]
-    runs = "one run, over its prompts" if len(change.runs) == 1 else f"{len(change.runs)} runs"
+    runs = "one run, interval over its prompts" if len(change.runs) == 1 else f"{len(change.runs)} runs"
     if not change.is_shown:
         by = measured_text(change.value, change.low, change.high, change.unit)
-        return f"“{one.label}” is not shown to change the {metric} of its base, {sides[0]}: by {by}, {runs}."
-    does = "raises" if change.value > 0 else "lowers"
+        return f"{one.name}: no change in {metric} shown. {sides[0]} before, {sides[1]} after: {by}, {runs}."
+    does = "raised" if change.value > 0 else "lowered"
     by = _size(change)
     good = "" if change.higher_is_better is None else "better " if _is_better(change) else "worse "
-    return f"“{one.label}” {does} the {metric} of its base from {sides[0]} to {sides[1]}: {good}by {by}, {runs}."
+    return f"{one.name} {does} {metric} from {sides[0]} to {sides[1]}: {good}by {by}, {runs}."
 
 
 def _size(change: Change) -> str:
-    """How large a change is that is shown; an end that is too near to nothing for its digits is not told as nothing."""
+    """The size of a change that is shown; an end that rounds to zero is written as "more than 0"."""
     assert change.low is not None, "shown"
     assert change.high is not None, "shown"
     edges = (change.low, change.high) if change.value > 0 else (-change.high, -change.low)

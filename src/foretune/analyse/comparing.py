@@ -20,6 +20,10 @@ _Of = TypeVar("_Of")
 # How long something is measured, what is looked at beside it, and the seed, over which runs repeat, change no speed.
 _NOT_OF_SPEED = ("train.steps", "train.epochs", "train.seconds", "train.clock", "train.seed", "validation")
 _NOT_OF_A_LOSS = ("train.seed", "validation.prompts", "validation.num_inference_steps", "validation.guidance_scale")
+_ONE_AFTER_THE_OTHER = (
+    "one side was measured after the other, so a machine that drifts looks like a difference; "
+    "foretune compare A.yaml B.yaml --run measures both in turns"
+)
 # The model counts by its content, and the rest is no setting of speed.
 _NOT_A_SETTING = ("model", "validate", *_NOT_OF_SPEED)
 
@@ -164,8 +168,8 @@ def _labels(
     if asked:
         if not permission.across_questions:
             raise Unlike(
-                f"These runs were asked for different things ({named(asked)}). "
-                "Add --across-questions to compare their speed and memory all the same."
+                f"These runs are of different experiments ({named(asked)}). To compare their speed and memory anyway, "
+                "run: foretune compare A B --across-questions"
             )
         labels.append(f"across questions: {named(asked)}")
     for name, runs in zip(names, (a, b), strict=True):
@@ -174,7 +178,8 @@ def _labels(
             if not permission.across_questions:
                 raise Unlike(
                     f"The runs of {name} were made with different settings ({named(mixed)}), so they have no typical "
-                    "value. Name one bench or run directory for each side, or add --across-questions."
+                    "value. Name one bench or run directory for each side, or run: "
+                    "foretune compare A B --across-questions"
                 )
             labels.append(f"{name} mixes settings: {named(mixed)}")
     settings = _setting_differences(a[0], b[0])
@@ -258,7 +263,5 @@ def _order_warnings(a: Sequence[RunData], b: Sequence[RunData], *, is_paired: bo
     if is_paired or not starts_a or not starts_b:
         return []
     if max(starts_a) < min(starts_b) or max(starts_b) < min(starts_a):
-        return [
-            "one side was measured after the other, so a machine that drifts looks like a difference; --run takes turns"
-        ]
+        return [_ONE_AFTER_THE_OTHER]
     return []

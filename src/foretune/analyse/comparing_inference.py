@@ -95,7 +95,7 @@ def compare_inference(
         if not permission.across_questions:
             raise Unlike(
                 f"These benches measured different things ({named(asked)}). "
-                "Add --across-questions to compare them all the same."
+                "To compare them anyway, run: foretune compare A B --across-questions"
             )
         labels.append(f"across questions: {named(asked)}")
     quantities: list[Compared] = []

@@ -14,7 +14,15 @@ from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
 
 Kind = Literal[
-    "input-bound", "encode-bound", "logging-bound", "memory leak", "host-bound", "throttled", "copy-bound", "healthy"
+    "input-bound",
+    "encode-bound",
+    "logging-bound",
+    "memory leak",
+    "host-bound",
+    "throttled",
+    "copy-bound",
+    "idle",
+    "healthy",
 ]
 
 _MOST_INPUT = 0.15
@@ -26,14 +34,25 @@ _MOST_LOGGING = 0.25
 _SOLVED_INPUT = 0.05
 _HEADROOM = 1.25
 """Processes that make batches are not all as fast as the one that was timed, and share the machine with the step."""
-_MOST_LAUNCH_ON_DEVICE = 0.3
-_MOST_LAUNCH_ON_HOST = 0.6
-"""On a CPU the interpreter works between all operators, and there is no device that could wait for it."""
+_MOST_LAUNCH = 0.3
+_MOST_IDLE = 0.3
 _MOST_COPY = 0.2
+_MOST_INPUT_IN_TRACE = 0.3
+"""Twice as much as of unprofiled steps, because the profiler slows the making of batches, too."""
 _LEAST_HOST = 0.8
 """Share of the step in which the host hands over work, from which on the device may be waiting for it."""
 _COMPUTING = ("forward", "backward", "optimizer")
 _MOST_WARMUP = 10
+_OVERHEADS = {
+    "data": "waiting for data",
+    "input": "waiting for data",
+    "encode": "encoding images and captions",
+    "launch": "starting operators",
+    "idle": "idling",
+    "copy": "copying tensors",
+    "other": "work outside of all phases",
+}
+"""Phases of a step and shares of a trace that are no computing, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,21 +122,26 @@ def evidence_of(run: Path, digest: TraceDigest | None = None) -> Evidence:
 
 
 def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
-    """Everything that holds a run back, or one word that it is healthy."""
+    """Everything that holds a run back, or one word that it is healthy.
+
+    Memory and throttling come first, because they make every other number doubtful; then the largest share of the step.
+    """
     steady = evidence.steady()
     if not steady:
         return ()
-    found = [
-        _leak(steady, "device"),
-        _leak(steady, "host"),
+    first = [_leak(steady, "device"), _leak(steady, "host"), _throttled(evidence)]
+    logging_bound = _logging_bound(steady)
+    of_the_step = [
         _input_bound(evidence, steady),
         _encode_bound(evidence, steady),
-        _logging_bound(steady),
-        _throttled(evidence),
+        logging_bound,
         _host_bound(evidence, steady),
         _copy_bound(evidence.digest),
+        None if logging_bound else _idle(evidence.digest),
     ]
-    return tuple(one for one in found if one is not None) or (_healthy(steady),)
+    by_share = sorted((one for one in of_the_step if one is not None), key=lambda one: -one.share)
+    found = (*(one for one in first if one is not None), *by_share)
+    return found or (_healthy(steady, evidence.digest),)
 
 
 def _phases(steps: Iterable[Mapping[str, Any]], key: str = "phases_s") -> dict[str, float]:
@@ -139,7 +163,7 @@ def _input_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Dia
     step_s, wait_s = _mean_s(steady, "data")
     share = wait_s / step_s
     if share <= _MOST_INPUT:
-        return None
+        return _input_bound_in_trace(evidence.digest)
     rest_s = step_s - wait_s
     num = evidence.num_workers
     # One process makes a batch in the time that it is waited for; several that cannot keep up share the whole step.
@@ -155,6 +179,17 @@ def _input_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Dia
             return Diagnosis(kind="input-bound", share=share, finding=finding, mend=mend)
     mend = f"a batch takes {duration_text(batch_s)} to make: cache what can be cached, or read from a faster disk"
     return Diagnosis(kind="input-bound", share=share, finding=finding, mend=mend)
+
+
+def _input_bound_in_trace(digest: TraceDigest | None) -> Diagnosis | None:
+    if digest is None or digest.shares.input <= _MOST_INPUT_IN_TRACE:
+        return None
+    return Diagnosis(
+        kind="input-bound",
+        share=digest.shares.input,
+        finding=f"{digest.shares.input:.0%} of the profiled steps waits for data; steps without the profiler wait less",
+        mend="profile more steps to see whether it stays, or raise data.num_workers",
+    )
 
 
 def _encode_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
@@ -208,11 +243,12 @@ def _throttled(evidence: Evidence) -> Diagnosis | None:
 def _host_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
     mend = "a larger train.batch_size or levers.compile=regional gives the device more to do for each call"
     digest = evidence.digest
-    if digest is not None:
-        most = _MOST_LAUNCH_ON_HOST if digest.device == "cpu" else _MOST_LAUNCH_ON_DEVICE
-        if digest.shares.launch > most:
-            finding = f"{digest.shares.launch:.0%} of the step the device waits for the host to start operators"
-            return Diagnosis(kind="host-bound", share=digest.shares.launch, finding=finding, mend=mend)
+    if digest is not None and digest.shares.launch > _MOST_LAUNCH:
+        share = digest.shares.launch
+        finding = f"for {share:.0%} of the step the device waits for the host to start operators"
+        if digest.device == "cpu":
+            finding = f"{share:.0%} of the step passes between operators, in Python, to which the profiler adds"
+        return Diagnosis(kind="host-bound", share=share, finding=finding, mend=mend)
     owed = [step["num_owed"] for step in steady if step.get("num_owed") is not None]
     if not owed:
         return None
@@ -239,12 +275,33 @@ def _copy_bound(digest: TraceDigest | None) -> Diagnosis | None:
     )
 
 
-def _healthy(steady: Sequence[Mapping[str, Any]]) -> Diagnosis:
+def _idle(digest: TraceDigest | None) -> Diagnosis | None:
+    if digest is None or digest.shares.idle <= _MOST_IDLE:
+        return None
+    return Diagnosis(
+        kind="idle",
+        share=digest.shares.idle,
+        finding=f"for {digest.shares.idle:.0%} of the step nothing is computed, loaded or started",
+        mend="the phases above say where: logging to a slow disk or tracker is the usual cause",
+    )
+
+
+def _healthy(steady: Sequence[Mapping[str, Any]], digest: TraceDigest | None) -> Diagnosis:
+    """The largest overhead is named even where it is small, in the numbers that stand above it."""
     phases = _phases(steady)
     total_s = sum(phases.values())
     if not total_s:
-        return Diagnosis(kind="healthy", share=0.0, finding="nothing holds it back that its steps would show")
+        return Diagnosis(kind="healthy", share=0.0, finding="its steps show nothing that holds them back")
     computing = sum(phases.get(name, 0.0) for name in _COMPUTING) / total_s
-    data = phases.get("data", 0.0) / total_s
-    finding = f"{computing:.0%} of the step is forward, backward and optimizer, {data:.0%} waits for data"
-    return Diagnosis(kind="healthy", share=data, finding=finding)
+    overheads = {_OVERHEADS.get(name, name): s / total_s for name, s in phases.items() if name not in _COMPUTING}
+    if digest is not None:
+        shares = digest.shares
+        of_trace = {"input": shares.input, "launch": shares.launch, "idle": shares.idle, "copy": shares.copy}
+        overheads = {_OVERHEADS[name]: share for name, share in of_trace.items()}
+    largest = max(overheads, key=lambda name: overheads[name], default=_OVERHEADS["data"])
+    share = overheads.get(largest, 0.0)
+    finding = (
+        f"{computing:.0%} of the step is forward, backward and optimizer; the largest overhead"
+        f"{' of the profiled steps' if digest is not None else ''} is {largest} ({share:.0%})"
+    )
+    return Diagnosis(kind="healthy", share=share, finding=finding)

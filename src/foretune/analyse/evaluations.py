@@ -7,8 +7,6 @@ from foretune.core.values import Evaluation, Finding, ScoreDifference, WrongForm
 
 EVALUATION_FILE = Path("quality") / "evaluation.json"
 """Where a run's evaluation is, relative to its directory."""
-_FASTER = 1.2
-"""Speeds of one evaluation are single measurements, of a few seconds each; below this ratio they are called alike."""
 
 
 def evaluation_of(run: Path) -> Evaluation | None:
@@ -40,21 +38,11 @@ def worse_in(evaluation: Evaluation) -> tuple[ScoreDifference, ...]:
     return tuple(difference for difference in evaluation.differences if difference.answer == "worse")
 
 
-def speed_ratio(evaluation: Evaluation) -> float | None:
-    """Images a second of the run over those of the base."""
-    if not evaluation.images_per_s or not evaluation.base_images_per_s:
-        return None
-    return evaluation.images_per_s / evaluation.base_images_per_s
-
-
-def is_faster_but_worse(evaluation: Evaluation) -> bool:
-    """Whether images come faster at the price of their quality."""
-    ratio = speed_ratio(evaluation)
-    return ratio is not None and ratio >= _FASTER and bool(worse_in(evaluation))
-
-
 def quality_finding(evaluation: Evaluation) -> Finding:
-    """The answer in one sentence: better, worse, both, or nothing shown; speed beside it where it differs."""
+    """The answer in one sentence: better, worse, both, or nothing shown.
+
+    Speed is not compared: an evaluation measures it once on each side, which has no interval.
+    """
     worse, better = worse_in(evaluation), better_in(evaluation)
     subject, base = evaluation.subject, evaluation.base
     evidence = (evaluation.run_id or evaluation.evaluation_id,)
@@ -62,33 +50,27 @@ def quality_finding(evaluation: Evaluation) -> Finding:
         return Finding(
             sentence=f"{subject} was evaluated alone: there is no base beside it.",
             evidence=evidence,
-            caveat="Type --against to compare it with another model.",
+            caveat="To compare it with another model, run: foretune evaluate RUN --against MODEL",
         )
     parts = [
         *([f"worse in {_listed(evaluation, worse)}"] if worse else []),
         *([f"better in {_listed(evaluation, better)}"] if better else []),
     ]
     quality = " and ".join(parts) or _undecided(evaluation)
-    ratio = speed_ratio(evaluation)
-    speed, hedged = "", ""
-    if ratio is not None and max(ratio, 1 / ratio) >= _FASTER:
-        if _has_unlike_steps(evaluation):
-            speed = f"{ratio:.2f} times as fast as {base}{' but' if ratio > 1 and worse else ' and'} "
-        else:
-            hedged = (
-                f" Its images came {ratio:.2f} times as fast, measured once: `foretune bench --inference` tells more."
-            )
-    beside = "" if speed else f" than {base}" if parts else f" from {base}"
+    beside = f" than {base}" if parts else f" from {base}"
     return Finding(
-        sentence=f"{subject} is {speed}{quality}{beside}.{hedged}",
+        sentence=f"{subject}{_other_steps(evaluation)} is {quality}{beside}.",
         evidence=evidence,
         caveat="; ".join(evaluation.warnings) or None,
     )
 
 
-def _has_unlike_steps(evaluation: Evaluation) -> bool:
-    """Whether another speed is what was asked for: base and run were sampled with unlike numbers of steps."""
-    return bool(evaluation.settings.get("steps") != evaluation.settings.get("base_steps"))
+def _other_steps(evaluation: Evaluation) -> str:
+    """How many steps the run was sampled with, where the base was sampled with another number of them."""
+    steps, base_steps = evaluation.settings.get("steps"), evaluation.settings.get("base_steps")
+    if base_steps is None or steps == base_steps:
+        return ""
+    return f" ({steps} denoising steps instead of {base_steps})"
 
 
 def _undecided(evaluation: Evaluation) -> str:

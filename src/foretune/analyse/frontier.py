@@ -22,7 +22,7 @@ class Placed:
     """"beaten": another is no worse in anything, and shown to be better in something. "maybe": the same by the means,
     but nothing of it is shown. "not known": something was not measured."""
     beaten_by: str | None
-    """The label of one that is better, where there is one."""
+    """The letter of one that is better, where there is one."""
 
 
 def placed(found: Sequence[Configuration], measures: Sequence[Measure]) -> list[Placed]:
@@ -32,7 +32,7 @@ def placed(found: Sequence[Configuration], measures: Sequence[Measure]) -> list[
     answers = []
     for number, (one, row) in enumerate(zip(found, rows, strict=True)):
         standing, by = _standing(number, rows, better)
-        answers.append(Placed(one, row, standing, None if by is None else found[by].label))
+        answers.append(Placed(one, row, standing, None if by is None else found[by].letter or found[by].label))
     return answers
 
 

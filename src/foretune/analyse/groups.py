@@ -1,4 +1,4 @@
-"""Runs that differ in their seed only are one configuration; its name says what sets it apart from the others."""
+"""Runs that differ only in their seed are one configuration; its name says how it differs from the others."""
 
 import json
 import posixpath
@@ -10,8 +10,11 @@ from foretune.analyse.environments import INCIDENTAL_PARTS, environment_differen
 from foretune.analyse.run_data import RunData
 from foretune.core.values.base import content_hash
 
-# What decides neither speed nor result, and the seed, over which a configuration repeats.
-_NOT_A_SETTING = ("name", "track", "accept", "save.", "train.seed", "data.cache_dir", "data.path", "validate.every")
+# What changes neither the weights nor the speed of a step, and the seed, over which a configuration repeats.
+_NOT_A_SETTING = (
+    "name", "track", "accept", "save.", "train.seed", "data.cache_dir", "data.path",
+    "validate.every", "validate.prompts", "validate.num_inference_steps", "validate.guidance_scale",
+)  # fmt: skip
 _CONTENTS = ("data_fingerprint", "base_checksum")
 _SHORT_WORDS = {
     "method.kind": "{}",
@@ -30,25 +33,34 @@ _SHORT_WORDS = {
     "optimizer.lr": "lr {}",
     "data.resolution": "{} px",
     "data.style": "{} style",
-    "levers.compile": "compile {}",
+    "levers.compile": "{} compile",
     "levers.attention": "{} attention",
     "levers.gradient_checkpointing": "checkpointing {}",
+    "levers.swapped_blocks": "block swap {}",
     "parallel.devices": "{} devices",
     "parallel.device": "{}",
     "parallel.threads": "{} threads",
-    "profile": "profiled",
     "model": "{}",
 }
+"""Settings a name can mention, the most telling first; any other setting comes after these, under its own key."""
+_METHOD_NAMES = {
+    "full": "full fine-tuning", "lora": "LoRA", "dora": "DoRA", "rslora": "rsLoRA", "loha": "LoHa", "lokr": "LoKr",
+    "oft": "OFT",
+}  # fmt: skip
 _OF_A_KIND = ("method.", "data.")
-_ALWAYS_TOLD = ("method.kind", "method.rank")
-"""What names a configuration that nothing sets apart."""
-_SILENT_DEFAULTS = {
+_ALWAYS_NAMED = ("method.kind", "method.rank")
+_NEVER_NAMED = ("validate.", "profile")
+"""They set configurations apart, because they change the held-out loss or the speed; a name mentions them only where
+nothing else differs."""
+_UNNAMED_DEFAULTS: Mapping[str, Any] = {
     "quantize.denoiser": "none",
     "quantize.text_encoders": "none",
-    "profile": False,
     "levers.compile": "off",
+    "levers.attention": "auto",
+    "levers.gradient_checkpointing": 0.0,
+    "levers.swapped_blocks": 0,
 }
-"""Not said where others have something else: `lora rank 8` beside `lora rank 8, int8 base`."""
+"""Left out of a name: `LoRA rank 8` beside `LoRA rank 8, int8 base`."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +70,18 @@ class Configuration:
     key: str
     """A hash of all that its runs have in common."""
     label: str
+    """What sets it apart from the others, in a few words."""
     runs: tuple[RunData, ...]
     """All of them, finished or not, in the order they started."""
     settings: Mapping[str, Any]
     """The experiment, flat, without seed and paths."""
+    letter: str = ""
+    """Its short name in sentences and drawings: A, B, C. Empty where there is nothing to tell it from."""
+
+    @property
+    def name(self) -> str:
+        """What a sentence calls it: `A (LoRA rank 8)`."""
+        return f"{self.letter} ({self.label})" if self.letter else self.label
 
     @property
     def finished(self) -> tuple[RunData, ...]:
@@ -73,14 +93,16 @@ class Configuration:
 
 
 def configurations(runs: Sequence[RunData]) -> list[Configuration]:
-    """Every run in exactly one of them, ordered by their names. Unlike environments are never in one."""
+    """Every run in exactly one of them, ordered by their names. Runs of different environments are never in one, nor
+    trainings and benches.
+    """
     groups: dict[str, list[RunData]] = {}
     settings: dict[str, dict[str, Any]] = {}
     by_settings: dict[str, list[str]] = {}
     # A run that ended before it had read its data has no content of its own: it comes last, and joins the others.
     for run in sorted(runs, key=lambda run: _content(run) is None):
         flat = settings_of(run)
-        asked = content_hash([sorted(flat.items()), environment_key(run.environment)])
+        asked = content_hash([sorted(flat.items()), environment_key(run.environment), run.is_bench])
         alike = by_settings.setdefault(asked, [])
         content = _content(run)
         key = alike[0] if content is None and alike else content_hash([asked, content])
@@ -106,7 +128,7 @@ def told_apart(groups: Sequence[Sequence[Configuration]], names: Sequence[str]) 
         for one in group:
             holders.setdefault(one.label, set()).add(number)
     return [
-        [replace(one, label=f"{one.label} of {name}") if len(holders[one.label]) > 1 else one for one in group]
+        [replace(one, label=f"{one.label}, {name}") if len(holders[one.label]) > 1 else one for one in group]
         for group, name in zip(groups, names, strict=True)
     ]
 
@@ -152,20 +174,47 @@ def environments_apart(found: Sequence[Configuration]) -> str | None:
 
 
 def _labels(settings: Mapping[str, Mapping[str, Any]], first: Mapping[str, RunData]) -> dict[str, str]:
-    """What differs, in short words; what the environment sets apart; a piece of the hash where nothing else does."""
-    names = differing(list(settings.values()))
-    shown = [name for name in dict.fromkeys((*_ALWAYS_TOLD, *names)) if name in names or name in _ALWAYS_TOLD]
-    labels = {key: ", ".join(_words(flat, shown)) or "as asked" for key, flat in settings.items()}
+    """The fewest settings that tell all of them apart, in short words; then the machine, then a piece of the hash.
+
+    A setting that follows from another one, such as a learning rate for each method, is not repeated in the name.
+    """
+    every = list(settings.values())
+    names = differing(every)
+    ordered = sorted(names, key=_rank_of(names))
+    named = list(_ALWAYS_NAMED)
+    hidden = []
+    for name in ordered:
+        if name in _ALWAYS_NAMED:
+            continue
+        if name.startswith(_NEVER_NAMED):
+            hidden.append(name)
+        elif _num_apart(every, [*named, name]) > _num_apart(every, named):
+            named.append(name)
+    labels = {key: ", ".join(_words(flat, named)) or "as requested" for key, flat in settings.items()}
     places = {key: _place(run.environment) for key, run in first.items()}
     if len(set(places.values())) > 1:
         labels = {key: f"{label} on {places[key]}" for key, label in labels.items()}
-    # Like machines in unlike states: only said where the settings do not tell them apart already.
+    # Same machine, another state of it: only mentioned where the settings are equal.
     states = {key: f"environment {environment_key(run.environment)[:4]}" for key, run in first.items()}
-    return _told_apart(_told_apart(labels, states), {key: key[:6] for key in labels})
+    looks = {key: ", ".join(_look(name, flat.get(name)) for name in hidden) for key, flat in settings.items()}
+    for more in (looks, states, {key: key[:6] for key in labels}):
+        labels = _told_apart(labels, more)
+    return labels
+
+
+def _num_apart(every: Sequence[Mapping[str, Any]], names: Sequence[str]) -> int:
+    """Into how many kinds these settings split the configurations."""
+    return len({tuple(_hashable(settings.get(name)) for name in names) for settings in every})
+
+
+def _look(name: str, value: Any) -> str:
+    if name == "profile":
+        return "profiled" if value else "not profiled"
+    return f"{name} {value}"
 
 
 def _told_apart(labels: Mapping[str, str], by: Mapping[str, str]) -> dict[str, str]:
-    """Labels that several share get something more, where that differs among them."""
+    """Labels that several configurations share get something more, where that differs among them."""
     sharing: dict[str, set[str]] = {}
     for key, label in labels.items():
         sharing.setdefault(label, set()).add(by[key])
@@ -176,7 +225,7 @@ def _words(flat: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
     kind = ""
     for name in sorted(names, key=_rank_of(names)):
         value = flat.get(name)
-        if name not in flat or value is None or _SILENT_DEFAULTS.get(name, "") == value:
+        if name not in flat or value is None or _UNNAMED_DEFAULTS.get(name, "") == value:
             continue
         text = _text(name, value)
         if name == "method.kind":
@@ -202,6 +251,8 @@ def _text(name: str, value: Any) -> str:
     if name == "model" and isinstance(value, str):
         # A folder is named, not where it lies.
         value = posixpath.basename(value.replace("\\", "/").rstrip("/")) or value
+    if name == "method.kind":
+        value = _METHOD_NAMES.get(value, value)
     shown = f"{value:g}" if isinstance(value, float) else str(value)
     words = _SHORT_WORDS.get(name)
     if words is None:

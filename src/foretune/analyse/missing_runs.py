@@ -52,10 +52,10 @@ def _alone(one: Configuration, measure: Measure, evaluations: Evaluations) -> st
     known = _known(one, measure, evaluations)
     if len(one.finished) == 1:
         return (
-            f"{_quoted(one)} has one run: {measure.name} {known}. How much another seed would change its numbers is "
-            f"not known; {_more(one)} would tell."
+            f"{one.name} has one run: {measure.name} {known}. How much another seed would change that is not known; "
+            f"{_more(one)} would show it."
         )
-    wide = f"{_quoted(one)} has two runs, whose intervals are wide: {measure.name} {known}"
+    wide = f"{one.name} has two runs, so its intervals are wide: {measure.name} {known}"
     return f"{wide}; {_more(one)} would narrow them."
 
 
@@ -67,9 +67,9 @@ def _none_repeated(able: Sequence[Configuration], measure: Measure, ranking: Ran
     models = _between_models(able[ranking.leader], nearest, measure, evaluations)
     seeds = _seeds([run.experiment.train.seed for one in able for run in one.finished], FEWEST_RUNS - 1)
     return (
-        f"{of} was repeated: how much another seed would change these numbers is not known, so that none can be best "
-        f"or put aside.{models} 2 more runs of each ({seeds}) would tell how runs differ, and show differences of "
-        f"{reach:.0f} times that spread in nine of ten cases."
+        f"{of} was repeated, so how much another seed would change these numbers is not known, and none can be shown "
+        f"to be best or worse.{models} 2 more runs of each ({seeds}) would measure the spread between seeds, and show "
+        f"differences of {reach:.0f} times that spread in nine of ten cases."
     )
 
 
@@ -86,12 +86,12 @@ def _few(
               for other in able if other is not one and (values := measure.values(other.finished))]  # fmt: skip
     best, rival, num_rival = max(others, key=lambda entry: entry[0])
     gap = best - sign * statistics.fmean(measure.values(one.finished))
-    where = f"{_text(abs(gap), measure)} {'behind' if gap > 0 else 'ahead of'} {_quoted(rival)}"
+    where = f"{_text(abs(gap), measure)} {'behind' if gap > 0 else 'ahead of'} {rival.name}"
     is_single = len(one.finished) == 1
     standing = (
-        "can be neither best nor put aside, because nothing tells how much another seed would change that"
+        "It can be shown neither best nor worse, because how much another seed would change it is not known"
         if is_single
-        else "can be told from others by very large differences only"
+        else "Two runs show only very large differences"
     )
     shown = _showing(spread, FEWEST_RUNS, max(num_rival, FEWEST_RUNS), alpha)
     if abs(gap) >= shown:
@@ -103,15 +103,15 @@ def _few(
     ahead, behind = (rival, one) if gap > 0 else (one, rival)
     models = _between_models(ahead, behind, measure, evaluations)
     return (
-        f"{_quoted(one)} has {'one run' if is_single else 'two runs'}: {measure.name} "
-        f"{_known(one, measure, evaluations)}, so far {where}. It {standing}.{models} Repeats here differ by "
-        f"{_text(spread, measure)} (standard deviation): {_more(one)} would show a difference of "
+        f"{one.name} has {'one run' if is_single else 'two runs'}: {measure.name} "
+        f"{_known(one, measure, evaluations)}, so far {where}. {standing}.{models} Repeats here have a standard "
+        f"deviation of {_text(spread, measure)}: {_more(one)} would show a difference of "
         f"{_text(shown, measure)} in nine of ten cases; {outlook}."
     )
 
 
 def _best_of_repeated(able: Sequence[Configuration], measure: Measure, ranking: Ranking) -> Iterator[Finding]:
-    """Where single runs alone are in the way of a best, it is said of the others."""
+    """Where only single runs stand in the way of a winner, the winner among the others is named."""
     repeated = [one for one in able if len(measure.values(one.finished)) > 1]
     if ranking.best is not None or not 1 < len(repeated) < len(able):
         return
@@ -122,7 +122,7 @@ def _best_of_repeated(able: Sequence[Configuration], measure: Measure, ranking: 
     )
     if among.best is not None:
         yield _finding(
-            f"Of the {len(repeated)} configurations with several runs, {_quoted(repeated[among.best])} is shown to be "
+            f"Of the {len(repeated)} configurations with several runs, {repeated[among.best].name} is shown to be "
             f"best in {measure.name}; whether it is the best of all is open.",
             repeated,
         )
@@ -149,10 +149,11 @@ def _between_models(ahead: Configuration, behind: Configuration, measure: Measur
     low, high = sorted((sign * found.low, sign * found.high))
     by = measured_text(sign * found.value, low, high, measure.unit)
     same = f" Over the same {found.num_clusters} {over}"
+    names = [one.letter or one.label for one in (ahead, behind)]
     if low > 0:
-        better = f"the model of {_quoted(ahead)} is better than that of {_quoted(behind)}, by {by}"
-        return f"{same} {better}; with another seed it need not be."
-    return f"{same} the models of {_quoted(ahead)} and {_quoted(behind)} are not shown to differ: {by}."
+        better = f"the model of {names[0]} is better than that of {names[1]} by {by}"
+        return f"{same}, {better}; another seed may turn that around."
+    return f"{same}, no difference between the models of {names[0]} and {names[1]} is shown: {by}."
 
 
 def _known(one: Configuration, measure: Measure, evaluations: Evaluations) -> str:
@@ -200,10 +201,6 @@ def _seeds(used: Sequence[int], num: int) -> str:
 
 def _text(value: float, measure: Measure) -> str:
     return measured_text(value, None, None, measure.unit)
-
-
-def _quoted(one: Configuration) -> str:
-    return f"“{one.label}”"
 
 
 def _finding(sentence: str, found: Sequence[Configuration]) -> Finding:

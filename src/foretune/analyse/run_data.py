@@ -51,8 +51,18 @@ class RunData:
         return self.end == "finished"
 
     @property
+    def is_bench(self) -> bool:
+        """Whether it is a repeat of a bench: a few steps, made to time them. Only a bench records this key."""
+        return "is_synthetic" in self.effective
+
+    @property
     def question_hash(self) -> str | None:
         return None if self.record is None else self.record.question_hash
+
+    @property
+    def steps_done(self) -> int:
+        """Optimizer steps that it made; of a run without a record, those in its log."""
+        return len(self.losses) if self.record is None else self.record.outcome.steps_done
 
     @property
     def samples_per_step(self) -> int:

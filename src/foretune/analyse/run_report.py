@@ -3,10 +3,11 @@
 import os
 import posixpath
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretune.analyse.against_base import base_findings
+from foretune.analyse.comparable import Comparable, comparable_groups
 from foretune.analyse.evaluations import evaluation_of
 from foretune.analyse.frontier import Placed, placed
 from foretune.analyse.groups import Configuration, configurations, differing, environment_key, labelled, told_apart
@@ -14,7 +15,8 @@ from foretune.analyse.missing_runs import missing_findings
 from foretune.analyse.money import Price, pricing
 from foretune.analyse.recommending import Recommendation, has_one_price, is_time_held_equal, recommend
 from foretune.analyse.run_data import RunData, runs_in
-from foretune.analyse.run_numbers import MONEY, SPEED, TIME, Evaluations, Measure, measures, quality_metrics
+from foretune.analyse.run_numbers import MEMORY, MONEY, SPEED, TIME, Evaluations, Measure, measures, quality_metrics
+from foretune.analyse.single_result import with_result
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.scores import SCORES
 from foretune.core.values import Evaluation, Finding
@@ -34,20 +36,25 @@ class Ref:
 
 @dataclass(frozen=True)
 class Task:
-    """Configurations that were asked about the same model and data, so that one can be better than another."""
+    """Configurations of the same model, data and length, so that one can be better than another."""
 
     model: str
-    configurations: tuple[Configuration, ...]
+    group: Comparable
     measures: tuple[Measure, ...]
     axes: tuple[Measure, ...]
-    """Those of the Pareto front: not speed, which is time again, and not what was held equal."""
+    """Those of the Pareto front: not speed where there is time, and not what was held equal."""
     placed: tuple[Placed, ...]
     recommendation: Recommendation
     has_quality: bool
     against_base: tuple[Finding, ...] = ()
-    """How each configuration differs from its base in the metric that decides; empty where none was evaluated."""
+    """How each configuration differs from its base in the metric that decides; empty where none was evaluated, or where
+    the recommendation says it already."""
     missing: tuple[Finding, ...] = ()
     """What too few runs leave open, and what more would show; empty where each has three or more."""
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        return self.group.configurations
 
 
 @dataclass(frozen=True)
@@ -108,13 +115,14 @@ def run_report(
     price = pricing(usd_per_hour)
     groups = configurations([ref.run for ref in refs.values()])
     evaluations = {path: found for path in refs if (found := evaluation_of(path)) is not None}
-    tasks = [_task(group, price, evaluations, quality) for group in _by_task(groups)]
+    tasks = [_task(group, price, evaluations, quality) for group in _comparable(groups)]
     if quality is not None and not any(task.has_quality for task in tasks):
         known = dict.fromkeys(name for task in tasks for name in quality_metrics(task.configurations, evaluations))
         if not known or quality in SCORES:
             also = f" What all of them have: {', '.join(known)}." if known else ""
             raise UserError(
-                f"--quality {quality}: it was not measured alike in every run.{also} Type: foretune evaluate RUNS..."
+                f"--quality {quality}: not every run has it, measured with the same settings.{also} "
+                "Run: foretune evaluate RUNS..."
             )
         raise UnknownName("metric", quality, known)
     ordered = [one for task in tasks for one in task.configurations]
@@ -139,56 +147,85 @@ def model_name(run: RunData) -> str:
 
 
 def _task(
-    group: Sequence[Configuration],
+    comparable: Comparable,
     price: Callable[[RunData], Price | None],
     evaluations: Evaluations,
     quality: str | None,
 ) -> Task:
+    group = comparable.configurations
     found = measures(group, price, evaluations, quality)
+    if comparable.kind == "bench":
+        found = tuple(one for one in found if one.name in (SPEED, MEMORY))
     # Money is shown where there is a price; the front is drawn over what was measured.
     shown = tuple(one for one in found if any(one.values(c.finished) for c in group))
     able = [one for one in group if one.finished]
     axes = _axes(able, shown)
-    has_quality = found[0].name != TIME
+    has_quality = found[0].name not in (TIME, SPEED)
     recommendation = recommend(group, found)
+    compared = recommendation.compared
+    against_base = base_findings(group, evaluations, found[0].name) if has_quality else []
+    if len(group) == len(able) == 1 and comparable.kind == "training":
+        recommendation, against_base = with_result(group[0], recommendation, against_base), []
     return Task(
         model_name(group[0].runs[0]),
-        tuple(group),
+        comparable,
         shown,
         axes,
         tuple(placed(group, axes)),
         recommendation,
         has_quality,
-        tuple(base_findings(group, evaluations, found[0].name)) if has_quality else (),
-        tuple(missing_findings(able, found, recommendation.rankings, evaluations)) if able else (),
+        tuple(against_base),
+        tuple(missing_findings(compared, found, recommendation.rankings, evaluations)) if compared else (),
     )
 
 
 def _axes(able: Sequence[Configuration], shown: Sequence[Measure]) -> tuple[Measure, ...]:
     by_name = {one.name: one for one in shown}
-    if not able or not is_time_held_equal(able):
-        return tuple(one for one in shown if one.name != SPEED)
     time_s, money = by_name.get(TIME), by_name.get(MONEY)
-    is_money_time = time_s is not None and money is not None and has_one_price(able, time_s, money)
-    left_out = {SPEED, TIME, *([MONEY] if is_money_time else [])}
+    left_out = {SPEED} if time_s is not None else set()
+    if able and is_time_held_equal(able):
+        is_money_time = time_s is not None and money is not None and has_one_price(able, time_s, money)
+        left_out |= {TIME, *([MONEY] if is_money_time else [])}
     return tuple(one for one in shown if one.name not in left_out)
 
 
-def _by_task(groups: Sequence[Configuration]) -> list[list[Configuration]]:
-    """By model, data and size of images: beyond these, numbers answer different questions.
+def _comparable(groups: Sequence[Configuration]) -> list[Comparable]:
+    """Each group named by itself: what sets tasks apart is in their headings, not in these names."""
+    found = comparable_groups(groups, _subject)
+    models = [model_name(group.configurations[0].runs[0]) for group in found]
+    unlike = [_apart(number, models, group) for number, group in enumerate(found)]
+    named = told_apart([labelled(group.configurations) for group in found], unlike)
+    num = sum(map(len, named))
+    letters = iter(_letters(num))
+    return [
+        replace(group, configurations=tuple(replace(one, letter=next(letters)) for one in ones))
+        for group, ones in zip(found, named, strict=True)
+    ]
 
-    Each is named by what sets it apart from its own like alone: what tells tasks apart would hide it.
-    """
-    found: dict[tuple[str, ...], list[Configuration]] = {}
-    for one in groups:
-        run = one.runs[0]
-        data = run.effective.get("data_fingerprint") or run.experiment.data.kind
-        size = run.effective.get("resolution_px") or one.settings.get("data.resolution")
-        found.setdefault((model_name(run), str(data), str(size)), []).append(one)
-    named = [labelled(group) for group in found.values()]
-    models = [name for name, _, _ in found]
-    unlike = [name if models.count(name) == 1 else f"{name}, task {n}" for n, name in enumerate(models, start=1)]
-    return told_apart(named, unlike)
+
+def _subject(one: Configuration) -> tuple[str, str, str]:
+    """Model, data and size of images: beyond these, numbers answer different questions."""
+    run = one.runs[0]
+    data = run.effective.get("data_fingerprint") or run.experiment.data.kind
+    size = run.effective.get("resolution_px") or one.settings.get("data.resolution")
+    return model_name(run), str(data), str(size)
+
+
+def _apart(number: int, models: Sequence[str], group: Comparable) -> str:
+    """What a configuration gets after its name where another task has the same name."""
+    if group.kind == "bench":
+        return f"{models[number]}, bench"
+    if group.is_split_by_length and group.length is not None:
+        return group.length
+    return models[number] if models.count(models[number]) == 1 else f"{models[number]}, task {number + 1}"
+
+
+def _letters(num: int) -> list[str]:
+    """A, B, ..., Z, or numbers where there are more; one configuration alone needs none."""
+    if num == 1:
+        return [""]
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return list(alphabet[:num]) if num <= len(alphabet) else [str(number + 1) for number in range(num)]
 
 
 def _refs(runs: Sequence[RunData], base: Path) -> dict[Path, Ref]:

@@ -223,7 +223,7 @@ def _peak_mib(part: Part) -> float | None:
 
 
 def _steps_made(part: Part) -> float | None:
-    return None if part.run.record is None else float(part.run.record.outcome.steps_done)
+    return None if part.run.record is None else float(part.run.steps_done)
 
 
 def _samples_seen(part: Part) -> float | None:

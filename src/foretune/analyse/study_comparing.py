@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from foretune.analyse.comparability import why_not_compared
 from foretune.analyse.study_cells import (
     FEWEST_SEEDS,
     HELD_OUT_LOSS,
     INFERENCE_SPEED,
+    PEAK_MEMORY,
     STEPS_MADE,
     TRAINING_SPEED,
     Axis,
@@ -24,6 +26,8 @@ _CONFIDENCE = 0.95
 _SMALLEST_SHARE = 0.05
 """Of the first one's quality: "no difference shown" is said where a difference of this size would have been."""
 _SPEEDS = (TRAINING_SPEED, INFERENCE_SPEED, STEPS_MADE)
+_SHOWN_BY_FEW_STEPS = (TRAINING_SPEED, INFERENCE_SPEED, PEAK_MEMORY)
+"""What does not depend on how far a run has trained."""
 Answer = Literal["better", "worse", "no difference shown", "inconclusive", "not a claim"]
 
 
@@ -61,6 +65,8 @@ def compare_cells(axes: Sequence[Axis], cells: Sequence[Cell]) -> tuple[Compared
             for other in others:
                 if axis.title == INFERENCE_SPEED and batch_of(first) != batch_of(other):
                     continue  # another batch is another question
+                if axis.title not in _SHOWN_BY_FEW_STEPS and _why_not(first, other) is not None:
+                    continue  # said once for the pair, among the findings
                 # One of many differences that are not there would look like one.
                 num_questions = len(others) * len(settings) * (1 if axis.title in _SPEEDS else num_qualities)
                 compared = _compared(axis, first, other, confidence=1 - (1 - _CONFIDENCE) / num_questions)
@@ -142,6 +148,35 @@ def findings_of(
     for one in compared:
         if one.title in answers:
             yield _finding(one, cells)
+    if not answers <= set(_SHOWN_BY_FEW_STEPS):
+        yield from _not_compared(cells)
+
+
+def _not_compared(cells: Sequence[Cell]) -> Iterator[Finding]:
+    """One sentence for each pair whose quality cannot be compared."""
+    for setting in dict.fromkeys(cell.setting for cell in cells):
+        done = [cell for cell in cells if cell.setting == setting and cell.parts]
+        for first, other in ((done[0], other) for other in done[1:]):
+            why = _why_not(first, other)
+            if why is not None:
+                yield Finding(
+                    sentence=f"{_place(setting, cells)}{other.configuration} and {first.configuration} are not "
+                    f"compared: {why}.",
+                    evidence=(*first.run_ids, *other.run_ids),
+                )
+
+
+def _why_not(first: Cell, other: Cell) -> str | None:
+    """Why the quality of two configurations is not compared, with the name of the one that is the reason."""
+    for cell in (first, other):
+        why = why_not_compared([part.run for part in cell.parts])
+        if why is not None:
+            return f"{cell.configuration}: {why}"
+    return None
+
+
+def _place(setting: str, cells: Sequence[Cell]) -> str:
+    return f"{setting}: " if len({cell.setting for cell in cells}) > 1 else ""
 
 
 def _finding(one: Compared, cells: Sequence[Cell]) -> Finding:
@@ -149,15 +184,13 @@ def _finding(one: Compared, cells: Sequence[Cell]) -> Finding:
         next(cell for cell in cells if (cell.configuration, cell.setting) == (name, one.setting))
         for name in (one.first, one.other)
     )
-    has_settings = len({cell.setting for cell in cells}) > 1
-    place = f"{one.setting}: " if has_settings else ""
     pairs = "1 seed" if one.num_pairs == 1 else f"{one.num_pairs} seeds"
     caveat = None
     if one.answer == "not a claim":
         caveat = "one seed: not a claim" if one.num_pairs == 1 else "two seeds: not a claim"
     sentence = _in_words(one, first.numbers[one.title], other.numbers[one.title], first)
     return Finding(
-        sentence=f"{place}{sentence}, {pairs}{f' ({caveat})' if caveat else ''}.",
+        sentence=f"{_place(one.setting, cells)}{sentence}, {pairs}{f' ({caveat})' if caveat else ''}.",
         evidence=(*first.run_ids, *other.run_ids),
         caveat=caveat,
     )

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from foretune.analyse.comparability import overshot_clock, too_few_steps
 from foretune.analyse.convergence import Convergence, Curve, convergence, convergence_finding, curves
 from foretune.analyse.study_cells import (
     BEFORE,
@@ -185,6 +186,8 @@ def _warnings(cells: Sequence[Cell]) -> Iterator[str]:
         if 0 < len(cell.parts) < FEWEST_SEEDS:
             seeds = "one seed" if len(cell.parts) == 1 else "two seeds"
             yield f"{place}: {seeds}: not a claim; {FEWEST_SEEDS} are the fewest"
+        runs = [part.run for part in cell.parts]
+        yield from (f"{place}: {why}" for why in (too_few_steps(runs), overshot_clock(runs)) if why is not None)
         yield from (f"{place}: {note}" for note in cell.notes)
 
 

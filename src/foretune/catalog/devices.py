@@ -9,14 +9,25 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from foretune.catalog.rows import DATA_DIR, NAME_PATTERN, Row, doubles, raise_all, read_csv, validated
-from foretune.core.errors import UnknownName
+from foretune.core.errors import AmbiguousName, UnknownName
+from foretune.core.names import Names
 
 Kind = Literal["cuda", "rocm", "mps", "cpu"]
 Grade = Literal["A", "B", "C"]
 """A: a data sheet or two agreeing sources read; B: a secondary source; C: general knowledge, not opened."""
 
+UNKNOWN = "unknown"
+"""The architecture of a card of which nothing but its memory is known."""
+
+_SAME_MEMORY_SHARE = 0.12
+"""Two figures of a card's memory that differ by less are of the same card: ECC and driver take up to a tenth."""
+
 Text = Annotated[str, Field(min_length=1)]
 Rate = Annotated[float, Field(gt=0, le=20_000)]
+
+
+def _names(value: Any) -> Any:
+    return tuple(value.split(";")) if isinstance(value, str) else value or ()
 
 
 def _two_prices(value: Any) -> Any:
@@ -33,11 +44,13 @@ class Device(Row):
     """What is typed: rtx-4090, h100-sxm."""
     title: Text
     """What is shown: H100 SXM."""
+    also_called: Annotated[tuple[Text, ...], BeforeValidator(_names)]
+    """What people type for it, where that fits other devices too: h100 means h100-sxm."""
     kind: Kind
     """The torch back end that drives it; ROCm devices answer to torch's name cuda."""
     vendor: Text
     arch: Text
-    year: Annotated[int, Field(ge=2010, le=2035)]
+    year: Annotated[int, Field(ge=2010, le=2035)] | None
     memory_gb: Annotated[float, Field(gt=0, le=4096)]
     """As marketed. Vendors write GB where drivers report nearly as many GiB; use `memory_bytes`."""
     memory_type: Text
@@ -46,9 +59,9 @@ class Device(Row):
     reported_memory_source: Text | None
     num_logical_devices: Annotated[int, Field(ge=1, le=16)]
     """How many devices torch sees in one of these; the row's figures are for all of them together."""
-    bandwidth_gb_per_s: Rate
+    bandwidth_gb_per_s: Rate | None
     """Memory bandwidth in 10**9 bytes a second."""
-    fp32_tflops: Rate
+    fp32_tflops: Rate | None
     """Without matrix units."""
     tf32_dense_tflops: Rate | None
     bf16_dense_tflops: Rate | None
@@ -65,7 +78,7 @@ class Device(Row):
     """The link to other devices; "none" if there is none."""
     interconnect_bidirectional_gb_per_s: Rate | None
     """Both directions added, as vendors quote it, in 10**9 bytes a second; one direction has half."""
-    tdp_w: Annotated[float, Field(gt=0, le=5000)]
+    tdp_w: Annotated[float, Field(gt=0, le=5000)] | None
     price_usd_per_hour: Annotated[float, Field(gt=0, le=1000)] | None
     """Rent of one device on demand; None for owned hardware or where no price was found."""
     price_range_usd_per_hour: Annotated[tuple[float, float] | None, BeforeValidator(_two_prices)]
@@ -122,9 +135,77 @@ def devices() -> Mapping[str, Device]:
     return read_devices(DATA_DIR / "devices.csv")
 
 
-def device(name: str) -> Device:
-    """The device of that name; an unknown one is answered with the nearest."""
+@cache
+def device_names() -> Names:
+    """Names of devices as people and drivers write them: 4090, RTX 4090, NVIDIA H100 80GB HBM3."""
+    rows = devices().values()
+    return Names(
+        kind="device",
+        known={row.name: (row.title, *row.also_called) for row in rows},
+        details={row.name: (f"{row.memory_gb:g}gb", row.memory_type) for row in rows},
+        conventions={text: row.name for row in rows for text in row.also_called},
+        ignored=frozenset({"nvidia", "geforce", "tesla", "amd", "instinct", "apple", "gpu"}),
+    )
+
+
+def device_by_driver_name(name: str, total_bytes: int, kind: Kind) -> Device | None:
+    """The row of a card that a driver reports as `name` with this much memory; None where there is not just one.
+
+    `total_bytes` is of one logical device; drivers and torch report up to a tenth less than the catalogue.
+    """
     try:
-        return devices()[name]
-    except KeyError:
-        raise UnknownName("device", name, devices()) from None
+        candidates: tuple[str, ...] = (device_names().resolve(name).name,)
+    except AmbiguousName as error:
+        candidates = error.candidates
+    except UnknownName:
+        return None
+    rows = [devices()[candidate] for candidate in candidates]
+    fitting = [
+        row
+        for row in rows
+        if row.kind == kind and abs(total_bytes * row.num_logical_devices / row.memory_bytes - 1) < _SAME_MEMORY_SHARE
+    ]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def generic_card(name: str, *, memory_gb: float, reported_memory_mib: int | None, kind: Kind = "cuda") -> Device:
+    """A card of which nothing but its memory is known."""
+    unknown = "not known: only the memory was given"
+    return Device(
+        name=name,
+        title=name,
+        also_called=(),
+        kind=kind,
+        vendor=UNKNOWN,
+        arch=UNKNOWN,
+        year=None,
+        memory_gb=memory_gb,
+        memory_type=UNKNOWN,
+        reported_memory_mib=reported_memory_mib,
+        reported_memory_source=None if reported_memory_mib is None else "as given",
+        num_logical_devices=1,
+        bandwidth_gb_per_s=None,
+        fp32_tflops=None,
+        tf32_dense_tflops=None,
+        bf16_dense_tflops=None,
+        fp16_dense_tflops=None,
+        fp16_accumulate_dense_tflops=None,
+        fp8_dense_tflops=None,
+        fp4_dense_tflops=None,
+        int8_dense_tops=None,
+        interconnect=UNKNOWN,
+        interconnect_bidirectional_gb_per_s=None,
+        tdp_w=None,
+        price_usd_per_hour=None,
+        price_range_usd_per_hour=None,
+        price_source=unknown,
+        price_grade=None,
+        spec_source=unknown,
+        spec_grade="C",
+        notes=None,
+    )
+
+
+def device(name: str) -> Device:
+    """The device that a name stands for; an unknown one is answered with the nearest."""
+    return devices()[device_names().resolve(name).name]

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from foretune.catalog.rows import DATA_DIR, NAME_PATTERN, Row, doubles, raise_all, read_json, validated
 from foretune.core.errors import UnknownName
+from foretune.core.names import Names
 
 Role = Literal["denoiser", "vae", "text_encoder", "image_encoder", "controlnet"]
 Distillation = Literal["none", "guidance", "timestep"]
@@ -181,9 +182,18 @@ def component(name: str) -> ModelComponent:
         raise UnknownName("component", name, components()) from None
 
 
+@cache
+def denoiser_names() -> Names:
+    """Names of models as people write them: FLUX.1-dev, sdxl, black-forest-labs/FLUX.1-dev."""
+    repos = {name: row.hub_repo for name, row in denoisers().items() if row.hub_repo is not None}
+    return Names(
+        kind="model",
+        known={name: (repos[name], repos[name].partition("/")[2]) if name in repos else () for name in denoisers()},
+        details={},
+        conventions={},
+    )
+
+
 def denoiser(name: str) -> ModelComponent:
-    """The denoiser of that name; an unknown one is answered with the nearest."""
-    try:
-        return denoisers()[name]
-    except KeyError:
-        raise UnknownName("model", name, denoisers()) from None
+    """The denoiser that a name stands for; an unknown one is answered with the nearest."""
+    return denoisers()[denoiser_names().resolve(name).name]

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from foretune.catalog.devices import Device, Grade, Text, devices
 from foretune.catalog.rows import DATA_DIR, Row, raise_all, read_csv, validated
 
-Constant = Literal["context", "driver", "display", "blas_workspace", "matmul_workspace", "working_set"]
+Constant = Literal["context", "driver", "display", "blas_workspace", "matmul_workspace", "working_set", "host_runtime"]
 Unit = Literal["MiB", "bytes", "share"]
 Figure = Annotated[float, Field(ge=0)]
 

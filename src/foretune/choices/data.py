@@ -80,11 +80,11 @@ class FolderData(_Images):
 
 
 class Cifar10Data(_Images):
-    """The CIFAR-10 folder layout: `cifar-10/train/1.png`, with `trainLabels.csv` beside it or not."""
+    """CIFAR-10: `cifar-10/train/1.png` with `trainLabels.csv` beside it or not, or the python version's batches."""
 
     kind: Literal["cifar10"]
     path: Place
-    """The folder that holds train/."""
+    """The folder that holds train/ or data_batch_1."""
 
 
 class HuggingFaceData(_Images):

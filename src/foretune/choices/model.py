@@ -24,6 +24,7 @@ class ModelReference:
     """Where a model is, and what is known of it before it is loaded."""
 
     asked: str
+    """The catalogue's name where the model was found there, else as it was typed."""
     kind: Literal["catalogue", "folder", "hub"]
     family: str | None
     """None for a hub id that is not in the catalogue: its model_index.json will tell."""
@@ -31,12 +32,15 @@ class ModelReference:
     folder: Path | None = None
     repo: str | None = None
     revision: str | None = None
+    note: str | None = None
+    """How a name was understood that is not exactly one of the catalogue's."""
 
 
 def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelReference:
     """Finds out what a name means: a folder if there is one, a shipped or catalogued model, or a hub id.
 
-    A folder that holds no model does not hide the model of the same name.
+    A catalogued model is also found by what people call it: FLUX.1-dev, sdxl, qwen. A folder that holds no model does
+    not hide the model of the same name.
     """
     folder = _folder_named(asked, relative_to or Path())
     in_catalogue = asked in catalog.denoisers()
@@ -47,19 +51,31 @@ def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelRefere
         return _folder_reference(asked, shipped_folder(asked))
     if asked.startswith((".", "/", "~")) or asked.endswith("/"):
         raise UserError(f"The model folder {asked} does not exist. Type: foretune list models")
-    if in_catalogue:
-        row = catalog.denoiser(asked)
-        return ModelReference(
-            asked, "catalogue", row.family, row.distilled, repo=row.hub_repo, revision=row.hub_revision
-        )
     hub = _HUB_ID.match(asked)
-    if hub is None:
-        raise UnknownName("model in the catalogue", asked, (*catalog.denoisers(), *SHIPPED_MODELS))
+    if hub is None or in_catalogue:
+        return _catalogue_reference(asked)
     repo, revision = hub["repo"], hub["revision"]
     for row in catalog.denoisers().values():
-        if row.hub_repo == repo:
-            return ModelReference(asked, "hub", row.family, row.distilled, repo=repo, revision=revision)
+        if row.hub_repo is not None and row.hub_repo.lower() == repo.lower():
+            return ModelReference(asked, "hub", row.family, row.distilled, repo=row.hub_repo, revision=revision)
     return ModelReference(asked, "hub", None, None, repo=repo, revision=revision)
+
+
+def _catalogue_reference(asked: str) -> ModelReference:
+    try:
+        found = catalog.denoiser_names().resolve(asked)
+    except UnknownName:
+        raise UnknownName("model in the catalogue", asked, (*catalog.denoisers(), *SHIPPED_MODELS)) from None
+    row = catalog.denoisers()[found.name]
+    return ModelReference(
+        found.name,
+        "catalogue",
+        row.family,
+        row.distilled,
+        repo=row.hub_repo,
+        revision=row.hub_revision,
+        note=found.note,
+    )
 
 
 def shipped_folder(name: str) -> Path:

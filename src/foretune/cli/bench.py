@@ -90,7 +90,7 @@ def bench(
 def _training(path: Path, overrides: list[str], asked_for: dict[str, Any], benches: Path, *, as_json: bool) -> None:
     from foretune.config import read_experiment
 
-    asked = read_experiment(path, overrides)
+    asked = read_experiment(path, overrides, needs_data=not asked_for["is_synthetic"])
     require("train", "Measuring")
     quieten()
     from foretune.cli.bench_text import print_bench
@@ -127,19 +127,27 @@ def _inference(
             f"--inference takes a model and options, not {overrides[0]!r}. "
             "Type: foretune bench MODEL --inference --batch 4"
         )
-    _check_precision(asked_for["precision"])
-    require("train", "Measuring inference")
-    quieten()
-    from foretune.cli.bench_text import print_inference
-    from foretune.cli.progress import ProgressObserver
-    from foretune.run.bench_inference import PRESETS, InferenceChoices, bench_inference
+    from foretune.run.bench_request import PRESETS
+    from foretune.run.quality.naming import check_subject
 
+    _check_precision(asked_for["precision"])
     if preset is not None:
         if preset not in PRESETS:
             raise UnknownName("preset", preset, PRESETS)
         asked_for |= {"batch_size": PRESETS[preset].batch_size, "precision": PRESETS[preset].precision}
+    check_subject(target)
+    require("train", "Measuring inference")
+    from foretune.run.busyness import BusyWatch
+
+    watch = BusyWatch()
+    quieten()
+    from foretune.cli.bench_text import print_inference
+    from foretune.cli.progress import ProgressObserver
+    from foretune.run.bench_inference import InferenceChoices, bench_inference
+
     choices = InferenceChoices(preset=preset, **asked_for)
     with ProgressObserver() as observer:
+        watch.warn(observer)
         result = bench_inference(target, adapter, choices, benches, observer)
     if as_json:
         _print_file(result.path)

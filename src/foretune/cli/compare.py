@@ -69,7 +69,7 @@ def _measured(
     from foretune.cli.quiet import quieten
     from foretune.config import read_experiment
 
-    asked_a, asked_b = (read_experiment(file, ()) for file in files)
+    asked_a, asked_b = (read_experiment(file, (), needs_data=not is_synthetic) for file in files)
     require("train", "Measuring")
     quieten()
     from foretune.analyse.run_data import runs_in

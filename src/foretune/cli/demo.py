@@ -11,7 +11,7 @@ from foretune.cli.extras import require
 from foretune.cli.quiet import quieten
 
 if TYPE_CHECKING:
-    from foretune.run.study_file import PartDone
+    from foretune.run.demo.running import DemoRun
 
 _MODEL = "flux.1-dev"
 _QUESTION = "method.kind=lora"
@@ -31,19 +31,19 @@ def demo(
     folder.mkdir(parents=True, exist_ok=True)
     _plan_real_model(folder / _PLAN)
     typer.secho("2. A small FLUX that draws shapes learns to put a frame around them, three ways.", bold=True)
-    done = _train_small_model(folder)
+    made = _train_small_model(folder, begin_s)
     typer.secho("\n3. Which way is best, and what is it worth?", bold=True)
     from foretune.cli.report import report
 
-    report([folder / "demo"], output=page, title="Foretune demo: a small FLUX learns a style")
+    report([made.folder], output=page, title="Foretune demo: a small FLUX learns a style")
     from foretune.core.units import duration_text
 
-    num_failed = sum(one.problem is not None for one in done)
+    num_failed = sum(one.problem is not None for one in made.done)
     typer.echo(f"The forecast as a page: {folder / _PLAN}")
-    typer.echo(f"The study, to change and run again: foretune study {folder / 'demo.yaml'} --studies {folder}")
+    typer.echo(f"The study, to change and run again: foretune study {made.file} --studies {folder}")
     typer.secho(f"\nDone in {duration_text(time.monotonic() - begin_s)}. Report: {page}", bold=True)
     if num_failed:
-        typer.secho(f"{num_failed} of {len(done)} trainings failed; the report says why.", fg="red", err=True)
+        typer.secho(f"{num_failed} of {len(made.done)} trainings failed; the report says why.", fg="red", err=True)
         raise typer.Exit(1)
     if open_page and not webbrowser.open(page.resolve().as_uri()):
         typer.echo("No browser was found here: open the report by hand.")
@@ -51,7 +51,7 @@ def demo(
 
 def _plan_real_model(page: Path) -> None:
     from foretune.cli.files import write_file
-    from foretune.cli.plan_text import print_remedies, print_verdicts
+    from foretune.cli.plan_text import print_advice, print_verdicts
     from foretune.cli.question_text import question_text
     from foretune.cli.tables import console
     from foretune.plan.asking import Wanted, devices_named, plan_everything
@@ -61,25 +61,21 @@ def _plan_real_model(page: Path) -> None:
     ((asked, plans),) = plan_everything(wanted, devices_named(_CARDS), None)
     out = console()
     print_verdicts(out, plans)
-    out.print()
-    print_remedies(out, plans)
+    print_advice(out, plans)
     write_file(page, plan_page(plans, {plans[0].experiment: question_text(asked)}))
 
 
-def _train_small_model(folder: Path) -> "tuple[PartDone, ...]":
+def _train_small_model(folder: Path, begin_s: float) -> "DemoRun":
+    from foretune.run.busyness import BusyWatch
+
+    watch = BusyWatch()
     quieten()
     from foretune.cli.plan import Recording
     from foretune.cli.progress import ProgressObserver
-    from foretune.config.study_files import read_study
-    from foretune.run.demo.preparing import write_demo_study
+    from foretune.run.demo.running import run_demo
     from foretune.run.forecast import plan_here
-    from foretune.run.study_file import run_study_file
 
-    file, left_out = write_demo_study(folder)
-    for text in left_out:
-        typer.secho(f"Left out: {text}", fg="yellow")
     with ProgressObserver() as observer:
+        watch.warn(observer)
         recording = Recording(lambda _: None)
-        return run_study_file(
-            read_study(file), folder, observer, lambda asked: plan_here(asked, recording, observer.message)
-        )
+        return run_demo(folder, observer, lambda asked: plan_here(asked, recording, observer.message), begin_s=begin_s)

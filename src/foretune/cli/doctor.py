@@ -27,16 +27,21 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Run the operations a training needs on each device present, and say what works."""
+    from foretune.run.doctor.groups import groups_named
+
+    groups = groups_named(only or ())
     require("train", "The doctor")
     # No more than that: importing the libraries is among the things examined.
     hush()
     from rich.console import Console
 
     from foretune.record.environment import environment_fingerprint
+    from foretune.run.devices import accelerators_text
     from foretune.run.doctor.examining import examine
-    from foretune.run.doctor.finding import groups_named
 
-    groups = groups_named(only or ())
+    if not as_json:
+        typer.echo(accelerators_text())
+        typer.echo("")
     with Console(stderr=True, highlight=False).status("Examining ...") as status:
         findings = list(examine(lambda what: status.update(f"Examining {what} ..."), groups))
     environment = environment_fingerprint()

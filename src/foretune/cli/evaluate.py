@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from foretune.cli.extras import require
 from foretune.cli.files import require_writable
 from foretune.cli.quiet import quieten
+
+if TYPE_CHECKING:
+    from foretune.core.values import Evaluation
 
 Against = Annotated[
     str | None, typer.Option("--against", help="Model, folder or run to compare with; else where RUN started from.")
@@ -56,18 +59,20 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of the table.")] = False,
 ) -> None:
     """Sample a run and its base at fixed prompts and seeds, and say in what they differ."""
+    _check_places(runs, against, output)
+    given_prompts = (*(prompt or ()), *_lines(prompts))
     require("train", "Evaluating")
-    if output is not None:
-        require_writable(output)
+    from foretune.run.busyness import BusyWatch
+
+    watch = BusyWatch()
     quieten()
-    from foretune.cli.evaluate_text import print_evaluation
     from foretune.cli.progress import ProgressObserver
     from foretune.run.quality.evaluating import Evaluator
     from foretune.run.quality.request import EvaluationRequest
 
     request = EvaluationRequest(
         against=against,
-        prompts=(*(prompt or ()), *_lines(prompts)),
+        prompts=given_prompts,
         num_prompts=num_prompts,
         num_seeds=seeds,
         first_seed=first_seed,
@@ -83,16 +88,33 @@ def evaluate(
         precision=precision,
         output=output,
     )
-    _refuse_one_output(runs, output)
     with ProgressObserver() as observer:
+        watch.warn(observer)
         evaluator = Evaluator(observer)
         found = [evaluator.evaluate(run, request) for run in runs]
     if as_json:
         mappings = [evaluation.to_mapping() for evaluation in found]
         typer.echo(json.dumps(mappings[0] if len(runs) == 1 else mappings, indent=2))
-        return
+    else:
+        _print_tables(runs, found, output)
+
+
+def _print_tables(runs: list[str], found: "list[Evaluation]", output: Path | None) -> None:
+    from foretune.cli.evaluate_text import print_evaluation
+
     for run, evaluation in zip(runs, found, strict=True):
         print_evaluation(evaluation, output or Path(run) / "quality")
+
+
+def _check_places(runs: list[str], against: str | None, output: Path | None) -> None:
+    """What is to be read and where it goes, before torch is imported."""
+    from foretune.run.quality.naming import check_subject
+
+    _refuse_one_output(runs, output)
+    if output is not None:
+        require_writable(output)
+    for named in (*runs, *([] if against is None else [against])):
+        check_subject(named)
 
 
 def _lines(path: Path | None) -> tuple[str, ...]:

@@ -36,6 +36,10 @@ def print_evaluation(evaluation: "Evaluation", folder: Path) -> None:
     typer.echo()
     finding = quality_finding(evaluation)
     typer.echo(finding.sentence)
+    if evaluation.images_per_s is not None and evaluation.base_images_per_s is not None:
+        typer.echo(
+            "Speed was measured once, which says nothing about a difference: foretune bench MODEL --inference does."
+        )
     for warning in evaluation.warnings:
         typer.echo(f"! {warning}")
     took = "" if evaluation.wall_s is None else f" ({duration_text(evaluation.wall_s)})"
@@ -56,7 +60,7 @@ def _print_scores(evaluation: "Evaluation") -> None:
             made.add_row(*_row(evaluation, score, has_base=has_base))
     speeds = [evaluation.base_images_per_s] if has_base else []
     cells = ["-" if speed is None else rate_text(speed, "image") for speed in (*speeds, evaluation.images_per_s)]
-    made.add_row("speed", *cells)
+    made.add_row("speed", *cells, *[""] * (len(headings) - 1 - len(cells)), "measured once")
     console().print(made)
 
 

@@ -23,16 +23,17 @@ def export(
     ] = False,
 ) -> None:
     """Export a run for diffusers pipelines; a clean process then reloads it and compares images."""
-    require("train", "Exporting")
-    quieten()
     from foretune.record.run_directory import RunDirectory
-    from foretune.run.exporting import ExportBroken
-    from foretune.run.exporting import export as write_export
-    from foretune.step.precision import PrecisionPolicy
 
     directory = RunDirectory.open(run)
     target = output or directory.path / ("merged" if merge else "export")
     require_writable(target)
+    require("train", "Exporting")
+    quieten()
+    from foretune.run.exporting import ExportBroken
+    from foretune.run.exporting import export as write_export
+    from foretune.step.precision import PrecisionPolicy
+
     typer.echo(f"Exporting to {target}, then reloading it in a clean process ...", err=True)
     exported = write_export(directory, target, PrecisionPolicy(precision).compute_dtype, merge=merge)
     proof = exported.proof

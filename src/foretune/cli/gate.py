@@ -99,7 +99,10 @@ def _say(found: "ComparedRuns", step_time: "Compared", speed: "Compared | None",
     colour = {"pass": "green", "slower": "red"}.get(answer.verdict, "yellow")
     typer.secho(f"{answer.verdict}: {answer.reason}", fg=colour)
     if answer.num_more is not None:
-        typer.echo(f"About {answer.num_more} more runs of each would settle it: foretune bench --repeat NUMBER")
+        typer.echo(
+            f"About {answer.num_more} more runs of each side would settle it. Run for each: "
+            f"foretune bench EXPERIMENT.yaml --repeat {answer.num_more}"
+        )
 
 
 def _share(text: str) -> float:

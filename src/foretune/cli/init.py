@@ -11,7 +11,7 @@ from foretune.cli.files import write_file
 def init(
     file: Annotated[Path, typer.Argument(help="Where to write the experiment.")] = Path("experiment.yaml"),
     model: Annotated[
-        str, typer.Option("--model", "-m", help="A catalogue name, hub id or local folder.")
+        str, typer.Option("--model", "-m", help="A model of the catalogue, Hub id or local folder.")
     ] = "flux.1-dev",
     method: Annotated[
         str, typer.Option("--method", help="full, or an adapter: lora, dora, rslora, loha, lokr, oft.")
@@ -35,10 +35,21 @@ def init(
     if method not in METHODS:
         raise UnknownName("method", method, METHODS)
     reference = resolve_model(model)
-    text = starting_text(str(file), model, method, data, family=reference.family)
+    if reference.note is not None:
+        typer.echo(f"Note: {reference.note}", err=True)
+    text = starting_text(str(file), reference.asked, method, data, family=reference.family)
     # Checked before it is written: a file that would be refused must not be left behind as if it were good.
     asked = understand(parse(text), source="This request")
     write_file(file, text)
+    if data is not None and not Path(data).expanduser().is_dir():
+        is_file = Path(data).expanduser().exists()
+        typer.secho(
+            f"Warning: {data} {'is a file, not a folder' if is_file else 'does not exist'} (looked for "
+            f"{Path(data).expanduser().absolute()}). Put your images there before you train, or change data.path in "
+            f"{file}.",
+            fg="yellow",
+            err=True,
+        )
     for warning in asked.warnings:
         typer.secho(f"Warning: {warning}", fg="yellow", err=True)
     typer.echo(f"Wrote {file}. Next: foretune train {file}")

@@ -1,7 +1,9 @@
 """`foretune`: the list of verbs, and how errors reach a person."""
 
 import os
+import shlex
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -29,7 +31,8 @@ from foretune.cli import (
     train,
 )
 from foretune.core.disk_faults import disk_fault
-from foretune.core.errors import UserError
+from foretune.core.errors import AmbiguousName, UserError
+from foretune.core.thread_waiting import wait_passively
 
 app = typer.Typer(
     name="foretune",
@@ -78,17 +81,36 @@ app.command("doctor", short_help="Say what works on this machine.")(doctor.docto
 app.command("tiny", short_help="Write a tiny pipeline, for tests and trials.")(tiny.tiny)
 
 
+def commands_with(error: AmbiguousName, arguments: Sequence[str]) -> Iterator[str]:
+    """The command that was typed, once for each candidate, with that one in place of the ambiguous name."""
+    for candidate in error.candidates:
+        replaced = [_with_name(argument, error.asked, candidate) for argument in arguments]
+        if replaced != list(arguments):
+            yield shlex.join(["foretune", *replaced])
+
+
+def _with_name(argument: str, asked: str, name: str) -> str:
+    """A name stands alone, in a list with commas, or behind an equals sign."""
+    key, equals, value = argument.rpartition("=")
+    parts = [name if part.strip() == asked else part for part in value.split(",")]
+    return f"{key}{equals}{','.join(parts)}"
+
+
 def main() -> None:
     """The entry point: what the user can mend is said in a sentence, with exit code 2."""
     # Progress bars of the libraries underneath would tear ours apart.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    wait_passively()
     # None: colour where the output is a terminal.
     color = False if os.environ.get("NO_COLOR") else None
     try:
         app(prog_name="foretune", color=color)
     except UserError as error:
         typer.secho(f"Error: {error}", fg="red", err=True, color=color)
+        if isinstance(error, AmbiguousName):
+            for command in commands_with(error, sys.argv[1:]):
+                typer.echo(f"  {command}", err=True)
         sys.exit(error.exit_code)
     except Exception as error:
         fault = disk_fault(error)

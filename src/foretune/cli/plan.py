@@ -13,16 +13,19 @@ from foretune.cli.files import write_file
 from foretune.cli.quiet import quieten
 
 if TYPE_CHECKING:
-    from foretune.catalog import ModelComponent
+    from foretune.catalog import Device, ModelComponent
     from foretune.choices.model import ModelReference
     from foretune.choices.step_form import StepForm
+    from foretune.cli.plan_text import Groups
+    from foretune.core.errors import UserError
     from foretune.core.values import StepTrace
-    from foretune.plan.asking import LiveSource
+    from foretune.plan.asking import LiveSource, Wanted
     from foretune.plan.sizing import StepSize
     from foretune.plan.traces import LiveTracer
     from foretune.trace.shipped import Geometry
 
 _ALL = "all"
+_COMMON = "common"
 
 
 def plan(
@@ -35,7 +38,17 @@ def plan(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Changes: key=value ...", show_default=False, metavar="[KEY=VALUE]...")
     ] = None,
-    on: Annotated[str, typer.Option("--on", help="Devices, separated by commas, or `all` of the catalogue.")] = _ALL,
+    on: Annotated[
+        str,
+        typer.Option(
+            "--on",
+            help="Cards, separated by commas: 4090, h100, 16GiB, `here`; `all` of the catalogue; or `common`, one card "
+            "of each size from 10 to 80 GB.",
+        ),
+    ] = _COMMON,
+    ram: Annotated[
+        str | None, typer.Option("--ram", help="Also judge the host's memory: 32GiB, or `here`.", show_default=False)
+    ] = None,
     height: Annotated[int | None, typer.Option("--height", help="Pixels; without it, data.resolution decides.")] = None,
     width: Annotated[int | None, typer.Option("--width", help="Pixels; goes with --height.")] = None,
     frames: Annotated[
@@ -52,11 +65,10 @@ def plan(
     """Say what fits. Example: foretune plan flux.1-dev method.kind=lora --on rtx-4090,l4,h100-sxm"""
     # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
     gc.disable()
-    from foretune.cli.plan_text import print_groups
-    from foretune.cli.question_text import question_text
-    from foretune.plan.asking import Wanted, devices_named, plan_everything
+    from foretune.plan.asking import Wanted, devices_named
+    from foretune.plan.host_memory import budget_named
 
-    devices = devices_named(on)
+    devices = devices_named(on, _note)
     wanted = Wanted(
         target=target,
         overrides=tuple(overrides or ()),
@@ -67,12 +79,18 @@ def plan(
         always_live=live,
         # An overview has no room for them.
         has_advice=target != _ALL or as_json or html is not None or explain,
+        host=None if ram is None else budget_named(ram),
     )
-    groups = []
-    with _progress(target) as told:
-        for asked, found in plan_everything(wanted, devices, live_source(told, needed=live)):
-            groups.append((asked, found))
-            told(f"planned {asked.experiment.model}")
+    refused = Refusals()
+    groups = _planned(wanted, devices, refused)
+    _answer(groups, html, as_json=as_json, explain=explain)
+    refused.print()
+
+
+def _answer(groups: "Groups", html: Path | None, *, as_json: bool, explain: bool) -> None:
+    from foretune.cli.plan_text import print_groups
+    from foretune.cli.question_text import question_text
+
     plans = [one for _, group in groups for one in group]
     if html is not None:
         from foretune.report.plan_page import plan_page
@@ -82,8 +100,50 @@ def plan(
         typer.echo(json.dumps([one.to_mapping() for one in plans], indent=2))
         return
     print_groups(groups, explain=explain)
+    if not explain and len(groups) == 1:
+        typer.secho("Phases, parts and assumptions: --explain. As a page: --html plan.html", dim=True)
     if html is not None:
         typer.echo(f"Wrote {html}")
+
+
+def _planned(wanted: "Wanted", devices: "list[Device]", refused: "Refusals") -> "Groups":
+    """The plans of every question; what cannot be planned is left with `refused`."""
+    from foretune.plan.asking import plan_everything
+
+    groups = []
+    with _progress(wanted.target) as told:
+        live = live_source(told, needed=wanted.always_live)
+        for asked, found in plan_everything(wanted, devices, live, refused.add):
+            groups.append((asked, found))
+            note = asked.model.note
+            if note is not None and f"model: {note}" not in asked.warnings:
+                _note(note)
+            told(f"planned {asked.experiment.model}")
+    return groups
+
+
+def _note(text: str) -> None:
+    typer.echo(f"Note: {text}", err=True)
+
+
+class Refusals:
+    """Models that could not be planned, by the reason; printed where results do not go."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, list[str]] = {}
+
+    def add(self, model: str, error: "UserError") -> None:
+        from foretune.core.errors import ExperimentErrors
+
+        reasons = error.problems if isinstance(error, ExperimentErrors) else (str(error),)
+        self._models.setdefault("; ".join(reasons), []).append(model)
+
+    def print(self) -> None:
+        if self._models:
+            num_models = sum(map(len, self._models.values()))
+            typer.echo(f"Not planned: {num_models} model{'s' if num_models > 1 else ''}", err=True)
+        for reason, models in self._models.items():
+            typer.echo(f"  {', '.join(models)}: {reason}", err=True)
 
 
 def live_source(told: Callable[[str], None], *, needed: bool) -> "LiveSource | None":

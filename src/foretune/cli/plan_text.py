@@ -8,6 +8,7 @@ from foretune.cli.plan_details import print_details
 from foretune.cli.question_text import question_text
 from foretune.cli.tables import console, right, table
 from foretune.core.units import memory_text
+from foretune.core.values.plan import HostMemory
 from foretune.report.remedy_words import cost_text, effect_text, memory_of, settings_text
 
 if TYPE_CHECKING:
@@ -49,15 +50,14 @@ def print_plans(asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> 
     print_advice(out, plans)
     for line in _validation_lines(plans):
         out.print(line)
-    for warning in asked.warnings:
+    _print_host(out, plans)
+    for warning in dict.fromkeys((*asked.warnings, *(text for plan in plans for text in plan.warnings))):
         out.print(f"Warning: {warning}", style="yellow")
     for note in dict.fromkeys(note for plan in plans for note in plan.notes):
         out.print(f"Not counted: {note}", style="dim")
     if explain:
         out.print()
         print_details(out, asked, plans)
-    else:
-        out.print("Phases, parts and assumptions: --explain. As a page: --html plan.html", style="dim")
 
 
 def answer_text(plans: Sequence["Plan"]) -> str:
@@ -134,7 +134,7 @@ def print_advice(out: "Console", plans: Sequence["Plan"]) -> None:
                 out.print(line)
     elif menus:
         out.print()
-        out.print("The whole menu for a device: --on DEVICE", style="dim")
+        out.print(f"The whole menu for a device: foretune plan {plans[0].model} --on DEVICE", style="dim")
     if len(plans) == 1 and plans[0].headroom:
         out.print()
         out.print("To use the memory that is left:", style="bold")
@@ -170,6 +170,22 @@ def _numbered(remedies: Sequence["Remedy"]) -> Iterator[str]:
         effect = effect_text(remedy)
         sentence = f"{effect[0].upper()}{effect[1:]}; {cost_text(remedy)}."
         yield from wrap(sentence, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
+
+
+def _print_host(out: "Console", plans: Sequence["Plan"]) -> None:
+    """The verdict over the host's memory, once for all devices with the same one."""
+    for host in dict.fromkeys(plan.host.model_dump_json() for plan in plans if plan.host and plan.host.verdict):
+        found = HostMemory.model_validate_json(host)
+        assert found.usable_bytes is not None, "it comes with the verdict"
+        assert found.verdict is not None, "only such are printed"
+        out.print(
+            f"Host memory: {memory_text(found.likely_bytes)} estimated ({memory_text(found.low_bytes)} to "
+            f"{memory_text(found.high_bytes)}, peak phase {found.peak_phase}), {memory_text(found.usable_bytes)} "
+            f"usable: {found.verdict}",
+            style=_STYLES[found.verdict],
+        )
+        for line in found.advice:
+            out.print(f"  {line}")
 
 
 def _validation_lines(plans: Sequence["Plan"]) -> Iterator[str]:
@@ -222,5 +238,4 @@ def _counted(devices: Sequence[str]) -> str:
 
 
 def _gib(num_bytes: int) -> str:
-    text = memory_text(num_bytes)
-    return text.removesuffix(" GiB")
+    return memory_text(num_bytes).removesuffix(" GiB")

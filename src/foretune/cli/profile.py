@@ -43,16 +43,20 @@ def profile(
 def _profiled(experiment: Path, overrides: list[str], steps: int, runs: Path) -> Path:
     from foretune.config import read_experiment
 
-    asked = read_experiment(experiment, overrides)
+    asked = read_experiment(experiment, overrides, needs_data=True)
     require("train", "Profiling")
     # The profiler's own log lines; they are read once, when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from foretune.run.busyness import BusyWatch
+
+    watch = BusyWatch()
     quieten()
     from foretune.cli.progress import ProgressObserver
     from foretune.run.profiling.running import profile as run_profile
 
     with ProgressObserver() as observer:
+        watch.warn(observer)
         return run_profile(asked, runs, steps, observer).path
 
 

@@ -13,15 +13,20 @@ def resume(
     run: Annotated[Path, typer.Argument(help="A run directory: runs/<experiment>/<run id>.")],
 ) -> None:
     """Go on with an interrupted run, bit for bit as if it had never stopped."""
+    from foretune.record.run_directory import RunDirectory
+
+    directory = RunDirectory.open(run)
     require("train", "Training")
+    from foretune.run.busyness import BusyWatch
+
+    watch = BusyWatch()
     quieten()
     from foretune.cli.progress import ProgressObserver
     from foretune.cli.summary import ended_by_ctrl_c, finish
-    from foretune.record.run_directory import RunDirectory
     from foretune.run.train import resume as go_on
 
-    directory = RunDirectory.open(run)
     with ended_by_ctrl_c(), ProgressObserver() as observer:
+        watch.warn(observer)
         plan = directory.read_plan()
         if plan is not None:
             observer.expect(plan)

@@ -33,9 +33,12 @@ def sample(
         Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="Numbers to compute with.")
     ] = "fp32",
 ) -> None:
-    """Sample the base and what was made of it, with the same prompts and seed, in one picture."""
-    require("train", "Sampling")
+    """Sample the base and its fine-tuned versions with the same prompts and seed, in one labelled picture."""
+    from foretune.choices.model import resolve_model
+
+    resolve_model(base)
     require_writable(output)
+    require("train", "Sampling")
     quieten()
     from foretune.cli.progress import ProgressObserver
     from foretune.run.side_by_side import Comparison, side_by_side

@@ -8,7 +8,7 @@ import typer
 
 from foretune.cli.extras import require
 from foretune.cli.quiet import quieten
-from foretune.core.errors import UserError
+from foretune.core.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
     from foretune.run.studies.base import Study, StudyResult, Value
@@ -50,16 +50,15 @@ def study(
         return
     if only:
         raise UserError("--only goes with a study file: foretune study hardware.yaml --only CONFIGURATION")
+    if name not in NAMED:
+        raise UnknownName("study or study file", name, NAMED)
     require("train", "A study")
     begin_s = time.perf_counter()
     quieten()
     from foretune.cli.progress import ProgressObserver
-    from foretune.core.errors import UnknownName
     from foretune.run.studies import STUDIES
     from foretune.run.studying import run_study
 
-    if name not in STUDIES:
-        raise UnknownName("study", name, STUDIES)
     chosen = STUDIES[name]
     # A fresh process takes about as long to start as this one took.
     _say_expected(chosen, time.perf_counter() - begin_s, is_quick=quick, has_model=model is not None)

@@ -25,6 +25,9 @@ def study_file(path: Path, only: tuple[str, ...], studies: Path, *, has_plot: bo
 
     asked = read_study(path, only=only)
     require("train", "Running a study")
+    from foretune.run.busyness import BusyWatch
+
+    watch = BusyWatch()
     quieten()
     from foretune.cli.plan import Recording
     from foretune.cli.progress import ProgressObserver
@@ -37,6 +40,7 @@ def study_file(path: Path, only: tuple[str, ...], studies: Path, *, has_plot: bo
     runs = "1 run in a fresh process" if num == 1 else f"{num} runs in fresh processes, in turns"
     typer.echo(f"{asked.name}: {asked.file.protocol}, {runs}{least}.", err=True)
     with _ended_by_schedulers(), ProgressObserver() as observer:
+        watch.warn(observer)
         for warning in asked.warnings:
             observer.warning(warning)
         done = run_study_file(asked, studies, observer, lambda one: plan_here(one, Recording(lambda _: None), _quiet))

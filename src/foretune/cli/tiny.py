@@ -18,12 +18,15 @@ def tiny(
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that has files.")] = False,
 ) -> None:
     """Write a complete tiny pipeline with random weights in the diffusers layout (for tests and trials)."""
+    from foretune.choices.tiny import tiny_variant
+
+    chosen = tiny_variant(family, variant)
+    if not force and directory.is_dir() and any(directory.iterdir()):
+        # It might hold a model that took days to download, or one of another family, with which this would be mixed.
+        raise UserError(f"{directory} has files already. Choose another folder, or type --force to write over them")
     require("train", "Writing a tiny pipeline")
     quieten()
     from foretune.models.tiny import write_tiny_pipeline
 
-    if not force and directory.is_dir() and any(directory.iterdir()):
-        # It might hold a model that took days to download, or one of another family, with which this would be mixed.
-        raise UserError(f"{directory} has files already. Choose another folder, or type --force to write over them")
-    path = write_tiny_pipeline(family, directory, seed=seed, variant=variant)
+    path = write_tiny_pipeline(family, directory, seed=seed, variant=chosen)
     typer.echo(f"Wrote a tiny {family} pipeline to {path}. Use it as `model: {path}`.")

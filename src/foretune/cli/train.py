@@ -25,9 +25,12 @@ def train(
     """Train. Example: foretune train experiment.yaml train.steps=100 method.rank=32"""
     from foretune.config import read_experiment
 
-    asked = read_experiment(experiment, overrides or ())
+    asked = read_experiment(experiment, overrides or (), needs_data=True)
     require("train", "Training")
     require_writable(runs)
+    from foretune.run.busyness import BusyWatch
+
+    watch = BusyWatch()
     quieten()
     from foretune.cli.plan import Recording
     from foretune.cli.progress import ProgressObserver
@@ -36,6 +39,7 @@ def train(
     from foretune.run.train import train as run_training
 
     with ended_by_ctrl_c(), ProgressObserver() as observer:
+        watch.warn(observer)
         plan = plan_here(asked, Recording(lambda _: None), observer.message)
         if plan is not None:
             say_expected(plan, observer)

@@ -1,5 +1,6 @@
 """From a file and overrides to a checked Experiment."""
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from foretune.choices.capabilities import objections
+from foretune.choices.data import FolderData, ShapesData
 from foretune.choices.experiment import Experiment
 from foretune.choices.model import ModelReference, resolve_model
 from foretune.choices.objections import DeviceType, Objection
 from foretune.config.mistakes import describe_mistakes
 from foretune.config.overrides import apply_overrides
+from foretune.config.places import find_place
 from foretune.config.yaml_files import load_mapping
 from foretune.core.errors import ExperimentErrors, UserError
 
@@ -28,7 +31,9 @@ class Asked:
     warnings: tuple[str, ...]
 
 
-def read_experiment(path: Path, overrides: Iterable[str] = (), *, only_planned: bool = False) -> Asked:
+def read_experiment(
+    path: Path, overrides: Iterable[str] = (), *, only_planned: bool = False, needs_data: bool = False
+) -> Asked:
     """Reads and checks an experiment file; raises with every mistake at once. A file without `name` gives its own.
 
     The file that a run keeps of its experiment is taken for the experiment, with the defaults it had then.
@@ -36,22 +41,36 @@ def read_experiment(path: Path, overrides: Iterable[str] = (), *, only_planned: 
     content = load_mapping(path)
     is_of_a_run = isinstance(content.get("resolved"), dict) and "asked" in content
     mapping = apply_overrides(content["resolved"] if is_of_a_run else content, overrides)
-    return understand(mapping, source=str(path), name=_name_from(path), only_planned=only_planned)
+    return understand(
+        mapping, source=str(path), name=_name_from(path), only_planned=only_planned, needs_data=needs_data
+    )
 
 
-def understand(mapping: dict[str, Any], *, source: str, name: str = "experiment", only_planned: bool = False) -> Asked:
+def understand(
+    mapping: dict[str, Any],
+    *,
+    source: str,
+    name: str = "experiment",
+    only_planned: bool = False,
+    needs_data: bool = False,
+) -> Asked:
     """Checks a mapping as an experiment: its form, the model's name, and whether the choices go together.
 
-    `only_planned` also takes models that can be planned but not trained yet.
+    `only_planned` also takes models that can be planned but not trained yet. `needs_data` also asks whether the folders
+    of the data are there, which a plan does not need.
     """
     problems: list[str] = []
     experiment: Experiment | None = None
+    readable: Experiment | None
+    wrong: frozenset[str]
     # What a run directory keeps of an experiment is an experiment too, of the version that it says.
     form = {"name": name, **(Experiment.upgraded(mapping) if "format" in mapping else mapping)}
     try:
         experiment = Experiment.model_validate(form)
+        readable, wrong = experiment, frozenset[str]()
     except ValidationError as error:
         problems += describe_mistakes(error)
+        readable, wrong = _without_mistakes(form, error)
     model: ModelReference | None = None
     if isinstance(form.get("model"), str) and form["model"]:
         try:
@@ -59,20 +78,63 @@ def understand(mapping: dict[str, Any], *, source: str, name: str = "experiment"
         except UserError as error:
             problems.append(f"model: {error}")
     found: tuple[Objection, ...] = ()
-    if experiment is not None and model is not None and model.family is not None:
+    if readable is not None and model is not None and model.family is not None:
         found = objections(
-            experiment,
+            readable,
             model.family,
             distilled=model.distilled,
             only_planned=only_planned,
-            device_type=_named_device(experiment),
+            device_type=_named_device(readable),
         )
-        problems += [objection.text for objection in found if objection.severity == "refused"]
+        refused = (objection.text for objection in found if objection.severity == "refused")
+        # What stands in the place of a mistake is a default that nobody asked for.
+        problems += [text for text in refused if not any(key in text for key in wrong)]
+    if readable is not None and needs_data and not any(key.startswith("data") for key in wrong):
+        problems += _missing_folders(readable)
     if problems:
         raise ExperimentErrors(source, problems)
     assert experiment is not None, "nothing was wrong with it"
     assert model is not None, "nothing was wrong with it"
-    return Asked(mapping, experiment, model, tuple(o.text for o in found if o.severity == "warning"))
+    # One experiment, however its model was spelt.
+    experiment = experiment.model_copy(update={"model": model.asked})
+    notes = () if model.note is None else (f"model: {model.note}",)
+    return Asked(mapping, experiment, model, (*notes, *(o.text for o in found if o.severity == "warning")))
+
+
+def _without_mistakes(form: dict[str, Any], error: ValidationError) -> tuple[Experiment | None, frozenset[str]]:
+    """The experiment with defaults in the place of its mistakes, if that can be, and the keys that were wrong.
+
+    So that what else is wrong is reported together with them.
+    """
+    rest = copy.deepcopy(form)
+    wrong = set()
+    for details in error.errors():
+        path = find_place(details["loc"]).path
+        wrong.add(".".join(path))
+        where: Any = rest
+        for key in path[:-1]:
+            where = where.get(key) if isinstance(where, dict) else None
+        if isinstance(where, dict) and path:
+            where.pop(path[-1], None)
+    try:
+        return Experiment.model_validate(rest), frozenset(wrong)
+    except ValidationError:
+        return None, frozenset(wrong)
+
+
+def _missing_folders(experiment: Experiment) -> list[str]:
+    data = experiment.data
+    if isinstance(data, FolderData):
+        places = {f"data.folders.{number}.path": folder.path for number, folder in enumerate(data.folders)}
+        if data.path is not None:
+            places["data.path"] = data.path
+    else:
+        places = {} if isinstance(data, ShapesData) else {"data.path": data.path}
+    return [
+        f"{key}: there is no folder {path} (looked for {Path(path).expanduser().absolute()})."
+        for key, path in places.items()
+        if not Path(path).expanduser().exists()
+    ]
 
 
 def _named_device(experiment: Experiment) -> DeviceType | None:

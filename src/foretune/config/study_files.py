@@ -82,7 +82,8 @@ def read_study(path: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = (
     try:
         file = StudyFile.model_validate(mapping)
     except ValidationError as error:
-        raise ExperimentErrors(str(path), describe_mistakes(error, StudyFile)) from error
+        problems = [*describe_mistakes(error, StudyFile), *_problems_of_base(mapping, path)]
+        raise ExperimentErrors(str(path), problems) from error
     for name in only:
         if name not in file.compared:
             raise UnknownName("configuration", name, file.compared)
@@ -90,16 +91,16 @@ def read_study(path: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = (
         raise UserError(f"{path} has no seed {unknown[0]}; it has {', '.join(map(str, file.seeds))}.")
     name = file.name or _name_from(path)
     base = _base(file, path)
-    problems: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     parts: dict[tuple[str, str, int], StudyPart] = {}
     warnings: dict[str, None] = {}
     for configuration, setting, seed in _places(file, only, seeds):
         changes = {**file.settings.get(setting, {}), **file.compared[configuration]}
         try:
-            asked = understand(_experiment(base, changes, file, seed), source=str(path), name=name)
+            asked = understand(_experiment(base, changes, file, seed), source=str(path), name=name, needs_data=True)
         except ExperimentErrors as error:
             for problem in error.problems:
-                problems.setdefault(problem, []).append(f"{configuration}/{setting}")
+                found.setdefault(problem, []).append(f"{configuration}/{setting}")
             continue
         parts[configuration, setting, seed] = StudyPart(
             study=name,
@@ -111,9 +112,9 @@ def read_study(path: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = (
             asked=asked,
         )
         warnings |= dict.fromkeys(asked.warnings)
-    if problems:
+    if found:
         num_places = len(_settings(file)) * len(only or file.compared)
-        raise ExperimentErrors(str(path), [_placed(text, places, num_places) for text, places in problems.items()])
+        raise ExperimentErrors(str(path), [_placed(text, places, num_places) for text, places in found.items()])
     return StudyAsked(name=name, file=file, parts=tuple(parts.values()), warnings=tuple(warnings))
 
 
@@ -133,6 +134,23 @@ def _base(file: StudyFile, path: Path) -> dict[str, Any]:
     if isinstance(file.experiment, str):
         return load_mapping(path.parent / file.experiment)
     return dict(file.experiment)
+
+
+def _problems_of_base(mapping: Mapping[str, Any], path: Path) -> Sequence[str]:
+    """What is wrong with the experiment itself, where the study around it cannot be understood yet."""
+    asked = mapping.get("experiment")
+    try:
+        base = load_mapping(path.parent / asked) if isinstance(asked, str) else asked
+        if isinstance(base, dict):
+            train = base.get("train") or {}
+            if isinstance(train, dict):
+                train = {**{key: value for key, value in train.items() if key not in _LENGTHS}, "steps": 1}
+            understand({**base, "train": train}, source=str(path), needs_data=True)
+    except ExperimentErrors as error:
+        return [f"experiment: {problem}" for problem in error.problems]
+    except UserError as error:
+        return [f"experiment: {error}"]
+    return ()
 
 
 def _experiment(base: Mapping[str, Any], changes: Mapping[str, Any], file: StudyFile, seed: int) -> dict[str, Any]:

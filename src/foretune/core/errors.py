@@ -34,6 +34,16 @@ class UnknownName(UserError):
         super().__init__(f"There is no {kind} named {asked!r}. {hint}")
 
 
+class AmbiguousName(UserError):
+    """A name that fits several known ones."""
+
+    def __init__(self, kind: str, asked: str, candidates: Iterable[str]) -> None:
+        self.kind, self.asked, self.candidates = kind, asked, tuple(candidates)
+        super().__init__(
+            f"{asked!r} fits {len(self.candidates)} {kind}s: {_shortened(self.candidates)}. Use one of these names."
+        )
+
+
 class MissingExtra(UserError):
     """A feature whose packages are not installed; the text is the command that installs them."""
 

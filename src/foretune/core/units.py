@@ -4,6 +4,7 @@ GiB is 2**30 bytes, GB is 10**9: both are printed as what they are.
 """
 
 import math
+import re
 
 KIB = 2**10
 MIB = 2**20
@@ -28,6 +29,16 @@ def memory_text(num_bytes: float) -> str:
     if abs(num_bytes) >= GIB:
         return f"{num_bytes / GIB:.1f} GiB"
     return f"{num_bytes / MIB:.0f} MiB" if abs(num_bytes) >= MIB else bytes_text(num_bytes)
+
+
+def bytes_of_text(text: str) -> tuple[int, bool] | None:
+    """Bytes of a size as people type it (16GiB, 24 GB, 512MiB), and whether its unit is binary; None if it is none."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([GMT])(i?)B\s*", text, re.IGNORECASE)
+    if match is None:
+        return None
+    number, prefix, binary = match.groups()
+    power = {"m": 2, "g": 3, "t": 4}[prefix.lower()]
+    return round(float(number) * (KIB if binary else 1000) ** power), bool(binary)
 
 
 def counted_text(count: int, things: str) -> str:

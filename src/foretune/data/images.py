@@ -1,22 +1,25 @@
 """Image files made into pixels: known formats only, turned upright, put on white, of bounded size."""
 
 import io
+import re
 import struct
 import warnings
 import zlib
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from foretune.core.errors import UserError
 
 Pixels = npt.NDArray[np.uint8]
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 # Above what the largest cameras give, below where Pillow itself refuses.
 MOST_PIXELS = 160_000_000
+# Modes whose values have no fixed range: a conversion to 8 bits would clip them without a word.
+_WITHOUT_RANGE = ("F", "I")
 
 _ORIENTATION_TAG = 0x0112
 _UPRIGHT = {
@@ -42,7 +45,6 @@ _BROKEN = (
     MemoryError,
     struct.error,
     zlib.error,
-    Image.DecompressionBombError,
 )
 
 
@@ -74,12 +76,21 @@ def _opened(data: bytes, name: str) -> tuple[Image.Image, int]:
     with warnings.catch_warnings():
         # Our own limit is the one that decides.
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
+        try:
+            image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
+        except Image.DecompressionBombError as error:
+            # Pillow's limit is above ours, and its error is all that is known of the image.
+            num_pixels = re.search(r"\d+", str(error))
+            raise _too_large(name, f"{int(num_pixels[0]):,}" if num_pixels else "too many") from error
     if image.width * image.height > MOST_PIXELS:
-        raise UserError(
-            f"The image {name} has {image.width} x {image.height} pixels; at most "
-            f"{MOST_PIXELS // 10**6} million are read. Make it smaller, or take it out of the data."
-        )
+        raise _too_large(name, f"{image.width:,} x {image.height:,}")
+    if image.format == "TIFF":
+        if image.mode in _WITHOUT_RANGE:
+            raise UserError(
+                f"The image {name} has 32 bits per channel; 8 and 16 are read. Convert it, or take it out of the data."
+            )
+        # Pillow itself turns this format upright, and gives the size as it will be shown.
+        return image, 1
     orientation = image.getexif().get(_ORIENTATION_TAG, 1)
     return image, orientation if isinstance(orientation, int) else 1
 
@@ -94,8 +105,19 @@ def _opaque(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _unreadable(name: str, error: BaseException) -> UserError:
+def _too_large(name: str, num_pixels: str) -> UserError:
     return UserError(
-        f"The image {name} cannot be read ({str(error) or type(error).__name__}). It must be a whole "
-        f"file in one of the formats {', '.join(FORMATS)}: replace it, or take it out of the data."
+        f"The image {name} has {num_pixels} pixels; at most {MOST_PIXELS // 10**6} million are read. Scale it down "
+        "(images are cut to data.resolution anyway), or take it out of the data."
+    )
+
+
+def _unreadable(name: str, error: BaseException) -> UserError:
+    reason = str(error) or type(error).__name__
+    if isinstance(error, UnidentifiedImageError):
+        # Its text has the address of an object in it, and no reason.
+        reason = "its content is in none of these formats, or its header is damaged"
+    return UserError(
+        f"The image {name} cannot be read ({reason}). It must be a whole file in one of the formats "
+        f"{', '.join(FORMATS)}: replace it, or take it out of the data."
     )

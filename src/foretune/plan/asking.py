@@ -1,6 +1,6 @@
 """From what a user types to plans: a file, a model or all of them, on some devices or all of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +17,8 @@ from foretune.config.yaml_files import parse
 from foretune.core.errors import MissingExtra, UserError
 from foretune.core.values.plan import Plan
 from foretune.plan.advice import with_advice
+from foretune.plan.device_requests import requested_devices
+from foretune.plan.host_memory import HostBudget
 from foretune.plan.overheads import usable_bytes
 from foretune.plan.planning import Footprint, Subject, footprint, plan_on
 from foretune.plan.sizing import size_of, with_default_targets
@@ -24,6 +26,9 @@ from foretune.plan.traces import LiveTracer, Traces
 from foretune.trace.shipped import Geometry, geometries
 
 ALL = "all"
+COMMON = "common"
+COMMON_CARDS = ("rtx-3080-10gb", "rtx-3060", "rtx-4080", "rtx-4090", "rtx-5090", "l40s", "h100-sxm")
+"""One card of each size of memory that people have: 10, 12, 16, 24, 32, 48 and 80 GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +47,8 @@ class Wanted:
     host_context_bytes: int | None = None
     """What this process holds already, where the plan is for it."""
     has_advice: bool = True
+    host: HostBudget | None = None
+    """What the host's memory can give; None leaves it without a verdict."""
 
 
 class LiveSource(Protocol):
@@ -56,24 +63,50 @@ class LiveSource(Protocol):
         ...
 
 
-def devices_named(text: str) -> list[Device]:
-    """`all`, or names separated by commas; those with the least memory first where all are asked for."""
+def devices_named(text: str, say: Callable[[str], None] = lambda _: None) -> list[Device]:
+    """`common`, `all` (least memory first), or names separated by commas.
+
+    A name may also be a size (24GiB) or `here`. `say` is told how a name was understood that is not exact.
+    """
     if text.strip() == ALL:
         return sorted(catalog.devices().values(), key=lambda device: (usable_bytes(device), device.name))
+    if text.strip() == COMMON:
+        return [catalog.devices()[name] for name in COMMON_CARDS]
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise UserError("No device was named. Type: --on rtx-4090,h100-sxm, or --on all; foretune list devices")
-    return [catalog.device(name) for name in dict.fromkeys(names)]
+        raise UserError("No device was named. Run: foretune plan ... --on rtx-4090,h100-sxm, or --on all")
+    found = [device for name in dict.fromkeys(names) for device in requested_devices(name, say)]
+    return list({device.name: device for device in found}.values())
 
 
 def plan_everything(
-    wanted: Wanted, devices: Sequence[Device], live: LiveSource | None
+    wanted: Wanted,
+    devices: Sequence[Device],
+    live: LiveSource | None,
+    refused: Callable[[str, UserError], None] | None = None,
 ) -> Iterator[tuple[Asked, tuple[Plan, ...]]]:
-    """The plans of each question, in the order of the devices."""
-    targets = list(catalog.denoisers()) if wanted.target == ALL else [wanted.target]
-    for target in targets:
-        asked = asked_of(replace(wanted, target=target))
-        yield asked, plan_question(asked, wanted, devices, live)
+    """The plans of each question, in the order of the devices.
+
+    With `all` models, one that cannot be planned does not stop the others: `refused` is told its name and the reason.
+    Where every model is refused, the first reason is raised.
+    """
+    is_all = wanted.target == ALL
+    first_error: UserError | None = None
+    num_planned = 0
+    for target in list(catalog.denoisers()) if is_all else [wanted.target]:
+        try:
+            asked = asked_of(replace(wanted, target=target))
+            plans = plan_question(asked, wanted, devices, live)
+        except UserError as error:
+            if not is_all or refused is None:
+                raise
+            first_error = first_error or error
+            refused(target, error)
+            continue
+        num_planned += 1
+        yield asked, plans
+    if first_error is not None and not num_planned:
+        raise first_error
 
 
 def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live: LiveSource | None) -> tuple[Plan, ...]:
@@ -106,7 +139,7 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
                 context_bytes=wanted.host_context_bytes if on_host else None,
             )
         found = by_host[on_host]
-        plan = plan_on(found, device, expandable_segments=wanted.expandable_segments)
+        plan = plan_on(found, device, expandable_segments=wanted.expandable_segments, host=wanted.host)
         plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash()})
         same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
         plans.append(with_advice(plan, found, device, same_kind) if wanted.has_advice else plan)
@@ -154,8 +187,9 @@ def asked_of(wanted: Wanted) -> Asked:
     if path.suffix in (".yaml", ".yml", ".json") or path.is_file():
         return read_experiment(path, wanted.overrides, only_planned=True)
     reference = resolve_model(wanted.target)
-    form = parse(starting_text("experiment.yaml", wanted.target, "lora", None, family=reference.family))
+    form = parse(starting_text("experiment.yaml", reference.asked, "lora", None, family=reference.family))
     # The model's own size, and a method that may be chosen anew.
     del form["data"]["resolution"]
     mapping = apply_overrides(form, wanted.overrides)
-    return understand(mapping, source="This question", only_planned=True)
+    asked = understand(mapping, source="This question", only_planned=True)
+    return replace(asked, model=replace(asked.model, note=asked.model.note or reference.note))

@@ -9,7 +9,7 @@ chosen by the library), compiled graphs, and devices other than NVIDIA's, AMD's,
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from foretune.catalog.devices import Device
+from foretune.catalog.devices import Device, devices
 from foretune.catalog.overheads import Constant, OverheadRow, architecture, overheads
 from foretune.core.units import GIB, MIB
 from foretune.plan.expansion import Event
@@ -76,6 +76,17 @@ def usable_bytes(device: Device) -> int:
         return round(device.memory_gb * GIB * _row(device, "working_set").likely)
     total_bytes = round(device.memory_gb * GIB) if device.kind == "cpu" else device.memory_bytes
     return total_bytes // device.num_logical_devices - overhead_for(device).driver.likely
+
+
+def host_runtime(device: Device) -> Range:
+    """What using the device takes of the host's memory: driver, runtime and library handles."""
+    return _range(device, "host_runtime")
+
+
+def other_programs_on_host() -> Range:
+    """What the operating system and other programs take of the host's memory."""
+    cpu = next(row for row in devices().values() if row.kind == "cpu")
+    return _range(cpu, "driver")
 
 
 def with_workspaces(events: Iterable[Event], overhead: Overhead) -> Iterator[Event]:

@@ -6,7 +6,7 @@ checkpoints follow each other in one process.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretune import catalog
 from foretune.core.units import MIB
@@ -28,6 +28,7 @@ from foretune.plan.around import (
 from foretune.plan.encoders import BYTES_PER_WEIGHT, latent_positions
 from foretune.plan.expansion import Event
 from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
+from foretune.plan.pinned import pinned_rounding_bytes
 from foretune.plan.quantized import FEWER_BITS
 from foretune.plan.streams import LASTING, Stream, bytes_by_category
 
@@ -45,6 +46,17 @@ _PIXEL_BYTES = 3
 
 
 @dataclass(frozen=True)
+class OnHost:
+    """What a phase takes of the host's memory beside the process itself."""
+
+    num_bytes: int
+    mapped_bytes: int = 0
+    """Of these, pages of weight files."""
+    pinned: Sequence[Event] = ()
+    """Storages among these that are page-locked, as they are made and released."""
+
+
+@dataclass(frozen=True)
 class Phase:
     """One phase: its figures, and the allocations they come from."""
 
@@ -56,6 +68,10 @@ class Phase:
     """Where the disk it takes grows with the data."""
     notes: tuple[str, ...] = ()
     """What is not known, and so not in the figures."""
+    mapped_bytes: int = 0
+    """Of the host's memory, pages of weight files, which the system can drop and read again."""
+    pinned_rounding_bytes: int = 0
+    """What the host's memory has beyond `memory.host_bytes` because page-locked blocks are rounded up."""
 
     @property
     def name(self) -> str:
@@ -141,7 +157,7 @@ def _caching_latents(run: RunToPlan, around: Around) -> Phase:
         name,
         stream,
         # The images one by one and as a batch.
-        host_bytes=_loaded_bytes(around.encode.weights_bytes, _FP32_BYTES) + 2 * pixels_bytes,
+        host=_loaded(around.encode.weights_bytes, _FP32_BYTES, beside_bytes=2 * pixels_bytes),
         disk_bytes_per_sample=entry_bytes * flips,
         notes=notes_of(around.encode),
     )
@@ -160,12 +176,12 @@ def _caching_text(run: RunToPlan, around: Around) -> Phase:
     stream.hold(around.text_bytes, TEXT_ENCODERS, name)
     for text in around.texts:
         play_pass(stream, text, name)
+    per_weight = BYTES_PER_WEIGHT[run.experiment.train.precision]
     return _phase(
         run,
         name,
         stream,
-        host_bytes=_loaded_bytes(around.dense_text_bytes, BYTES_PER_WEIGHT[run.experiment.train.precision])
-        + around.quantized_text_bytes,
+        host=_loaded(around.dense_text_bytes, per_weight, beside_bytes=around.quantized_text_bytes),
         disk_bytes_per_sample=_caption_bytes(run, around),
         notes=(*around.notes, *notes_of(*around.texts)),
     )
@@ -185,11 +201,12 @@ def _loading(run: RunToPlan, around: Around) -> Phase:
     per_weight = BYTES_PER_WEIGHT[run.experiment.train.weights if trains_base else run.experiment.train.precision]
     if run.experiment.quantize.denoiser in FEWER_BITS:
         # The weights as they are in the file, and beside them the fewer bits that they are put into.
-        host_bytes = _loaded_bytes(run.denoiser.num_params * per_weight, per_weight) + frozen_bytes + swapped_bytes
+        host = _loaded(run.denoiser.num_params * per_weight, per_weight, beside_bytes=frozen_bytes + swapped_bytes)
     else:
-        host_bytes = _loaded_bytes(trained_bytes if trains_base else frozen_bytes + swapped_bytes, per_weight)
+        host = _loaded(trained_bytes if trains_base else frozen_bytes + swapped_bytes, per_weight)
     # What waits on the host is a copy in memory of another kind.
-    host_bytes += swapped_bytes
+    copies = [event for event in around.lasting_on_host if event.category == on_host("frozen weights")]
+    host = replace(host, num_bytes=host.num_bytes + swapped_bytes, pinned=copies)
     system = run.denoiser.system
     names = [] if system is None else [n for n in (system.vae, *system.text_encoders, system.image_encoder) if n]
     num_weights = run.denoiser.num_params + sum(catalog.component(n).num_params for n in names)
@@ -197,7 +214,7 @@ def _loading(run: RunToPlan, around: Around) -> Phase:
         run,
         name,
         stream,
-        host_bytes=host_bytes,
+        host=host,
         disk_bytes=num_weights * _FILE_BYTES_PER_WEIGHT,
         notes=around.notes,
     )
@@ -220,7 +237,8 @@ def _training_step(run: RunToPlan, around: Around) -> Phase:
     batch_bytes = bytes_by_category(e for e in body if e.category == "inputs").get("inputs", 0)
     num_waiting = 2 * run.experiment.data.num_workers + 2
     moved_bytes = find_peak(run.on_host, num_largest=0).num_bytes
-    return _phase(run, name, stream, host_bytes=batch_bytes * num_waiting + moved_bytes, notes=around.notes)
+    host = OnHost(batch_bytes * num_waiting + moved_bytes, pinned=run.on_host)
+    return _phase(run, name, stream, host=host, notes=around.notes)
 
 
 def _validation(run: RunToPlan, around: Around) -> Phase:
@@ -241,7 +259,9 @@ def _validation(run: RunToPlan, around: Around) -> Phase:
         run,
         name,
         stream,
-        host_bytes=(_loaded_bytes(weights_bytes, _FP32_BYTES) if weights_bytes else 0) + around.lasting_host_bytes,
+        host=replace(
+            _loaded(weights_bytes, _FP32_BYTES, beside_bytes=around.lasting_host_bytes), pinned=around.lasting_on_host
+        ),
         disk_bytes=len(run.experiment.validation.prompts) * num_pixels * _PIXEL_BYTES * _num_validations(run),
         notes=(*around.notes, *notes),
     )
@@ -264,7 +284,9 @@ def _saving(run: RunToPlan, around: Around) -> Phase:
         name,
         stream,
         # On the host nothing needs to be copied.
-        host_bytes=0 if run.trains_on_host else max(components) + around.lasting_host_bytes,
+        host=OnHost(
+            0 if run.trains_on_host else max(components) + around.lasting_host_bytes, pinned=around.lasting_on_host
+        ),
         disk_bytes=sum((*components, *on_the_host)) * (run.experiment.save.keep + 1),
     )
 
@@ -276,14 +298,15 @@ def _start_of(events: Sequence[Event], phase: str) -> int:
     return next((index for index, event in enumerate(events) if event.phase == phase), len(events))
 
 
-def _loaded_bytes(num_bytes: int, bytes_per_weight: int) -> int:
+def _loaded(num_bytes: int, bytes_per_weight: int, *, beside_bytes: int = 0) -> OnHost:
     """Host memory while weights are loaded.
 
     Files are mapped: weights in the file's own type are its pages, and only those of another type are copies beside
     them. Measured with 851 MiB of bf16: 860 MiB in bf16, 2,670 MiB in fp32, less what the process holds anyway.
     """
     file_bytes = num_bytes // bytes_per_weight * _FILE_BYTES_PER_WEIGHT
-    return file_bytes if bytes_per_weight == _FILE_BYTES_PER_WEIGHT else num_bytes + file_bytes
+    copied_bytes = 0 if bytes_per_weight == _FILE_BYTES_PER_WEIGHT else num_bytes
+    return OnHost(file_bytes + copied_bytes + beside_bytes, mapped_bytes=file_bytes)
 
 
 def _caption_bytes(run: RunToPlan, around: Around) -> int:
@@ -315,7 +338,7 @@ def _phase(
     name: str,
     stream: Stream,
     *,
-    host_bytes: int,
+    host: OnHost,
     disk_bytes: int | None = 0,
     disk_bytes_per_sample: int | None = None,
     notes: tuple[str, ...] = (),
@@ -325,14 +348,22 @@ def _phase(
         disk_bytes = None if run.num_images is None else disk_bytes_per_sample * _num_encoded(run, run.num_images)
     # Where the host is the device, what is loaded is what is there; only waiting batches come on top.
     is_beside = name == "training step"
-    on_host = host_bytes + peak.num_bytes if is_beside else max(host_bytes, peak.num_bytes)
+    with_device_bytes = host.num_bytes + peak.num_bytes if is_beside else max(host.num_bytes, peak.num_bytes)
     memory = PhaseMemory(
         phase=name,
         device_bytes_by_part=dict(sorted(peak.by_category.items(), key=lambda item: -item[1])),
-        host_bytes=_PROCESS_BYTES + (on_host if run.trains_on_host else host_bytes),
+        host_bytes=_PROCESS_BYTES + (with_device_bytes if run.trains_on_host else host.num_bytes),
         disk_bytes=disk_bytes,
     )
-    return Phase(memory, True, tuple(stream.events), disk_bytes_per_sample, tuple(dict.fromkeys(notes)))
+    return Phase(
+        memory,
+        True,
+        tuple(stream.events),
+        disk_bytes_per_sample,
+        tuple(dict.fromkeys(notes)),
+        mapped_bytes=host.mapped_bytes,
+        pinned_rounding_bytes=pinned_rounding_bytes(host.pinned),
+    )
 
 
 def _num_encoded(run: RunToPlan, num_images: int) -> int:

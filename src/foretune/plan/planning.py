@@ -5,13 +5,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from foretune.catalog import ModelComponent
-from foretune.catalog.devices import Device
+from foretune.catalog.devices import UNKNOWN, Device
 from foretune.choices.experiment import Experiment
+from foretune.choices.objections.hardware import hardware_objections
 from foretune.choices.step_form import Numerics
 from foretune.core.units import MIB, share_text
 from foretune.core.values.plan import Plan, Tensor, Transfers, ValidationMemory
 from foretune.plan.around import RunToPlan
 from foretune.plan.expansion import Event, expand_variant
+from foretune.plan.host_memory import HostBudget, host_memory_of
 from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
 from foretune.plan.overheads import Overhead, Range, overhead_for, usable_bytes
 from foretune.plan.phases import VALIDATION, Phase, plan_phases, replay_streams, validation_stream, worst_phase
@@ -20,7 +22,7 @@ from foretune.plan.streams import as_one, device_events, host_events
 from foretune.plan.swapping import moved_bytes
 from foretune.plan.traces import Traces, mixed_step, variant_of
 from foretune.plan.transfers import NOTHING_MOVED, Moved, moved_in_a_step, transfers_on
-from foretune.plan.verdict import COMPILED_ERROR_SHARE, TRACE_ERROR_SHARE, Ends, Judgement, Replays, judge
+from foretune.plan.verdict import COMPILED_ERROR, TRACE_ERROR, Ends, ErrorShares, Judgement, Replays, judge
 from foretune.trace.shipped import Geometry
 
 _VERDICTS = ("fits", "tight", "does not fit")
@@ -55,9 +57,9 @@ class Footprint:
     """Between host and device, in each step."""
 
     @property
-    def error_share(self) -> float:
-        """Half-width of the relative part of the band."""
-        return COMPILED_ERROR_SHARE if self.experiment.levers.compile != "off" else TRACE_ERROR_SHARE
+    def error_share(self) -> ErrorShares:
+        """The relative part of the band."""
+        return COMPILED_ERROR if self.experiment.levers.compile != "off" else TRACE_ERROR
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -220,8 +222,10 @@ def validation_on(found: Footprint, device: Device, *, expandable_segments: bool
     )
 
 
-def plan_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> Plan:
-    """The plan for one device, without advice."""
+def plan_on(
+    found: Footprint, device: Device, *, expandable_segments: bool = False, host: HostBudget | None = None
+) -> Plan:
+    """The plan for one device, without advice. `host` is what the host's memory can give, where it is known."""
     hardest, judged = _judged(found, device, expandable_segments=expandable_segments)
     worst, transfers = found.worst_in(hardest), transfers_on(found.moved, device)
     return Plan(
@@ -238,12 +242,14 @@ def plan_on(found: Footprint, device: Device, *, expandable_segments: bool = Fal
         process_bytes=judged.process.likely,
         process_high_bytes=judged.process.high,
         usable_bytes=judged.usable_bytes,
-        error_band=found.error_share,
+        error_band=found.error_share.high,
         verdict=judged.verdict,
         validation=validation_on(found, device, expandable_segments=expandable_segments),
         largest=_largest(worst),
         transfers=transfers,
-        assumptions=_assumptions(found, transfers, expandable_segments=expandable_segments),
+        host=host_memory_of(found.experiment, found.phases, device, host),
+        warnings=tuple(warning.text for warning in hardware_objections(found.experiment, device)),
+        assumptions=_assumptions(found, device, transfers, expandable_segments=expandable_segments),
         notes=(*_notes(found.phases), *_of_the_device(found, device)),
         traces=tuple(f"{name} {stamp}" for name, stamp in sorted(found.traces.used.items())),
     )
@@ -254,7 +260,9 @@ def _largest(phase: Phase) -> tuple[Tensor, ...]:
     return tuple(Tensor(part=part, num_bytes=size, count=count) for part, size, count in peak.largest)
 
 
-def _assumptions(found: Footprint, transfers: Transfers | None, *, expandable_segments: bool) -> tuple[str, ...]:
+def _assumptions(
+    found: Footprint, device: Device, transfers: Transfers | None, *, expandable_segments: bool
+) -> tuple[str, ...]:
     size = found.size
     frames = f" x {size.num_frames} frames" if size.num_frames > 1 else ""
     said = [f"the largest step has {size.batch_size} x {size.width_px} x {size.height_px} px{frames}"]
@@ -262,6 +270,8 @@ def _assumptions(found: Footprint, transfers: Transfers | None, *, expandable_se
         said.append(f"captions are padded to {size.num_text_tokens} tokens")
     segments = "expandable" if expandable_segments else "plain"
     said.append(f"the allocator has {segments} segments and nothing else uses the device")
+    if device.arch == UNKNOWN:
+        said.append(f"{device.name}: driver and context take what they take on other {device.kind.upper()} cards")
     if transfers is not None and transfers.is_link_assumed:
         said.append(f"host and device are connected by {transfers.link}")
     if found.experiment.quantize.text_encoders != "none":
@@ -277,14 +287,14 @@ def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
     """Where the step was recorded otherwise than the device runs it."""
     experiment = found.experiment
     if experiment.levers.compile != "off":
-        width = share_text(COMPILED_ERROR_SHARE)
-        yield f"what compiling blocks changes, which is not modelled: the band is {width} wide each way instead"
+        width = share_text(COMPILED_ERROR.high)
+        yield f"what compiling blocks changes, which is not modelled: the high end of the band is {width} up instead"
     if experiment.optimizer.kind == "paged-adamw8bit":
         yield "pages of the optimizer's states that move to the host when the device is full; all are counted on it"
     if experiment.train.precision == "fp16":
         yield "what fp16 keeps beyond bf16: 2 to 3 % of a FLUX step whose blocks are kept"
     elif device.kind == "cpu" and found.numerics != "cpu":
-        yield "what a CPU keeps otherwise than an accelerator; with torch installed, --live records it"
+        yield "what a CPU keeps unlike an accelerator; with torch installed, `foretune plan --live` records it"
     elif device.kind == "mps":
         yield "how Metal allocates; the step is taken to be as on CUDA"
         if found.run.on_host:

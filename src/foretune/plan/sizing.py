@@ -57,7 +57,7 @@ def size_of(
     resolution as its shorter side.
     """
     if (height_px is None) != (width_px is None):
-        raise UserError("Height and width go together. Type both: --height 512 --width 768")
+        raise UserError("Height and width go together. Give both: foretune plan MODEL --height 512 --width 768")
     if height_px is None or width_px is None:
         height_px, width_px = _sides(experiment.data.resolution, geometry)
     if num_frames is not None and (num_frames < 1 or (num_frames > 1 and geometry.default_num_frames == 1)):

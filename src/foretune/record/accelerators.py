@@ -1,12 +1,20 @@
 """What torch and the drivers tell of accelerators, and how torch was built and set."""
 
+import os
+import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from foretune.core.units import GIB, MIB
 from foretune.core.values.base import content_hash
+
+_LEAST_CARD_BYTES = 2 * GIB
 
 # What the driver can be set to, or limits a device to; all of it changes speed.
 _NVIDIA_FIELDS = (
@@ -54,6 +62,47 @@ def torch_facts() -> dict[str, Any] | None:
         "allocator": _told(torch, "cuda.get_allocator_backend") if torch.version.cuda else None,
         "devices": _devices(torch),
     }
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A device of this machine as its driver reports it."""
+
+    name: str
+    kind: Literal["cuda", "rocm", "mps"]
+    total_bytes: int
+
+
+def accelerators_here(root: Path = Path("/")) -> list[Accelerator]:
+    """The devices of this machine by their drivers, without torch: nvidia-smi, the amdgpu module, Apple silicon."""
+    return [*_nvidia_cards(), *_amd_cards(root), *_apple_gpu()]
+
+
+def _nvidia_cards() -> Iterator[Accelerator]:
+    for line in _lines("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"):
+        name, _, total = line.rpartition(",")
+        # A card whose memory is shared with the host has none of its own to report ("[N/A]").
+        if total.strip().isdigit():
+            yield Accelerator(name.strip(), "cuda", int(total) * MIB)
+
+
+def _amd_cards(root: Path) -> Iterator[Accelerator]:
+    """Only where ROCm's kernel interface is there; graphics inside a processor have less memory than a model takes."""
+    if not (root / "sys/class/kfd").exists():
+        return
+    for path in sorted((root / "sys/class/drm").glob("card[0-9]*/device/mem_info_vram_total")):
+        total_bytes = int(path.read_text(encoding="ascii"))
+        if total_bytes > _LEAST_CARD_BYTES:
+            title = path.with_name("product_name")
+            yield Accelerator(
+                title.read_text(encoding="utf-8").strip() if title.is_file() else "AMD GPU", "rocm", total_bytes
+            )
+
+
+def _apple_gpu() -> Iterator[Accelerator]:
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
+        name = first_line("sysctl", "-n", "machdep.cpu.brand_string") or "Apple silicon"
+        yield Accelerator(name, "mps", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def nvidia_driver() -> str | None:

@@ -4,6 +4,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from foretune.core.errors import UserError
+from foretune.core.units import KIB
+
 # Instructions that products and convolutions are chosen by; the full list of a processor is long and says no more.
 _FLAGS = (
     *("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni"),
@@ -63,6 +66,31 @@ def memory_facts(root: Path) -> dict[str, Any]:
         "swappiness": _number(root / "proc/sys/vm/swappiness"),
         "overcommit": _number(root / "proc/sys/vm/overcommit_memory"),
     }
+
+
+def host_memory_bytes(root: Path = Path("/")) -> tuple[int, int]:
+    """Total memory of this machine and what is left of it for a new process, both within a container's limit."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else _windows_memory()[0]
+    meminfo = _fields(root / "proc/meminfo", ":")
+    if "MemAvailable" in meminfo:
+        left = int(meminfo["MemAvailable"].split()[0]) * KIB
+    else:
+        left = total if hasattr(os, "sysconf") else _windows_memory()[1]
+    group = root / "sys/fs/cgroup"
+    limit = _limit(group / "memory.max", group / "memory/memory.limit_in_bytes")
+    if limit is not None:
+        used = _number(group / "memory.current") or _number(group / "memory/memory.usage_in_bytes") or 0
+        total, left = min(total, limit), min(left, max(0, limit - used))
+    return total, left
+
+
+def _windows_memory() -> tuple[int, int]:
+    try:
+        import psutil
+    except ImportError as error:
+        raise UserError("This system's memory cannot be read without psutil. Run: pip install psutil") from error
+    memory = psutil.virtual_memory()
+    return int(memory.total), int(memory.available)
 
 
 def container_facts(root: Path) -> dict[str, Any]:

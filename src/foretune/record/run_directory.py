@@ -34,7 +34,8 @@ class RunDirectory:
         except OSError as error:
             reason = error.strerror or error
             raise UserError(
-                f"The run directory {path} cannot be made: {reason}. Type --runs to put it elsewhere."
+                f"The run directory {path} cannot be made: {reason}. Put it elsewhere, for example: "
+                "foretune train EXPERIMENT.yaml --runs DIR"
             ) from error
         _point_latest_at(path)
         return cls(path)

@@ -1,4 +1,4 @@
-"""What every page has in common: its head, its policy, its style, and the form of its tables."""
+"""What every page has in common: its head, its policy, its style, and the container of its tables."""
 
 from pathlib import Path
 
@@ -36,8 +36,9 @@ def document(title: str, *body: Content, style: str, has_pictures: bool = False)
 
 
 def scrolled(table: Markup, name: str) -> Markup:
-    """A table that is wider than the screen scrolls by itself; keys reach it too."""
-    return tag("div", table, class_="scrolled", role="region", aria_label=name, tabindex="0")
+    """A table that is wider than the screen scrolls inside this container, which shows that it does; keys reach it."""
+    hint = tag("p", "Scroll sideways to see all columns →", class_="scroll-hint", aria_hidden="true")
+    return tag("div", table, hint, class_="scrolled", role="region", aria_label=name, tabindex="0")
 
 
 def number(text: str) -> Markup:

@@ -18,7 +18,7 @@ from foretune.report.scales import tick_step
 from foretune.stats.intervals import Estimate
 
 MOST_CURVES = 8
-"""Configurations whose losses are drawn; more cannot be told apart."""
+"""Configurations whose losses are drawn; more cannot be distinguished."""
 _MOST_LETTERS = 30
 _PHASE_COLOURS = {
     "data": "c10", "encode": "c9", "forward": "c1", "backward": "c0", "optimizer": "c2", "logging": "c11",
@@ -27,14 +27,7 @@ _PHASE_COLOURS = {
 _SCALES: Mapping[str, tuple[float, str]] = {"bytes": (GIB, "GiB"), "usd": (1.0, "US dollars")}
 
 
-def letters(found: Sequence[Configuration]) -> dict[str, str]:
-    """A short name of each configuration in drawings: A, B, ..., Z, then numbers."""
-    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    few = len(found) <= len(alphabet)
-    return {one.key: alphabet[i] if few else str(i + 1) for i, one in enumerate(found)}
-
-
-def front_panels(task: Task, names: Mapping[str, str], key: str) -> list[Markup]:
+def front_panels(task: Task, key: str) -> list[Markup]:
     """One panel for each pair of measures that decide: quality against what it costs, then costs against each other."""
     axes = task.axes
     pairs = [(cost, axes[0]) for cost in axes[1:]] if task.has_quality else list(pairwise(axes))
@@ -44,7 +37,7 @@ def front_panels(task: Task, names: Mapping[str, str], key: str) -> list[Markup]
     for number, (across, up) in enumerate(pairs, start=1):
         known = [one for one in task.placed if _has(one, axes, across) and _has(one, axes, up)]
         if known:
-            made.append(_front(known, axes, (across, up), names, f"{key}-front-{number}"))
+            made.append(_front(known, axes, (across, up), f"{key}-front-{number}"))
     return made
 
 
@@ -56,29 +49,27 @@ def _front(
     known: Sequence[Placed],
     axes: Sequence[Measure],
     pair: tuple[Measure, Measure],
-    names: Mapping[str, str],
     key: str,
 ) -> Markup:
     across, up = pair
     columns = [[one.estimates[axes.index(measure)] for one in known] for measure in pair]
     scales = [_scale(measure, column) for measure, column in zip(pair, columns, strict=True)]
-    points, told = [], []
+    points, described = [], []
     for number, one in enumerate(known):
         sides = [_side(column[number], scale) for column, (scale, _) in zip(columns, scales, strict=True)]
-        label = one.configuration.label
         texts = [
             f"{m.name} {measured_text(e.value, e.low, e.high, m.unit)}"
             for m, column in zip(pair, columns, strict=True)
             if (e := column[number]) is not None
         ]
-        letter = names[one.configuration.key]
+        letter = one.configuration.letter
         is_marked = one.standing == "on the front"
         shown = letter if len(known) <= _MOST_LETTERS or is_marked else ""
-        points.append(Point(sides[0], sides[1], shown, f"{letter}: {label}. {', '.join(texts)}", is_marked))
-        told.append(f"{letter}: {', '.join(texts)}")
+        points.append(Point(sides[0], sides[1], shown, f"{one.configuration.name}. {', '.join(texts)}", is_marked))
+        described.append(f"{one.configuration.name}: {', '.join(texts)}")
     front = front_by_mean([(p.x[0], p.y[0]) for p in points], (across.higher_is_better, up.higher_is_better))
-    better = " and ".join(f"{'more' if m.higher_is_better else 'less'} {m.name}" for m in pair)
-    described = f"Points with 95 % intervals; {better} is better. {'; '.join(told[:_MOST_LETTERS])}."
+    better = " and ".join(f"{'higher' if m.higher_is_better else 'lower'} {m.name}" for m in pair)
+    text = f"Points with 95 % intervals; {better} is better. {'; '.join(described[:_MOST_LETTERS])}."
     return scatter(
         points,
         front,
@@ -86,14 +77,14 @@ def _front(
             x=_axis_name(across, scales[0][1]),
             y=_axis_name(up, scales[1][1]),
             title=f"{up.name} against {across.name}",
-            description=described,
+            description=text,
             key=key,
         ),
     )
 
 
 def _axis_name(measure: Measure, unit: str) -> str:
-    arrow = "more is better" if measure.higher_is_better else "less is better"
+    arrow = "higher is better" if measure.higher_is_better else "lower is better"
     name = f"{measure.name}, {unit}" if unit else measure.name
     return f"{name} ({arrow})"
 
@@ -117,23 +108,23 @@ def _side(estimate: Estimate | None, scale: float) -> tuple[float, float, float]
     return estimate.value / scale, low / scale, high / scale
 
 
-def loss_panels(found: Sequence[Configuration], names: Mapping[str, str], key: str) -> list[Markup]:
+def loss_panels(found: Sequence[Configuration], key: str) -> list[Markup]:
     """Training loss, smoothed, and held-out loss, each with the interval of its mean over seeds."""
     drawn = [one for one in found if one.finished][:MOST_CURVES]
     series = {one.key: number % NUM_SERIES for number, one in enumerate(drawn)}
-    labels = {one.key: one.label for one in drawn}
+    by_key = {one.key: one for one in drawn}
     kinds: dict[CurveKind, list[Line]] = {"training": [], "held-out": []}
     for curve in curves({one.key: one.finished for one in drawn}):
-        line = _line(curve, names[curve.label], labels[curve.label], series[curve.label])
+        line = _line(curve, by_key[curve.label], series[curve.label])
         if len(line.points) > 1:
             kinds[curve.kind].append(line)
-    said = "Means over runs; bands are the 95 % interval of the mean over seeds, where there are several."
+    words = "Means over runs; bands are the 95 % interval of the mean over seeds, where there are several."
     return [
         lines(
             kinds[kind],
             Axes(
                 "step", f"{kind} loss", f"{kind} loss by step".capitalize(),
-                f"{said} {'; '.join(line.hover for line in kinds[kind])}.", f"{key}-{kind}",
+                f"{words} {'; '.join(line.hover for line in kinds[kind])}.", f"{key}-{kind}",
             ),
         )
         for kind in kinds
@@ -141,7 +132,7 @@ def loss_panels(found: Sequence[Configuration], names: Mapping[str, str], key: s
     ]  # fmt: skip
 
 
-def _line(curve: Curve, letter: str, label: str, series: int) -> Line:
+def _line(curve: Curve, one: Configuration, series: int) -> Line:
     known = [point for point in curve.points if math.isfinite(point.value)]
     band = tuple(
         (float(point.step), point.low, point.high)
@@ -152,8 +143,8 @@ def _line(curve: Curve, letter: str, label: str, series: int) -> Line:
     return Line(
         tuple((float(point.step), point.value) for point in known),
         band,
-        letter,
-        f"{letter}: {label}{ends}",
+        one.letter,
+        f"{one.name}{ends}",
         series,
         has_dots=curve.kind == "held-out",
     )
@@ -185,7 +176,7 @@ def phase_colours(names: Sequence[str]) -> dict[str, str]:
     return {name: _PHASE_COLOURS.get(name, f"c{14 + i % 2}") for i, name in enumerate(names)}
 
 
-def phase_bars(found: Sequence[Configuration], names: Mapping[str, str], key: str) -> Markup | None:
+def phase_bars(found: Sequence[Configuration], key: str) -> Markup | None:
     """A bar for each configuration: mean seconds of a run, by phase."""
     rows = [(one, phases) for one in found if (phases := phases_of(one.finished))]
     if not rows:
@@ -194,10 +185,10 @@ def phase_bars(found: Sequence[Configuration], names: Mapping[str, str], key: st
     longest = max(sum(statistics.fmean(values) for values in phases.values()) for _, phases in rows) or 1.0
     ordered = phase_names(found)
     colours = phase_colours(ordered)
-    drawn, told = [], []
+    drawn, described = [], []
     for number, (one, phases) in enumerate(rows):
         x_px, y_px = float(left_px), float(number * row_px)
-        drawn.append(tag("text", names[one.key], x=0, y=y_px + 15, class_="letter"))
+        drawn.append(tag("text", one.letter, x=0, y=y_px + 15, class_="letter"))
         shown = {name: statistics.fmean(phases[name]) for name in ordered if name in phases}
         for name, seconds in shown.items():
             wide_px = seconds / longest * (width_px - left_px)
@@ -205,7 +196,7 @@ def phase_bars(found: Sequence[Configuration], names: Mapping[str, str], key: st
             drawn.append(tag("rect", hover, x=x_px, y=y_px, width=wide_px, height=18, class_=f"part {colours[name]}"))
             x_px += wide_px
         shares = ", ".join(f"{name} {seconds / (sum(shown.values()) or 1.0):.0%}" for name, seconds in shown.items())
-        told.append(f"{names[one.key]}: {shares}")
+        described.append(f"{one.name}: {shares}")
     bottom_px = len(rows) * row_px
     step = tick_step(longest, 5)
     px_per_s = (width_px - left_px) / longest
@@ -220,7 +211,7 @@ def phase_bars(found: Sequence[Configuration], names: Mapping[str, str], key: st
     return tag(
         "svg",
         tag("title", "Seconds of a run by phase", id=f"{key}-phases-title"),
-        tag("desc", "; ".join(told), id=f"{key}-phases-desc"),
+        tag("desc", "; ".join(described), id=f"{key}-phases-desc"),
         drawn,
         ticks,
         class_="chart bars",

@@ -1,19 +1,31 @@
 """What is looked at rather than read: profiles in words, samples as pictures."""
 
+from collections.abc import Sequence
+
 from foretune.analyse.diagnosis import diagnose, evidence_of
+from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
-from foretune.analyse.run_report import RunReport
+from foretune.analyse.run_report import RunReport, Task
 from foretune.analyse.trace_digest import digest, newest_trace
 from foretune.core.errors import UserError
 from foretune.core.units import bytes_text
-from foretune.report.markup import Content, Markup, join, tag
-from foretune.report.numbers import file_link
-from foretune.report.pictures import MOST_BYTES, Picture, PictureBudget, before_and_after, grids
+from foretune.report.data_tables import Column, Row, Rows, data_table
+from foretune.report.markup import Markup, join, tag
+from foretune.report.numbers import NOTHING, file_link
+from foretune.report.pictures import (
+    MOST_BYTES,
+    GridColumn,
+    Picture,
+    PictureBudget,
+    SampleGrid,
+    sample_grid,
+    sheets_of,
+)
 
 _MOST_PROFILES = 4
 _MOST_TRACE_BYTES = 64 * 2**20
 _MOST_CONFIGURATIONS = 12
-_MOST_PICTURES_EACH = 4
+_MOST_SHEETS = 4
 
 
 def diagnoses(report: RunReport) -> tuple[list[Markup], int]:
@@ -32,72 +44,89 @@ def _diagnosed(run: RunData) -> list[str]:
         trace = newest_trace(run.path)
         if trace.stat().st_size > _MOST_TRACE_BYTES:
             size = bytes_text(trace.stat().st_size)
-            return [f"its trace has {size}, too much to read for a page; `foretune profile` reads it"]
+            return [f"its trace of {size} is too large to read here; run foretune profile on it"]
         return [one.text for one in diagnose(evidence_of(run.path, digest(trace)))]
     except (UserError, OSError, ValueError) as error:
-        # A trace that was cut short takes nothing else from the report.
+        # A damaged trace does not stop the rest of the report.
         return [f"its trace cannot be read: {error}"]
 
 
-def picture_section(report: RunReport, budget: PictureBudget) -> Markup | None:
-    """Samples before and after, of one run of each configuration, as far as there is room."""
-    chosen = {task.recommendation.chosen.key for task in report.tasks if task.recommendation.chosen is not None}
-    ordered = sorted(report.configurations, key=lambda one: one.key not in chosen)
-    parts: list[Content] = []
-    num_shown = 0
-    for one in ordered:
-        run = next((run for run in one.finished if _has_pictures(run)), None)
-        if run is None:
-            continue
-        if num_shown >= _MOST_CONFIGURATIONS:
-            budget.num_left_out += 1
-            continue
-        shown = _of_run(report, run, budget)
-        if shown:
-            ref = report.refs[run.path]
-            source = tag("p", "From ", tag("a", ref.name, href=f"#{ref.anchor}"), ".", class_="small")
-            parts += [tag("h3", one.label), source, *shown]
-            num_shown += 1
-    if not parts:
-        return None
-    if budget.num_left_out:
-        words = (
-            f"Pictures of {budget.num_left_out} more are left out: a page holds {bytes_text(MOST_BYTES)} at most, "
-            f"of {_MOST_CONFIGURATIONS} configurations. They are in the run directories."
-        )
-        parts.append(tag("p", words, class_="small"))
-    title = tag("h2", "Samples, before and after", id="samples-title")
-    return tag("section", title, *parts, id="samples", aria_labelledby="samples-title")
-
-
-def _has_pictures(run: RunData) -> bool:
-    return any(any((run.path / folder).glob("*.png")) for folder in ("quality", "samples"))
-
-
-def _of_run(report: RunReport, run: RunData, budget: PictureBudget) -> list[Markup]:
-    ref = report.refs[run.path]
-    made = [
-        tag("figure", _image(one), tag("figcaption", file_link(ref, one.file, one.caption)), class_="grid-picture")
-        for one in grids(report, run, budget)[:_MOST_PICTURES_EACH]
+def sample_section(report: RunReport, task: Task, budget: PictureBudget) -> list[Markup]:
+    """One grid of the task's samples, and where more of them are; empty where there are none."""
+    grid = sample_grid(report, task.configurations, budget)
+    parts = [] if grid is None else [_grid_table(report, task, grid), tag("p", _grid_words(grid), class_="small")]
+    in_grid = (
+        set() if grid is None else {one.configuration.key for one in grid.columns if one.configuration is not None}
+    )
+    parts += _older_sheets(report, [one for one in task.configurations if one.key not in in_grid], budget)
+    links = [
+        join(f"{one.name}: ", (join(file_link(report.refs[run.path], file, file), " ") for file in files))
+        for one in task.configurations
+        for run in one.finished[:1]
+        if (files := sheets_of(report, run))
     ]
-    pairs = before_and_after(run, budget)
-    if pairs:
-        cells = (
-            tag(
-                "figure",
-                tag("div", (_image(one) for one in (before, after) if one is not None), class_="pair"),
-                tag("figcaption", _pair_caption(prompt, before, after)),
-            )
-            for prompt, before, after in pairs
-        )
-        made.append(tag("div", cells, class_="samples"))
-    return made
+    if links:
+        more = (tag("li", link) for link in links[:_MOST_CONFIGURATIONS])
+        parts.append(tag("p", "Larger sheets, with more prompts and seeds:", class_="small"))
+        parts.append(tag("ul", more, class_="findings small"))
+    return parts
 
 
-def _pair_caption(prompt: str, before: Picture | None, after: Picture | None) -> Markup:
-    steps = [one.caption.split(":")[0].lower() for one in (before, after) if one is not None]
-    return join(prompt, " (", ", ".join(steps), ")")
+def _older_sheets(report: RunReport, found: Sequence[Configuration], budget: PictureBudget) -> list[Markup]:
+    """Of evaluations that kept no single images: base and run side by side, one prompt below another."""
+    figures = []
+    for one in found[:_MOST_SHEETS]:
+        files = [file for run in one.finished[:1] for file in sheets_of(report, run)]
+        file = next((file for file in files if file.endswith("/before-and-after.png")), files[0] if files else None)
+        picture = None if file is None else budget.take(one.finished[0], file, f"{one.name}: base model, then the run")
+        if picture is not None:
+            image = tag("img", src=picture.source, alt=picture.caption)
+            figures.append(tag("figure", image, tag("figcaption", picture.caption), class_="sheet"))
+    return figures
 
 
-def _image(one: Picture) -> Markup:
-    return tag("img", src=one.source, alt=one.caption)
+def left_out_words(budget: PictureBudget) -> Markup | None:
+    """How many pictures the page has no room for."""
+    if not budget.num_left_out:
+        return None
+    words = (
+        f"{budget.num_left_out} more pictures are left out: a page holds at most {bytes_text(MOST_BYTES)} of them. "
+        "They are in the run directories."
+    )
+    return tag("p", words, class_="small")
+
+
+def _grid_table(report: RunReport, task: Task, grid: SampleGrid) -> Markup:
+    is_alone = len(task.configurations) == 1
+    columns = [Column("Prompt"), *(Column(_heading(one, is_alone=is_alone)) for one in grid.columns)]
+    rows = []
+    for number, prompt in enumerate(grid.prompts):
+        cells = [_picture_cell(report, column.pictures[number]) for column in grid.columns]
+        rows.append(Row([prompt, *cells]))
+    return data_table("Samples by prompt and model", columns, [Rows(rows)], class_="sample-grid")
+
+
+def _heading(column: GridColumn, *, is_alone: bool) -> str:
+    if column.configuration is None:
+        return "Before: base model" if is_alone else "Base model"
+    return "After training" if is_alone else f"{column.configuration.letter}: {column.configuration.label}"
+
+
+def _grid_words(grid: SampleGrid) -> str:
+    words = "Each row has the same prompt and seed. Small images are enlarged, one square for each pixel."
+    if grid.num_prompts > len(grid.prompts):
+        words += f" The first {len(grid.prompts)} of {grid.num_prompts} prompts are shown."
+    num_shown = sum(column.configuration is not None for column in grid.columns)
+    if grid.num_configurations > num_shown:
+        words += f" The first {num_shown} of {grid.num_configurations} configurations are shown."
+    return words
+
+
+def _picture_cell(report: RunReport, one: Picture | None) -> Markup:
+    if one is None:
+        return NOTHING
+    width, height = one.shown_px or (None, None)
+    image = tag(
+        "img", src=one.source, alt=one.caption, width=width, height=height, class_="crisp" if one.is_enlarged else None
+    )
+    return file_link(report.refs[one.run.path], one.file, image)

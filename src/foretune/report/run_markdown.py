@@ -9,7 +9,6 @@ from foretune.analyse.run_numbers import Measure
 from foretune.analyse.run_report import RunReport, Task
 from foretune.core.units import measured_text
 from foretune.core.values import Finding
-from foretune.report.run_figures import letters
 from foretune.report.run_question import count_text, seeds_text, task_title
 from foretune.report.run_tables import planned_and_measured
 from foretune.stats.intervals import Estimate
@@ -25,20 +24,21 @@ def report_markdown(report: RunReport, title: str | None = None, findings: Seque
         f"{count_text(report)}, {seeds_text(report)}.",
         "",
     ]
-    lines += ["## Recommendation", ""]
+    lines += ["## Result", ""]
     for task in report.tasks:
         finding = task.recommendation.finding
         lines += [f"### {escaped(task_title(task))}", ""] if len(report.tasks) > 1 else []
-        lines += [f"**{escaped(finding.sentence)}**", ""]
+        lines += [f"**{escaped(task.recommendation.headline)}.**", ""]
+        lines += [escaped(task.recommendation.detail), ""] if task.recommendation.detail else []
         lines += [escaped(finding.caveat), ""] if finding.caveat else []
         lines += [*(f"- {escaped(one.sentence)}" for one in task.against_base), ""] if task.against_base else []
         if task.missing:
             lines += ["What more runs would show:", "", *(f"- {escaped(one.sentence)}" for one in task.missing), ""]
     if findings:
-        lines += ["## What the study found", ""]
+        lines += ["## Findings of the study", ""]
         lines += [f"- {escaped(one.sentence)}" for one in findings] + [""]
     for task in report.tasks:
-        lines += [f"## Configurations of {escaped(task_title(task))}", "", *_table(report, task), ""]
+        lines += [f"## Configurations of {escaped(task_title(task))}", "", *_table(task), ""]
     forecast = _forecast(report)
     if forecast:
         lines += ["## Forecast against measurement", "", *forecast, ""]
@@ -56,7 +56,7 @@ def report_markdown(report: RunReport, title: str | None = None, findings: Seque
             f"[{escaped(report.refs[run.path].name)}](./{quote(report.refs[run.path].path)}/events.jsonl)"
             for run in one.runs
         )
-        lines.append(f"- {escaped(one.label)}: {', '.join(links)}")
+        lines.append(f"- {escaped(one.name)}: {', '.join(links)}")
     prices = "; ".join(report.prices)
     cost = f" Cost: time at {escaped(prices)}." if prices else ""
     lines += ["", f"Means over runs with 95 % intervals.{cost} Foretune {__version__}.", ""]
@@ -68,13 +68,12 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("://", ":\u200b//")
 
 
-def _table(report: RunReport, task: Task) -> list[str]:
-    names = letters(report.configurations)
-    heads = ["", "configuration", "runs", *(measure.name for measure in task.measures), "front"]
+def _table(task: Task) -> list[str]:
+    heads = ["", "configuration", "runs", *(measure.name for measure in task.measures), "Pareto front"]
     rows = ["| " + " | ".join(escaped(head) for head in heads) + " |", "|" + "---|" * len(heads)]
     for one, where in zip(task.configurations, task.placed, strict=True):
         failed = f" of {len(one.runs)}" if len(one.finished) < len(one.runs) else ""
-        cells = [names[one.key], escaped(one.label), f"{len(one.finished)}{failed}"]
+        cells = [one.letter, escaped(one.label), f"{len(one.finished)}{failed}"]
         cells += [_cell(measure, measure.estimate(one.finished)) for measure in task.measures]
         rows.append("| " + " | ".join([*cells, where.standing]) + " |")
     return rows
@@ -92,5 +91,5 @@ def _forecast(report: RunReport) -> list[str]:
         pairs = [pair for run in one.finished if (pair := planned_and_measured(run)) is not None]
         if pairs:
             off = sum(planned / measured - 1 for planned, measured, _ in pairs) / len(pairs)
-            rows.append(f"- {escaped(one.label)}: the forecast of the peak memory is {off:+.0%} off")
+            rows.append(f"- {escaped(one.name)}: forecast of peak memory off by {off:+.0%}")
     return rows

@@ -1,6 +1,6 @@
 """The report of a set of runs on one page: no scripts, nothing from elsewhere, the same bytes for the same runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from foretune import __version__
 from foretune.analyse.groups import environments_apart
@@ -14,15 +14,14 @@ from foretune.report.pictures import PictureBudget
 from foretune.report.run_figures import (
     MOST_CURVES,
     front_panels,
-    letters,
     loss_panels,
     phase_bars,
     phase_colours,
     phase_names,
     phases_of,
 )
-from foretune.report.run_looks import diagnoses, picture_section
-from foretune.report.run_question import asked_table, count_text, seeds_text, task_title
+from foretune.report.run_looks import diagnoses, left_out_words, sample_section
+from foretune.report.run_question import count_text, difference_table, seeds_text, shared_list, task_title
 from foretune.report.run_tables import (
     configuration_table,
     environment_table,
@@ -40,19 +39,26 @@ _MOST_FINDINGS = 12
 def report_page(report: RunReport, title: str | None = None, findings: Sequence[Finding] = ()) -> str:
     """The whole HTML document. `findings` are those of studies that the runs belong to."""
     named = title or _title(report)
-    names = letters(report.configurations)
     budget = PictureBudget()
+    top = (
+        [_before_and_after(report, findings, budget), _configurations(report)]
+        if len(report.configurations) == 1
+        else [
+            _result(report, findings),
+            _configurations(report),
+            _samples(report, budget),
+            _quality(report),
+            _certainty(report),
+        ]
+    )
     sections = [
-        _asked(report),
-        _recommendation(report, findings),
-        _configurations(report, names),
-        _front(report, names),
+        *top,
+        _setup(report),
+        _front(report),
         _forecast(report),
-        _losses(report, names),
-        _phases(report, names),
+        _losses(report),
+        _phases(report),
         _profiles(report),
-        picture_section(report, budget),
-        _quality(report),
         _environment(report),
         _failures(report),
         _runs(report),
@@ -72,38 +78,84 @@ def _section(key: str, title: str, *contents: Content) -> Markup:
     return tag("section", tag("h2", title, id=f"{key}-title"), *contents, id=key, aria_labelledby=f"{key}-title")
 
 
-def _asked(report: RunReport) -> Markup:
-    lead = f"{count_text(report)}, {seeds_text(report)}. Which is better, at which time, memory and price?"
-    return _section("asked", "What was asked", tag("p", lead, class_="lead"), asked_table(report))
+def _before_and_after(report: RunReport, findings: Sequence[Finding], budget: PictureBudget) -> Markup:
+    """The top of a page about one configuration: its samples, and what training changed."""
+    (task,) = report.tasks
+    parts: list[Content] = [*_verdict(task)]
+    parts += sample_section(report, task, budget)
+    scores = quality_table(report, report.configurations)
+    if scores is not None:
+        words = "Scores on the same prompts and seeds before and after training; the interval of a change is at 95 %."
+        parts += [tag("h3", "What changed"), tag("p", words, class_="lead"), scores]
+    parts += _study_findings(findings)
+    left_out = left_out_words(budget)
+    parts += [] if left_out is None else [left_out]
+    parts += _more_runs(task)
+    return _section("result", "Before and after", *parts)
 
 
-def _recommendation(report: RunReport, findings: Sequence[Finding]) -> Markup:
+def _result(report: RunReport, findings: Sequence[Finding]) -> Markup:
     parts: list[Content] = []
     for task in report.tasks:
-        finding = task.recommendation.finding
         if len(report.tasks) > 1:
             parts.append(tag("h3", task_title(task)))
-        parts.append(tag("p", finding.sentence, class_="answer-text"))
-        if finding.caveat:
-            parts.append(tag("p", finding.caveat, class_="small"))
+        parts += _verdict(task)
         if task.against_base:
             parts.append(tag("ul", (_finding(one) for one in task.against_base[:_MOST_FINDINGS]), class_="findings"))
-        if task.missing:
-            parts.append(tag("p", "What more runs would show:"))
-            parts.append(tag("ul", (_finding(one) for one in task.missing[:_MOST_FINDINGS]), class_="findings"))
-            left_out = len(task.missing) - _MOST_FINDINGS
-            if left_out > 0:
-                parts.append(tag("p", f"So it is for {left_out} more with fewer than three runs.", class_="small"))
-    if findings:
-        parts.append(tag("h3", "What the study found"))
-        parts.append(tag("ul", (_finding(one) for one in findings[:_MOST_FINDINGS]), class_="findings"))
+    split = list(dict.fromkeys(t.group.length for t in report.tasks if t.group.is_split_by_length and t.group.length))
+    if split:
+        words = f"Trainings of different lengths are not ranked against each other: {', '.join(split)}."
+        parts.append(tag("p", words, class_="small"))
+    if len({task.group.kind for task in report.tasks}) > 1:
+        parts.append(tag("p", "Benchmarks and trainings are not ranked against each other.", class_="small"))
+    parts += _study_findings(findings)
+    return _section("result", "Result", *parts)
+
+
+def _verdict(task: Task) -> list[Markup]:
+    made = task.recommendation
+    parts = [tag("p", f"{made.headline}.", class_="answer-text")]
+    if made.detail:
+        parts.append(tag("p", made.detail, class_="answer-detail"))
+    if made.finding.caveat:
+        parts.append(tag("p", made.finding.caveat, class_="small"))
+    return parts
+
+
+def _certainty(report: RunReport) -> Markup:
+    parts: list[Content] = []
     how = (
-        "Quality counts first, then time, memory and money. A best is named only where it is shown to be better than "
-        "every other one, with all of these comparisons allowed for: among configurations that are alike, one is named "
-        "in at most 5 of 100 reports. Intervals are at 95 %; those of leads are wider for that."
+        "Quality counts first, then time, memory and cost. A winner is named only where it is shown to be better than "
+        "every other configuration, corrected for the number of comparisons: among equal configurations, at most 5 of "
+        "100 reports name one. Intervals are at 95 %; those of leads are wider because of the correction."
     )
-    parts.append(tag("p", how, class_="small"))
-    return _section("recommendation", "Recommendation", *parts)
+    parts.append(tag("p", how, class_="lead"))
+    for task in report.tasks:
+        found = _more_runs(task)
+        if found:
+            parts += [tag("h3", task_title(task))] if len(report.tasks) > 1 else []
+            parts += found
+    return _section("certainty", "How certain is this?", *parts)
+
+
+def _more_runs(task: Task) -> list[Markup]:
+    if not task.missing:
+        return []
+    parts = [
+        tag("p", "What more runs would show:"),
+        tag("ul", (_finding(one) for one in task.missing[:_MOST_FINDINGS]), class_="findings"),
+    ]
+    left_out = len(task.missing) - _MOST_FINDINGS
+    if left_out > 0:
+        parts.append(tag("p", f"The same holds for {left_out} more with fewer than three runs.", class_="small"))
+    return parts
+
+
+def _study_findings(findings: Sequence[Finding]) -> list[Markup]:
+    if not findings:
+        return []
+    listed = tag("ul", (_finding(one) for one in findings[:_MOST_FINDINGS]), class_="findings")
+    return [tag("h3", "Findings of the study"), listed]
 
 
 def _finding(one: Finding) -> Markup:
@@ -111,42 +163,72 @@ def _finding(one: Finding) -> Markup:
     return tag("li", one.sentence, caveat)
 
 
-def _configurations(report: RunReport, names: Mapping[str, str]) -> Markup:
+def _setup(report: RunReport) -> Markup:
+    lead = f"{count_text(report)}, {seeds_text(report)}."
+    parts: list[Content] = [tag("p", lead, class_="lead"), shared_list(report)]
+    apart = difference_table(report)
+    if apart is not None:
+        parts += [tag("h3", "Settings that differ"), apart]
+    return _section("setup", "Setup", *parts)
+
+
+def _configurations(report: RunReport) -> Markup:
     parts: list[Content] = []
     for task in report.tasks:
         if len(report.tasks) > 1:
             parts.append(tag("h3", task_title(task)))
-        parts.append(configuration_table(report, task, names))
+        parts.append(configuration_table(report, task))
         unlike = environments_apart(task.configurations)
         if unlike:
-            parts.append(tag("p", f"Made in unlike environments, which are never mixed: {unlike}.", class_="small"))
+            words = f"Runs from different environments are never averaged together: {unlike}."
+            parts.append(tag("p", words, class_="small"))
     parts.append(tag("p", _what_is_counted(report), class_="small"))
-    return _section("configurations", "Configurations", *parts)
+    return _section("configurations", "Configurations" if len(report.configurations) > 1 else "Cost", *parts)
 
 
 def _what_is_counted(report: RunReport) -> str:
     quality = next((m.name for task in report.tasks for m in task.measures if task.has_quality), None)
     counted = (
-        "Means over the runs of a configuration, with the 95 % interval of the mean below; one run has none, and two "
-        "digits. Time: from the first step to the end, validation and saving included, loading and encoding not. "
-        "Peak memory: tensors of the device, or the whole process where there is none."
+        "Means over the runs of a configuration, with the 95 % interval of the mean; a single run has no interval and "
+        "two digits. Time: from the first step to the end, with validation and saving, without loading and encoding. "
+        "Peak memory: tensors on the device, or the whole process on a CPU."
     )
     words = [counted]
     if quality == HELD_OUT_LOSS:
-        words.append("Quality: the held-out loss after the last step, at fixed noise; less is better.")
+        words.append("Quality: the held-out loss after the last step, at fixed noise; lower is better.")
     if report.prices:
         words.append(f"Cost: time at {'; '.join(report.prices)}.")
     else:
-        words.append("Cost: no price is known for these devices; --price gives one.")
+        words.append("Cost: no price is known for these devices; set one with --price.")
     return " ".join(words)
 
 
-def _front(report: RunReport, names: Mapping[str, str]) -> Markup | None:
+def _samples(report: RunReport, budget: PictureBudget) -> Markup | None:
+    parts: list[Content] = []
+    for task in report.tasks:
+        found = sample_section(report, task, budget)
+        if found:
+            parts += [tag("h3", task_title(task))] if len(report.tasks) > 1 else []
+            parts += found
+    left_out = left_out_words(budget)
+    parts += [] if left_out is None else [left_out]
+    return _section("samples", "Samples", *parts) if parts else None
+
+
+def _quality(report: RunReport) -> Markup | None:
+    found = quality_table(report, report.configurations)
+    if found is None:
+        return None
+    words = "Each run's images against those of the model it started from, on the same prompts and seeds."
+    return _section("quality", "Quality before and after", tag("p", words, class_="lead"), found)
+
+
+def _front(report: RunReport) -> Markup | None:
     parts: list[Content] = []
     for number, task in enumerate(report.tasks, start=1):
         if len(task.configurations) < 2:  # noqa: PLR2004
             continue
-        panels = front_panels(task, names, f"task-{number}")
+        panels = front_panels(task, f"task-{number}")
         if panels:
             if len(report.tasks) > 1:
                 parts.append(tag("h3", task_title(task)))
@@ -156,17 +238,19 @@ def _front(report: RunReport, names: Mapping[str, str]) -> Markup | None:
 
 def _front_words(task: Task) -> str:
     names = [measure.name for measure in task.axes]
-    on = [one.configuration.label for one in task.placed if one.standing == "on the front"]
-    shown = "; ".join(on[:_MOST_FINDINGS]) + (
+    on = [one.configuration.letter for one in task.placed if one.standing == "on the front"]
+    shown = ", ".join(on[:_MOST_FINDINGS]) + (
         f" and {len(on) - _MOST_FINDINGS} more" if len(on) > _MOST_FINDINGS else ""
     )
     maybe = sum(one.standing == "maybe" for one in task.placed)
-    more = f" For {maybe} more that is open: others are better on average, but nothing of it is shown." if maybe else ""
-    equal = "" if TIME in names else " All were given the same time, which is therefore none of them."
+    more = f" {maybe} more may be: others are better on average, but no difference is shown." if maybe else ""
+    equal = (
+        "" if TIME in names or task.group.kind == "bench" else " Time was the same for all, so it is not one of them."
+    )
     return (
-        f"Filled points are on the Pareto front of {', '.join(names)} together: nothing else is at least as good in "
-        f"all of them.{equal} These are: {shown}.{more} In each panel the line joins what is best in its two measures "
-        "alone; whiskers are 95 % intervals. Letters are those of the table above."
+        f"Filled points are on the Pareto front of {', '.join(names)}: no other configuration is at least as good in "
+        f"all of them.{equal} On the front: {shown or 'none'}.{more} In each panel the line joins the best in its two "
+        "measures alone; whiskers are 95 % intervals. Letters are those of the table above."
     )
 
 
@@ -174,24 +258,22 @@ def _forecast(report: RunReport) -> Markup | None:
     found = forecast_table(report, report.configurations)
     if found is None:
         return None
-    words = "Peak memory as planned before the first step, beside what was measured; means over the runs."
+    words = "Peak memory forecast before the first step, and measured; means over the runs."
     return _section("forecast", "Forecast against measurement", tag("p", words, class_="lead"), found)
 
 
-def _losses(report: RunReport, names: Mapping[str, str]) -> Markup | None:
+def _losses(report: RunReport) -> Markup | None:
     parts: list[Content] = []
     for number, task in enumerate(report.tasks, start=1):
-        panels = loss_panels(task.configurations, names, f"task-{number}")
+        panels = loss_panels(task.configurations, f"task-{number}")
         if not panels:
             continue
         drawn = [one for one in task.configurations if one.finished][:MOST_CURVES]
-        legend = (
-            tag("li", swatch(f"b{i % MOST_CURVES}"), f"{names[one.key]}: {one.label}") for i, one in enumerate(drawn)
-        )
+        legend = (tag("li", swatch(f"b{i % MOST_CURVES}"), one.name) for i, one in enumerate(drawn))
         num_finished = sum(bool(one.finished) for one in task.configurations)
         words = "Means over runs; bands are the 95 % interval of the mean over seeds."
         if num_finished > len(drawn):
-            words += f" Of {num_finished} configurations the first {len(drawn)} are drawn."
+            words += f" Of {num_finished} configurations, the first {len(drawn)} are drawn."
         if len(report.tasks) > 1:
             parts.append(tag("h3", task_title(task)))
         figure = tag("div", panels, class_="panels")
@@ -199,19 +281,19 @@ def _losses(report: RunReport, names: Mapping[str, str]) -> Markup | None:
     return _section("losses", "Losses", *parts) if parts else None
 
 
-def _phases(report: RunReport, names: Mapping[str, str]) -> Markup | None:
+def _phases(report: RunReport) -> Markup | None:
     timed = [one for one in report.configurations if phases_of(one.finished)]
     shown = timed[:_MOST_BARS]
-    bars = phase_bars(shown, names, "phases")
+    bars = phase_bars(shown, "phases")
     if bars is None:
         return None
     colours = phase_colours(phase_names(shown))
     legend = (tag("li", swatch(colour), name) for name, colour in colours.items())
-    words = "Seconds of a run by phase, means over runs; they add up to its time."
+    words = "Seconds of a run by phase, means over runs; the phases add up to its time."
     if len(timed) > len(shown):
-        words += f" Of {len(timed)} configurations the first {len(shown)} are drawn."
+        words += f" Of {len(timed)} configurations, the first {len(shown)} are drawn."
     figure = tag("figure", bars, tag("ul", legend, class_="legend"), tag("figcaption", words))
-    return _section("phases", "Where the time goes", figure, phase_table(report, shown, names))
+    return _section("phases", "Where the time goes", figure, phase_table(report, shown))
 
 
 def _profiles(report: RunReport) -> Markup | None:
@@ -221,19 +303,9 @@ def _profiles(report: RunReport) -> Markup | None:
     parts: list[Content] = [tag("ul", found, class_="findings")]
     if left_out:
         parts.append(
-            tag("p", f"{left_out} more profiles are not read here; `foretune profile RUN` does.", class_="small")
+            tag("p", f"{left_out} more profiles are not shown here; foretune profile RUN reads them.", class_="small")
         )
-    return _section("profiles", "What held runs back", *parts)
-
-
-def _quality(report: RunReport) -> Markup | None:
-    found = quality_table(report, report.configurations)
-    if found is None:
-        return None
-    words = (
-        "Each run's images beside those of the model it started from, on the same prompts and seeds; means over runs."
-    )
-    return _section("quality", "Quality, before and after", tag("p", words, class_="lead"), found)
+    return _section("profiles", "Profiles: what limits speed", *parts)
 
 
 def _environment(report: RunReport) -> Markup:
@@ -248,16 +320,16 @@ def _failures(report: RunReport) -> Markup | None:
 
 def _runs(report: RunReport) -> Markup:
     words = (
-        "Every number above leads here, and from here to the file it was read from: events.jsonl has each step as it "
-        "was measured. Paths are relative to this page."
+        "Every number above links to a row here, and from here to the file it was read from: events.jsonl has every "
+        "step as measured. Paths are relative to this page."
     )
     warned = [(run, text) for run in report.runs if run.record is not None for text in run.record.warnings]
     parts: list[Content] = [tag("p", words, class_="lead"), run_table(report)]
     if warned:
-        parts.append(tag("h3", "What runs warned of"))
+        parts.append(tag("h3", "Warnings of runs"))
         parts.append(tag("ul", (_warning(report, *one) for one in warned[:_MOST_FINDINGS]), class_="findings"))
     if len(warned) > _MOST_FINDINGS:
-        parts.append(tag("p", f"{len(warned) - _MOST_FINDINGS} more are in the records of the runs.", class_="small"))
+        parts.append(tag("p", f"{len(warned) - _MOST_FINDINGS} more are in the run records.", class_="small"))
     return _section("runs", "Runs", *parts)
 
 
@@ -267,4 +339,4 @@ def _warning(report: RunReport, run: RunData, text: str) -> Markup:
 
 
 def _foot() -> Markup:
-    return tag("footer", f"Foretune {__version__}. Made of the run directories alone; nothing was fetched.")
+    return tag("footer", f"Foretune {__version__}. Made from the run directories alone, without network access.")

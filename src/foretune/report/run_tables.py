@@ -1,20 +1,23 @@
-"""The tables of a report. Every number leads to its runs."""
+"""The tables of a report. Every number links to its runs."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from foretune.analyse.against_base import change_of
+from foretune.analyse.comparability import too_few_steps
 from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
-from foretune.analyse.run_numbers import CONFIDENCE, Measure
+from foretune.analyse.run_numbers import CONFIDENCE, HELD_OUT_LOSS, Measure
 from foretune.analyse.run_report import RunReport, Task
+from foretune.analyse.single_result import held_out_ends
 from foretune.core.scores import NEVER_NEGATIVE, Bounds, bounds_of, is_share
 from foretune.core.units import bytes_text, measured_text, measured_value_text
 from foretune.core.values import Plan
 from foretune.core.values.evaluation import Score
-from foretune.report.markup import Content, Markup, join, tag
+from foretune.report.data_tables import Cell, Column, Row, Rows, data_table, numeric
+from foretune.report.markup import Markup, join, tag
 from foretune.report.numbers import NOTHING, figure, file_link, heading_of, link, of_run, traced
-from foretune.report.page import number, scrolled, swatch
+from foretune.report.page import swatch
 from foretune.report.run_figures import phase_colours, phase_names, phases_of
 from foretune.stats.bounded import bounded_mean
 from foretune.stats.intervals import Estimate
@@ -22,39 +25,31 @@ from foretune.stats.intervals import Estimate
 _STANDING = {"on the front": "★", "maybe": "☆", "beaten": "", "not known": "?"}
 
 
-def table(caption: str, headings: Sequence[tuple[str, bool]], *bodies: Content, hides_caption: bool = True) -> Markup:
-    """A table with a caption that readers hear; `headings` are (text, whether numbers stand below)."""
-    row = (tag("th", text, scope="col", class_="number" if is_number else None) for text, is_number in headings)
-    head = tag("thead", tag("tr", row))
-    title = tag("caption", caption, class_="hidden" if hides_caption else None)
-    return scrolled(tag("table", title, head, *bodies), caption)
-
-
-def configuration_table(report: RunReport, task: Task, names: Mapping[str, str]) -> Markup:
-    """Quality, time, speed, memory and money of each configuration, the recommended one marked."""
-    headings = [
-        ("Configuration", False),
-        ("runs", True),
-        *((heading_of(m), True) for m in task.measures),
-        ("front", False),
+def configuration_table(report: RunReport, task: Task) -> Markup:
+    """Quality, time, speed, memory and cost of each configuration, the recommended one marked."""
+    has_front = len(task.configurations) > 1
+    columns = [
+        Column("Configuration"),
+        numeric("runs"),
+        *(numeric(heading_of(m)) for m in task.measures),
+        *([Column("Pareto front")] if has_front else []),
     ]
     chosen = task.recommendation.chosen
     rows = []
     for one, where in zip(task.configurations, task.placed, strict=True):
-        name = join(tag("span", names[one.key], class_="letter-mark"), " ", link(report, one, one.label))
-        cells = [tag("td", figure(report, one, m, m.estimate(one.finished)), class_="number") for m in task.measures]
+        cells = [figure(report, one, m, m.estimate(one.finished)) for m in task.measures]
         count = f"{len(one.finished)}" + (f" of {len(one.runs)}" if len(one.finished) < len(one.runs) else "")
-        standing = join(
-            tag("span", f"{_STANDING[where.standing]} ", aria_hidden="true"),
-            where.standing
-            if where.beaten_by is None
-            else f"{where.standing} by {where.beaten_by}"
-            if where.standing == "beaten"
-            else "maybe",
-        )
-        marked = "chosen" if chosen is not None and chosen.key == one.key else None
-        rows.append(tag("tr", tag("th", name, scope="row"), number(count), cells, tag("td", standing), class_=marked))
-    return table("Configurations", headings, tag("tbody", rows))
+        standing = where.standing + (f" by {where.beaten_by}" if where.standing == "beaten" else "")
+        front = join(tag("span", f"{_STANDING[where.standing]} ", aria_hidden="true"), standing)
+        marked = "chosen" if has_front and chosen is not None and chosen.key == one.key else None
+        rows.append(Row([lettered(report, one), count, *cells, *([front] if has_front else [])], class_=marked))
+    return data_table("Configurations", columns, [Rows(rows)])
+
+
+def lettered(report: RunReport, one: Configuration) -> Markup:
+    """Its letter and its name, leading to its runs."""
+    letter = tag("span", one.letter, class_="letter-mark") if one.letter else ""
+    return join(letter, " " if letter else "", link(report, one, one.label))
 
 
 def forecast_table(report: RunReport, found: Sequence[Configuration]) -> Markup | None:
@@ -70,20 +65,18 @@ def forecast_table(report: RunReport, found: Sequence[Configuration]) -> Markup 
         off = [planned / peak - 1 for planned, peak, _ in pairs.values()]
         mean_off = statistics.fmean(off)
         what = pairs[runs[0].path][2]
-        told = [
+        figures = [
             (measured_value_text(expected, None, None, "bytes"), "planned peak", expected),
             (measured_value_text(measured, low, high, "bytes"), "measured peak", measured),
             (_percent(mean_off), "forecast error", mean_off),
         ]
-        name = tag("th", link(report, one, one.label), scope="row")
-        figures = (number(traced(report, *each, runs)) for each in told)
         span = f"{_percent(min(off))} to {_percent(max(off))}" if len(off) > 1 else NOTHING
-        rows.append(tag("tr", name, tag("td", what), figures, number(span)))
+        rows.append(Row([lettered(report, one), what, *(traced(report, *each, runs) for each in figures), span]))
     if not rows:
         return None
-    headings = [("Configuration", False), ("of what", False), ("planned", True), ("measured", True),
-                ("forecast is off by", True), ("in single runs", True)]  # fmt: skip
-    return table("Forecast against measurement", headings, tag("tbody", rows))
+    columns = [Column("Configuration"), Column("memory of"), numeric("forecast"), numeric("measured"),
+               numeric("forecast error"), numeric("error of single runs")]  # fmt: skip
+    return data_table("Forecast against measurement", columns, [Rows(rows)])
 
 
 def _interval(
@@ -112,51 +105,65 @@ def planned_and_measured(run: RunData) -> tuple[int, int, str] | None:
     return plan.at_peak.process_bytes, measured.peak_host_bytes, "process"
 
 
-def phase_table(report: RunReport, found: Sequence[Configuration], names: Mapping[str, str]) -> Markup:
+def phase_table(report: RunReport, found: Sequence[Configuration]) -> Markup:
     """The numbers behind the bars: mean seconds of a run by phase."""
     by_key = {one.key: phases_of(one.finished) for one in found}
     phases = phase_names(found)
     colours = phase_colours(phases)
-    headings = [("Phase", False), *((names[one.key], True) for one in found)]
+    columns = [Column("Phase"), *(numeric(one.letter or one.label) for one in found)]
     rows = []
     for phase in phases:
-        cells = []
+        cells: list[str] = []
         for one in found:
             values = by_key[one.key].get(phase)
             if not values:
-                cells.append(number(NOTHING))
+                cells.append(NOTHING)
                 continue
             mean, low, high = _interval(values)
             text = measured_value_text(mean, low, high, "s") if mean else "0 s"
-            cells.append(number(link(report, one, traced(report, text, f"phase {phase}", mean, one.finished))))
-        rows.append(tag("tr", tag("th", swatch(colours[phase]), phase, scope="row"), cells))
-    return table("Seconds of a run by phase", headings, tag("tbody", rows))
+            cells.append(link(report, one, traced(report, text, f"phase {phase}", mean, one.finished)))
+        rows.append(Row([join(swatch(colours[phase]), phase), *cells]))
+    return data_table("Seconds of a run by phase", columns, [Rows(rows)], has_short_cells=True)
 
 
 def quality_table(report: RunReport, found: Sequence[Configuration]) -> Markup | None:
-    """Scores of the base and of the run, over the runs of a configuration."""
-    bodies = []
+    """Scores before and after training, over the runs of a configuration."""
+    groups = []
     for one in found:
         runs = [run for run in one.finished if run.path in report.evaluations]
         metrics = list(dict.fromkeys(s.metric for run in runs for s in report.evaluations[run.path].scores))
         rows = [row for metric in metrics if (row := _quality_row(report, one, runs, metric)) is not None]
+        if HELD_OUT_LOSS not in metrics and (loss := _held_out_row(report, one)) is not None:
+            rows.append(loss)
         if rows:
-            name = tag("th", link(report, one, one.label), scope="rowgroup", rowspan=len(rows))
-            bodies.append(tag("tbody", (tag("tr", name if i == 0 else [], row) for i, row in enumerate(rows))))
-    if not bodies:
+            groups.append(Rows(rows, lettered(report, one) if len(found) > 1 else None))
+    if not groups:
         return None
-    headings = [
-        ("Configuration", False),
-        ("metric", False),
-        ("base", True),
-        ("after training", True),
-        ("change", True),
-        ("answer", False),
+    columns = [
+        Column("Metric"),
+        numeric("before (base)"),
+        numeric("after training"),
+        numeric("change"),
+        Column("shown to be"),
     ]
-    return table("Quality of the base and of the runs", headings, *bodies)
+    return data_table("Quality before and after training", columns, groups)
 
 
-def _quality_row(report: RunReport, one: Configuration, runs: Sequence[RunData], metric: str) -> Markup | None:
+def _held_out_row(report: RunReport, one: Configuration) -> Row | None:
+    """The loss that the training itself measured, where no evaluation did."""
+    runs = [run for run in one.finished if held_out_ends(run) is not None]
+    ends = [pair for run in runs if (pair := held_out_ends(run)) is not None]
+    if not ends:
+        return None
+    cells = []
+    for name, values in zip(("before", "after"), zip(*ends, strict=True), strict=True):
+        mean, low, high = _interval(values)
+        text = measured_value_text(mean, low, high, "")
+        cells.append(link(report, one, traced(report, text, f"held-out loss, {name}", mean, runs)))
+    return Row([_metric_name(HELD_OUT_LOSS, higher_is_better=False), *cells, NOTHING, NOTHING])
+
+
+def _quality_row(report: RunReport, one: Configuration, runs: Sequence[RunData], metric: str) -> Row | None:
     scores = {
         column: [s for run in runs if (s := report.evaluations[run.path].score(metric, column)) is not None]
         for column in ("base", "run")
@@ -164,24 +171,30 @@ def _quality_row(report: RunReport, one: Configuration, runs: Sequence[RunData],
     known = [score for score in scores["run"] if score.value is not None]
     if not known:
         why = next((s.why_absent for s in scores["run"] if s.why_absent), None)
-        return (
-            None if why is None else join(tag("th", metric, scope="row"), tag("td", f"not measured: {why}", colspan=4))
-        )
+        return None if why is None else Row([metric, Cell(f"not measured: {why}", span=4)])
     cells = []
     for column in ("base", "run"):
         having = [
             run for run in runs if (s := report.evaluations[run.path].score(metric, column)) and s.value is not None
         ]
         measured = [score for score in scores[column] if score.value is not None]
-        cells.append(number(_mean_cell(report, having, f"{metric}, {column}", measured)))
-    answers = [d.answer for run in runs if (d := report.evaluations[run.path].difference(metric)) is not None]
+        cells.append(_mean_cell(report, having, f"{metric}, {column}", measured))
+    answers = [
+        too_few_steps([run]) or d.answer
+        for run in runs
+        if (d := report.evaluations[run.path].difference(metric)) is not None
+    ]
     counted = {answer: answers.count(answer) for answer in dict.fromkeys(answers)}
-    told = "; ".join(a if len(answers) == 1 else f"{a} in {n} of {len(answers)} runs" for a, n in counted.items())
-    side = known[0].higher_is_better
-    sense = "" if side is None else " ↑" if side else " ↓"
-    hidden = "" if side is None else tag("span", " (more is better)" if side else " (less is better)", class_="hidden")
-    heading = tag("th", metric, tag("span", sense, aria_hidden="true"), hidden, scope="row")
-    return join(heading, *cells, number(_change_cell(report, one, metric)), tag("td", told or NOTHING))
+    answer = "; ".join(a if len(answers) == 1 else f"{a} in {n} of {len(answers)} runs" for a, n in counted.items())
+    name = _metric_name(metric, higher_is_better=known[0].higher_is_better)
+    return Row([name, *cells, _change_cell(report, one, metric), answer or NOTHING])
+
+
+def _metric_name(metric: str, *, higher_is_better: bool | None) -> Markup:
+    if higher_is_better is None:
+        return join(metric)
+    hidden = tag("span", " (higher is better)" if higher_is_better else " (lower is better)", class_="hidden")
+    return join(metric, tag("span", " ↑" if higher_is_better else " ↓", aria_hidden="true"), hidden)
 
 
 def _change_cell(report: RunReport, one: Configuration, metric: str) -> Markup:
@@ -213,76 +226,67 @@ def failure_table(report: RunReport) -> Markup:
         ref = report.refs[run.path]
         reason = None if run.record is None else run.record.outcome.reason
         done = len(run.losses)
-        rows.append(
-            tag(
-                "tr",
-                tag("th", tag("a", ref.name, href=f"#{ref.anchor}"), scope="row"),
-                tag("td", run.end),
-                number(traced(report, f"{done:,}", "steps measured", done, [run])),
-                tag("td", reason or NOTHING, class_="reason"),
-            )
-        )
-    headings = [("Run", False), ("end", False), ("steps", True), ("why", False)]
-    return table("Runs that did not finish", headings, tag("tbody", rows))
+        steps = traced(report, f"{done:,}", "steps measured", done, [run])
+        rows.append(Row([tag("a", ref.name, href=f"#{ref.anchor}"), run.end, steps, reason or NOTHING]))
+    columns = [Column("Run"), Column("status"), numeric("steps"), Column("reason", "reason")]
+    return data_table("Runs that did not finish", columns, [Rows(rows)])
 
 
 def run_table(report: RunReport) -> Markup:
-    """Every run by configuration: where it lies, what was read of it, and from which file."""
+    """Every run by configuration: where it is, its numbers, and the files they were read from."""
     measures: dict[str, Measure] = {m.name: m for task in report.tasks for m in task.measures}
-    headings = [("Run", False), ("seed", True), ("end", False), ("steps", True),
-                *((heading_of(m), True) for m in measures.values()), ("read from", False)]  # fmt: skip
-    bodies = []
+    columns = [Column("Run"), numeric("seed"), Column("status"), numeric("steps"),
+               *(numeric(heading_of(m)) for m in measures.values()), Column("files", "files")]  # fmt: skip
+    groups = []
     for task in report.tasks:
         own = {m.name: m for m in task.measures}
         for one in task.configurations:
-            title = tag("tr", tag("th", one.label, colspan=len(headings), scope="rowgroup", class_="group"))
             estimates = {name: m.estimate(one.finished) for name, m in own.items()}
             rows = [_run_row(report, run, [own.get(name) for name in measures], estimates) for run in one.runs]
-            bodies.append(tag("tbody", title, rows, id=report.anchors[one.key]))
-    return table("Runs", headings, *bodies)
+            groups.append(
+                Rows(rows, f"{one.letter}: {one.label}" if one.letter else one.label, report.anchors[one.key])
+            )
+    return data_table("Runs", columns, groups)
 
 
 def _run_row(
     report: RunReport, run: RunData, columns: Sequence[Measure | None], estimates: Mapping[str, Estimate | None]
-) -> Markup:
+) -> Row:
     ref = report.refs[run.path]
-    cells = [number(NOTHING if m is None else of_run(report, run, m, estimates.get(m.name))) for m in columns]
+    cells = [NOTHING if m is None else of_run(report, run, m, estimates.get(m.name)) for m in columns]
     files = ["experiment.yaml", "events.jsonl", *(["record.json"] if run.record is not None else [])]
     if run.path in report.evaluations:
         files.append("quality/evaluation.json")
     done = len(run.losses)
-    return tag(
-        "tr",
-        tag(
-            "th",
-            tag("span", ref.name),
-            tag("span", ref.path, class_="path") if ref.path != ref.name else [],
-            scope="row",
-        ),
-        number(str(run.experiment.train.seed)),
-        tag("td", run.end),
-        number(file_link(ref, "events.jsonl", traced(report, f"{done:,}", "steps measured", done, [run]))),
-        cells,
-        tag("td", (join(file_link(ref, file, file), " ") for file in files), class_="files"),
+    path = tag("span", ref.path, class_="path") if ref.path != ref.name else ""
+    return Row(
+        [
+            join(tag("span", ref.name), path),
+            str(run.experiment.train.seed),
+            run.end,
+            file_link(ref, "events.jsonl", traced(report, f"{done:,}", "steps measured", done, [run])),
+            *cells,
+            join(*(join(file_link(ref, file, file), " ") for file in files)),
+        ],
         id=ref.anchor,
     )
 
 
 def environment_table(report: RunReport) -> Markup:
-    """What the numbers were measured in, a column for each environment."""
+    """Hardware and software of the runs, a column for each environment."""
     found = report.environments
     keys = list(found)
-    headings = [("", False), *((f"environment {key[:4]}", False) for key in keys)]
+    columns = [Column("Environment"), *(Column(key[:4]) for key in keys)]
     fields: list[tuple[str, Callable[[RunData], str]]] = [
-        ("processor", lambda run: _known(run.environment.get("cpu"))),
-        ("processors usable", lambda run: _known(run.environment.get("num_usable_cpus"))),
+        ("CPU", lambda run: _known(run.environment.get("cpu"))),
+        ("usable CPU cores", lambda run: _known(run.environment.get("num_usable_cpus"))),
         ("devices", _devices),
         ("memory", lambda run: _bytes(run.environment.get("memory_bytes"))),
-        ("system", lambda run: _known(run.environment.get("distribution") or run.environment.get("system"))),
+        ("operating system", lambda run: _known(run.environment.get("distribution") or run.environment.get("system"))),
         ("Python", lambda run: _known(run.environment.get("python"))),
         ("torch", lambda run: _known((run.environment.get("packages") or {}).get("torch"))),
         ("diffusers", lambda run: _known((run.environment.get("packages") or {}).get("diffusers"))),
-        ("threads of torch", lambda run: _known((run.environment.get("torch") or {}).get("num_threads"))),
+        ("torch threads", lambda run: _known((run.environment.get("torch") or {}).get("num_threads"))),
         ("driver", lambda run: _known(run.environment.get("nvidia_driver") or run.environment.get("amd_driver"))),
         ("Foretune", lambda run: _known(run.environment.get("foretune"))),
         ("source", lambda run: _known((run.environment.get("source") or {}).get("commit"))),
@@ -292,8 +296,8 @@ def environment_table(report: RunReport) -> Markup:
     for name, text in fields:
         texts = [text(found[key][0]) for key in keys]
         if any(one != "–" for one in texts):
-            rows.append(tag("tr", tag("th", name, scope="row"), (tag("td", one) for one in texts)))
-    return table("Environments", headings, tag("tbody", rows))
+            rows.append(Row([name, *texts]))
+    return data_table("Environments", columns, [Rows(rows)], has_short_cells=len(keys) == 1)
 
 
 def _known(value: object) -> str:
@@ -306,4 +310,4 @@ def _bytes(value: object) -> str:
 
 def _devices(run: RunData) -> str:
     devices = (run.environment.get("torch") or {}).get("devices") or ()
-    return ", ".join(str(device.get("name")) for device in devices) or "none but the processor"
+    return ", ".join(str(device.get("name")) for device in devices) or "CPU only"

@@ -16,6 +16,7 @@ from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
 from foretune.run.bench_request import TrainingRequest, only_steps, with_lever
 from foretune.run.bench_summary import Repeat, Series, summary_of
+from foretune.run.busyness import BusyWatch
 from foretune.run.fresh_process import MeasurementFailed, ask_fresh_process
 from foretune.run.observer import Observer
 from foretune.run.step_flops import StepFlops, step_flops
@@ -24,8 +25,6 @@ from foretune.trace.program import IrregularStep
 
 BENCH_FILE = "bench.json"
 _FORMAT_VERSION = 1
-_MOST_LOAD_SHARE = 0.5
-"""Share of the processors that may be busy before a bench without a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +97,7 @@ def measure_once(
 
 def bench(asked: Asked, choices: BenchChoices, benches: Path, observer: Observer, plan: Plan | None = None) -> Bench:
     """Measures, and writes benches/<experiment>/<id>/bench.json beside the run directories of the repeats."""
-    warnings = [*asked.warnings, *busy_warnings()]
+    warnings = [*asked.warnings, *BusyWatch().warn(observer)]
     flops = _flops(asked, warnings)
     path = new_directory(benches, asked.experiment.name)
     ways = {"as asked": (asked, path)}
@@ -184,16 +183,6 @@ def _warnings_of(series: Mapping[str, Series]) -> list[str]:
     return [
         warning if way == "as asked" else f"{way}: {warning}" for way, one in series.items() for warning in one.warnings
     ]
-
-
-def busy_warnings() -> list[str]:
-    """A warning where other programs use this machine: their share of it changes from minute to minute."""
-    if not hasattr(os, "getloadavg"):
-        return []
-    load, num_cpus = os.getloadavg()[0], os.cpu_count() or 1
-    if load <= _MOST_LOAD_SHARE * num_cpus:
-        return []
-    return [f"This machine was busy before the bench began: a load of {load:.1f} on {num_cpus} processors"]
 
 
 def _label(way: str, number: int, num_repeats: int, num_ways: int) -> str:

@@ -20,20 +20,6 @@ _FORMAT_VERSION = 1
 _SHARE_OF_FREE_MEMORY = 0.9
 
 
-@dataclass(frozen=True)
-class Preset:
-    """A setting under a name."""
-
-    batch_size: int
-    precision: Precision
-    about: str
-
-
-PRESETS = {
-    "classical": Preset(256, "fp32", "batch 256 in fp32, as papers on diffusion models compare them"),
-}
-
-
 @dataclass(frozen=True, kw_only=True)
 class InferenceChoices:
     """How to measure."""
@@ -160,7 +146,8 @@ def _largest_that_fits(
                 raise
             if request.batch_size == 1:
                 raise UserError(
-                    "Not even a batch of 1 fits into memory. Try a smaller --size, or --precision bf16"
+                    "Not even a batch of 1 fits into memory. Try a smaller size or bf16: "
+                    "foretune bench MODEL --inference --size 256 --precision bf16"
                 ) from failure
         did_not_fit.append(request.batch_size)
         observer.message(f"A batch of {request.batch_size} does not fit into memory; trying half of it.")

@@ -8,6 +8,20 @@ from foretune.choices.training import Precision
 from foretune.config.reading import Asked
 
 
+@dataclass(frozen=True)
+class Preset:
+    """A setting under a name."""
+
+    batch_size: int
+    precision: Precision
+    about: str
+
+
+PRESETS = {
+    "classical": Preset(256, "fp32", "batch 256 in fp32, as papers on diffusion models compare them"),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
     """A fixed number of training steps of one experiment."""

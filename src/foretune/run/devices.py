@@ -9,6 +9,7 @@ import torch
 from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections import DeviceType
+from foretune.choices.objections.quantization import FLOAT8_PRODUCTS
 from foretune.core.errors import Refused
 from foretune.core.units import KIB
 
@@ -21,6 +22,29 @@ def available_devices() -> list[torch.device]:
     if torch.backends.mps.is_available():
         devices.append(torch.device("mps"))
     return [*devices, torch.device("cpu")]
+
+
+def accelerators_text() -> str:
+    """Which accelerators torch sees, or that there is none and what follows from it."""
+    found = [device for device in available_devices() if device.type != "cpu"]
+    if found:
+        return "GPU found: " + ", ".join(f"{_device_name(device)} ({device})" for device in found)
+    if torch.version.cuda is not None:
+        why = f"this torch is built for CUDA {torch.version.cuda} but sees no NVIDIA GPU; check: nvidia-smi"
+    elif torch.version.hip is not None:
+        why = f"this torch is built for ROCm {torch.version.hip} but sees no AMD GPU; check: rocm-smi"
+    else:
+        why = f"this torch ({torch.__version__}) has no CUDA or ROCm support, and there is no Apple GPU (MPS)"
+    return (
+        f"No GPU found: {why}. Training, bench and evaluate run on the CPU. "
+        "Planning needs no GPU: foretune plan MODEL --on rtx-4090\n"
+        'With a GPU this line reads "GPU found: NVIDIA GeForce RTX 4090 (cuda:0)"; with ROCm, "AMD Instinct MI300X '
+        '(cuda:0)"; on a Mac, "Apple GPU (mps)".'
+    )
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "Apple GPU"
 
 
 def choose_device(asked: str) -> torch.device:
@@ -58,12 +82,23 @@ def refuse_what_the_device_cannot(experiment: Experiment, family: str, device: t
             f"train.precision: {torch.cuda.get_device_name(device)} is older than tf32, which came with Ampere. "
             "Nearest: train.precision=fp32"
         )
+    products = experiment.quantize.denoiser
+    if products in FLOAT8_PRODUCTS and device_type(device) == "cuda" and not _has_float8_products(device):
+        problems.append(
+            f"quantize.denoiser: {products} multiplies in float8, which came with Ada and Hopper; "
+            f"{torch.cuda.get_device_name(device)} is older. "
+            "Nearest: quantize.denoiser=float8, which only stores in float8"
+        )
     if problems:
         raise Refused(f"{device} cannot run this experiment: " + "; ".join(problems))
 
 
 def _has_tf32(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _has_float8_products(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 def peak_device_bytes(device: torch.device) -> int | None:

@@ -6,6 +6,7 @@ it is on disk, also where they were trained on one in fewer bits.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
 from foretune.choices.model import resolve_model
 from foretune.core.errors import Refused, UserError
+from foretune.core.thread_waiting import with_passive_waiting
 from foretune.models.adapters import loads_by_pipeline, save_adapter
 from foretune.models.family import Family
 from foretune.models.locating import open_family
@@ -129,6 +131,7 @@ def in_clean_process(question: Mapping[str, Any]) -> None:
         capture_output=True,
         text=True,
         check=False,
+        env=with_passive_waiting(os.environ),
     )
     if process.returncode != 0:
         last = process.stderr.strip().splitlines()[-1:] or ["no reason given"]
@@ -151,8 +154,8 @@ def export(
     _, experiment, effective = run.read_experiment()
     if merge and not isinstance(experiment.method, Adapter):
         raise Refused(
-            f"--merge: {run.path} trained every weight, so that its export is whole without it. "
-            f"Type: foretune export {run.path}"
+            f"{run.path} trained every weight, so its export is a whole pipeline already and has nothing to merge. "
+            f"Run: foretune export {run.path}, without --merge"
         )
     trained = load_trained(run, dtype, merge=merge)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):

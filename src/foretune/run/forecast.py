@@ -1,24 +1,22 @@
 """The plan of a run on the machine it is about to run on."""
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
 from foretune import catalog
-from foretune.catalog.devices import Device
+from foretune.catalog.devices import Device, Kind, generic_card
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
-from foretune.core.units import GIB, KIB, MIB
+from foretune.core.units import GIB, MIB
 from foretune.core.values.plan import Plan
 from foretune.plan.asking import LiveSource, Wanted, plan_question
+from foretune.plan.device_requests import HERE, cpu_here
 from foretune.plan.overheads import overhead_for
+from foretune.record.machine import host_memory_bytes
 from foretune.run.devices import choose_device, peak_host_bytes
 from foretune.trace.live import family_of
 from foretune.trace.program import IrregularStep
-
-HERE = "here"
 
 
 def plan_here(asked: Asked, live: LiveSource, told: Callable[[str], None]) -> Plan | None:
@@ -40,44 +38,30 @@ def plan_here(asked: Asked, live: LiveSource, told: Callable[[str], None]) -> Pl
 
 
 def device_here(asked: str) -> Device | None:
-    """The device that would be taken, as the catalogue's most like it, with the memory it really has."""
+    """The device that would be taken, as the catalogue knows it, with the memory it really has."""
     found = choose_device(asked)
-    like = _most_like(found)
-    if like is None:
-        return None
     if found.type == "cuda":
-        # torch does not count what the driver keeps; the catalogue's figure does.
-        total_bytes = torch.cuda.get_device_properties(found).total_memory + overhead_for(like).driver.likely
-        return like.model_copy(update={"name": HERE, "reported_memory_mib": total_bytes // MIB})
-    usable = _left_on_host_bytes() + overhead_for(like).driver.likely
-    return like.model_copy(update={"name": HERE, "memory_gb": usable / GIB, "num_logical_devices": 1})
+        return _card_here(found)
+    # What this process holds already is its own.
+    total_bytes, left_bytes = host_memory_bytes()
+    left_bytes = min(total_bytes, left_bytes + peak_host_bytes())
+    if found.type == "cpu":
+        return cpu_here(left_bytes)
+    like = next((row for row in catalog.devices().values() if row.kind == found.type), None)
+    return None if like is None else like.model_copy(update={"name": HERE, "memory_gb": left_bytes / GIB})
 
 
-def _left_on_host_bytes() -> int:
-    """What the system can give to this process, what it has already included."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.is_file():
-        fields = dict(line.split(":") for line in meminfo.read_text().splitlines())
-        return int(fields["MemAvailable"].split()[0]) * KIB + peak_host_bytes()
-    if os.name == "nt":
-        import psutil
-
-        return int(psutil.virtual_memory().available) + peak_host_bytes()
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _most_like(found: torch.device) -> Device | None:
-    """By the driver's name where there is one, else any of the kind."""
-    rows = catalog.devices().values()
-    if found.type != "cuda":
-        return next((row for row in rows if row.kind == found.type), None)
-    kind = "rocm" if torch.version.hip else "cuda"
-    words = set(torch.cuda.get_device_name(found).lower().replace("-", " ").split())
-    ranked = sorted(
-        (row for row in rows if row.kind == kind),
-        key=lambda row: -len(words & set(row.title.lower().replace("-", " ").split())),
-    )
-    return ranked[0] if ranked else None
+def _card_here(found: torch.device) -> Device:
+    kind: Kind = "rocm" if torch.version.hip else "cuda"
+    total_bytes = torch.cuda.get_device_properties(found).total_memory
+    like = catalog.device_by_driver_name(torch.cuda.get_device_name(found), total_bytes, kind)
+    if like is None:
+        total_mib = total_bytes // MIB
+        like = generic_card(HERE, memory_gb=total_mib / 1024, reported_memory_mib=total_mib, kind=kind)
+    here = like.model_copy(update={"name": HERE, "num_logical_devices": 1})
+    # torch does not count what the driver keeps; the catalogue's figure does.
+    with_driver_bytes = total_bytes + overhead_for(here).driver.likely
+    return here.model_copy(update={"reported_memory_mib": with_driver_bytes // MIB})
 
 
 def _host_context_bytes(asked: Asked) -> int:

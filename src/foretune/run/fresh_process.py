@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from foretune.core.errors import UserError
+from foretune.core.thread_waiting import with_passive_waiting
 from foretune.run.observer import Observer
 
 _LAST_LINES = 3
@@ -45,7 +46,7 @@ def ask_fresh_process(request: Request, observer: Observer) -> dict[str, Any]:
                 stdout=subprocess.PIPE,
                 stderr=error_file,
                 text=True,
-                env={**os.environ, **_variables(Path(scratch))},
+                env=with_passive_waiting({**os.environ, **_variables(Path(scratch))}),
             )
             try:
                 told = _followed(process, request.to_mapping(), observer)

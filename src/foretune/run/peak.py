@@ -1,13 +1,12 @@
 """The most that a device computes: by its data sheet where the catalogue has exactly this device, else measured."""
 
-import re
 import time
 from dataclasses import dataclass
 
 import torch
 
 from foretune import catalog
-from foretune.catalog.devices import Device
+from foretune.catalog.devices import Device, Kind
 from foretune.choices.training import Precision
 from foretune.step.precision import PrecisionPolicy
 
@@ -43,28 +42,9 @@ def catalogue_peak(device: torch.device, precision: str) -> Peak | None:
 def _row(device: torch.device) -> Device | None:
     if device.type != "cuda":
         return None
-    kind = "rocm" if torch.version.hip else "cuda"
-    name = torch.cuda.get_device_name(device)
+    kind: Kind = "rocm" if torch.version.hip else "cuda"
     total_bytes = torch.cuda.get_device_properties(device).total_memory
-    return exact_row(name, total_bytes, [row for row in catalog.devices().values() if row.kind == kind])
-
-
-def exact_row(name: str, total_bytes: int, rows: list[Device]) -> Device | None:
-    """The row whose every word is in the driver's name and whose memory agrees; none if there is not just one."""
-    words = set(_words(name))
-    found = [
-        row
-        for row in rows
-        if set(_words(row.title)) <= words and abs(total_bytes * row.num_logical_devices / row.memory_bytes - 1) < 0.12  # noqa: PLR2004
-    ]
-    longest = max((len(_words(row.title)) for row in found), default=0)
-    best = [row for row in found if len(_words(row.title)) == longest]
-    return best[0] if len(best) == 1 else None
-
-
-def _words(title: str) -> list[str]:
-    """Without the size of the memory, which is compared as a number."""
-    return [word for word in re.split(r"[\s\-]+", title.lower()) if word and not re.fullmatch(r"\d+gb", word)]
+    return catalog.device_by_driver_name(torch.cuda.get_device_name(device), total_bytes, kind)
 
 
 @torch.no_grad()

@@ -81,7 +81,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
     )
     source = open_source(experiment.data, resolution_px=resolution_px)
     scan(source, lambda done, total: observer.preparing("reading images", done, total))
-    _warn_of_no_captions(family, source, observer)
+    _warn_of_data(family, source, observer)
     train, held_out = split(source, experiment.data.held_out)
     held_out = held_out[: experiment.validation.num_held_out]
     maker = _batch_maker(experiment, family, encoder_plan, source, train, resolution_px)
@@ -116,8 +116,10 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
     )
 
 
-def _warn_of_no_captions(family: Family, source: Source, observer: Observer) -> None:
+def _warn_of_data(family: Family, source: Source, observer: Observer) -> None:
     """To train without captions can be meant; more often they have another name or lie elsewhere."""
+    for note in source.notes():
+        observer.warning(note)
     if family.text_parts and not any(source.info(index).caption for index in range(len(source))):
         observer.warning(
             f"None of the {len(source)} images has a caption, so all are trained with an empty one. If that is not "
@@ -280,6 +282,7 @@ def _effective_model(
         "family": family.name,
         "model_folder": str(folder.resolve()),
         "device": str(device),
+        "num_threads": torch.get_num_threads(),
         "objective": {"kind": type(step.objective).__name__, **vars(step.objective)},
         "num_trained_params": num_trained,
         "num_params": num_all,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from foretune.record.atomic import write_text
 from foretune.record.environment import environment_fingerprint
-from foretune.run.bench import busy_warnings, new_directory
+from foretune.run.bench import new_directory
+from foretune.run.busyness import BusyWatch
 from foretune.run.observer import Observer
 from foretune.run.studies.base import Study, StudyRequest, StudyResult
 
@@ -17,7 +18,7 @@ def run_study(
     study: Study, studies: Path, *, model: Path | None, is_quick: bool, observer: Observer
 ) -> tuple[Path, StudyResult]:
     """Measures, and writes studies/<name>/<id>/study.json; the runs are in folders beside it."""
-    busy = busy_warnings()
+    busy = BusyWatch().warn(observer)
     path = new_directory(studies, study.name)
     made = study.run(StudyRequest(directory=path, model=model, is_quick=is_quick, observer=observer))
     measured_with = {**made.measured_with, "is_quick": is_quick, "environment": environment_fingerprint()}

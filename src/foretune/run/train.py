@@ -24,7 +24,7 @@ from foretune.record.log_summary import NOTHING_SAVED
 from foretune.record.redaction import MARK
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore
-from foretune.run.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes
+from foretune.run.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes, use_threads
 from foretune.run.interrupts import StopRequest, stop_on_signals, told_if_interrupted
 from foretune.run.loop import Loop, NotFinite, Tally
 from foretune.run.observer import Observer, Observers
@@ -111,6 +111,8 @@ def resume(run: RunDirectory, observer: Observer) -> Trained:
     folder = Path(effective["model_folder"])
     if not folder.is_dir():
         raise UserError(f"The base model of {run.path} is gone: {folder} does not exist. Put it back where it was.")
+    # Sums are split over threads: another number of them gives other last bits.
+    use_threads(effective.get("num_threads"))
     with locked(run.lock), told_if_interrupted(_go_on(run)):
         begun_s = time.perf_counter()
         try:

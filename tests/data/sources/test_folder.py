@@ -189,3 +189,37 @@ def test_a_caption_in_another_encoding_is_named(tmp_path: Path):
     (tmp_path / "images" / "a.txt").write_bytes("caf\u00e9".encode("latin-1"))
     with pytest.raises(UserError, match=r"a\.txt is not text in UTF-8"):
         _opened(tmp_path)
+
+
+def test_pictures_that_cannot_be_read_are_counted_and_named(tmp_path: Path):
+    for name in ("a.png", "b.tif", "c.TIFF"):
+        save_image(tmp_path / "images" / name)
+    assert len(_opened(tmp_path)) == 3
+    assert _opened(tmp_path).notes() == ()
+    for name in ("1.heic", "2.gif", "3.CR2", "4.gif", "notes.md"):
+        (tmp_path / "images" / name).write_bytes(b"x")
+    (note,) = _opened(tmp_path).notes()
+    assert note.startswith("4 files are skipped in ")
+    assert "(1.heic, 2.gif, 3.CR2 and 1 more): images must end in .png, " in note
+    only = tmp_path / "only"
+    only.mkdir()
+    (only / "1.heic").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"has no images\. It has 1\.heic, which cannot be read: convert"):
+        _opened(tmp_path, path=str(only))
+
+
+@pytest.mark.parametrize(("trigger", "left"), [(None, "no caption"), ("sks", "only the trigger 'sks'")])
+def test_empty_captions_are_counted_and_named(tmp_path: Path, trigger: str | None, left: str):
+    for name, text in (("a", "a cat"), ("b", " \n"), ("c", "")):
+        save_image(tmp_path / "images" / f"{name}.png")
+        (tmp_path / "images" / f"{name}.txt").write_text(text)
+    source = _opened(tmp_path, trigger=trigger)
+    (note,) = source.notes()
+    assert note == f"2 captions are empty in {tmp_path / 'images'}, of b.png, c.png: trained with {left}."
+
+
+def test_a_folder_of_cifar10_batches_is_told_how_it_is_read(tmp_path: Path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "data_batch_1").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"python version of CIFAR-10.*data\.kind=cifar10"):
+        _opened(tmp_path)

@@ -6,7 +6,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.objections.base import DeviceType, Objection, refused, warning
 from foretune.choices.quantize import Quantize
 
-_FLOAT8_PRODUCTS = ("float8-dynamic", "float8-training")
+FLOAT8_PRODUCTS = ("float8-dynamic", "float8-training")
 _WITH_TORCHAO_DERIVATIVE = ("int8", "float8", "float8-dynamic")
 _WITHOUT_TEXT = ("ddpm", "dit")
 
@@ -44,12 +44,12 @@ def _on_device(choice: Quantize, device_type: DeviceType | None) -> Iterable[Obj
             yield warning(
                 f"{key}: bitsandbytes has no kernel for 8-bit products on mps and makes slower ones of others"
             )
-    if choice.denoiser in _FLOAT8_PRODUCTS and device_type == "rocm":
+    if choice.denoiser in FLOAT8_PRODUCTS and device_type == "rocm":
         yield refused(
             f"quantize.denoiser: {choice.denoiser} multiplies 8-bit numbers as NVIDIA GPUs have them; those of AMD's "
             "MI300 are of another kind. Nearest: quantize.denoiser=float8"
         )
-    if choice.denoiser in _FLOAT8_PRODUCTS and device_type == "cpu":
+    if choice.denoiser in FLOAT8_PRODUCTS and device_type == "cpu":
         yield warning(
             f"quantize.denoiser: on cpu the products of {choice.denoiser} are made in a wider type: rounded alike, and "
             "no faster"

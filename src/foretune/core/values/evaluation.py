@@ -5,6 +5,7 @@ from typing import Any, Literal
 from foretune.core.values.base import Part, Value
 
 Column = Literal["base", "run"]
+SAMPLE_FOLDER = "samples"
 QualityAnswer = Literal["better", "worse", "no difference shown", "inconclusive"]
 
 
@@ -82,3 +83,8 @@ class Evaluation(Value):
     def difference(self, metric: str) -> ScoreDifference | None:
         """How the columns differ in one metric, where both have it."""
         return next((difference for difference in self.differences if difference.metric == metric), None)
+
+
+def sample_file(column: Column, prompt: int) -> str:
+    """Where an evaluation keeps the first image of a prompt, relative to its own file; prompts count from 0."""
+    return f"{SAMPLE_FOLDER}/{column}-{prompt:03d}.png"

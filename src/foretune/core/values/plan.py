@@ -47,6 +47,23 @@ class Transfers(Part):
     """Both ways at once, at that rate; a step that waits for it takes longer by more."""
 
 
+class HostMemory(Part):
+    """What a run takes of the host's memory (RAM) at its peak."""
+
+    peak_phase: str
+    bytes_by_part: dict[str, int]
+    """Of the likely figure."""
+    low_bytes: int
+    """Without pages of weight files, which the system can drop and read again."""
+    likely_bytes: int
+    high_bytes: int
+    usable_bytes: int | None = None
+    """What the system leaves to the run; None where the host's memory was not given."""
+    verdict: Verdict | None = None
+    advice: tuple[str, ...] = ()
+    """What to do where it does not fit or is tight."""
+
+
 RemedyKind = Literal[
     "recompute",
     "quantised base",
@@ -107,12 +124,15 @@ def _with_transfers(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_kinds(body: dict[str, Any]) -> dict[str, Any]:
-    """Version 3 says what each remedy does and needs, keeps validation apart, and advises on memory that is left."""
+    """Version 3 says what each remedy does and needs, keeps validation apart, and advises on memory that is left.
+
+    It also has what the host needs and warnings about the device, which before were not looked at.
+    """
     remedies = [
         {**remedy, "kind": "other", "process_bytes": None, "least_transfer_s": None}
         for remedy in body.get("remedies", ())
     ]
-    return {**body, "remedies": remedies, "headroom": (), "validation": None}
+    return {**body, "remedies": remedies, "headroom": (), "validation": None, "host": None, "warnings": ()}
 
 
 class Plan(Value):
@@ -140,7 +160,8 @@ class Plan(Value):
     usable_bytes: int
     """What the device can give to a process."""
     error_band: float
-    """Half-width of the relative part of the band: 0.05 is plus or minus 5 % of the reserved memory."""
+    """The relative part of the band at its high end: 0.05 is 5 % more than the reserved memory. The low end is as far
+    below, except for what is not modelled (compiled blocks), which widens the high end alone."""
     verdict: Verdict
     """Of everything that must succeed for the run to train: caching, loading, training steps, saving."""
     largest: tuple[Tensor, ...] = ()
@@ -152,6 +173,10 @@ class Plan(Value):
     """None where nothing but batches is moved, or where host and device share their memory."""
     validation: ValidationMemory | None = None
     """None where the run does not validate, or where an earlier release counted validation with the rest."""
+    host: HostMemory | None = None
+    """None where the device computes in the host's memory, so that there is one verdict over both."""
+    warnings: tuple[str, ...] = ()
+    """What the device does badly or not at all: bf16 on cards without it, float8 products."""
     remedies: tuple[Remedy, ...] = ()
     """Where it does not surely fit: what makes it fit, what an expert would do first."""
     headroom: tuple[Remedy, ...] = ()

@@ -63,6 +63,7 @@ def _with_more_measured(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_plan_of_version_3(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 4 holds a plan of version 3."""
     plan = body.get("plan")
     return {**body, "plan": None if plan is None else Plan.upgrades[2](plan)}
 

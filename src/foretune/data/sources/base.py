@@ -37,5 +37,8 @@ class Source(Protocol):
     def repeats(self, index: int) -> int:
         """How many times an epoch sees the sample."""
 
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know before training on it: files that are not read, captions that are empty."""
+
     def fingerprint(self) -> str:
         """Hash over images, captions and repeats of all samples in their order; equal on every machine."""

@@ -1,19 +1,25 @@
-"""The CIFAR-10 folder layout: `cifar-10/train/1.png` and on, with `trainLabels.csv` beside `train` or not."""
+"""CIFAR-10 as images (`cifar-10/train/1.png` and on, `trainLabels.csv` beside `train` or not) or as python batches."""
 
 import csv
 from pathlib import Path
 
 from foretune.choices.data import Cifar10Data
 from foretune.core.errors import UserError
+from foretune.data.sources.base import Source
+from foretune.data.sources.cifar10_batches import BATCHES_FOLDER, Cifar10Batches, has_batches
 from foretune.data.sources.files import FileSample, FileSource, existing_folder
 
 FOLDER = "cifar-10"
 LABELS = "trainLabels.csv"
 
 
-def open_cifar10(choice: Cifar10Data, resolution_px: int) -> FileSource:  # noqa: ARG001
+def open_cifar10(choice: Cifar10Data, resolution_px: int) -> Source:  # noqa: ARG001
     """The training images in the order of their numbers; a label makes the caption "a photo of a cat"."""
-    root = _layout_root(choice.path)
+    folder = existing_folder(choice.path, "data.path")
+    for batches in (folder, folder / BATCHES_FOLDER):
+        if has_batches(batches):
+            return Cifar10Batches(batches)
+    root = _layout_root(folder, choice.path)
     images = sorted(
         (file for file in (root / "train").glob("*.png") if file.stem.isascii() and file.stem.isdigit()),
         key=lambda file: (int(file.stem), file.stem),
@@ -28,13 +34,13 @@ def open_cifar10(choice: Cifar10Data, resolution_px: int) -> FileSource:  # noqa
     return FileSource(samples, memo_dir=Path(choice.cache_dir))
 
 
-def _layout_root(path: str) -> Path:
-    folder = existing_folder(path, "data.path")
+def _layout_root(folder: Path, path: str) -> Path:
     for root in (folder, folder / FOLDER):
         if (root / "train").is_dir():
             return root
     raise UserError(
-        f"{path} is not in the CIFAR-10 layout: neither {path}/train nor {path}/{FOLDER}/train is there. Set "
+        f"{path} is not in the CIFAR-10 layout: none of {path}/train, {path}/{FOLDER}/train and "
+        f"{path}/{BATCHES_FOLDER}/data_batch_1 is there. Set "
         "data.path to the folder that has them; for images in any other layout, data.kind=folder."
     )
 

@@ -33,8 +33,9 @@ class FileSource:
 
     is_generated = False
 
-    def __init__(self, samples: Sequence[FileSample], memo_dir: Path | None = None) -> None:
+    def __init__(self, samples: Sequence[FileSample], memo_dir: Path | None = None, notes: Sequence[str] = ()) -> None:
         self.samples = tuple(samples)
+        self._notes = tuple(notes)
         self._infos: list[SampleInfo | None] = [None] * len(self.samples)
         self._num_unknown = len(self.samples)
         self._memo = Memo(memo_dir / f"images-{_set_name(self.samples)}.json" if memo_dir else None)
@@ -64,6 +65,10 @@ class FileSource:
     def repeats(self, index: int) -> int:
         """How many times an epoch sees the file."""
         return self.samples[index].repeats
+
+    def notes(self) -> tuple[str, ...]:
+        """What was noticed when the files were listed."""
+        return self._notes
 
     def fingerprint(self) -> str:
         """Hash over contents, captions and repeats; where the files lie is no part of it."""

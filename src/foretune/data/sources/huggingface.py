@@ -72,6 +72,18 @@ class HuggingFaceSource:
         assert 0 <= index < len(self)
         return 1
 
+    def notes(self) -> tuple[str, ...]:
+        """Rows whose caption is empty, where others have one."""
+        if self._captions is None or self._trigger:
+            return ()
+        empty = [index for index in range(len(self)) if not self.info(index).caption]
+        if not empty or len(empty) == len(self):
+            return ()
+        rows = ", ".join(map(str, empty[:3])) + (" and others" if len(empty) > len(empty[:3]) else "")
+        return (
+            f"{len(empty)} of {len(self)} captions of {self._name} are empty (rows {rows}): trained with no caption.",
+        )
+
     def fingerprint(self) -> str:
         """Hash over the images and captions of all rows."""
         return listed_fingerprint(self)

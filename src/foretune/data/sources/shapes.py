@@ -147,6 +147,10 @@ class Shapes:
         assert 0 <= index < self.num_samples
         return 1
 
+    def notes(self) -> tuple[str, ...]:
+        """Everything is drawn and captioned."""
+        return ()
+
     def fingerprint(self) -> str:
         """What is drawn follows from the size and the number of images."""
         return _hash(f"{self._drawing} {self.size_px} all {self.num_samples}")

@@ -5,33 +5,19 @@ trains, samples or exports a real checkpoint can be run on a laptop CPU in secon
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from diffusers import DiffusionPipeline
 
-from foretune.core.errors import UnknownName
+from foretune.choices.tiny import tiny_variant
 from foretune.models.tiny import ddpm, flux, sd3
 
-__all__ = ["TINY_FAMILIES", "TinyFamily", "write_tiny_pipeline"]
+__all__ = ["write_tiny_pipeline"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TinyFamily:
-    """How one family's tiny pipeline is made."""
-
-    variants: tuple[str, ...]
-    """Names of the variants; the first is the one taken when none is asked for."""
-    build: Callable[[str], DiffusionPipeline]
-    """From a variant to a pipeline; draws its weights from torch's CPU generator."""
-
-
-TINY_FAMILIES = {
-    "ddpm": TinyFamily(variants=ddpm.VARIANTS, build=ddpm.build),
-    "sd3": TinyFamily(variants=sd3.VARIANTS, build=sd3.build),
-    "flux": TinyFamily(variants=flux.VARIANTS, build=flux.build),
-}
+_BUILDERS: dict[str, Callable[[str], DiffusionPipeline]] = {"ddpm": ddpm.build, "sd3": sd3.build, "flux": flux.build}
+"""From a variant to a pipeline; each draws its weights from torch's CPU generator."""
 
 
 def write_tiny_pipeline(family: str, directory: Path, *, seed: int = 0, variant: str | None = None) -> Path:
@@ -39,16 +25,11 @@ def write_tiny_pipeline(family: str, directory: Path, *, seed: int = 0, variant:
 
     The same seed gives the same bytes. Files of an earlier pipeline in the directory are overwritten.
     """
-    if family not in TINY_FAMILIES:
-        raise UnknownName("tiny pipeline family", family, TINY_FAMILIES)
-    tiny = TINY_FAMILIES[family]
-    chosen = tiny.variants[0] if variant is None else variant
-    if chosen not in tiny.variants:
-        raise UnknownName(f"variant of the tiny {family} pipeline", chosen, tiny.variants)
+    chosen = tiny_variant(family, variant)
     directory.mkdir(parents=True, exist_ok=True)
     with torch.random.fork_rng(devices=[]):
         # `torch.manual_seed` would reseed the accelerators as well, which the fork does not put back.
         torch.default_generator.manual_seed(seed)
-        pipeline = tiny.build(chosen)
+        pipeline = _BUILDERS[family](chosen)
     pipeline.save_pretrained(directory, safe_serialization=True)
     return directory

@@ -2,12 +2,12 @@
 
 from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
 
-VARIANTS = ("cifar10",)
+from foretune.choices.tiny import TINY_VARIANTS
 
 
 def build(variant: str) -> DDPMPipeline:
     """A pixel-space pipeline for images of 32 x 32 px; takes no prompt."""
-    assert variant in VARIANTS
+    assert variant in TINY_VARIANTS["ddpm"]
     unet = UNet2DModel(
         sample_size=32,
         in_channels=3,

@@ -2,11 +2,10 @@
 
 from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
 
+from foretune.choices.tiny import TINY_VARIANTS
 from foretune.models.tiny.text_encoders import build_clip, build_t5
 from foretune.models.tiny.tokenizers import build_clip_tokenizer, build_t5_tokenizer
 from foretune.models.tiny.vae import NUM_LATENT_CHANNELS, build_vae
-
-VARIANTS = ("dev", "schnell")
 
 CLIP_DIM = 32
 T5_DIM = 32
@@ -16,7 +15,7 @@ NUM_T5_TOKENS = {"dev": 512, "schnell": 256}
 
 def build(variant: str) -> FluxPipeline:
     """`dev` embeds the guidance and shifts its schedule by image size; `schnell` does neither."""
-    assert variant in VARIANTS
+    assert variant in TINY_VARIANTS["flux"]
     clip_tokenizer = build_clip_tokenizer()
     t5_tokenizer = build_t5_tokenizer(model_max_length=NUM_T5_TOKENS[variant])
     return FluxPipeline(

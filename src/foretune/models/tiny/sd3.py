@@ -2,11 +2,10 @@
 
 from diffusers import FlowMatchEulerDiscreteScheduler, SD3Transformer2DModel, StableDiffusion3Pipeline
 
+from foretune.choices.tiny import TINY_VARIANTS
 from foretune.models.tiny.text_encoders import build_clip, build_t5
 from foretune.models.tiny.tokenizers import build_clip_tokenizer, build_t5_tokenizer
 from foretune.models.tiny.vae import NUM_LATENT_CHANNELS, build_vae
-
-VARIANTS = ("3.5", "3")
 
 # The two CLIPs differ in width, and side by side are narrower than the T5, as in the published model: code
 # that mixes them up, or forgets to pad, fails on its shapes.
@@ -19,7 +18,7 @@ NUM_HEADS = 2
 
 def build(variant: str) -> StableDiffusion3Pipeline:
     """`3.5` normalises queries and keys and has two blocks with a second attention; `3` has neither."""
-    assert variant in VARIANTS
+    assert variant in TINY_VARIANTS["sd3"]
     clip_tokenizer = build_clip_tokenizer()
     # The second CLIP is an OpenCLIP model, which pads with token 0.
     clip_2_tokenizer = build_clip_tokenizer(pad_token="!")

@@ -13,15 +13,20 @@ _HEAD = "# The study of `foretune demo`. Change it and run it again: foretune st
 _NEEDS_QUANTIZE = "lora-int8"
 
 
-def write_demo_study(folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """Writes demo.yaml into the folder; returns it, and what had to be left out of it."""
+def write_demo_study(folder: Path, *, seconds: float | None = None) -> tuple[Path, tuple[str, ...]]:
+    """Writes demo.yaml into the folder; returns it, and what had to be left out of it.
+
+    With other `seconds` it is another study, demo-60s, beside the first one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     mapping: dict[str, Any] = load_mapping(STUDY)
     mapping["experiment"]["data"]["cache_dir"] = str(folder / "cache")
+    if seconds is not None:
+        mapping |= {"name": f"{mapping['name']}-{seconds:g}s", "seconds": seconds}
     left_out: tuple[str, ...] = ()
     if find_spec("torchao") is None:
         del mapping["configurations"][_NEEDS_QUANTIZE]
         left_out = ("LoRA on an int8 base needs torchao: pip install 'foretune[quantize]'",)
-    path = folder / STUDY.name
+    path = folder / f"{mapping['name']}.yaml"
     path.write_text(f"{_HEAD}{yaml.safe_dump(mapping, sort_keys=False)}", encoding="utf-8")
     return path, left_out

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from foretune.core.thread_waiting import with_passive_waiting
 from foretune.run.doctor.finding import Finding
 
 _LIMIT_S = 300.0
@@ -40,7 +41,8 @@ def examine_collectives() -> Iterator[Finding]:
 def _together(backend: str, world: int) -> Iterator[Finding]:
     """Processes of their own: a backend that hangs must not hang the doctor."""
     # On the loopback alone: 127.0.0.1 is there whatever the network is like.
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
+    loopback = {"GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
+    environment = with_passive_waiting({**os.environ, **loopback})
     began_s = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         meeting = str(Path(folder) / "meeting")

@@ -8,7 +8,8 @@ import torch
 from foretune.run.devices import available_devices
 from foretune.run.doctor import attention, compiling, host, quantising, training
 from foretune.run.doctor.distributing import examine_collectives
-from foretune.run.doctor.finding import Check, Finding, Group, examined
+from foretune.run.doctor.finding import Check, Finding, examined
+from foretune.run.doctor.groups import Group
 from foretune.run.doctor.versions import examine_versions
 
 DEVICE_CHECKS: tuple[Check, ...] = (

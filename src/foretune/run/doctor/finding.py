@@ -1,24 +1,13 @@
 """What is found out, and how a check is written down."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import torch
 
-from foretune.core.errors import MissingExtra, UnknownName
-
-Group = Literal["training", "attention", "quantisation", "compile", "distributed", "host", "versions"]
-
-
-def groups_named(names: Collection[str]) -> tuple[Group, ...]:
-    """The groups of these names, all where none is named."""
-    known: tuple[Group, ...] = get_args(Group)
-    for name in names:
-        if name not in known:
-            raise UnknownName("group of checks", name, known)
-    return tuple(group for group in known if not names or group in names)
+from foretune.core.errors import MissingExtra
+from foretune.run.doctor.groups import Group
 
 
 @dataclass(frozen=True)

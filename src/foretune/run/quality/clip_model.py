@@ -34,7 +34,7 @@ def open_clip(where: str, device: torch.device) -> Clip:
     """From a folder or a hub."""
     from transformers import AutoTokenizer, CLIPModel
 
-    vision = open_vision(where, CLIPModel, device, f"--clip {where}")
+    vision = open_vision(where, CLIPModel, device, f"foretune evaluate --clip {where}")
     folder = Path(where).expanduser()
     return Clip(vision, AutoTokenizer.from_pretrained(folder if folder.is_dir() else where))
 

@@ -15,8 +15,8 @@ class ClipScore(OneScore):
             return "the model takes no text"
         if setting.request.clip is None:
             return (
-                "a CLIP model's weights are in no package. Type: --clip FOLDER, or --clip openai/clip-vit-base-patch32 "
-                "from a hub"
+                "a CLIP model's weights are in no package. Run: foretune evaluate RUN --clip FOLDER, or "
+                "--clip openai/clip-vit-base-patch32 from the Hub"
             )
         # Loaded now: weights that cannot be had are a matter for before the sampling.
         assert setting.clip is not None

@@ -16,7 +16,7 @@ class Diversity(OneScore):
 
     def why_absent(self, setting: Setting) -> str | None:
         if setting.num_seeds < 2:  # noqa: PLR2004 - a pair is two
-            return "it compares seeds of a prompt, and there is one only. Type: --seeds 4"
+            return "it compares seeds of a prompt, and there is one only. Run: foretune evaluate RUN --seeds 4"
         return None
 
     def numbers(self, setting: Setting, column: Evidence) -> Numbers:

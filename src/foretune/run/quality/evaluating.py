@@ -179,8 +179,8 @@ def _refuse_other_families(subject: Subject, base: Subject | None) -> None:
     if base is not None and base.family.name != subject.family.name:
         raise Refused(
             f"{subject.label} is a {subject.family.name} model and {base.label} a {base.family.name} model: their "
-            "noise and their text differ, so that they cannot be put side by side here. Type --against with a "
-            f"{subject.family.name} model."
+            "noise and their text differ, so they cannot be put side by side. Compare it with a "
+            f"{subject.family.name} model: foretune evaluate RUN --against MODEL"
         )
 
 
@@ -189,6 +189,7 @@ def _folder(subject: Subject, request: EvaluationRequest) -> Path:
         return request.output
     if subject.run is None:
         raise UserError(
-            f"{subject.label} is no run, so that there is no run directory to write to. Type: --output quality"
+            f"{subject.label} is not a run directory, so it is not clear where to write the evaluation. "
+            f"Run: foretune evaluate {subject.label} --output quality"
         )
     return subject.run.path / "quality"

@@ -91,11 +91,12 @@ def check_extractor(asked: str) -> None:
     kind, _, where = asked.partition(":")
     if kind == "inception":
         raise Refused(
-            f"--extractor {asked}: Inception's weights come as a pickle, which can run code when it is loaded, and are "
-            f"refused. Nearest: --extractor dino:facebook/dinov2-base, or a folder of it. Known: {_KNOWN}"
+            f"foretune evaluate --extractor {asked}: Inception's weights come as a pickle, which can run code when it "
+            "is loaded, and are refused. Nearest: foretune evaluate RUN --extractor dino:facebook/dinov2-base, or a "
+            f"folder of it. Known: {_KNOWN}"
         )
     if not (asked in ("vae", "pixels") or (kind in ("clip", "dino") and where)):
-        raise Refused(f"--extractor {asked}: there is no such extractor. Known: {_KNOWN}")
+        raise Refused(f"foretune evaluate --extractor {asked}: there is no such extractor. Known: {_KNOWN}")
 
 
 def open_extractor(asked: str, family: Family, folder: Path, device: torch.device) -> Extractor:
@@ -105,12 +106,12 @@ def open_extractor(asked: str, family: Family, folder: Path, device: torch.devic
     if kind == "clip":
         from transformers import CLIPModel
 
-        vision = open_vision(where, CLIPModel, device, f"--extractor {asked}")
+        vision = open_vision(where, CLIPModel, device, f"foretune evaluate --extractor {asked}")
         return Embedding(vision, int(vision.model.config.projection_dim), is_clip=True)
     if kind == "dino":
         from transformers import AutoModel
 
-        vision = open_vision(where, AutoModel, device, f"--extractor {asked}")
+        vision = open_vision(where, AutoModel, device, f"foretune evaluate --extractor {asked}")
         return Embedding(vision, int(vision.model.config.hidden_size), is_clip=False)
     if kind == "vae" and family.has_latents:
         return PooledLatents(family, family.load_vae(folder, torch.float32).to(device), device)

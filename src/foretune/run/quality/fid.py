@@ -32,12 +32,12 @@ class Fid(SetDistance):
             return (
                 f"FID of {setting.num_samples} images would mostly tell how few they are: its bias is larger than most "
                 f"differences below {needed:,} images (and below {IMAGES_PER_FEATURE:g} for each feature of the "
-                f"extractor). Type: --seeds {seeds}, or --metrics kid, which is unbiased"
+                f"extractor). Run: foretune evaluate RUN --seeds {seeds}, or --metrics kid, which is unbiased"
             )
         if num_training < needed:
             return (
                 f"there are {num_training:,} training images to compare with, and it needs {needed:,}. "
-                "Type: --metrics kid, which is unbiased"
+                "Run: foretune evaluate RUN --metrics kid, which is unbiased"
             )
         return None
 

@@ -27,7 +27,10 @@ class Kid(SetDistance):
             return f"its spread is told by leaving out one prompt after the other, and there are only {num_prompts}"
         if setting.num_samples < FEWEST_IMAGES:
             seeds = -(-FEWEST_IMAGES // num_prompts)
-            return f"it needs {FEWEST_IMAGES} samples, and there are {setting.num_samples}. Type: --seeds {seeds}"
+            return (
+                f"it needs {FEWEST_IMAGES} samples, and there are {setting.num_samples}. "
+                f"Run: foretune evaluate RUN --seeds {seeds}"
+            )
         if num_training < FEWEST_IMAGES:
             return f"it needs {FEWEST_IMAGES} training images, and there are {num_training}"
         assert setting.extractor is not None

@@ -1,10 +1,11 @@
-"""Sample grids of an evaluation: the base's, the run's, and both side by side."""
+"""Sample images of an evaluation: grids of the base and the run, and single images for a report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image
 
+from foretune.core.values.evaluation import SAMPLE_FOLDER, Column, sample_file
 from foretune.run.quality.evidence import Evidence
 from foretune.run.sampling import Pixels, grid, to_image
 
@@ -17,7 +18,10 @@ _GAP_PX = 4
 
 
 def write_pictures(folder: Path, base: Evidence | None, run: Evidence) -> tuple[str, ...]:
-    """PNG files in a folder, by name: one row a prompt, one column a seed; side by side, the base first."""
+    """PNG files in a folder, by name: one row a prompt, one column a seed; side by side, the base first.
+
+    Beside these grids, the first image of each shown prompt is kept by itself, for the grid of a report.
+    """
     if not run.samples:
         return ()
     folder.mkdir(parents=True, exist_ok=True)
@@ -27,7 +31,18 @@ def write_pictures(folder: Path, base: Evidence | None, run: Evidence) -> tuple[
         sheets = {"base.png": _rows(base), **sheets, "before-and-after.png": before_and_after[:_MOST_ROWS]}
     for name, rows in sheets.items():
         grid([[_shown(image) for image in row] for row in rows], _GAP_PX).save(folder / name, optimize=True)
+    _write_singles(folder, {"run": run} if base is None else {"base": base, "run": run})
     return tuple(sheets)
+
+
+def _write_singles(folder: Path, found: Mapping[Column, Evidence]) -> None:
+    (folder / SAMPLE_FOLDER).mkdir(exist_ok=True)
+    for old in (folder / SAMPLE_FOLDER).glob("*.png"):
+        # Of an earlier evaluation, which may have had more prompts.
+        old.unlink()
+    for column, evidence in found.items():
+        for number, images in enumerate(evidence.samples[:_MOST_ROWS]):
+            _at_most(to_image(images[0])).save(folder / sample_file(column, number), optimize=True)
 
 
 def _rows(evidence: Evidence) -> Sequence[Sequence[Pixels]]:
@@ -40,6 +55,10 @@ def _shown(pixels: Pixels) -> Image.Image:
     if side < _LEAST_SIDE_PX:
         times = -(-_LEAST_SIDE_PX // side)
         return image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
-    if side > _MOST_SIDE_PX:
+    return _at_most(image)
+
+
+def _at_most(image: Image.Image) -> Image.Image:
+    if max(image.size) > _MOST_SIDE_PX:
         image.thumbnail((_MOST_SIDE_PX, _MOST_SIDE_PX), Image.Resampling.LANCZOS)
     return image

@@ -146,7 +146,8 @@ def settle(request: EvaluationRequest, subject: Subject, data_of: Subject | None
         multiple = family.size_multiple_px()
         nearest = max(multiple, round(size_px / multiple) * multiple)
         raise Refused(
-            f"--size {size_px}: this {family.name} model takes multiples of {multiple} px. Type: --size {nearest}"
+            f"{size_px} px: this {family.name} model takes multiples of {multiple} px. "
+            f"Run: foretune evaluate RUN --size {nearest}"
         )
     data = None
     if experiment is not None:
@@ -182,5 +183,8 @@ def _prompts(request: EvaluationRequest, data: EvaluationData | None, subject: S
     if not found and subject.experiment is not None:
         found = subject.experiment.validation.prompts[: request.num_prompts]
     if not found:
-        raise Refused("There is nothing to sample: no held-out image has a caption. Type --prompt, or --prompts FILE")
+        raise Refused(
+            "There is nothing to sample: no held-out image has a caption. Run: foretune evaluate RUN --prompt TEXT, "
+            "or --prompts FILE"
+        )
     return tuple(found)

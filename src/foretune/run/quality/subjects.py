@@ -14,9 +14,7 @@ from foretune.models.family import Family
 from foretune.models.locating import locate, open_family
 from foretune.record.run_directory import RunDirectory
 from foretune.run.exporting import load_trained
-
-_RUN_PATHS = "A run's path has the form runs/<experiment>/<run id>; runs/<experiment>/latest is the newest."
-_MOST_PARTS_OF_A_HUB_ID = 2
+from foretune.run.quality.naming import check_subject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +42,7 @@ def open_subject(asked: str | Path) -> Subject:
     path = Path(asked)
     if (path / "experiment.yaml").is_file():
         return _run(RunDirectory.open(path))
-    if path.is_dir() and not (path / "model_index.json").is_file():
-        raise UserError(
-            f"{path} is neither a run directory (it has no experiment.yaml) nor a pipeline (it has no "
-            f"model_index.json). {_RUN_PATHS}"
-        )
-    # A hub id has one slash.
-    if not path.exists() and len(path.parts) > _MOST_PARTS_OF_A_HUB_ID:
-        raise UserError(f"{path} does not exist. {_RUN_PATHS}")
+    check_subject(asked)
     return _model(str(asked))
 
 

@@ -19,10 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.core.errors import UserError
-from foretune.run.small_model.autoencoder import train_autoencoder
-from foretune.run.small_model.checking import check_captions
-from foretune.run.small_model.files import ship, write_start
-from foretune.run.small_model.pipeline import build_pipeline
+from foretune.core.thread_waiting import wait_passively
 
 _NUM_STEPS = 3600
 _NUM_DECODER_STEPS = 900
@@ -59,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reads the arguments and does one of these; 2 where they ask for what is not there."""
     asked = parser().parse_args(arguments)
+    wait_passively()
     try:
         _say(_done(asked))
     except UserError as error:
@@ -68,6 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _done(asked: argparse.Namespace) -> dict[str, Any]:
+    # Imported here: how threads wait is decided before torch is loaded.
+    from foretune.run.small_model.autoencoder import train_autoencoder
+    from foretune.run.small_model.checking import check_captions
+    from foretune.run.small_model.files import ship, write_start
+    from foretune.run.small_model.pipeline import build_pipeline
+
     if asked.verb == "start":
         fit = train_autoencoder(asked.steps, asked.decoder_steps, asked.images, asked.seed, _tell)
         write_start(build_pipeline(fit.vae, asked.seed), asked.folder)

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from foretune.core.thread_waiting import with_passive_waiting
 from foretune.run.telemetry.sensor import Quantities, told
 
 _ANSWER_WITHIN_S = 10.0
@@ -23,7 +25,12 @@ class AmdSensor:
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=with_passive_waiting(os.environ),
         )
 
     @classmethod

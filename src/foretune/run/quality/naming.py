@@ -1,0 +1,25 @@
+"""Whether what is to be evaluated can be there at all, found out without torch."""
+
+from pathlib import Path
+
+from foretune.choices.model import resolve_model
+from foretune.core.errors import UserError
+
+_RUN_PATHS = "A run's path has the form runs/<experiment>/<run id>; runs/<experiment>/latest is the newest."
+_MOST_PARTS_OF_A_HUB_ID = 2
+
+
+def check_subject(asked: str | Path) -> None:
+    """Refuses what is neither a run directory, nor a pipeline's folder, nor a model's name."""
+    path = Path(asked)
+    if (path / "experiment.yaml").is_file():
+        return
+    if path.is_dir() and not (path / "model_index.json").is_file():
+        raise UserError(
+            f"{path} is neither a run directory (it has no experiment.yaml) nor a pipeline (it has no "
+            f"model_index.json). {_RUN_PATHS}"
+        )
+    # A hub id has one slash.
+    if not path.exists() and len(path.parts) > _MOST_PARTS_OF_A_HUB_ID:
+        raise UserError(f"{path} does not exist. {_RUN_PATHS}")
+    resolve_model(str(asked))
