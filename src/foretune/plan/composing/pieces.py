@@ -102,13 +102,16 @@ class Composer:
         return self.storage(made, released, scaled(number, piece.bytes_per_number), name)
 
     def finished(self, **changes: object) -> StepTrace:
+        def blocks(number: int, part: str, count: int) -> tuple[tuple[Storage, ...], ...]:
+            return tuple(tuple(self.lists[number, part, index]) for index in range(count))
+
         def kind(number: int, old: BlockKind) -> BlockKind:
-            parts = {
-                part: tuple(tuple(self.lists[number, part, index]) for index in range(len(blocks)))
-                for part, blocks in (("first", old.first), ("last", old.last))
-            }
             return BlockKind.model_construct(
-                name=old.name, count=old.count, middle=tuple(self.lists[number, "middle", 0]), **parts
+                name=old.name,
+                count=old.count,
+                first=blocks(number, "first", len(old.first)),
+                middle=tuple(self.lists[number, "middle", 0]),
+                last=blocks(number, "last", len(old.last)),
             )
 
         return self.trace.model_copy(

@@ -7,7 +7,7 @@ backward, it makes what the recipe says and gives it back. The marked trace was 
 from collections.abc import Sequence
 
 from foretune.core.values.recipes import Act, Count, LayerRecipe, Piece
-from foretune.core.values.step_trace import Growth, Storage
+from foretune.core.values.step_trace import Growth, Moment, Storage
 from foretune.plan.composing.pieces import AFTER, BEFORE, Composer, Mark, Place, constant, scaled, shifted
 
 _BYTES_IN_COMPUTE_TYPE = 2
@@ -87,7 +87,8 @@ def _add(
     before: Sequence[Act],
     after: Sequence[Act],
 ) -> None:
-    made, released = {}, {}
+    made: dict[int, Moment] = {}
+    released: dict[int, Moment] = {}
     for start, shift, acts in ((mark.made, BEFORE, before), (mark.released, AFTER, after)):
         for number, act in enumerate(acts):
             (released if act.is_release else made)[act.piece] = shifted(start, shift + number)
