@@ -31,9 +31,8 @@ _tree = cache(read_tree)
 @cache
 def _options() -> Mapping[str, frozenset[str]]:
     """The options of each verb, those of its own commands included."""
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group) or hasattr(group, "commands")
-    return {name: frozenset(_of(command)) for name, command in group.commands.items()}
+    commands: Mapping[str, click.Command] = vars(typer.main.get_command(app))["commands"]
+    return {name: frozenset(_of(command)) for name, command in commands.items()}
 
 
 def _of(command: click.Command) -> Iterator[str]:

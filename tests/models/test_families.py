@@ -12,15 +12,15 @@ from torch import nn
 
 from foretune import catalog
 from foretune.choices.capabilities import TRAINABLE
+from foretune.choices.tiny import TINY_VARIANTS
 from foretune.choices.training import ObjectiveChoice
 from foretune.core.errors import Refused
 from foretune.models import FAMILIES, Family
 from foretune.models.locating import family_from_catalogue, open_family
-from foretune.models.tiny import TINY_FAMILIES
 
 TinyPipeline = Callable[..., Path]
 
-TINY = [(family, variant) for family, tiny in TINY_FAMILIES.items() for variant in tiny.variants]
+TINY = [(family, variant) for family, variants in TINY_VARIANTS.items() for variant in variants]
 WITH_LATENTS = [case for case in TINY if case[0] != "ddpm"]
 # Blocks as published: 19 double and 38 single ones, 24, 24, 38, and 4 down, 1 in the middle, 4 up.
 NUM_BLOCKS = {
@@ -164,7 +164,7 @@ def test_latents_are_drawn_as_the_autoencoder_draws_them(name: str, tiny_pipelin
     torch.testing.assert_close(family.latents_from_moments(moments, torch.zeros_like(noise)), mean)
 
 
-@pytest.mark.parametrize("name", TINY_FAMILIES)
+@pytest.mark.parametrize("name", TINY_VARIANTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_weights_are_loaded_in_the_asked_type(name: str, dtype: torch.dtype, tiny_pipeline: TinyPipeline) -> None:
     folder = tiny_pipeline(name)

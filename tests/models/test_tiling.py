@@ -32,7 +32,8 @@ def test_a_picture_larger_than_a_tile_is_decoded_tile_by_tile(monkeypatch: pytes
 
     def watched(z: torch.Tensor, *rest: object) -> torch.Tensor:
         sides.append(z.shape[-1] * 2)
-        return decoder(z, *rest)
+        decoded: torch.Tensor = decoder(z, *rest)
+        return decoded
 
     monkeypatch.setattr(vae.decoder, "forward", watched)
     tile_autoencoder(vae)

@@ -17,13 +17,14 @@ import torch
 import transformers
 from diffusers import AutoencoderKL, DiffusionPipeline
 
+from foretune.choices.tiny import TINY_VARIANTS
 from foretune.core.errors import UnknownName
-from foretune.models.tiny import TINY_FAMILIES, write_tiny_pipeline
+from foretune.models.tiny import write_tiny_pipeline
 from foretune.models.tiny.tokenizers import CAPTION_WORDS, build_clip_tokenizer, build_t5_tokenizer
 
 TinyPipeline = Callable[..., Path]
 
-CASES = [(family, variant) for family, tiny in TINY_FAMILIES.items() for variant in tiny.variants]
+CASES = [(family, variant) for family, variants in TINY_VARIANTS.items() for variant in variants]
 LATENT_CASES = [case for case in CASES if case[0] != "ddpm"]
 CLASS_NAMES = {"ddpm": "DDPMPipeline", "sd3": "StableDiffusion3Pipeline", "flux": "FluxPipeline"}
 NUM_T5_TOKENS = 32
@@ -121,7 +122,7 @@ def test_loads_without_network_and_samples(
     assert image.std() > 0.05
 
 
-@pytest.mark.parametrize("family", TINY_FAMILIES)
+@pytest.mark.parametrize("family", TINY_VARIANTS)
 def test_loads_through_the_class_of_the_family(family: str, tiny_pipeline: TinyPipeline) -> None:
     getattr(diffusers, CLASS_NAMES[family]).from_pretrained(tiny_pipeline(family), use_safetensors=True)
 
@@ -145,11 +146,11 @@ def test_another_process_writes_the_same_bytes(tiny_pipeline: TinyPipeline, tmp_
         "    write_tiny_pipeline(family, pathlib.Path(sys.argv[1]) / family)"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True)
-    for family in TINY_FAMILIES:
+    for family in TINY_VARIANTS:
         assert digests(tmp_path / family) == digests(tiny_pipeline(family))
 
 
-@pytest.mark.parametrize("family", TINY_FAMILIES)
+@pytest.mark.parametrize("family", TINY_VARIANTS)
 def test_callers_random_state_is_left_alone(family: str, tmp_path: Path) -> None:
     before = torch.get_rng_state()
     write_tiny_pipeline(family, tmp_path)

@@ -10,9 +10,11 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, rank_of
 from foretune.core.errors import UserError
 from foretune.core.values.plan import Plan, Remedy
+from foretune.plan.encoders import BYTES_PER_WEIGHT
 from foretune.plan.knobs import Change
 from foretune.plan.overheads import usable_bytes
 from foretune.plan.planning import Footprint, judge_on, other_footprint
+from foretune.plan.quantized import dense_over_bits
 from foretune.plan.quick import quick_peak_bytes
 from foretune.plan.sizing import StepSize
 from foretune.plan.traces import flops_per_sample, is_at_hand
@@ -54,7 +56,8 @@ class Trial:
         """About what would be left; minus infinity where the settings cannot be tried."""
         found, experiment = self.found, change.applied(self.found.experiment)
         size = self._size(experiment, change)
-        if not self._is_possible(experiment, size):
+        # Weights alone settle many of them, without a trace.
+        if self._least_bytes(experiment) > self.usable_bytes or not self._is_possible(experiment, size):
             return -math.inf
         try:
             peak_bytes = quick_peak_bytes(found.traces, experiment, size, found.subject.geometry, found.numerics)
@@ -171,6 +174,17 @@ class Trial:
             return False
         against = objections(experiment, found.subject.row.family or "", distilled=None, only_planned=True)
         return all(objection.severity != "refused" for objection in against)
+
+    def _least_bytes(self, experiment: Experiment) -> float:
+        """Weights, and gradients where all of them are there at once: no step takes less."""
+        num_params, levers = self.found.subject.row.num_params, experiment.levers
+        if experiment.method.kind == "full":
+            per_weight = BYTES_PER_WEIGHT[experiment.train.weights]
+            keeps_gradients = not (levers.fused_backward or levers.optimizer_on_host)
+            return num_params * per_weight * (2 if keeps_gradients else 1)
+        dense = BYTES_PER_WEIGHT[experiment.train.precision]
+        stays = 1 - levers.swapped_blocks / max(1, sum(self.found.subject.geometry.stacks))
+        return num_params * dense / (dense_over_bits(experiment.quantize.denoiser, dense) or 1) * stays
 
     def _size(self, experiment: Experiment, change: Change) -> StepSize:
         size = replace(self.found.size, batch_size=experiment.train.batch_size)
