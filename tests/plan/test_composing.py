@@ -78,9 +78,7 @@ def test_what_is_not_covered_is_named_with_what_to_run() -> None:
     assert "levers.channels_last=True" in what_is_missing(step)
     size = StepSize(batch_size=1, height_px=512, width_px=512, num_frames=1, num_text_tokens=64, rank=4)
     with pytest.raises(NotTraced, match="pip install 'foretune\\[train\\]'"):
-        Traces().step(
-            step, StepSize(batch_size=1, height_px=512, width_px=512, num_frames=1, num_text_tokens=64, rank=4)
-        )
+        Traces().step(step, size)
 
 
 @pytest.mark.slow
