@@ -66,7 +66,8 @@ def test_every_trace_of_a_step_knows_the_shapes_of_what_it_trains() -> None:
 
 def test_a_composed_step_is_smaller_by_the_bits_that_are_saved() -> None:
     dense, int8, nf4 = (
-        form("flux.1-dev", "lora", **({"quantize__denoiser": kind} if kind else {})) for kind in (None, "int8", "nf4")
+        form("flux.1-dev", "lora") if kind is None else form("flux.1-dev", "lora", quantize__denoiser=kind)
+        for kind in (None, "int8", "nf4")
     )
     peaks = [peak_bytes(step, is_recorded=False) for step in (dense, int8, nf4)]
     assert peaks[0] > 1.4 * peaks[1] > 1.6 * peaks[2]

@@ -41,11 +41,6 @@ from foretune.trace.stamps import model_hash, sources_hash
 _MOST_PARAMS_FP32 = 1_000_000_000
 _UNETS = ("sdxl", "kolors", "sd1", "ddpm")
 
-_WITHOUT_MARKS: frozenset[str] = frozenset(
-    {"sana-1.6b", "krea-2", "lumina-image-2.0", "auraflow", "hidream-i1", "pixart-sigma-900m", "flux.2-dev"}
-)
-"""Models whose marked traces are still to be made: a quantised base of these is recorded when it is asked for."""
-
 
 class _Choices(TypedDict, total=False):
     """What the forms of a group have in common."""
@@ -88,8 +83,7 @@ def shipped_forms() -> tuple[StepForm, ...]:
 
 def marked_forms() -> tuple[StepForm, ...]:
     """Those that quantised bases are put into."""
-    rows = (row for row in catalog.denoisers().values() if row.name not in _WITHOUT_MARKS)
-    return tuple(_both(rows, {"method": "lora"}))
+    return tuple(_both(catalog.denoisers().values(), {"method": "lora"}))
 
 
 def exam_forms() -> tuple[StepForm, ...]:

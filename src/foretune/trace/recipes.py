@@ -49,7 +49,7 @@ def record_recipes() -> Recipes:
                     Optimizer(kind=kind), dtype, on_host=on_host
                 )
     for compensation in ("kahan", "stochastic"):
-        choice = Optimizer(compensation=compensation)  # type: ignore[arg-type]
+        choice = Optimizer(compensation=compensation)
         updates[update_name("adamw", compensation, "bf16", on_host=False)] = _update(choice, torch.bfloat16)
     with as_on_gpus():
         layers = {kind: _layer(kind) for kind in LAYERS}
@@ -114,6 +114,8 @@ def _run(choice: Optimizer, levers: Levers, dtype: torch.dtype, shapes: Sequence
         optimizer = build_optimizer(choice, weights, foreach=True, levers=plain)
         if prod(shapes[0]) >= min(prod(shape) for shape in _SHAPES["matrix"]):
             assume_large_weights(optimizer)
+        gradients: list[int] = []
+        starts = (0, 0)
         for _ in range(2):
             recorder.phase = "backward"
             for weight in weights:

@@ -45,6 +45,7 @@ def with_shapes(trace: StepTrace, experiment: Experiment, family: Family) -> Ste
     """
     lists = (trace.outside, *(block for kind in trace.kinds for block in (*kind.first, *kind.last)))
     listed = sorted((s for of in lists for s in _trained(trace, of)), key=lambda storage: storage.made.position)
+    by_rank: list[list[tuple[int, ...]]] = [[]]
     for fewest in (FEW_BLOCKS, MANY_BLOCKS):
         recorded = shallow(family, experiment.levers, fewest)
         by_rank = [list(trained_shapes(with_rank(experiment, rank), recorded).values()) for rank in _RANKS]
