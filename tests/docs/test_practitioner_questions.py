@@ -1,11 +1,14 @@
 """The practitioners' questions: each is one that `foretune plan` accepts, and each guide has a source."""
 
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from benchmarks.practitioners import PAGE, answer, command, first_line, other_lines
 from foretune.plan.asking import Wanted, asked_of
 from foretune.plan.sizing import size_of
 from foretune.trace.shipped import geometries
@@ -55,3 +58,23 @@ def test_each_saving_is_cited(part: str) -> None:
         assert row["program"] in DATA["sources"]
         assert row["source"]
         assert row["where"]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question["id"])
+def test_the_page_has_the_question_with_a_comparison(question: dict[str, Any]) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"## {question['title']}\n" in page
+    assert command(question) in page
+    assert question["comparison"] in page
+
+
+def test_the_answers_on_the_page_are_those_of_the_planner(proof_size: Callable[[int, int], int]) -> None:
+    """A few of them, others whenever the questions change; all with FORETUNE_PROOFS=full."""
+    chosen = random.Random(FILE.read_text(encoding="utf-8")).sample(QUESTIONS, proof_size(len(QUESTIONS), 4))
+    page = PAGE.read_text(encoding="utf-8")
+    for question in chosen:
+        plan = answer(question)
+        section = page.partition(f"## {question['title']}\n")[2].partition("\n## ")[0]
+        assert f"| **foretune** | {first_line(plan)} | |" in section, "run: python benchmarks/practitioners.py"
+        others = other_lines(plan)
+        assert f"Further options: {others}." in section if others else "Further options" not in section
