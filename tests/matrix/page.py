@@ -21,7 +21,7 @@ from tests.matrix.cells import all_cells, covering, name_of, usual_cell
 PAGE = Path(__file__).parents[2] / "docs" / "matrix.md"
 _LIBRARIES = ("torch", "diffusers", "transformers", "peft", "torchao", "bitsandbytes", "pytorch-optimizer")
 _RAN_ON = "Executed with "
-_INTRODUCTION = """# What goes with what
+_INTRODUCTION = """# What works with what
 
 `foretune plan`, `foretune train` and the test behind this page ask one table of refusals. What is refused is refused
 before anything is loaded, by name and with the nearest choice that is not. Whatever is not refused was executed: a cell
