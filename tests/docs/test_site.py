@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NAV: list[dict[str, list[Any]]] = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
 LANDING = (DOCS / "index.md").read_text(encoding="utf-8")
-PATHS = ("Does it fit?", "Tune it", "Measure it")
+PATHS = {"Does it fit?": "plan", "Tune it": "train", "Measure it": "report"}
 
 
 def pages_in(entry: str | list[Any] | dict[str, Any]) -> list[str]:
@@ -58,11 +58,11 @@ def test_experiments_page_links_to_every_section() -> None:
     assert {f"keys/{name}" for name in reference_pages()} == set(re.findall(r"\((keys/\w+\.md)", page))
 
 
-@pytest.mark.parametrize("title", PATHS)
-def test_landing_page_has_one_command_and_leads_on(title: str) -> None:
+@pytest.mark.parametrize(("title", "verb"), PATHS.items())
+def test_landing_page_has_a_command_and_leads_on(title: str, verb: str) -> None:
     text = landing_path(title)
     (command,) = re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(command.splitlines()) == 1
+    assert command.splitlines()[-1].startswith(f"foretune {verb} ")
     (group,) = [entries for section in NAV for name, entries in section.items() if name == title]
     assert set(re.findall(r"\]\(([\w-]+\.md)\)", text)) & set(pages_in(group))
 

@@ -114,10 +114,10 @@ def _doc(section: type[BaseModel]) -> str:
 
 def _table(fields: Mapping[str, FieldInfo]) -> list[str]:
     rows = [
-        f"| `{name}` | {_type_text(field.annotation)} | {_default(field)} | {_meaning(field)} |"
+        f"| `{name}` | {_meaning(field)} | {_type_text(field.annotation)} | {_default(field)} |"
         for name, field in fields.items()
     ]
-    return ["| key | value | default | meaning |", "|---|---|---|---|", *rows]
+    return ["| key | meaning | value | default |", "|---|---|---|---|", *rows]
 
 
 def _text(*parts: str | list[str]) -> str:
@@ -161,7 +161,9 @@ def _default(field: FieldInfo) -> str:
         return "required"
     value = field.get_default(call_default_factory=True)
     assert value is not PydanticUndefined, "a field is required or has a default"
-    return "–" if value is None else f"`{json.dumps(value)}`"
+    if value is None:
+        return "–"
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
 
 def _meaning(field: FieldInfo) -> str:
