@@ -24,9 +24,10 @@ _RAN_ON = "Executed with "
 _INTRODUCTION = """# What works with what
 
 The capability matrix: which settings work together. `foretune plan` and `foretune train` refuse the other combinations
-before anything is loaded, by name and with the nearest one that works. Every combination that is not refused was tested:
-a cell is a model family and one value of each axis below, trained on a tiny model of that family, saved, resumed bit for
-bit from its first checkpoint, exported and reloaded. Each supported pair of values is in at least one cell.
+before anything is loaded, by name and with the nearest one that works. Every combination that is not refused was
+tested: a cell is a model family and one value of each axis below, trained on a tiny model of that family, saved,
+resumed bit for bit from its first checkpoint, exported and reloaded. Each supported pair of values is in at least one
+cell.
 
 A number is how many tested cells contain the value; "not with" lists the values with which it is always refused.
 """
