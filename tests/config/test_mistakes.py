@@ -33,7 +33,7 @@ JARGON = (
 )
 
 MODEL = (
-    "A catalogue name, a hub id (owner/name, or owner/name@revision), or a local folder in the diffusers layout. "
+    "A catalogue name, a Hub id (owner/name or owner/name@revision), or a local folder in the diffusers layout. "
     "For example `model: flux.1-dev`."
 )
 TOP = (
@@ -71,7 +71,7 @@ MISTAKES = {
     "data: {kind: cifar10, paht: x}": "data.paht: unknown key. Did you mean 'path'?",
     "data: {kind: folder, folders: [{paht: b}]}": "data.folders.0.paht: unknown key. Did you mean 'path'?",
     # missing
-    "data: {kind: cifar10}": "data.path: is missing. The folder that holds train/ or data_batch_1.",
+    "data: {kind: cifar10}": "data.path: is missing. Folder that contains train/ or data_batch_1.",
     "data: {kind: folder}": "data: needs path (one folder) or folders (several).",
     "data: {path: x}": "data.kind: is missing. Known: folder, cifar10, huggingface, shapes.",
     "method: {rank: 8}": "method.kind: is missing. Known: full, lora, dora, rslora, loha, lokr, oft.",
@@ -121,12 +121,12 @@ MISTAKES = {
     "model: 5": "model: should be text, so it needs quotes: '5'",
     "data: {kind: folder, path: x, trigger: true}": "data.trigger: should be text, so it needs quotes: 'true'",
     "data: {kind: cifar10, path: [x]}": (
-        "data.path: should be text (found [x]). The folder that holds train/ or data_batch_1."
+        "data.path: should be text (found [x]). Folder that contains train/ or data_batch_1."
     ),
     "validate: {prompts: [a, 5]}": "validate.prompts.1: should be text, so it needs quotes: '5'",
     "name: a b": (
-        "name: 'a b' will not do. Names the folder of its runs: "
-        'letters, digits, ".", "_" and "-", at most 100, a letter or digit first.'
+        "name: 'a b' will not do. Name of the folder of its runs: "
+        'up to 100 letters, digits, ".", "_" and "-", starting with a letter or digit.'
     ),
     # lists
     "track: tensorboard": "track: should be a list. Did you mean `track: [tensorboard]`?",
@@ -139,7 +139,7 @@ MISTAKES = {
     ),
     "method: {kind: lora, targets: []}": (
         "method.targets: should not be empty. "
-        "Ends of the module names to adapt. Left out: the family's attention projections."
+        "Target modules, by the end of their names. Left out: the attention projections of the model family."
     ),
     "method: {kind: lora, targets: [1]}": "method.targets.0: should be text, so it needs quotes: '1'",
     "optimizer: {betas: 0.9}": "optimizer.betas: should be a list of 2 (found 0.9)",
@@ -191,10 +191,13 @@ def test_what_an_experiment_cannot_do_without() -> None:
     assert mistakes_in({}) == [
         f"model: is missing. {MODEL}",
         (
-            "data: is missing. Where the training images come from, and how they are cut to size. "
+            "data: is missing. The training images: source, resolution, buckets, cropping, caption dropout. "
             "For example `data: {kind: folder, path: ./paintings}`."
         ),
-        "train: is missing. How long, how much at once, with which numbers. For example `train: {steps: 1000}`.",
+        (
+            "train: is missing. Length, batch size, precision, seed, gradient clipping, EMA. "
+            "For example `train: {steps: 1000}`."
+        ),
     ]
 
 

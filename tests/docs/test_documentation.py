@@ -11,10 +11,9 @@ import yaml
 
 from foretune.cli.main import app
 from foretune.config.reading import understand
-from foretune.config.reference import experiment_reference
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "examples" / "README.md")
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples" / "README.md")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#([\w-]+))?\)")
 
@@ -66,11 +65,19 @@ def test_readme_names_every_command() -> None:
     assert named == {c.name for c in app.registered_commands} | {g.name for g in app.registered_groups}
 
 
-def test_reference_is_that_of_the_source() -> None:
-    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
-    assert page.endswith(experiment_reference()), (
-        "docs/experiments.md is stale: replace its tables by the output of `foretune schema --markdown`"
+def test_landing_page_shows_what_plan_prints(tmp_path: Path, foretune_on_path: dict[str, str]) -> None:
+    page = ROOT / "docs" / "index.md"
+    command = blocks(page, "bash")[0]
+    (shown,) = re.findall(r"^> (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    answer = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=foretune_on_path, capture_output=True, text=True, check=True
     )
+    assert shown in answer.stdout.splitlines(), f"docs/index.md does not show what is printed now:\n{answer.stdout}"
+
+
+def test_experiments_page_shows_a_valid_experiment() -> None:
+    (text,) = blocks(ROOT / "docs" / "experiments.md", "yaml")
+    assert understand(yaml.safe_load(text), source="docs/experiments.md").experiment.train.steps == 1000
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")

@@ -21,14 +21,15 @@ from tests.matrix.cells import all_cells, covering, name_of, usual_cell
 PAGE = Path(__file__).parents[2] / "docs" / "matrix.md"
 _LIBRARIES = ("torch", "diffusers", "transformers", "peft", "torchao", "bitsandbytes", "pytorch-optimizer")
 _RAN_ON = "Executed with "
-_INTRODUCTION = """# What goes with what
+_INTRODUCTION = """# What works with what
 
-`foretune plan`, `foretune train` and the test behind this page ask one table of refusals. What is refused is refused
-before anything is loaded, by name and with the nearest choice that is not. Whatever is not refused was executed: a cell
-is a family and one value of each axis below, trained on a tiny model of that family, saved, resumed from its first
-checkpoint to the same bits, exported and reloaded. Each pair of values that goes together is in at least one cell.
+The capability matrix: which settings work together. `foretune plan` and `foretune train` refuse the other combinations
+before anything is loaded, by name and with the nearest one that works. Every combination that is not refused was
+tested: a cell is a model family and one value of each axis below, trained on a tiny model of that family, saved,
+resumed bit for bit from its first checkpoint, exported and reloaded. Each supported pair of values is in at least one
+cell.
 
-A number is how many executed cells hold the value; "not with" names what it was refused with, whatever else was chosen.
+A number is how many tested cells contain the value; "not with" lists the values with which it is always refused.
 """
 _NAMED_IN_REASONS = ("quantized denoiser", "optimizer")
 """Axes of which many values are refused in the same words."""

@@ -18,36 +18,36 @@ class _Images(Section):
     """What every source of images shares."""
 
     resolution: int | None = Field(default=None, ge=8, le=8192)
-    """Target size in pixels: images are cut to about resolution x resolution. Left out: the model's own."""
+    """Target size in pixels: images are resized and cropped to about resolution x resolution. Left out: the model's."""
     cache_dir: Place = "./cache"
-    """Where encoded latents and captions are kept between runs."""
+    """Folder in which encoded latents and captions are cached between runs."""
     max_buckets: int = Field(default=1, ge=1, le=64)
-    """Most image shapes there may be; 1 cuts everything square, more keeps aspect ratios."""
+    """Maximum number of aspect-ratio buckets; 1 crops everything to a square."""
     bucket_step_px: int = Field(default=64, ge=8, le=512)
-    """Sides of a bucket are multiples of this many pixels."""
+    """Bucket sides are multiples of this many pixels."""
     crop: Literal["center", "random"] = "center"
-    """What is cut away when an image does not have its bucket's shape."""
+    """Center or random crop of an image that does not have its bucket's shape."""
     flip: Share = 0.0
-    """Chance that an image is mirrored."""
+    """Probability of a horizontal flip."""
     caption_dropout: Share = 0.0
-    """Chance that a sample is trained without its caption."""
+    """Probability that a sample is trained without its caption."""
     max_text_tokens: int | None = Field(default=None, ge=8, le=4096)
-    """Most tokens of a caption the large text encoder sees. Left out: the model's own (512 for FLUX)."""
+    """Maximum caption length, in tokens of the large text encoder. Left out: the model's (512 for FLUX)."""
     held_out: Share = 0.05
-    """Share of the samples that is kept out of training, for the held-out loss."""
+    """Share of the samples held out of training, for the held-out loss."""
     num_workers: Annotated[int, INCIDENTAL] = Field(default=0, ge=0, le=128)
-    """Processes that prepare batches; 0 prepares them in the training process. Results do not depend on it."""
+    """Data loader processes; 0 loads in the training process. Results do not depend on it."""
 
 
 class Folder(Section):
-    """One folder of images with its own weight and trigger word."""
+    """One of several folders, with its own repeats and trigger word."""
 
     path: Place
-    """Where the images are."""
+    """Folder of the images."""
     repeats: int = Field(default=1, ge=1, le=10_000)
-    """How many times an epoch sees each image of this folder."""
+    """How many times each image of this folder occurs per epoch."""
     trigger: str | None = None
-    """A word put before each caption of this folder."""
+    """Trigger word, put before each caption of this folder."""
 
 
 class FolderData(_Images):
@@ -55,13 +55,13 @@ class FolderData(_Images):
 
     kind: Literal["folder"]
     path: Annotated[str | None, INCIDENTAL] = None
-    """Where the images are."""
+    """Folder of the images."""
     repeats: int = Field(default=1, ge=1, le=10_000)
-    """How many times an epoch sees each image."""
+    """How many times each image occurs per epoch."""
     trigger: str | None = None
-    """A word put before each caption."""
+    """Trigger word, put before each caption."""
     folders: tuple[Folder, ...] = ()
-    """Several folders, each with repeats and trigger of its own, instead of `path`."""
+    """Several folders instead of `path`, each with its own repeats and trigger."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -80,27 +80,27 @@ class FolderData(_Images):
 
 
 class Cifar10Data(_Images):
-    """CIFAR-10: `cifar-10/train/1.png` with `trainLabels.csv` beside it or not, or the python version's batches."""
+    """CIFAR-10: `cifar-10/train/1.png` with an optional `trainLabels.csv`, or the batches of the Python version."""
 
     kind: Literal["cifar10"]
     path: Place
-    """The folder that holds train/ or data_batch_1."""
+    """Folder that contains train/ or data_batch_1."""
 
 
 class HuggingFaceData(_Images):
-    """A Hugging Face dataset on this disk: a `save_to_disk` folder, or a folder of Parquet files."""
+    """A local Hugging Face dataset: a `save_to_disk` folder, or a folder of Parquet files."""
 
     kind: Literal["huggingface"]
     path: Place
-    """The dataset's folder."""
+    """Folder of the dataset."""
     split: str = "train"
-    """Which split of it is trained on."""
+    """Split to train on."""
     image_column: str = "image"
-    """The column with the images."""
+    """Column of the images."""
     caption_column: str | None = "text"
-    """The column with the captions; null trains without."""
+    """Column of the captions; null trains without captions."""
     trigger: str | None = None
-    """A word put before each caption."""
+    """Trigger word, put before each caption."""
 
 
 class ShapesData(_Images):
@@ -108,15 +108,15 @@ class ShapesData(_Images):
 
     kind: Literal["shapes"]
     num_samples: int = Field(default=1024, ge=2, le=1_000_000_000)
-    """How many different images there are, the held-out ones included."""
+    """Number of different images, including held-out ones."""
     style: Annotated[ShapesStyle, LATER] = "plain"
-    """How shapes are drawn: filled; with a hole; the left half alone; filled, with a frame around the image. Captions
-    do not tell, so that a style has to be learnt."""
+    """How shapes are drawn: plain (filled), hollow (with a hole), halved (only the left half), framed (filled, with a
+    frame around the image). Captions do not name the style, so it has to be learnt."""
     captions: Annotated[ShapesCaptions, LATER] = "all"
-    """Which of the 672 captions there are: all, or all but a fixed tenth (seen), or only that tenth (unseen)."""
+    """Which of the 672 captions are used: all, all but a fixed tenth (seen), or only that tenth (unseen)."""
     placement: Annotated[ShapesPlacement, LATER] = "anywhere"
-    """Where shapes stand: anywhere in the image, or within a sixteenth of its side from the middle, which a small model
-    learns to draw much sooner."""
+    """Position of shapes: anywhere, or within a sixteenth of the image side from the middle, which a small model learns
+    much sooner."""
 
 
 Data = Annotated[FolderData | Cifar10Data | HuggingFaceData | ShapesData, Field(discriminator="kind")]

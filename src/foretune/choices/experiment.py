@@ -40,35 +40,35 @@ class Experiment(Value):
     upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_fp32_weights, 2: _with_new_choices, 3: _with_vae_tiling}
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
-    """Names the folder of its runs: letters, digits, ".", "_" and "-", at most 100, a letter or digit first."""
+    """Name of the folder of its runs: up to 100 letters, digits, ".", "_" and "-", starting with a letter or digit."""
     model: Annotated[str, INCIDENTAL] = Field(min_length=1, examples=["flux.1-dev"])
-    """A catalogue name, a hub id (owner/name, or owner/name@revision), or a local folder in the diffusers layout."""
+    """A catalogue name, a Hub id (owner/name or owner/name@revision), or a local folder in the diffusers layout."""
     method: Method = Field(default=Lora(), examples=[{"kind": "lora", "rank": 16}])
-    """How the model is changed."""
+    """What is trained: all weights, or an adapter."""
     data: Data = Field(examples=[{"kind": "folder", "path": "./paintings"}])
-    """Where the training images come from, and how they are cut to size."""
+    """The training images: source, resolution, buckets, cropping, caption dropout."""
     train: Train = Field(examples=[{"steps": 1000}])
-    """How long, how much at once, with which numbers."""
+    """Length, batch size, precision, seed, gradient clipping, EMA."""
     objective: ObjectiveChoice = ObjectiveChoice()
-    """What the loss asks of the model."""
+    """The loss: timestep sampling, shift, weighting."""
     optimizer: Optimizer = Optimizer()
-    """How gradients become new weights."""
+    """Optimizer, learning rate and schedule."""
     quantize: Annotated[Quantize, LATER] = Quantize()
-    """Which parts of the base are kept in fewer bits."""
+    """Quantised base and text encoders (int8, fp8, nf4)."""
     levers: Levers = Levers()
-    """What trades speed for memory."""
+    """Memory against speed: gradient checkpointing, caching, offload, block swap, compile."""
     validation: Validate = Field(default=Validate(), alias="validate")
-    """Looking at the model while it trains."""
+    """Samples and held-out loss during training."""
     save: Annotated[Save, INCIDENTAL] = Save()
-    """Checkpoints."""
+    """How often checkpoints are written, and how many are kept."""
     parallel: Annotated[Parallel, INCIDENTAL] = Parallel()
-    """Where it runs."""
+    """Which device, how many, how many threads."""
     profile: Annotated[Profile | None, INCIDENTAL, LATER] = None
-    """A look inside a few steps while it trains. Left out: none."""
+    """Profile a few steps of the run. Left out: no profiling."""
     track: Annotated[tuple[Tracker, ...], INCIDENTAL] = ()
-    """Programs that are told the numbers while it trains."""
+    """Experiment trackers that receive loss, speed and samples."""
     accept: Annotated[tuple[Risk, ...], INCIDENTAL] = ()
-    """Risks that were pointed out and are taken all the same."""
+    """Risks that Foretune refuses unless they are listed here."""
 
     def whole_hash(self) -> str:
         """Equal when everything asked is equal, paths and devices included, in whichever version it was written."""

@@ -17,22 +17,22 @@ class Adapter(Section):
     """Weights beside the base, which stays as it is."""
 
     targets: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """Ends of the module names to adapt. Left out: the family's attention projections."""
+    """Target modules, by the end of their names. Left out: the attention projections of the model family."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the adapter's inputs that is dropped in training."""
+    """Dropout on the adapter's inputs in training."""
     # Adapters that are read count by their content, as the model does, wherever they lie.
     start_from: Annotated[str | None, LATER, INCIDENTAL] = Field(default=None, min_length=1)
-    """Folder of an earlier adapter of the same kind and shape, as `foretune export` writes it, to go on from."""
+    """Continue from this adapter: a folder written by `foretune export`, of the same kind and shape."""
     training_adapter: Annotated[str | None, LATER, INCIDENTAL] = Field(default=None, min_length=1)
-    """Folder of a LoRA that is on while this one trains and absent when it samples or is exported. One that undoes the
-    distillation of a base such as FLUX.1-schnell lets it be trained without losing its few steps."""
+    """Folder of a LoRA that is active in training only, not in sampling or export: for example one that undoes the
+    distillation of FLUX.1-schnell, so that it can be trained without losing its few-step sampling."""
 
 
 class LowRank(Adapter):
     """Adapters whose size is an inner rank, and whose strength is alpha / rank."""
 
     rank: int = Field(default=16, ge=1, le=4096)
-    """Inner size of each adapter pair."""
+    """Rank of the adapter matrices."""
     alpha: float | None = Field(default=None, gt=0)
     """The update is scaled by alpha / rank (rslora: by alpha / sqrt(rank)). Left out: equal to rank."""
 
@@ -42,46 +42,46 @@ class LowRank(Adapter):
 
 
 class Lora(LowRank):
-    """Low-rank adapters; the base stays as it is."""
+    """Low-rank adapters beside the frozen base."""
 
     kind: Literal["lora"] = "lora"
 
 
 class Dora(LowRank):
-    """LoRA whose update keeps direction and length of each weight column apart; slower, often better at low ranks."""
+    """LoRA with weight decomposition into magnitude and direction; slower, often better at low ranks."""
 
     kind: Literal["dora"] = "dora"
 
 
 class RsLora(LowRank):
-    """LoRA whose strength is alpha / sqrt(rank), so that high ranks learn as fast as low ones."""
+    """LoRA scaled by alpha / sqrt(rank), so that high ranks learn as fast as low ones."""
 
     kind: Literal["rslora"] = "rslora"
 
 
 class Loha(LowRank):
-    """The product, element by element, of two low-rank matrices: a higher rank from the same number of weights."""
+    """Hadamard product of two low-rank matrices: a higher rank from the same number of weights."""
 
     kind: Literal["loha"] = "loha"
 
 
 class Lokr(LowRank):
-    """The Kronecker product of two small matrices: very few weights."""
+    """Kronecker product of two small matrices: very few weights."""
 
     kind: Literal["lokr"] = "lokr"
     factor: int = Field(default=-1, ge=-1)
-    """Rows and columns of the smaller matrix, where they divide those of the layer; else the largest number below that
-    does, up to the square root. -1: about equal matrices."""
+    """Rows and columns of the smaller matrix, if they divide those of the layer; otherwise the next smaller divisor, at
+    most the square root. -1: two matrices of about equal size."""
     full_matrix: bool = False
-    """The larger matrix is kept whole instead of as two of the rank."""
+    """Train the larger matrix in full instead of as a low-rank pair."""
 
 
 class Oft(Adapter):
-    """Rotations of blocks of the inputs: changes directions, never lengths."""
+    """Orthogonal fine-tuning: rotates blocks of the inputs; changes directions, never lengths."""
 
     kind: Literal["oft"] = "oft"
     block_size: int = Field(default=32, ge=2, le=4096)
-    """Inputs that are rotated together."""
+    """Number of inputs that are rotated together."""
 
 
 AnyAdapter = Lora | Dora | RsLora | Loha | Lokr | Oft

@@ -1,4 +1,4 @@
-"""Weights that do not change kept in fewer bits."""
+"""Quantised base: frozen weights in 8 or 4 bits."""
 
 from typing import Literal
 
@@ -10,19 +10,19 @@ Derivative = Literal["lean", "torchao"]
 
 
 class Quantize(Section):
-    """Which parts of the base are kept in fewer bits, and by which backend."""
+    """Quantised base: which parts are quantised, how, and by which library."""
 
     denoiser: DenoiserNumbers = "none"
-    """Frozen weights, so an adapter is what is trained: int8 and float8 are 8-bit weights that are widened for each
-    product (torchao); float8-dynamic also rounds the inputs and multiplies in 8 bits (torchao); nf4 is 4-bit,
-    int8-bnb 8-bit with 8-bit products (bitsandbytes). float8-training keeps all weights as they are and multiplies in
-    8 bits (torchao): it goes with every method."""
+    """Quantisation of the denoiser's frozen weights, for adapters. int8, float8: 8-bit weights, dequantised for each
+    matrix product (torchao). float8-dynamic: also quantises the inputs and multiplies in 8 bits (torchao). nf4: 4-bit
+    weights, int8-bnb: 8-bit weights and products (bitsandbytes). float8-training leaves the weights as they are and
+    multiplies in 8 bits (torchao); it works with every method."""
     text_encoders: EncoderNumbers = "none"
-    """The same for text encoders."""
+    """Quantisation of the text encoders, with the same meanings."""
     keep: tuple[str, ...] | None = None
-    """Parts of module names whose layers stay as they are; [] quantises all. Left out: the layers outside of the
-    repeated blocks, which are the first and last projections and the embeddings of time and text."""
+    """Layers that are not quantised, by parts of their module names; [] quantises all. Left out: the layers outside of
+    the repeated blocks (input and output projections, timestep and text embeddings)."""
     derivative: Derivative = "lean"
-    """How gradients go through int8, float8 and float8-dynamic layers. lean keeps the bits alone and makes dense
-    weights again in the backward pass; torchao differentiates that library's operators, as other programs do, and
-    keeps dense copies of weights (int8, float8) or four copies of each input (float8-dynamic)."""
+    """Backward pass of int8, float8 and float8-dynamic layers. lean stores only the quantised weights and dequantises
+    them again in the backward pass. torchao uses that library's own autograd, as other trainers do, which stores dense
+    copies of weights (int8, float8) or four copies of each input (float8-dynamic)."""

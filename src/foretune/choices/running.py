@@ -10,46 +10,46 @@ Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio"]
 
 
 class Validate(Section):
-    """Looking at the model while it trains. A failed validation never ends the training."""
+    """Samples and held-out loss during training. A failed validation does not stop the training."""
 
     every: Annotated[int | None, INCIDENTAL] = Field(default=None, ge=1)
-    """Steps between validations. Left out: before the first and after the last step only."""
+    """Steps between validations. Left out: only before the first and after the last step."""
     prompts: tuple[str, ...] = ()
-    """Captions to sample from; models without text take one unconditional sample for each entry."""
+    """Prompts to sample; a model without text draws one unconditional sample per entry."""
     num_inference_steps: int = Field(default=28, ge=1)
-    """Denoising steps of each sample."""
+    """Denoising steps per sample."""
     guidance_scale: float | None = Field(default=None, ge=0)
-    """Guidance when sampling. Left out: the pipeline's own."""
+    """Guidance scale in sampling. Left out: the pipeline's default."""
     num_held_out: int = Field(default=32, ge=0)
-    """Held-out samples in the held-out loss; 0 switches it off."""
+    """Number of samples in the held-out loss; 0 turns it off."""
     seed: int = Field(default=0, ge=0, lt=2**63)
-    """Decides the noise of samples and of the held-out loss."""
+    """Seed of the noise of samples and held-out loss."""
 
 
 class Profile(Section):
-    """A look inside a few steps while the run goes on. A profiler that fails never ends the training."""
+    """Profile a few steps of the run. A failed profiler does not stop the training."""
 
     at_step: int = Field(default=20, ge=1)
-    """The first step that is looked at, counted from 1; give the run time to become steady."""
+    """First profiled step, counted from 1; leave the run time to reach its steady speed."""
     steps: int = Field(default=3, ge=1, le=100)
-    """How many steps are looked at."""
+    """Number of profiled steps."""
 
 
 class Save(Section):
-    """Checkpoints."""
+    """How often checkpoints are written, and how many are kept."""
 
     every: int | None = Field(default=None, ge=1)
-    """Steps between checkpoints. Left out: after the last step only."""
+    """Steps between checkpoints. Left out: only after the last step."""
     keep: int = Field(default=2, ge=1)
-    """How many of the newest checkpoints stay."""
+    """Number of checkpoints to keep; older ones are deleted."""
 
 
 class Parallel(Section):
-    """Where it runs."""
+    """Which device, how many, how many threads."""
 
     devices: int = Field(default=1, ge=1)
-    """How many devices take part."""
+    """Number of devices."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """auto takes an accelerator if there is one."""
+    """auto: an accelerator if there is one, otherwise the CPU."""
     threads: Annotated[int | None, LATER] = Field(default=None, ge=1)
-    """Threads with which a CPU computes. Left out: torch decides, or OMP_NUM_THREADS."""
+    """Number of CPU threads. Left out: OMP_NUM_THREADS, or torch's default."""

@@ -20,43 +20,44 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Ema(Section):
-    """A moving average of the trained weights, kept beside them and exported in their place."""
+    """Exponential moving average of the trained weights; it is exported instead of them."""
 
     decay: float = Field(default=0.999, gt=0, lt=1)
-    """Share of the average that stays at each step."""
+    """Decay per step: the share of the average that is kept."""
 
 
 class Train(Section):
-    """Length, batch and numerics of the training."""
+    """Length, batch size, precision, seed, gradient clipping and EMA. Set one of steps, epochs and seconds."""
 
     steps: int | None = Field(default=None, ge=1)
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     epochs: int | None = Field(default=None, ge=1)
     """Passes over the data, instead of steps."""
     seconds: Annotated[float | None, LATER] = Field(default=None, gt=0)
-    """Training time instead of steps: no step begins after it. The learning rate stays constant after its warm-up."""
+    """Training time, instead of steps: no step starts after it. The learning rate stays constant after its warm-up."""
     clock: Annotated[Clock, LATER] = "steps"
-    """What the seconds count. steps: only the time inside optimizer steps, waiting for data included. run: everything
-    from the first step on, validation and saving included. What comes before the first step is counted by neither."""
+    """What `seconds` counts. steps: time in optimizer steps, including waiting for data. run: everything from the first
+    step on, including validation and saving. Neither counts the time before the first step."""
     # Of the next two the product counts, times the devices: it makes one optimizer step.
     batch_size: Annotated[int, INCIDENTAL] = Field(default=1, ge=1)
-    """Samples in one forward pass on one device."""
+    """Samples per forward pass and device."""
     gradient_accumulation: Annotated[int, INCIDENTAL] = Field(default=1, ge=1)
-    """Forward passes that make one optimizer step."""
+    """Forward passes per optimizer step."""
     precision: Precision = "bf16"
-    """Numbers of the forward and backward pass; frozen weights are kept in them too. tf32 is fp32 whose products are
-    rounded to 10 bits (NVIDIA, Ampere and newer)."""
+    """dtype of the forward and backward pass and of frozen weights. tf32 is fp32 with matrix products in TF32 (NVIDIA
+    Ampere and newer)."""
     weights: Annotated[WeightNumbers, LATER] = "fp32"
-    """Numbers of the trained weights, their gradients and the optimizer's states: 16 bytes a weight in fp32, 8 in bf16.
-    bf16 goes with precision bf16; updates below about 1/256 of a weight are lost in it, unless compensated."""
+    """dtype of the trained weights, their gradients and the optimizer states: with AdamW 16 bytes per weight in fp32, 8
+    in bf16. bf16 needs `precision: bf16`, and loses updates below about 1/256 of a weight unless
+    `optimizer.compensation` is set."""
     loss_scaling: Literal["dynamic", "off"] = "dynamic"
-    """fp16 only: gradients are scaled so that small ones do not vanish."""
+    """fp16 only: scales the loss so that small gradients do not underflow."""
     seed: int = Field(default=0, ge=0, lt=2**63)
-    """Decides every random draw: order, crop, noise, timestep, dropout."""
+    """Seed of every random draw: order, crop, noise, timestep, dropout."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
-    """Gradients are scaled down to this norm; null leaves them as they are."""
+    """Gradient clipping: the largest gradient norm. null: no clipping."""
     ema: Ema | None = None
-    """Left out: no moving average."""
+    """Exponential moving average of the weights. Left out: none."""
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -70,83 +71,84 @@ class Train(Section):
 
 
 class ObjectiveChoice(Section):
-    """What the loss asks of the model. Everything left out is the family's own."""
+    """The loss: timestep sampling, shift and weighting. A key that is left out has the model family's own value."""
 
     timestep_density: Literal["uniform", "logit_normal", "mode"] | None = None
-    """Flow matching: how often each noise level is drawn."""
+    """Flow matching: distribution from which timesteps are sampled."""
     logit_mean: float = 0.0
-    """logit_normal only: higher draws noisier levels more often."""
+    """logit_normal only: mean; higher samples noisier timesteps more often."""
     logit_std: float = Field(default=1.0, gt=0)
-    """logit_normal only: how widely the levels spread."""
+    """logit_normal only: standard deviation."""
     mode_scale: float = 1.29
-    """mode only: how strongly the middle levels are preferred."""
+    """mode only: how strongly timesteps in the middle are preferred."""
     shift: float | None = Field(default=None, gt=0)
-    """Flow matching: moves noise levels up; 1 leaves them. Left out: the checkpoint's scheduler decides."""
+    """Flow matching: timestep shift; above 1 is noisier, 1 is no shift. Left out: as in the checkpoint's scheduler."""
     weighting: Literal["none", "sigma_sqrt", "cosmap"] | None = None
-    """Flow matching: weight of each noise level in the loss."""
+    """Flow matching: loss weighting by timestep."""
     guidance_scale: float = Field(default=3.5, ge=0)
-    """What a guidance-distilled model (FLUX.1-dev) is told in training."""
+    """Guidance value given to a guidance-distilled model (FLUX.1-dev) in training."""
 
 
 class Optimizer(Section):
-    """How gradients become new weights."""
+    """Optimizer, learning rate and schedule."""
 
     kind: OptimizerKind = "adamw"
-    """Bytes of its states for each trained weight: adamw 8, adamw8bit 2, paged-adamw8bit 2 (moved to the host when the
-    device is full), lion 4, lion8bit 1, adafactor almost none, prodigy 16 (finds the learning rate: lr is 1),
+    """Optimizer. Bytes of state per fp32 weight: adamw 8, adamw8bit 2, paged-adamw8bit 2 (paged to host memory when the
+    device is full), lion 4, lion8bit 1, adafactor almost none, prodigy 16 (finds the learning rate; set `lr: 1`),
     schedule-free 8 (needs no schedule)."""
     lr: float = Field(default=1e-4, gt=0)
     """Learning rate after the warm-up."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """What becomes of the learning rate after the warm-up: kept, or brought to zero at the last step."""
+    """Learning rate after the warm-up: constant, or decayed to zero at the last step."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Steps in which the learning rate rises from zero."""
+    """Steps of linear warm-up from zero."""
     betas: tuple[Beta, Beta] = (0.9, 0.999)
-    """Decay of the averages of gradients and of their squares."""
+    """Decay rates of the first and second moment."""
     eps: float = Field(default=1e-8, gt=0)
-    """Keeps the division by small squares finite."""
+    """Added to the denominator for numerical stability."""
     weight_decay: float = Field(default=1e-2, ge=0)
-    """Share of each weight, times the learning rate, that is taken off at each step."""
+    """Decoupled weight decay: each step subtracts lr x weight_decay x weight."""
     compensation: Annotated[Compensation, LATER] = "none"
-    """bf16 weights only: kahan keeps what rounding takes from each update in a third state, 2 bytes a weight;
-    stochastic rounds up or down by chance, so that small updates count on average, and keeps nothing."""
+    """bf16 weights only. kahan: Kahan summation, one more state of 2 bytes per weight. stochastic: stochastic rounding,
+    no extra state; small updates count on average."""
 
 
 class Levers(Section):
-    """What trades speed for memory. The levers here do not change what is computed, but for rounding."""
+    """Memory against speed. Except for rounding and `vae_tiling`, none of these changes what is computed."""
 
     gradient_checkpointing: Annotated[float, INCIDENTAL] = Field(default=0.0, ge=0, le=1)
-    """Share of the repeated blocks whose activations are computed again instead of kept."""
+    """Share of the transformer or UNet blocks with gradient checkpointing: 0 is off, 1 is all blocks."""
     cache_latents: Annotated[bool, INCIDENTAL] = True
-    """Encode images once, before training, and free the autoencoder."""
+    """Encode images once, before training, and free the VAE."""
     cache_text: Annotated[bool, INCIDENTAL] = True
     """Encode captions once, before training, and free the text encoders."""
     vae_tiling: Annotated[bool, LATER] = False
-    """Run the autoencoder in overlapping tiles: needs less memory for large images and videos, in caching and in
-    validation samples. Latents and samples differ slightly where tiles are blended."""
+    """Run the VAE in overlapping tiles: less memory for large images and videos, in caching and in validation samples.
+    Latents and samples differ slightly where tiles are blended."""
     checkpoint_segment: Annotated[int, LATER, INCIDENTAL] = Field(default=1, ge=1)
-    """How many neighbouring blocks are computed again together: more keep less in the forward pass and hold more in the
-    backward pass. The share of gradient_checkpointing is then one of segments."""
+    """Blocks per checkpointed segment: larger segments store less in the forward pass and more in the backward pass.
+    gradient_checkpointing is then the share of segments."""
     checkpoint_stride: Annotated[int | None, LATER, INCIDENTAL] = Field(default=None, ge=1)
-    """A segment begins at every so manieth block, and the blocks between are kept: instead of a share, which is 1."""
+    """A checkpointed segment starts at every Nth block; the other blocks are not checkpointed. Set
+    gradient_checkpointing to 1 with it."""
     checkpoint_parts: Annotated[CheckpointParts, LATER, INCIDENTAL] = "blocks"
-    """feed_forward: only the wide inner layers of the chosen blocks are computed again; cheaper, and saves less."""
+    """feed_forward: checkpoint only the feed-forward layers of the chosen blocks; faster, and saves less."""
     activation_offload: Annotated[bool, LATER, INCIDENTAL] = False
-    """What the backward pass needs waits on the host: of checkpointed blocks their inputs, of others everything."""
+    """Move activations to host memory until the backward pass: of checkpointed blocks only their inputs."""
     activation_offload_parts: Annotated[OffloadParts, LATER, INCIDENTAL] = "blocks"
-    """attention: only what attention keeps goes to the host, also where its block is computed again."""
+    """attention: offload only the activations of attention, also in checkpointed blocks."""
     swapped_blocks: Annotated[int, LATER, INCIDENTAL] = Field(default=0, ge=0)
-    """How many of the blocks have their frozen weights on the host and bring them when they run. Adapters only."""
+    """Block swap: number of blocks whose frozen weights stay in host memory until the block runs. Adapters only."""
     compile: Annotated[Literal["off", "regional"], LATER, INCIDENTAL] = "off"
-    """regional: the repeated blocks are compiled, once for all of a kind."""
+    """regional: torch.compile on the repeated blocks; equal blocks are compiled once."""
     attention: Annotated[AttentionBackend, LATER, INCIDENTAL] = "auto"
-    """Which kernel computes attention. auto leaves it to torch; math keeps every score, which takes much memory."""
+    """Attention kernel. auto: torch chooses. math stores the full score matrix and needs much memory."""
     channels_last: Annotated[bool, LATER, INCIDENTAL] = False
-    """Images of a UNet lie in memory pixel by pixel, as tensor cores want them."""
+    """channels_last memory format for a UNet, which tensor cores prefer."""
     fused_backward: Annotated[bool, LATER, INCIDENTAL] = False
-    """Each weight is updated as soon as its gradient is there, so that gradients are never there all at once. Goes
-    without clipping and accumulation."""
+    """Update each weight in the backward pass as soon as its gradient is ready, so that gradients are never all in
+    memory. Not with gradient clipping or accumulation."""
     optimizer_on_host: Annotated[bool, LATER, INCIDENTAL] = False
-    """The optimizer's states and its update are on the host."""
+    """Keep the optimizer states in host memory and update on the CPU."""
     ema_on_host: Annotated[bool, LATER, INCIDENTAL] = False
-    """The moving average is on the host."""
+    """Keep the EMA weights in host memory."""

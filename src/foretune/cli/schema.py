@@ -1,4 +1,4 @@
-"""`foretune schema`: the JSON schema of an experiment file."""
+"""`foretune schema`: the keys of an experiment file, for editors (JSON schema) and for people (Markdown)."""
 
 import json
 from pathlib import Path
@@ -7,19 +7,32 @@ from typing import Annotated
 import typer
 
 from foretune.cli.files import write_file
+from foretune.core.errors import UserError
 
 
 def schema(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Tables for people instead of JSON.")] = False,
+    pages: Annotated[
+        Path | None,
+        typer.Option("--pages", metavar="FOLDER", help="Write the tables to a folder: one Markdown page per section."),
+    ] = None,
 ) -> None:
     """Print the JSON schema of experiment files, for editors that complete and check them.
 
     In VS Code: `# yaml-language-server: $schema=foretune.schema.json` as the first line of the file.
     """
-    from foretune.config.reference import experiment_reference
+    from foretune.config.reference import experiment_reference, reference_pages
     from foretune.config.schema import experiment_schema
 
+    if pages is not None:
+        if markdown or output is not None:
+            raise UserError("--pages writes a folder of Markdown pages. Leave out --markdown and --output.")
+        written = reference_pages()
+        for name, page in written.items():
+            write_file(pages / name, page)
+        typer.echo(f"Wrote {len(written)} pages to {pages}.")
+        return
     text = experiment_reference().rstrip() if markdown else json.dumps(experiment_schema(), indent=2)
     if output is None:
         typer.echo(text)
