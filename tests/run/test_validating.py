@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from diffusers import AutoencoderKL
 
 from foretune.record.run_directory import RunDirectory
 from foretune.run.train import build_validator
 from foretune.run.validating import Validator, mean_loss
 from foretune.step.training_step import TrainingStep
 from foretune.step.weights import checksums
-from tests.run.short_runs import PROMPT, losses_of, short_prepared, short_run
+from tests.run.short_runs import PROMPT, Recording, losses_of, short_prepared, short_run
 from tests.step.small_steps import CPU, made_batch, small_step, split_batch
 
 TinyPipeline = Callable[..., Path]
@@ -137,3 +138,43 @@ def test_nothing_held_out_nothing_asked(tmp_path: Path, tiny_pipeline: TinyPipel
     assert validator.held_out_loss() is None
     assert validator.samples(0) == ()
     assert list(validator.samples_dir.iterdir()) == []
+
+
+def test_tiles_are_used_for_caching_and_for_samples(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images of 32 px in tiles of 16; the latents of whole images stay in the cache under a key of their own."""
+    calls: list[str] = []
+    for name in ("tiled_encode", "_tiled_encode", "tiled_decode"):
+        if hasattr(AutoencoderKL, name):
+            plain = getattr(AutoencoderKL, name)
+            monkeypatch.setattr(AutoencoderKL, name, _counted(plain, name.strip("_"), calls))
+    monkeypatch.setattr("foretune.models.tiling.TILE_PX", 16)
+    sections: dict[str, Any] = {"train": {"steps": 1}, "validate": {"prompts": [PROMPT], "num_inference_steps": 1}}
+    plain_run = short_run(tiny_pipeline("flux"), tmp_path, **sections)
+    assert calls == []
+    tiled_run = short_run(tiny_pipeline("flux"), tmp_path, levers={"vae_tiling": True}, **sections)
+    assert {"tiled_encode", "tiled_decode"} == set(calls)
+    assert losses_of(plain_run.run) != losses_of(tiled_run.run), "tiles are blended, so latents differ slightly"
+
+
+def _counted(plain: Callable[..., Any], name: str, calls: list[str]) -> Callable[..., Any]:
+    def counted(self: Any, *arguments: Any, **named: Any) -> Any:
+        calls.append(name)
+        return plain(self, *arguments, **named)
+
+    return counted
+
+
+def test_a_validation_that_runs_out_of_memory_names_the_setting(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Validator, steps_done: int) -> tuple[Path, ...]:
+        raise torch.OutOfMemoryError("no memory left")
+
+    monkeypatch.setattr(Validator, "samples", fails)
+    observer = Recording(on_step=lambda _: None)
+    sections: dict[str, Any] = {"train": {"steps": 1}, "validate": {"prompts": [PROMPT], "num_inference_steps": 1}}
+    trained = short_run(tiny_pipeline("flux"), tmp_path, observer=observer, **sections)
+    assert trained.record.outcome.status == "finished"
+    assert "levers.vae_tiling=true" in observer.of("warning")[0]

@@ -26,6 +26,10 @@ _FREE: dict[str, Overrides] = {
 }
 
 
+_BESIDE_THE_STEP = frozenset({"vae_tiling"})
+"""Levers of the autoencoder alone: no other choice bears on whether they work, so each is tested once by itself."""
+
+
 @cache
 def axes() -> dict[str, Axis]:
     """All that an experiment can choose and that bears on whether it runs, besides its model."""
@@ -70,7 +74,7 @@ def _levers() -> Iterator[tuple[str, Overrides]]:
     yield "none", {}
     for name, field in Levers.model_fields.items():
         key = f"levers.{name}"
-        if field.annotation is bool:
+        if field.annotation is bool and name not in _BESIDE_THE_STEP:
             yield name, {key: not field.get_default(), **_FREE.get(name, {})}
     yield "offload of attention", {"levers.activation_offload": True, "levers.activation_offload_parts": "attention"}
     yield "swapped_blocks", {"levers.swapped_blocks": 1}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -79,7 +80,6 @@ def trace_step(
     watch: Callable[[TrainingStep, Recorder], None] | None = None,
 ) -> TracedStep:
     """Runs one optimizer step on fake tensors, after the optimizer has made its state: all later steps are like it.
-
     `watch` gets the step and its recorder before it runs.
     """
     policy = PrecisionPolicy.of(experiment.train)
@@ -93,12 +93,8 @@ def trace_step(
     assumed = AssumedData()
     if on_accelerator:
         policy = _AcceleratorPolicy(policy.name, policy.weights, recorder=recorder)
-    assembled = assemble(
-        experiment,
-        family,
-        denoiser,
-        lambda: (nullcontext(), _both(assumed, policy.autocast("cuda") if on_accelerator else nullcontext())),
-    )
+    autocast = partial(policy.autocast, "cuda") if on_accelerator else nullcontext
+    assembled = assemble(experiment, family, denoiser, lambda: (nullcontext(), _both(assumed, autocast())))
     accumulation = experiment.train.gradient_accumulation
     try:
         with mode, recorder, recorder.watching_resizes(), watching_host(recorder.moved_to_host), assumed:

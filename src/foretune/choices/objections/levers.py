@@ -20,6 +20,8 @@ _KERNELS: dict[DeviceType, tuple[AttentionBackend, ...]] = {
 
 def lever_objections(experiment: Experiment, family: str, device_type: DeviceType | None) -> Iterable[Objection]:
     yield from _checkpointing_objections(experiment, family)
+    if experiment.levers.vae_tiling and family == "ddpm":
+        yield warning("levers.vae_tiling has no effect: ddpm models have no autoencoder")
     yield from _swap_objections(experiment)
     yield from _offload_objections(experiment)
     yield from _compile_objections(experiment)
