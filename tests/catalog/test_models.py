@@ -48,8 +48,9 @@ def test_there_are_36_denoisers() -> None:
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match=r"no model named 'flux1-dev'.*'flux\.1-dev'"):
-        denoiser("flux1-dev")
+    assert denoiser("flux1-dev").name == "flux.1-dev", "another way to write a name"
+    with pytest.raises(UnknownName, match=r"no model named 'flux\.1-dve'.*'flux\.1-dev'"):
+        denoiser("flux.1-dve")
     with pytest.raises(UnknownName, match="no component named"):
         component("vae-flx")
     with pytest.raises(UnknownName):

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Foretune
 
 THREE_MISTAKES = """\
-model: flux1-dev
+model: flux.1-dve
 method: {kind: lora, rnak: 8}
 data: {kind: shapes}
 train: {steps: ten}
@@ -25,7 +25,7 @@ def test_three_mistakes_in_one_go(foretune_process: Foretune, tmp_path: Path) ->
         "Error: x.yaml has 3 mistakes:\n"
         "  1. method.rnak: unknown key. Did you mean 'rank'?\n"
         "  2. train.steps: should be a whole number (found 'ten')\n"
-        "  3. model: There is no model in the catalogue named 'flux1-dev'. Did you mean 'flux.1-dev'?\n"
+        "  3. model: There is no model in the catalogue named 'flux.1-dve'. Did you mean 'flux.1-dev'?\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"], "nothing was begun"
 

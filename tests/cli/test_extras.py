@@ -46,7 +46,7 @@ def test_one_missing_package_is_enough(extra: str, package: str, monkeypatch: py
         ("export", "r"),
         ("doctor",),
         ("tiny", "flux", "t"),
-        ("sample", "--base", "b"),
+        ("sample", "--base", "flux.1-dev"),
     ],
     ids=" ".join,
 )
@@ -54,6 +54,8 @@ def test_verbs_that_need_torch_say_so(
     foretune: Foretune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     (tmp_path / "x.yaml").write_text("model: flux.1-dev\ndata: {kind: shapes}\ntrain: {steps: 1}\n")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "experiment.yaml").write_text("requested: {}\n")
     without("torch", monkeypatch)
     answer = foretune(*arguments)
     assert answer.returncode == 2

@@ -45,7 +45,7 @@ def test_a_folder_is_summed_up_again(tmp_path: Path, foretune: Foretune) -> None
     page = foretune("study", "studies/hardware", "--no-plot", "--markdown").stdout.splitlines()
     assert page[2].startswith("| setting | configuration | held-out loss (less is better) | steps made |")
     assert page[3].startswith("|---|---|---:|")
-    assert page[5].startswith("| as-asked | two-threads | 0.7010 (0.6985 to 0.7035) | 20 |")
+    assert page[5].startswith("| as-asked | two-threads | 0.7010 (0.6985 to 0.7035) | 60 |")
 
 
 def test_a_part_is_run_alone_and_several_devices_are_refused_for_now(

@@ -132,7 +132,9 @@ def check_sample(story: Story) -> None:
     answer = story.answers["sample"]
     assert answer.returncode == 0, answer
     assert "Wrote side.png: a row for each prompt; from left to right base, adapter out." in answer.stdout
-    assert Image.open(story.folder / "side.png").size == (32 + 4 + 32, 32)
+    width_px, height_px = Image.open(story.folder / "side.png").size
+    assert width_px > 2 * 256, "two pictures of 32 px, each enlarged to 256"
+    assert height_px > 256
 
 
 @pytest.mark.slow

@@ -261,7 +261,7 @@ def device_named(text: str, memory_gb: float | None) -> str | None:
         series = re.findall(r"[a-z]*\d+[a-z]*", name)
         if not series or series[0] not in tokens or (memory_gb is not None and row.memory_gb != memory_gb):
             continue
-        extra = [part for part in ("ti", "ada", "pro") if (part in name.split("-")) != (part in tokens)]
+        extra = [part for part in ("ti", "super", "ada", "pro") if (part in name.split("-")) != (part in tokens)]
         if not extra:
             fitting.append(name)
     return fitting[0] if fitting and len({catalog.device(n).memory_gb for n in fitting}) == 1 else None
