@@ -97,10 +97,10 @@ def shallow(family: Family, levers: Levers, fewest: int = FEW_BLOCKS) -> Family:
     kinds = family.block_kinds()
     if not kinds:
         return family
-    full, width = _run_lengths(family, levers), unit_width(levers)
+    full, width = run_lengths(family, levers), unit_width(levers)
     for num_units in range(fewest, fewest + _MOST_UNLIKE + 1):
         found = family.with_depths(tuple(min(num_units * width + kind.count % width, kind.count) for kind in kinds))
-        lengths = _run_lengths(found, levers)
+        lengths = run_lengths(found, levers)
         if len(lengths) == len(full) and all(
             length == whole or length >= fewest for length, whole in zip(lengths, full, strict=True)
         ):
@@ -108,7 +108,7 @@ def shallow(family: Family, levers: Levers, fewest: int = FEW_BLOCKS) -> Family:
     return family
 
 
-def _run_lengths(family: Family, levers: Levers) -> list[int]:
+def run_lengths(family: Family, levers: Levers) -> list[int]:
     """Lengths of the runs of equal units of blocks."""
     kinds = kinds_of_units(units_of(family, family.denoiser_on_meta(torch.bfloat16), levers))
     return [len(list(run)) for _, run in groupby(kinds)]

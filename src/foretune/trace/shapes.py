@@ -1,9 +1,11 @@
 """Shapes of trained weights, noted in a trace beside the weights: an optimizer may treat rows and columns apart."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+from foretune.choices.checkpointing import unit_width
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import rank_is_a_size
 from foretune.core.values.step_trace import MARK, NEVER, BlockKind, Growth, StepTrace, Storage
@@ -14,10 +16,12 @@ from foretune.step.precision import PrecisionPolicy
 from foretune.step.quantizing import quantize_denoiser
 from foretune.trace.growth import fit
 from foretune.trace.making import with_rank
-from foretune.trace.probing import shallow
+from foretune.trace.probing import run_lengths, shallow
 from foretune.trace.program import FEW_BLOCKS, MANY_BLOCKS, IrregularStep
 
 Shape = tuple[int, ...]
+_BLOCK = re.compile(r"[^\d]*?\.\d+(?=\.)")
+"""The name of the block that a weight is in: the part up to the first number."""
 _RANKS = (4, 8)
 """Two ranks tell which sides of an adapter's weights are the rank."""
 
@@ -41,18 +45,39 @@ def with_shapes(trace: StepTrace, experiment: Experiment, family: Family) -> Ste
     """The trace with a mark beside each trained weight for its rows, and one for its columns.
 
     Weights are made in the order of the model, so the shapes of a model with as few blocks as were recorded are those
-    of the trace; that the bytes agree is checked.
+    of the trace, which has the first and the last blocks of each kind; that the bytes agree is checked.
     """
     lists = (trace.outside, *(block for kind in trace.kinds for block in (*kind.first, *kind.last)))
     listed = sorted((s for of in lists for s in _trained(trace, of)), key=lambda storage: storage.made.position)
     by_rank: list[list[tuple[int, ...]]] = [[]]
     for fewest in (FEW_BLOCKS, MANY_BLOCKS):
         recorded = shallow(family, experiment.levers, fewest)
-        by_rank = [list(trained_shapes(with_rank(experiment, rank), recorded).values()) for rank in _RANKS]
+        by_rank = [
+            _at_the_ends(trace, trained_shapes(with_rank(experiment, rank), recorded), recorded, experiment)
+            for rank in _RANKS
+        ]
         if len(by_rank[0]) == len(listed):
             shapes = list(zip(*by_rank, strict=True))
             return _Noting(trace, listed, shapes, has_rank=rank_is_a_size(experiment.method)).done()
     raise IrregularStep(f"the trace has {len(listed)} trained weights, the model {len(by_rank[0])}")
+
+
+def _at_the_ends(
+    trace: StepTrace, shapes: Mapping[str, Shape], recorded: Family, experiment: Experiment
+) -> list[Shape]:
+    """The shapes without those of blocks in the middle of a longer run of equal blocks: a trace has the ends alone."""
+    of_block = {name: found.group() for name in shapes if (found := _BLOCK.match(name)) is not None}
+    blocks = list(dict.fromkeys(of_block.values()))
+    width, lengths = unit_width(experiment.levers), run_lengths(recorded, experiment.levers)
+    if len(lengths) != len(trace.kinds) or sum(lengths) * width != len(blocks):
+        return list(shapes.values())
+    dropped: set[str] = set()
+    start = 0
+    for length, kind in zip(lengths, trace.kinds, strict=True):
+        middle = range(start + len(kind.first), start + length - len(kind.last))
+        dropped.update(blocks[unit * width + place] for unit in middle for place in range(width))
+        start += length
+    return [shape for name, shape in shapes.items() if of_block.get(name) not in dropped]
 
 
 def _trained(trace: StepTrace, storages: Sequence[Storage]) -> list[Storage]:
