@@ -120,7 +120,7 @@ def remedy_table(plans: Iterable[Plan]) -> Markup:
              ("Verdict", None))  # fmt: skip
     head = tag("tr", (tag("th", name, scope="col", class_=class_) for name, class_ in names))
     bodies = [tag("tbody", _remedy_rows(plan)) for plan in plans]
-    return scrolled(tag("table", tag("thead", head), bodies, class_="remedies"), "What to do")
+    return scrolled(tag("table", tag("thead", head), bodies, class_="remedies stacks"), "What to do")
 
 
 def _moved(transfers: Transfers | None) -> list[Markup]:
@@ -147,10 +147,10 @@ def _remedy_cells(remedy: Remedy) -> Markup:
     effect = effect_text(remedy)
     return join(
         tag("td", settings, class_="settings"),
-        number(memory_of(remedy)),
-        tag("td", f"{effect[0].upper()}{effect[1:]}"),
-        tag("td", cost_text(remedy)),
-        tag("td", verdict_mark(remedy.verdict)),
+        tag("td", memory_of(remedy), class_="number", data_label="Estimated"),
+        tag("td", f"{effect[0].upper()}{effect[1:]}", data_label="What it does"),
+        tag("td", cost_text(remedy), data_label="Cost"),
+        tag("td", verdict_mark(remedy.verdict), data_label="Verdict"),
     )
 
 
