@@ -83,3 +83,9 @@ def test_one_folder_is_too_few_for_two_runs(run: Path, foretune: Foretune) -> No
     answer = foretune("evaluate", str(run), str(run), "--output", "q")
     assert answer.returncode == 2
     assert "several runs" in answer.stderr
+
+
+def test_a_run_that_was_hardly_trained_is_said_to_be(run: Path, foretune: Foretune) -> None:
+    answer = foretune("evaluate", str(run), "--metrics", "diversity", "--output", "few", *QUICK)
+    assert answer.returncode == 0
+    assert "! Not enough steps: 1 of 50." in answer.stdout

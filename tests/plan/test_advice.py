@@ -153,7 +153,9 @@ def test_caches_are_proposed_where_they_are_off() -> None:
 def test_the_smallest_device_is_the_smallest(target: str, overrides: tuple[str, ...], device: str) -> None:
     found = plan(target, *overrides, on=device)
     assert found.smallest_device is not None
-    ordered = [d for d in sorted(catalog.devices().values(), key=lambda d: (usable_bytes(d), d.name)) if d.kind == "cuda"]
+    ordered = [
+        d for d in sorted(catalog.devices().values(), key=lambda d: (usable_bytes(d), d.name)) if d.kind == "cuda"
+    ]
     names = [d.name for d in ordered]
     place = names.index(found.smallest_device)
     assert plan(target, *overrides, on=found.smallest_device, has_advice=False).verdict == "fits"

@@ -104,6 +104,18 @@ def _print_tables(runs: list[str], found: "list[Evaluation]", output: Path | Non
 
     for run, evaluation in zip(runs, found, strict=True):
         print_evaluation(evaluation, output or Path(run) / "quality")
+        _warn_of_few_steps(Path(run))
+
+
+def _warn_of_few_steps(run: Path) -> None:
+    """A model that was hardly trained differs from its base, too."""
+    from foretune.analyse.comparability import too_few_steps
+    from foretune.analyse.run_data import read_run
+
+    # What is evaluated may also be a model's folder, which was not trained here.
+    few = too_few_steps([read_run(run)]) if (run / "experiment.yaml").is_file() else None
+    if few is not None:
+        typer.echo(f"! {few[0].upper()}{few[1:]}. Do not read the differences above as better or worse.")
 
 
 def _check_places(runs: list[str], against: str | None, output: Path | None) -> None:
