@@ -33,11 +33,13 @@ _SHARED_MEMORY = ("cpu", "mps")
 """Kinds of devices that have no memory apart from the host's."""
 
 
-def with_advice(plan: Plan, found: Footprint, device: Device, candidates: Sequence[Device]) -> Plan:
+def with_advice(
+    plan: Plan, found: Footprint, device: Device, candidates: Sequence[Device], *, has_headroom: bool = True
+) -> Plan:
     """The plan with advice. `candidates` are the devices among which the smallest that fits is sought."""
     trial = Trial(plan, found, device)
     if plan.verdict == "fits":
-        headroom = tuple(map(trial.remedy, _headroom(trial)))
+        headroom = tuple(map(trial.remedy, _headroom(trial))) if has_headroom else ()
         validation = _with_settings(plan.validation, trial)
         return plan.model_copy(update={"headroom": headroom, "validation": validation})
     remedies = _without_repeats(trial.remedy(look) for look in _menu(trial))
@@ -71,10 +73,14 @@ def _menu(trial: Trial) -> Iterator[Look]:
             return
     # All that computes more without changing the result, for what is tried on top of it.
     saving = {**needed, **(cheap[-1].settings if cheap else {})}
-    yield from _of_an_adapter(trial, needed, saving)
-    yield from _of_all_weights(trial, needed, saving)
+    offered = [*_of_an_adapter(trial, needed, saving), *_of_all_weights(trial, needed, saving)]
+    yield from offered
     if found is None:
-        yield from _smaller_input(trial, needed, saving)
+        # A smaller input on a quantised base is of use only where that base alone is not enough.
+        alone = [
+            look for look in offered if look.change.kind == "quantised base" and not look.footprint.moved.total_bytes
+        ]
+        yield from _smaller_input(trial, needed, saving, also_quantised=not alone)
     lora = lora_instead(experiment)
     if lora is not None:
         on_lora = [lora, *(base_on(lora, base) for base in ("int8", "nf4"))]
@@ -149,11 +155,14 @@ def _fewest_swapped(trial: Trial, change: Change) -> Look | None:
     return None if look is not None and look.change.settings["levers.swapped_blocks"] <= already else look
 
 
-def _smaller_input(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str, Any]) -> Iterator[Look]:
+def _smaller_input(
+    trial: Trial, needed: Mapping[str, Any], saving: Mapping[str, Any], *, also_quantised: bool
+) -> Iterator[Look]:
     """Smaller images or shorter videos, with the base as it is or, where that is not enough, quantised."""
     is_video = trial.found.size.num_frames > 1
     smaller = list(fewer_frames(trial.found) if is_video else smaller_images(trial.found))
-    bases: list[Mapping[str, Any]] = [{}, *(base.settings for base in quantised_bases(trial.found.experiment))]
+    quantised = quantised_bases(trial.found.experiment) if also_quantised else []
+    bases: list[Mapping[str, Any]] = [{}, *(base.settings for base in quantised)]
     for base in bases:
         found = trial.first_that_fits(_on_top((change.on_top_of(base) for change in smaller), needed, saving))
         if found is None and is_video:

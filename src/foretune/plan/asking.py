@@ -25,6 +25,7 @@ from foretune.plan.sizing import size_of, with_default_targets
 from foretune.plan.traces import LiveTracer, Traces
 from foretune.trace.shipped import Geometry, geometries
 
+_MOST_WITH_HEADROOM = 2
 ALL = "all"
 COMMON = "common"
 COMMON_CARDS = ("rtx-3080-10gb", "rtx-3060", "rtx-4080", "rtx-4090", "rtx-5090", "l40s", "h100-sxm")
@@ -142,7 +143,10 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
         plan = plan_on(found, device, expandable_segments=wanted.expandable_segments, host=wanted.host)
         plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash()})
         same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
-        plans.append(with_advice(plan, found, device, same_kind) if wanted.has_advice else plan)
+        if wanted.has_advice:
+            # Where many are compared, the question is which of them fits, not what else one could do there.
+            plan = with_advice(plan, found, device, same_kind, has_headroom=len(devices) <= _MOST_WITH_HEADROOM)
+        plans.append(plan)
     return tuple(plans)
 
 

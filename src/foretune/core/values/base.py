@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,6 +26,24 @@ class Part(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True, ser_json_inf_nan="strings")
+
+    @classmethod
+    def of_all_fields(cls, **fields: Any) -> Self:
+        """A part from all of its fields, unchecked and without defaults.
+
+        Several times as fast as `model_construct`: a plan makes hundreds of thousands of storages.
+        """
+        made = cls.__new__(cls)
+        object.__setattr__(made, "__dict__", fields)
+        object.__setattr__(made, "__pydantic_fields_set__", _fields_of(cls))
+        object.__setattr__(made, "__pydantic_extra__", None)
+        object.__setattr__(made, "__pydantic_private__", None)
+        return made
+
+
+@cache
+def _fields_of(part: type[Part]) -> set[str]:
+    return set(part.model_fields)
 
 
 class Value(Part):

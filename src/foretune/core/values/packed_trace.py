@@ -89,7 +89,7 @@ def _storages(columns: Sequence[Sequence[int]]) -> tuple[Storage, ...]:
 
 def _storage(row: tuple[int, ...]) -> Storage:
     made, released = (
-        Moment.model_construct(phase=phase, block=_BLOCKS[block], kind=kind, offset=offset, position=position)
+        Moment.of_all_fields(phase=phase, block=_BLOCKS[block], kind=kind, offset=offset, position=position)
         for phase, block, kind, offset, position in (row[:_MOMENT_COLUMNS], row[_MOMENT_COLUMNS : 2 * _MOMENT_COLUMNS])
     )
-    return Storage.model_construct(made=made, released=released, growth=row[-2], category=row[-1])
+    return Storage.of_all_fields(made=made, released=released, growth=row[-2], category=row[-1])

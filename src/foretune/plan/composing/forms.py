@@ -54,9 +54,7 @@ def composition_of(form: StepForm) -> Composition | None:
 
 def composed_trace(composition: Composition) -> StepTrace:
     """The trace of a step that was not recorded."""
-    body = read_trace(composition.body)
-    assert body is not None, "a composition is of shipped traces"
-    composer = Composer(body)
+    composer = Composer(_body(composition.body))
     update = OptimizerReplacement(
         composer,
         recipes().updates[composition.update],
@@ -72,6 +70,14 @@ def composed_trace(composition: Composition) -> StepTrace:
     if composition.layer is not None:
         quantise(composer, recipes().layers[composition.layer])
     return composer.finished(work=update.work("backward" if composition.is_fused else "optimizer"))
+
+
+@lru_cache(maxsize=4)
+def _body(slug: str) -> StepTrace:
+    """A shipped trace that others are composed of: several optimizers of one model follow each other."""
+    body = read_trace(slug)
+    assert body is not None, "a composition is of shipped traces"
+    return body
 
 
 def is_covered(form: StepForm) -> bool:

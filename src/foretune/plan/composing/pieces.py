@@ -16,7 +16,7 @@ OUTSIDE_PLACE: Place = (-1, "outside", 0)
 
 def shifted(moment: Moment, by: int) -> Moment:
     """A little later, or sooner, at the same place."""
-    return Moment.model_construct(
+    return Moment.of_all_fields(
         phase=moment.phase,
         block=moment.block,
         kind=moment.kind,
@@ -42,6 +42,9 @@ class Mark:
     released: Moment
     what: str
     number: Growth
+
+
+_NEVER_RELEASED = Moment(phase=NEVER)
 
 
 @dataclass
@@ -87,9 +90,9 @@ class Composer:
             self._added.append(growth)
         if category not in self._names:
             self._names.append(category)
-        return Storage.model_construct(
+        return Storage.of_all_fields(
             made=made,
-            released=Moment.model_construct(phase=NEVER) if released is None else released,
+            released=_NEVER_RELEASED if released is None else released,
             growth=self._growths[growth],
             category=self._names.index(category),
         )
@@ -126,15 +129,15 @@ class Composer:
 
 
 def scaled(growth: Growth, factor: float) -> Growth:
-    return Growth.model_construct(terms=tuple((value * factor, powers) for value, powers in growth.terms))
+    return Growth.of_all_fields(terms=tuple((value * factor, powers) for value, powers in growth.terms))
 
 
 def constant(number: float) -> Growth:
-    return Growth.model_construct(terms=((number, (0, 0, 0, 0)),))
+    return Growth.of_all_fields(terms=((number, (0, 0, 0, 0)),))
 
 
 def _spread(storage: Storage) -> Storage:
-    return Storage.model_construct(
+    return Storage.of_all_fields(
         made=_with_room(storage.made),
         released=_with_room(storage.released),
         growth=storage.growth,
@@ -143,6 +146,6 @@ def _spread(storage: Storage) -> Storage:
 
 
 def _with_room(moment: Moment) -> Moment:
-    return Moment.model_construct(
+    return Moment.of_all_fields(
         phase=moment.phase, block=moment.block, kind=moment.kind, offset=moment.offset, position=moment.position * ROOM
     )

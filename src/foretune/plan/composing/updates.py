@@ -220,7 +220,7 @@ class OptimizerReplacement:
 
     def _next(self) -> Moment:
         self._position += 1
-        return Moment.model_construct(phase=self._phase, block="none", kind=0, offset=0, position=self._position)
+        return Moment.of_all_fields(phase=self._phase, block="none", kind=0, offset=0, position=self._position)
 
 
 def _lingering(section: Section) -> list[int]:
@@ -243,7 +243,7 @@ def _number(weight: TrainedWeight, piece: Piece) -> Growth:
 
 def _after_all(made: Moment) -> Moment:
     """In the order of the weights, and after all of them."""
-    return Moment.model_construct(phase=made.phase, block="none", kind=0, offset=0, position=made.position + (1 << 20))
+    return Moment.of_all_fields(phase=made.phase, block="none", kind=0, offset=0, position=made.position + (1 << 20))
 
 
 def _sum(growths: Iterator[Growth]) -> Growth:
@@ -251,7 +251,7 @@ def _sum(growths: Iterator[Growth]) -> Growth:
     for growth in growths:
         for value, powers in growth.terms:
             totals[powers] = totals.get(powers, 0.0) + value
-    return Growth.model_construct(terms=tuple((value, powers) for powers, value in sorted(totals.items())))
+    return Growth.of_all_fields(terms=tuple((value, powers) for powers, value in sorted(totals.items())))
 
 
 def _before_next(made: Moment, positions: dict[MomentKey, list[int]]) -> Moment:
