@@ -79,12 +79,12 @@ def test_one_run_each_where_they_do_not(demo: Callable[[Machine], DemoRun], monk
 
 
 def test_too_few_steps_are_trained_again_for_longer(demo: Callable[[Machine], DemoRun], tmp_path: Path) -> None:
-    """6 s are 12 steps of half a second; 50 take 25 s."""
+    """12 s are 24 steps of half a second; 50 take 25 s."""
     machine = Machine(step_s=0.5)
     made = demo(machine)
     assert made.folder == tmp_path / "demo-33s"
     assert all(one.part.asked.experiment.train.seconds == 33 for one in made.done)
-    assert any("made 12 of 50. Training each again for 33 s (at most 60 s)" in text for text in machine.said)
+    assert any("made 24 of 50. Training each again for 33 s (at most 60 s)" in text for text in machine.said)
     assert not any("Nothing is called better" in text for text in machine.said)
 
 
@@ -93,7 +93,7 @@ def test_the_limit_is_kept_and_said(demo: Callable[[Machine], DemoRun], tmp_path
     machine = Machine(step_s=14.0)
     made = demo(machine)
     assert made.folder == tmp_path / "demo-60s"
-    assert {part.asked.experiment.train.seconds for part in machine.trained} == {6, 60}
+    assert {part.asked.experiment.train.seconds for part in machine.trained} == {12, 60}
     assert machine.said[-1].startswith("Not enough steps on this machine: ")
     assert machine.said[-1].endswith("Nothing is called better or worse.")
     assert seeds(machine) == {0}

@@ -14,6 +14,7 @@ import torch
 from foretune.record.run_directory import RunDirectory
 from foretune.run import validating
 from foretune.run.loop import Loop
+from foretune.run.observer import Observer
 from foretune.run.train import Trained, resume
 from foretune.run.validating import Validator
 from foretune.step.training_step import StepOutcome, TrainingStep
@@ -176,6 +177,8 @@ def test_several_steps_are_told_at_once(
         report(self, found)
 
     monkeypatch.setattr(Loop, "_report", counted)
+    # Observers of the run's own, such as the drift alarm, have the usual patience, which a slow machine exceeds.
+    monkeypatch.setattr(Observer, "patience_s", math.inf)
     sections: dict[str, Any] = {"train": {"steps": 5}, "validate": {"num_held_out": 0}}
     short_run(tiny_pipeline("ddpm"), tmp_path, "full", observer=Unhurried(), **sections)
     unhurried = [number for number in told if number]
