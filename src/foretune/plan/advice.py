@@ -7,7 +7,9 @@ from typing import Any
 from foretune.catalog.devices import Device
 from foretune.choices.method import Adapter
 from foretune.core.values.plan import Plan, Remedy, ValidationMemory
+from foretune.plan.encoders import BYTES_PER_WEIGHT
 from foretune.plan.knobs import (
+    QUANTISED_BASES,
     Change,
     block_swap,
     fewer_frames,
@@ -23,6 +25,7 @@ from foretune.plan.knobs import (
 )
 from foretune.plan.overheads import usable_bytes
 from foretune.plan.planning import Footprint, fits_on, validation_on
+from foretune.plan.quantized import dense_over_bits
 from foretune.plan.trial import Look, Trial
 
 _HARDLY_MORE_FLOPS = 0.01
@@ -83,7 +86,7 @@ def _menu(trial: Trial) -> Iterator[Look]:
         yield from _smaller_input(trial, needed, saving, also_quantised=not alone)
     lora = lora_instead(experiment)
     if lora is not None:
-        on_lora = [lora, *(base_on(lora, base) for base in ("int8", "nf4"))]
+        on_lora = [lora, *(lora.on_top_of({"quantize.denoiser": base}) for base in QUANTISED_BASES)]
         yield from _found(trial.first_that_fits(_on_top(on_lora, needed, saving)))
 
 
@@ -142,16 +145,17 @@ def _fewest_swapped(trial: Trial, change: Change) -> Look | None:
     num_blocks = sum(trial.found.subject.geometry.stacks)
     if not num_blocks:
         return None
-    frozen_bytes = trial.found.run.denoiser.num_params * 2
-    by_base = {"int8": 0.5, "nf4": 0.28}
-    share = by_base.get(str(change.settings.get("quantize.denoiser")), 1.0)
+    experiment = change.applied(trial.found.experiment)
+    dense = BYTES_PER_WEIGHT[experiment.train.precision]
+    bytes_per_weight = dense / (dense_over_bits(experiment.quantize.denoiser, dense) or 1)
 
     def with_swap(number: int) -> Change:
         swap = block_swap(number)
         return replace(change, settings={**change.settings, **swap.settings})
 
     already = trial.found.experiment.levers.swapped_blocks
-    look = trial.fewest_that_fits(with_swap, num_blocks, frozen_bytes * share / num_blocks)
+    bytes_each = trial.found.subject.row.num_params * bytes_per_weight / num_blocks
+    look = trial.fewest_that_fits(with_swap, num_blocks, bytes_each)
     return None if look is not None and look.change.settings["levers.swapped_blocks"] <= already else look
 
 
@@ -213,10 +217,6 @@ def _with_settings(validation: ValidationMemory | None, trial: Trial) -> Validat
         if judged is not None and judged.verdict == "fits":
             return validation.model_copy(update={"settings": change.words()})
     return validation
-
-
-def base_on(change: Change, base: str) -> Change:
-    return change.on_top_of({"quantize.denoiser": base})
 
 
 def _on_top(changes: Iterable[Change], needed: Mapping[str, Any], saving: Mapping[str, Any]) -> Iterator[Change]:

@@ -19,10 +19,11 @@ _SHARES = (0.25, 0.5, 0.75, 1.0)
 _SMALLER_SIDES = (0.75, 0.5)
 _SIDE_MULTIPLE_PX = 64
 _MOST_DOUBLINGS = 6
+_SMALLEST_RANK = 4
 _SHORTER_VIDEOS = (0.75, 0.6, 0.5, 0.4, 0.3, 0.2)
 _OTHER_RESULT = frozenset({"quantize.denoiser", "quantize.text_encoders", "levers.vae_tiling"})
 """Settings that change what is trained on, whatever they are combined with."""
-_BASES = ("int8", "nf4")
+QUANTISED_BASES = ("int8", "nf4")
 """Quantised bases from the finest to the coarsest. float8 takes the bytes of int8."""
 
 
@@ -99,9 +100,9 @@ def quantised_bases(experiment: Experiment) -> list[Change]:
     if not isinstance(experiment.method, Adapter):
         return []
     now = experiment.quantize.denoiser
-    if now not in ("none", *_BASES, "float8", "int8-bnb"):
+    if now not in ("none", *QUANTISED_BASES, "float8", "int8-bnb"):
         return []
-    coarser = _BASES if now == "none" else tuple(b for b in _BASES if b == "nf4" and now != "nf4")
+    coarser = QUANTISED_BASES if now == "none" else tuple(b for b in QUANTISED_BASES if b == "nf4" and now != "nf4")
     return [Change("quantised base", {"quantize.denoiser": base}) for base in coarser]
 
 
@@ -180,10 +181,10 @@ def lora_instead(experiment: Experiment) -> Change | None:
 
 
 def smaller_ranks(experiment: Experiment) -> Iterator[Change]:
-    """Half the rank, a quarter, ... down to 4: fewer are hardly worth an adapter."""
+    """Half the rank, a quarter, ... down to the smallest that is worth an adapter."""
     if isinstance(experiment.method, Lora):
         rank = experiment.method.rank // 2
-        while rank >= 4:  # noqa: PLR2004
+        while rank >= _SMALLEST_RANK:
             yield Change("other", {"method.rank": rank}, is_other_result=True)
             rank //= 2
 
