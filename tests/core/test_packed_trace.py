@@ -25,6 +25,8 @@ moments = st.builds(
     kind=st.integers(-1, 3),
     offset=small,
     position=small,
+    # Nothing that was recorded is shifted.
+    shift=st.just(0),
 )
 storages = st.lists(
     st.builds(Storage, made=moments, released=moments, growth=st.integers(0, 50), category=st.integers(0, 7)),
@@ -52,6 +54,14 @@ def test_a_trace_made_by_hand_comes_back() -> None:
     back = unpack(pack(trace))
     assert back == trace
     assert back.to_json() == trace.to_json()
+
+
+def test_what_was_composed_is_not_packed() -> None:
+    """Its shifts would be lost."""
+    trace = frozen_trace()
+    shifted = trace.outside[0]._replace(made=trace.outside[0].made._replace(shift=1))
+    with pytest.raises(AssertionError, match="not shipped"):
+        pack(trace.model_copy(update={"outside": (shifted,)}))
 
 
 @given(outside=storages, of_blocks=st.lists(kinds, max_size=2), growths=st.lists(terms, max_size=3))

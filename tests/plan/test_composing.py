@@ -87,19 +87,26 @@ def test_a_composed_step_is_that_which_is_recorded(
     proof_size: Callable[[int, int], int], report_figure: Callable[[str], None]
 ) -> None:
     """Others whenever the code that makes steps changes."""
+    models = sorted(catalog.denoisers())
     forms = [
         form(model, "lora", is_checkpointed=is_checkpointed, quantize__denoiser=kind, optimizer__kind=optimizer)
-        for model in sorted({one.model for one in marked_forms()} - {"sdxl-unet"})
+        for model in models
         for is_checkpointed in (True, False)
         for kind in QUANTISED
         for optimizer in OPTIMIZERS
-        if optimizer != "prodigy"
     ]
     forms += [
-        form(model, "full", weights="bf16", optimizer__kind=kind)
-        for model in ("sd3-medium", "wan2.1-t2v-1.3b", "z-image", "qwen-image")
-        for kind in OPTIMIZERS
-        if kind not in ("prodigy", "schedule-free")
+        form(model, method, weights=weights, is_checkpointed=is_checkpointed, **choice)
+        for model in models
+        for method, weights in (("lora", "fp32"), ("full", "fp32"), ("full", "bf16"))
+        for is_checkpointed in (True, False)
+        for choice in (
+            *({"optimizer__kind": kind} for kind in OPTIMIZERS),
+            {"levers__optimizer_on_host": True},
+            {"levers__fused_backward": True},
+        )
+        # Both refuse bf16 weights.
+        if weights == "fp32" or choice.get("optimizer__kind") not in ("prodigy", "schedule-free")
     ]
     chosen = random.Random(sources_hash()).sample(forms, proof_size(20, 2))
     apart = {

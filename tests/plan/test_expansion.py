@@ -12,7 +12,7 @@ from foretune.choices.checkpointing import chosen_blocks
 from foretune.choices.experiment import Experiment
 from foretune.core.values.step_trace import NEVER, BlockKind, Growth, Moment, StepTrace, Storage
 from foretune.models.locating import open_family
-from foretune.plan.expansion import Event, Variant, expand, expand_counted, expand_variant
+from foretune.plan.expansion import Event, Variant, expand, expand_variant
 from foretune.plan.live_memory import find_peak
 from foretune.trace.making import make_point_trace
 from foretune.trace.recorder import Allocation
@@ -109,7 +109,7 @@ def test_blocks_go_backwards_in_the_backward_pass() -> None:
 def test_sizes_and_depth_scale() -> None:
     assert find_peak(expand(KEPT, (3.0, 1.0, 1.0, 1.0))).num_bytes == 3 * find_peak(expand(KEPT, ONE)).num_bytes
     for count in (1, 2, 9):
-        events = expand_counted(KEPT, ONE, (count,), Variant())
+        events = expand(KEPT, ONE, (count,), Variant())
         assert made(events, "activations") == [100] * count
         assert find_peak(events).num_bytes == count * 140 + 40
 
@@ -146,7 +146,7 @@ def test_the_share_goes_on_through_the_kinds() -> None:
 
 
 def test_accumulated_gradients_are_there_from_the_start() -> None:
-    plain, accumulating = (expand_counted(KEPT, ONE, (4,), Variant(accumulates=flag)) for flag in (False, True))
+    plain, accumulating = (expand(KEPT, ONE, (4,), Variant(accumulates=flag)) for flag in (False, True))
     assert alive_at(plain, "forward")["gradients"] == 0
     assert alive_at(accumulating, "forward")["gradients"] == 4 * 40
     # Each pass makes a gradient anew and adds it to what is there.
@@ -158,7 +158,7 @@ def test_accumulated_gradients_are_there_from_the_start() -> None:
 def test_a_moving_average_takes_four_bytes_a_weight(weight_bytes: int, average_bytes: int) -> None:
     """40 bytes are 10 weights of fp32 or 20 of bf16."""
     variant = Variant(averages=True, bytes_per_trained_weight=weight_bytes)
-    events = expand_counted(KEPT, ONE, (4,), variant)
+    events = expand(KEPT, ONE, (4,), variant)
     assert made(events, "moving average") == [average_bytes] * 4
     assert find_peak(events).num_bytes == find_peak(expand(KEPT, ONE)).num_bytes + 4 * average_bytes
     assert alive_at(events, "forward")["moving average"] == 4 * average_bytes

@@ -1,10 +1,10 @@
 """A StepTrace run at given sizes and depths: every storage of the step, in order, with its bytes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from foretune.core.values.step_trace import MARK, NEVER, Moment, StepTrace, Storage, on_host
+from foretune.core.values.step_trace import MARK, NEVER, ROOM, Moment, StepTrace, Storage, on_host
 from foretune.plan.swapping import Placed, SwappedUnit, swapped
 
 Sizes = tuple[float, float, float, float]
@@ -39,13 +39,18 @@ class Variant:
     """Units with blocks whose frozen weights are on the host."""
 
 
-def expand(trace: StepTrace, sizes: Sizes, counts: Sequence[int] | None = None) -> list[Event]:
-    """The events of a step. `counts` are the blocks of each kind; left out, the model's own."""
-    return _expanded((trace, trace), sizes, counts, Variant())
+def expand(
+    trace: StepTrace, sizes: Sizes, counts: Sequence[int] | None = None, variant: Variant | None = None
+) -> list[Event]:
+    """The events of a step with all blocks as they are in the trace.
+
+    `counts` are the blocks of each kind; left out, the model's own.
+    """
+    return _in_order(_expanded((trace, trace), sizes, counts, variant or Variant()))
 
 
-def expand_counted(trace: StepTrace, sizes: Sizes, counts: Sequence[int], variant: Variant) -> list[Event]:
-    """The events of a step of another depth, with all blocks as they are in the trace."""
+def storages_at(trace: StepTrace, sizes: Sizes, counts: Sequence[int], variant: Variant) -> list[Placed]:
+    """The storages of a step of another depth, not in the order of the step."""
     return _expanded((trace, trace), sizes, counts, variant)
 
 
@@ -55,7 +60,7 @@ def expand_variant(kept: StepTrace, checkpointed: StepTrace, sizes: Sizes, varia
     Each block's storages are taken from the trace in which it is what it is here: all blocks kept, or all computed
     again. What is outside of the blocks does not depend on it.
     """
-    return _expanded((kept, checkpointed), sizes, None, variant)
+    return _in_order(_expanded((kept, checkpointed), sizes, None, variant))
 
 
 def _expanded(
@@ -63,7 +68,7 @@ def _expanded(
     sizes: Sizes,
     counts: Sequence[int] | None,
     variant: Variant,
-) -> list[Event]:
+) -> list[Placed]:
     base, chosen = traces[0], variant.chosen
     assert all(trace.phases == base.phases for trace in traces), "both traces are of the same step"
     counts = tuple(kind.count for kind in base.kinds) if counts is None else tuple(counts)
@@ -71,36 +76,39 @@ def _expanded(
     # Outside of the blocks, a step that computes any of them again is like one that computes all of them again.
     outside = traces[1] if chosen else base
     templates = {id(trace): _Templates(trace, sizes, placing, variant) for trace in traces}
-    lives = [life.at(0) for life in templates[id(outside)].of(outside.outside, 0)]
+    lives = [life.at(0) for life in templates[id(outside)].of(outside.outside)]
     on_the_host = {unit.number: unit for unit in variant.swapped}
     number = 0
     for index, count in enumerate(counts):
         for block in range(count):
             trace = traces[1] if number in chosen else traces[0]
-            found = [
-                life.at(number) for life in templates[id(trace)].of(trace.kinds[index].of_block(block, count), index)
-            ]
+            found = [life.at(number) for life in templates[id(trace)].of(trace.kinds[index].of_block(block, count))]
             if number in on_the_host:
                 windows = [placing.window(base.phases.index(phase), number) for phase in ("forward", "backward")]
                 found = list(swapped(found, on_the_host[number], windows))
             lives += found
             number += 1
-    return _in_order(lives)
+    return lives
 
 
 def _in_order(lives: list[Placed]) -> list[Event]:
-    keyed: list[tuple[int, int, Event]] = []
+    moments: list[int] = []
+    events: list[Event] = []
     for storage, (made, released, num_bytes, category, made_in, released_in) in enumerate(lives):
-        keyed.append((made, storage, Event(storage, num_bytes, category, made_in)))
+        moments.append(made)
+        events.append(Event(storage, num_bytes, category, made_in))
         if released is not None:
-            keyed.append((released, storage, Event(storage, 0, category, released_in)))
-    # No two events of one storage have the same key, so events themselves are never compared.
-    keyed.sort()
-    return [event for _, _, event in keyed]
+            moments.append(released)
+            events.append(Event(storage, 0, category, released_in))
+    return [events[index] for index in in_order_of(moments)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Life:
+def in_order_of(moments: Sequence[int]) -> list[int]:
+    """Indices in the order of their moments; of those at one moment, the earlier storage first."""
+    return sorted(range(len(moments)), key=moments.__getitem__)
+
+
+class _Life(NamedTuple):
     """A storage as it is in every block of its kind: its moments move with the block."""
 
     made: int
@@ -126,34 +134,37 @@ class _Templates:
     def __init__(self, trace: StepTrace, sizes: Sizes, placing: "_Placing", variant: Variant) -> None:
         self._trace, self._placing, self._variant = trace, placing, variant
         self._bytes = [max(0, round(growth.at(sizes))) for growth in trace.growths]
+        self._names = [None if name.startswith(MARK) else name for name in trace.categories]
         self._made: dict[int, list[_Life]] = {}
 
-    def of(self, storages: tuple[Storage, ...], kind: int) -> list[_Life]:
+    def of(self, storages: tuple[Storage, ...]) -> list[_Life]:
         if id(storages) not in self._made:
-            self._made[id(storages)] = [life for storage in storages for life in self._lives(storage, kind)]
+            self._made[id(storages)] = self._lives(storages)
         return self._made[id(storages)]
 
-    def _lives(self, storage: Storage, kind: int) -> Iterator[_Life]:
-        num_bytes = self._bytes[storage.growth]
-        trace, variant = self._trace, self._variant
-        category = trace.categories[storage.category]
-        if not num_bytes or category.startswith(MARK):
-            return
-        made, made_step = self._placing.key(storage.made, kind)
-        released, released_step, released_in = None, 0, ""
-        if storage.released.phase != NEVER:
-            released, released_step = self._placing.key(storage.released, kind)
-            released_in = trace.phases[storage.released.phase]
-        made_in = trace.phases[storage.made.phase]
-        if category == "gradients" and variant.accumulates:
-            # The pass makes a gradient, adds it to what is there, and lets it go.
-            yield _Life(made, made_step, made + 1, made_step, num_bytes, "temporaries", made_in, made_in)
-            made, made_step = _AT_THE_START, 0
-        yield _Life(made, made_step, released, released_step, num_bytes, category, made_in, released_in)
-        if category == "trained weights" and variant.averages:
-            average_bytes = num_bytes * _FP32_BYTES // variant.bytes_per_trained_weight
-            average = on_host("moving average") if variant.averages_on_host else "moving average"
-            yield _Life(_AT_THE_START, 0, None, 0, average_bytes, average, made_in, "")
+    def _lives(self, storages: tuple[Storage, ...]) -> list[_Life]:
+        key, phases, variant = self._placing.key, self._trace.phases, self._variant
+        lives: list[_Life] = []
+        for made_at, released_at, growth, number in storages:
+            num_bytes, category = self._bytes[growth], self._names[number]
+            if not num_bytes or category is None:
+                continue
+            made, made_step = key(made_at)
+            released, released_step, released_in = None, 0, ""
+            if released_at.phase != NEVER:
+                released, released_step = key(released_at)
+                released_in = phases[released_at.phase]
+            made_in = phases[made_at.phase]
+            if category == "gradients" and variant.accumulates:
+                # The pass makes a gradient, adds it to what is there, and lets it go.
+                lives.append(_Life(made, made_step, made + 1, made_step, num_bytes, "temporaries", made_in, made_in))
+                made, made_step = _AT_THE_START, 0
+            lives.append(_Life(made, made_step, released, released_step, num_bytes, category, made_in, released_in))
+            if category == "trained weights" and variant.averages:
+                average_bytes = num_bytes * _FP32_BYTES // variant.bytes_per_trained_weight
+                average = on_host("moving average") if variant.averages_on_host else "moving average"
+                lives.append(_Life(_AT_THE_START, 0, None, 0, average_bytes, average, made_in, ""))
+        return lives
 
 
 class _Placing:
@@ -167,19 +178,18 @@ class _Placing:
         self._starts = [sum(counts[:index]) for index in range(len(counts))]
         self._num_blocks = sum(counts)
 
-    def key(self, moment: Moment, kind: int) -> tuple[int, int]:
+    def key(self, moment: Moment) -> tuple[int, int]:
         """Of a storage of the model's first block, and the step from one block to the next."""
-        if moment.block == "none":
-            return _key(moment.phase, 0, moment.position), 0
-        is_backward = moment.phase in self._backward
-        if moment.block == "own":
-            place = self._num_blocks - moment.offset if is_backward else moment.offset + 1
-            return _key(moment.phase, place, moment.position), -_ONE_BLOCK if is_backward else _ONE_BLOCK
-        if moment.block == "from start":
-            number = self._starts[moment.kind] + moment.offset
-        else:
-            number = self._starts[moment.kind] + self._counts[moment.kind] - 1 - moment.offset
-        return _key(moment.phase, self._num_blocks - number if is_backward else number + 1, moment.position), 0
+        phase, block, kind, offset, position, shift = moment
+        position = position * ROOM + shift
+        if block == "none":
+            return _key(phase, 0, position), 0
+        is_backward = phase in self._backward
+        if block == "own":
+            place = self._num_blocks - offset if is_backward else offset + 1
+            return _key(phase, place, position), -_ONE_BLOCK if is_backward else _ONE_BLOCK
+        number = self._starts[kind] + (offset if block == "from start" else self._counts[kind] - 1 - offset)
+        return _key(phase, self._num_blocks - number if is_backward else number + 1, position), 0
 
     def window(self, phase: int, number: int) -> tuple[int, int]:
         """Just before and just after all that a block does in a phase; nothing else has these moments."""
@@ -188,7 +198,7 @@ class _Placing:
 
 
 # Positions are even, so that something can stand between two of them.
-_POSITION_BITS = 24
+_POSITION_BITS = 36
 _BLOCK_BITS = 16
 _ONE_BLOCK = 1 << _POSITION_BITS
 

@@ -5,10 +5,9 @@ from dataclasses import replace
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import Numerics
 from foretune.core.values.step_trace import StepTrace
-from foretune.plan.expansion import Sizes, Variant, expand_counted
-from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
+from foretune.plan.expansion import Sizes, Variant, storages_at
+from foretune.plan.live_memory import device_peaks_by_phase
 from foretune.plan.sizing import StepSize
-from foretune.plan.streams import device_events
 from foretune.plan.swapping import moved_bytes
 from foretune.plan.traces import Mixed, Traces, mixed_step, variant_of
 from foretune.trace.shipped import Geometry
@@ -63,4 +62,4 @@ def _peak_bytes(trace: StepTrace, sizes: Sizes, variant: Variant) -> float:
 
 
 def _by_phase(trace: StepTrace, sizes: Sizes, counts: list[int], variant: Variant) -> dict[str, int]:
-    return find_peak(device_events(expand_counted(trace, sizes, counts, variant)), CUDA_ROUNDING_BYTES, 0).by_phase
+    return device_peaks_by_phase(storages_at(trace, sizes, counts, variant))

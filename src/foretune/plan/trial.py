@@ -10,6 +10,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, rank_of
 from foretune.core.errors import UserError
 from foretune.core.values.plan import Plan, Remedy
+from foretune.plan.composing.updates import state_bytes_per_weight
 from foretune.plan.encoders import BYTES_PER_WEIGHT
 from foretune.plan.knobs import Change
 from foretune.plan.overheads import usable_bytes
@@ -176,12 +177,13 @@ class Trial:
         return all(objection.severity != "refused" for objection in against)
 
     def _least_bytes(self, experiment: Experiment) -> float:
-        """Weights, and gradients where all of them are there at once: no step takes less."""
+        """Weights, optimizer states, and gradients where all of them are there at once: no step takes less."""
         num_params, levers = self.found.subject.row.num_params, experiment.levers
         if experiment.method.kind == "full":
             per_weight = BYTES_PER_WEIGHT[experiment.train.weights]
             keeps_gradients = not (levers.fused_backward or levers.optimizer_on_host)
-            return num_params * per_weight * (2 if keeps_gradients else 1)
+            per_weight *= 2 if keeps_gradients else 1
+            return num_params * (per_weight + state_bytes_per_weight(experiment))
         dense = BYTES_PER_WEIGHT[experiment.train.precision]
         stays = 1 - levers.swapped_blocks / max(1, sum(self.found.subject.geometry.stacks))
         return num_params * dense / (dense_over_bits(experiment.quantize.denoiser, dense) or 1) * stays

@@ -82,10 +82,7 @@ def _made(
     shift = len(body.growths), len(body.categories)
 
     def joined(own: Storages, marked: Storages) -> Storages:
-        moved = (
-            mark.model_copy(update={"growth": mark.growth + shift[0], "category": mark.category + shift[1]})
-            for mark in marked
-        )
+        moved = (mark._replace(growth=mark.growth + shift[0], category=mark.category + shift[1]) for mark in marked)
         return (*own, *moved)
 
     kinds = tuple(

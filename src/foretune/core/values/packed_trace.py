@@ -2,7 +2,8 @@
 
 import json
 import lzma
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from foretune.core.values.base import WrongFormat
@@ -11,6 +12,8 @@ from foretune.core.values.step_trace import BlockKind, Growth, Moment, StepTrace
 _BLOCKS = ("none", "own", "from start", "from end")
 _MOMENT_COLUMNS = 5
 _WIDTH = 2 * _MOMENT_COLUMNS + 2
+_LAYOUT_VERSION = 1
+"""Of the columns; that of `StepTrace` is of its JSON."""
 
 
 def pack(trace: StepTrace) -> bytes:
@@ -28,7 +31,7 @@ def pack(trace: StepTrace) -> bytes:
         }
         for kind in trace.kinds
     ]
-    text = json.dumps({"format_version": StepTrace.format_version(), **body}, separators=(",", ":"))
+    text = json.dumps({"format_version": _LAYOUT_VERSION, **body}, separators=(",", ":"))
     return lzma.compress(text.encode(), preset=6)
 
 
@@ -37,11 +40,11 @@ def unpack(data: bytes) -> StepTrace:
     try:
         body = json.loads(lzma.decompress(data))
         version = body.pop("format_version")
-        if version == StepTrace.format_version():
+        if version == _LAYOUT_VERSION:
             return _trace(body)
     except (lzma.LZMAError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise WrongFormat(f"This packed StepTrace is damaged: {error}") from error
-    raise WrongFormat(f"This packed StepTrace has format version {version}, not {StepTrace.format_version()}.")
+    raise WrongFormat(f"This packed StepTrace has format version {version}, not {_LAYOUT_VERSION}.")
 
 
 def _trace(body: dict[str, Any]) -> StepTrace:
@@ -73,23 +76,17 @@ def _columns(storages: Iterable[Storage]) -> list[list[int]]:
 
 
 def _moment(moment: Moment) -> tuple[int, int, int, int, int]:
+    assert not moment.shift, "what is put together is not shipped"
     return moment.phase, _BLOCKS.index(moment.block), moment.kind, moment.offset, moment.position
 
 
 def _storages(columns: Sequence[Sequence[int]]) -> tuple[Storage, ...]:
-    whole = []
-    for column in columns:
-        total, values = 0, []
-        for difference in column:
-            total += difference
-            values.append(total)
-        whole.append(values)
-    return tuple(_storage(row) for row in zip(*whole, strict=True))
+    *moments, growths, categories = (list(accumulate(column)) for column in columns)
+    made, released = _moments(moments[:_MOMENT_COLUMNS]), _moments(moments[_MOMENT_COLUMNS:])
+    return tuple(Storage(*fields) for fields in zip(made, released, growths, categories, strict=True))
 
 
-def _storage(row: tuple[int, ...]) -> Storage:
-    made, released = (
-        Moment.of_all_fields(phase=phase, block=_BLOCKS[block], kind=kind, offset=offset, position=position)
-        for phase, block, kind, offset, position in (row[:_MOMENT_COLUMNS], row[_MOMENT_COLUMNS : 2 * _MOMENT_COLUMNS])
-    )
-    return Storage.of_all_fields(made=made, released=released, growth=row[-2], category=row[-1])
+def _moments(columns: Sequence[Sequence[int]]) -> Iterator[Moment]:
+    phases, blocks, kinds, offsets, positions = columns
+    for phase, block, kind, offset, position in zip(phases, blocks, kinds, offsets, positions, strict=True):
+        yield Moment(phase, _BLOCKS[block], kind, offset, position)

@@ -4,11 +4,12 @@ A step of the same model does the same things at every size: only how many bytes
 equal blocks there are. So a trace made once, at small sizes and a few blocks, answers for all of them.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from foretune.core.values.base import Part, Value
+from foretune.core.values.base import Part, Upgrade, Value
 
 Size = Literal["batch", "image", "text", "rank"]
 SIZES: tuple[Size, ...] = ("batch", "image", "text", "rank")
@@ -25,6 +26,8 @@ TO_HOST, TO_DEVICE, HOST = "to host", "to device", "host"
 """Operators of work that is not the device's: what goes over the bus, each way, and what the host's CPU computes."""
 MARK = "mark: "
 """Begins the category of what is no storage but a place in the step: its bytes are a number that is noted there."""
+ROOM = 256
+"""Moments that can be inserted between two positions that follow each other."""
 _ON_HOST = " on the host"
 
 
@@ -58,8 +61,11 @@ class Growth(Part):
         return total
 
 
-class Moment(Part):
-    """A point in the step: a phase, a block or none, and the place among what happens there."""
+class Moment(NamedTuple):
+    """A point in the step: a phase, a block or none, and the place among what happens there.
+
+    Moments and storages are named tuples because a plan makes hundreds of thousands of them.
+    """
 
     phase: int
     """Index into the trace's phases; NEVER for the end of what is not released."""
@@ -69,9 +75,11 @@ class Moment(Part):
     """The kind of block that `from start` and `from end` count in."""
     offset: int = 0
     position: int = 0
+    shift: int = 0
+    """Between two positions, up to half of `ROOM` either way: where composing inserts what was not recorded."""
 
 
-class Storage(Part):
+class Storage(NamedTuple):
     """One storage: when it is made, when it is released, how many bytes it has, what it is."""
 
     made: Moment
@@ -125,8 +133,31 @@ class HostOperators(Part):
     count: int
 
 
+def _with_rows(trace: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 writes moments and storages as lists of their fields."""
+
+    def moment(fields: dict[str, Any]) -> list[Any]:
+        return [*fields.values(), 0]
+
+    def storages(listed: list[dict[str, Any]]) -> list[list[Any]]:
+        return [[moment(s["made"]), moment(s["released"]), s["growth"], s["category"]] for s in listed]
+
+    kinds = [
+        {
+            **kind,
+            "first": [storages(block) for block in kind["first"]],
+            "middle": storages(kind["middle"]),
+            "last": [storages(block) for block in kind["last"]],
+        }
+        for kind in trace["kinds"]
+    ]
+    return {**trace, "outside": storages(trace["outside"]), "kinds": kinds}
+
+
 class StepTrace(Value):
     """Keyed by the numerics it imitates and the sharding layout, not by a device."""
+
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_rows}
 
     model: str
     method: str

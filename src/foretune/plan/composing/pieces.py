@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 
 from foretune.core.values.recipes import Piece
-from foretune.core.values.step_trace import MARK, NEVER, BlockKind, Growth, Moment, StepTrace, Storage, on_host
+from foretune.core.values.step_trace import MARK, NEVER, BlockKind, Growth, Moment, Powers, StepTrace, Storage, on_host
 
-ROOM = 256
-"""Positions between two that follow each other. Products have those around their events, arrivals those between."""
 BEFORE, AFTER, ARRIVED = -64, 1, 64
+"""Shifts from a position: products have those around their events, arrivals those between."""
 
+Terms = tuple[tuple[float, Powers], ...]
+"""Of a growth: what makes two of them equal."""
 Place = tuple[int, str, int]
 """A list of storages: the kind of block (-1: outside of all), which part of the kind, which block of the part."""
 OUTSIDE_PLACE: Place = (-1, "outside", 0)
@@ -16,13 +17,7 @@ OUTSIDE_PLACE: Place = (-1, "outside", 0)
 
 def shifted(moment: Moment, by: int) -> Moment:
     """A little later, or sooner, at the same place."""
-    return Moment.of_all_fields(
-        phase=moment.phase,
-        block=moment.block,
-        kind=moment.kind,
-        offset=moment.offset,
-        position=moment.position + by,
-    )
+    return moment._replace(shift=moment.shift + by)
 
 
 def storages_by_place(trace: StepTrace) -> dict[Place, tuple[Storage, ...]]:
@@ -54,25 +49,26 @@ class Composer:
     trace: StepTrace
     lists: dict[Place, list[Storage]] = field(default_factory=dict)
     marks: dict[Place, list["Mark"]] = field(default_factory=dict)
-    _growths: dict[Growth, int] = field(init=False)
+    _growths: dict[Terms, int] = field(init=False)
     _added: list[Growth] = field(default_factory=list)
     _names: list[str] = field(init=False)
+    _pieces: dict[tuple[Terms, float], int] = field(default_factory=dict)
+    """Growths of pieces that were added before: most weights have the shape of another."""
 
     def __post_init__(self) -> None:
         names, growths = self.trace.categories, self.trace.growths
         is_mark = [name.startswith(MARK) for name in names]
         for place, of in storages_by_place(self.trace).items():
-            spread = [_spread(storage) for storage in of]
-            self.lists[place] = [storage for storage in spread if not is_mark[storage.category]]
+            self.lists[place] = [storage for storage in of if not is_mark[storage.category]]
             self.marks[place] = [
                 Mark(s.made, s.released, names[s.category].removeprefix(MARK), growths[s.growth])
-                for s in spread
+                for s in of
                 if is_mark[s.category]
             ]
         # Of equal growths the first stands for all; those of the trace keep their numbers.
         self._growths = {}
         for index, growth in enumerate(self.trace.growths):
-            self._growths.setdefault(growth, index)
+            self._growths.setdefault(growth.terms, index)
         self._names = list(names)
 
     def category(self, storage: Storage) -> str:
@@ -85,24 +81,27 @@ class Composer:
 
     def storage(self, made: Moment, released: Moment | None, growth: Growth, category: str) -> Storage:
         """A new one; None: it is never released."""
-        if growth not in self._growths:
-            self._growths[growth] = len(self.trace.growths) + len(self._added)
-            self._added.append(growth)
-        if category not in self._names:
-            self._names.append(category)
-        return Storage.of_all_fields(
-            made=made,
-            released=_NEVER_RELEASED if released is None else released,
-            growth=self._growths[growth],
-            category=self._names.index(category),
-        )
+        return self._storage(made, released, self._index(growth), category)
 
     def of_piece(
         self, piece: Piece, number: Growth, made: Moment, released: Moment | None, category: str = "temporaries"
     ) -> Storage:
         """A piece of a recipe; `number` is how many numbers it counts."""
-        name = on_host(category) if piece.is_on_host else category
-        return self.storage(made, released, scaled(number, piece.bytes_per_number), name)
+        key = number.terms, piece.bytes_per_number
+        if key not in self._pieces:
+            self._pieces[key] = self._index(scaled(number, piece.bytes_per_number))
+        return self._storage(made, released, self._pieces[key], on_host(category) if piece.is_on_host else category)
+
+    def _index(self, growth: Growth) -> int:
+        if growth.terms not in self._growths:
+            self._growths[growth.terms] = len(self.trace.growths) + len(self._added)
+            self._added.append(growth)
+        return self._growths[growth.terms]
+
+    def _storage(self, made: Moment, released: Moment | None, growth: int, category: str) -> Storage:
+        if category not in self._names:
+            self._names.append(category)
+        return Storage(made, _NEVER_RELEASED if released is None else released, growth, self._names.index(category))
 
     def finished(self, **changes: object) -> StepTrace:
         def blocks(number: int, part: str, count: int) -> tuple[tuple[Storage, ...], ...]:
@@ -134,18 +133,3 @@ def scaled(growth: Growth, factor: float) -> Growth:
 
 def constant(number: float) -> Growth:
     return Growth.of_all_fields(terms=((number, (0, 0, 0, 0)),))
-
-
-def _spread(storage: Storage) -> Storage:
-    return Storage.of_all_fields(
-        made=_with_room(storage.made),
-        released=_with_room(storage.released),
-        growth=storage.growth,
-        category=storage.category,
-    )
-
-
-def _with_room(moment: Moment) -> Moment:
-    return Moment.of_all_fields(
-        phase=moment.phase, block=moment.block, kind=moment.kind, offset=moment.offset, position=moment.position * ROOM
-    )

@@ -62,7 +62,7 @@ def _rows(composer: Composer, place: Place, mark: Mark, num_results: int) -> Gro
     for storage in composer.lists[place]:
         made = storage.made
         is_there = (made.phase, made.block, made.offset) == (mark.made.phase, mark.made.block, mark.made.offset)
-        if is_there and mark.made.position <= made.position <= mark.released.position:
+        if is_there and _in_block(mark.made) <= _in_block(made) <= _in_block(mark.released):
             found = scaled(composer.growth(storage), 1 / num_results / _BYTES_IN_COMPUTE_TYPE)
     return found
 
@@ -98,6 +98,10 @@ def _add(
 
 def _number(counts: dict[Count, Growth], piece: Piece) -> Growth:
     return constant(1) if piece.count == "one" else counts[piece.count]
+
+
+def _in_block(moment: Moment) -> tuple[int, int]:
+    return moment.position, moment.shift
 
 
 def _whole(mark: Mark) -> int:

@@ -7,6 +7,8 @@ trained weights. What is left out are single numbers: norms, counters, means.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from foretune.choices.experiment import Experiment
+from foretune.choices.step_form import update_name
 from foretune.core.values.recipes import Count, Piece, Section, UpdateRecipe, WeightUpdate
 from foretune.core.values.step_trace import (
     NEVER,
@@ -17,7 +19,8 @@ from foretune.core.values.step_trace import (
     Work,
     off_host,
 )
-from foretune.plan.composing.pieces import ARRIVED, OUTSIDE_PLACE, ROOM, Composer, Place, constant, scaled, shifted
+from foretune.plan.composing.pieces import ARRIVED, OUTSIDE_PLACE, Composer, Place, constant, scaled, shifted
+from foretune.trace.shipped import recipes
 
 _SMALL_WEIGHTS = 4096
 """Below so many numbers, 8-bit optimizers keep fp32 states (`step.optimizers.eight_bit`)."""
@@ -216,11 +219,25 @@ class OptimizerReplacement:
         for storages in self._composer.lists.values():
             for number, storage in enumerate(storages):
                 if storage.released.phase == self._phase and storage.made.phase != self._phase:
-                    storages[number] = storage.model_copy(update={"released": end})
+                    storages[number] = storage._replace(released=end)
 
     def _next(self) -> Moment:
         self._position += 1
-        return Moment.of_all_fields(phase=self._phase, block="none", kind=0, offset=0, position=self._position)
+        return Moment(phase=self._phase, position=self._position)
+
+
+def state_bytes_per_weight(experiment: Experiment) -> float:
+    """What an optimizer keeps on the device for each trained weight, by its recipe; 0 where there is none."""
+    optimizer, train = experiment.optimizer, experiment.train
+    name = update_name(
+        optimizer.kind, optimizer.compensation, train.weights, on_host=experiment.levers.optimizer_on_host
+    )
+    recipe = recipes().updates.get(name)
+    if recipe is None:
+        return 0.0
+    return sum(
+        piece.bytes_per_number for piece in recipe.matrix.states if piece.count == "weights" and not piece.is_on_host
+    )
 
 
 def _lingering(section: Section) -> list[int]:
@@ -243,7 +260,7 @@ def _number(weight: TrainedWeight, piece: Piece) -> Growth:
 
 def _after_all(made: Moment) -> Moment:
     """In the order of the weights, and after all of them."""
-    return Moment.of_all_fields(phase=made.phase, block="none", kind=0, offset=0, position=made.position + (1 << 20))
+    return Moment(phase=made.phase, position=made.position + (1 << 20))
 
 
 def _sum(growths: Iterator[Growth]) -> Growth:
@@ -257,7 +274,7 @@ def _sum(growths: Iterator[Growth]) -> Growth:
 def _before_next(made: Moment, positions: dict[MomentKey, list[int]]) -> Moment:
     """The last moment before the next storage is made at that place."""
     later = [position for position in positions.get(_key(made)[:4], ()) if position > made.position]
-    return shifted(made, min(later) - ROOM - made.position) if later else made
+    return made._replace(position=min(later) - 1) if later else made
 
 
 def _key(moment: Moment) -> MomentKey:
