@@ -31,6 +31,9 @@ OWN_ROUNDING_BYTES = 2 * MIB
 _LEAST_LARGE_REST_BYTES = MIB
 
 
+_FreeBlock = tuple[int, int, int, Block]
+
+
 class DeviceFullError(Exception):
     """A request was refused although everything free had been given back."""
 
@@ -51,7 +54,7 @@ class CachingAllocator:
         """What had to be reserved at the least: the peak, or what the refused request would have made of it."""
         self._limit_bytes = limit_bytes
         # By size, then by address; no two are equal in both, so blocks themselves are never compared.
-        self._free: dict[bool, list[tuple[int, int, int, Block]]] = {True: [], False: []}
+        self._free: dict[bool, list[_FreeBlock]] = {True: [], False: []}
         self._num_segments = 0
         self._spaces: dict[bool, AddressSpace] | None = None
         if expandable_segments:
@@ -61,9 +64,9 @@ class CachingAllocator:
             }
 
     def allocate(self, num_bytes: int) -> Block:
-        size = max(ROUNDING_BYTES, -(-num_bytes // ROUNDING_BYTES) * ROUNDING_BYTES)
+        size = -(-num_bytes // ROUNDING_BYTES) * ROUNDING_BYTES or ROUNDING_BYTES
         is_small = size <= _MOST_SMALL_BYTES
-        block = self._found(size, is_small=is_small) or self._more(size, is_small=is_small)
+        block = self._found(size, self._free[is_small]) or self._more(size, is_small=is_small)
         if block is None:
             self.give_back()
             self.num_retries += 1
@@ -73,18 +76,24 @@ class CachingAllocator:
             self.least_needed_bytes = max(self.least_needed_bytes, self.reserved_bytes + self._missing_bytes(size))
             raise DeviceFullError
         block.is_free = False
-        self._split(block, size)
+        rest_bytes = block.num_bytes - size
+        if rest_bytes >= ROUNDING_BYTES and (
+            rest_bytes > _LEAST_LARGE_REST_BYTES or is_small or self._spaces is not None
+        ):
+            self._give(block.cut(size))
         self.allocated_bytes += block.num_bytes
         self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
         return block
 
     def release(self, block: Block) -> None:
         self.allocated_bytes -= block.num_bytes
-        block.is_free = True
-        for neighbour in (block.before, block.after):
-            if neighbour is not None and neighbour.is_free and neighbour.is_mapped:
-                self._take(neighbour)
-                block.absorb(neighbour)
+        before, after = block.before, block.after
+        if before is not None and before.is_free and before.is_mapped:
+            self._take(before)
+            block.absorb(before)
+        if after is not None and after.is_free and after.is_mapped:
+            self._take(after)
+            block.absorb(after)
         self._give(block)
 
     def give_back(self) -> None:
@@ -100,13 +109,12 @@ class CachingAllocator:
         in_pools = sum(block.num_bytes for pool in self._free.values() for *_, block in pool)
         self.reserved_bytes = self.allocated_bytes + in_pools
 
-    def _found(self, size: int, *, is_small: bool) -> Block | None:
+    def _found(self, size: int, pool: list[_FreeBlock]) -> Block | None:
         """The smallest free block that fits.
 
         With expandable segments, a block that has room to grow counts as large as it can grow, so that another one
         is preferred to the open end.
         """
-        pool = self._free[is_small]
         index = bisect_left(pool, (size,))
         if index == len(pool):
             return None
@@ -142,15 +150,6 @@ class CachingAllocator:
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         self.least_needed_bytes = self.peak_reserved_bytes
         return True
-
-    def _split(self, block: Block, size: int) -> None:
-        rest_bytes = block.num_bytes - size
-        leaves_small_rests = block.is_small or self._spaces is not None
-        if rest_bytes < ROUNDING_BYTES or (not leaves_small_rests and rest_bytes <= _LEAST_LARGE_REST_BYTES):
-            return
-        rest = block.cut(size)
-        rest.is_free = True
-        self._give(rest)
 
     def _give(self, block: Block) -> None:
         block.is_free = True
