@@ -23,7 +23,7 @@ REFUSED: tuple[tuple[str, tuple[str, ...], str, tuple[str, ...]], ...] = (
     ("flux.1-dev", (), "rtx-3060", ("quantised base", "host memory", "smaller input")),
     ("sdxl-unet", ("method.kind=full",), "rtx-4090", ("lighter optimizer", "host memory", "adapter")),
     ("flux.1-dev", ("method.kind=full",), "l40s", ("lighter optimizer", "adapter")),
-    ("wan2.1-t2v-14b", (), "rtx-4090", ("smaller input",)),
+    ("wan2.1-t2v-14b", (), "rtx-4090", ("host memory", "smaller input")),
 )
 
 

@@ -45,10 +45,21 @@ _UNETS = ("sdxl", "kolors", "sd1", "ddpm")
 class _Choices(TypedDict, total=False):
     """What the forms of a group have in common."""
 
-    method: Required[Literal["full", "lora"]]
+    method: Required[Literal["full", "lora", "dora", "lokr"]]
     precision: Literal["fp32", "bf16"]
     weights: Literal["fp32", "bf16"]
     compensation: Literal["none", "kahan"]
+    has_dropout: bool
+    others: tuple[tuple[str, bool], ...]
+
+
+# Choices that change what each layer keeps, so that no trace can be composed for them; one at a time.
+_RECORDED_CHOICES: tuple[_Choices, ...] = (
+    {"method": "lora", "has_dropout": True},
+    {"method": "lora", "others": (("levers.activation_offload", True),)},
+    {"method": "dora"},
+    {"method": "lokr"},
+)
 
 
 def shipped_forms() -> tuple[StepForm, ...]:
@@ -72,10 +83,12 @@ def shipped_forms() -> tuple[StepForm, ...]:
         *_both(others, plain_bf16),
         *_both(small, {"method": "lora", "precision": "fp32"}),
         *_both(small, {"method": "full", "precision": "fp32"}),
+        *(form for choices in _RECORDED_CHOICES for form in _both(transformers, choices)),
         # They have no equal blocks to fold, so that each takes minutes.
         *_both(unets, {"method": "lora"}),
         *_both(unets, {"method": "full"}),
-        *_both([row for row in unets if row.family == "sdxl"], plain_bf16),
+        *_both(unets, plain_bf16),
+        *(form for choices in _RECORDED_CHOICES for form in _both(unets, choices)),
         *exam_forms(),
     ]
     return tuple(dict.fromkeys(forms))
