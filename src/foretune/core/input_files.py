@@ -12,6 +12,7 @@ import json
 import os
 import stat
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,6 +36,7 @@ _OPENS_BY_PARTS = bool(_NOFOLLOW) and os.open in os.supports_dir_fd
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 # They turn the direction of the text after them, so that a name reads as another.
 _DIRECTIONS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_BLOCK_BYTES = 2**20
 _ESCAPED_BYTES = range(0xDC80, 0xDD00)
 
 
@@ -119,10 +121,21 @@ def read_json(path: Path, most_bytes: int, *, within: Path | None = None) -> Any
     return parse_json(read_text(path, most_bytes, within=within))
 
 
-def parse_json(text: str | bytes) -> Any:
+def read_bounded(read: Callable[[int], bytes], most_bytes: int, path: Path) -> bytes:
+    """What comes out where a file is unpacked: refused as soon as it is more than it should be."""
+    parts, num_bytes = [], 0
+    while part := read(_BLOCK_BYTES):
+        parts.append(part)
+        num_bytes += len(part)
+        if num_bytes > most_bytes:
+            raise RefusedFile(path, f"unpacks to more than {bytes_text(most_bytes)}, so it is not read. Take it away.")
+    return b"".join(parts)
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:
     """What a JSON text says. Raises ValueError, also where it is nested so deeply that the reader gives up."""
     try:
-        return json.loads(text)
+        return json.loads(text, **options)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
