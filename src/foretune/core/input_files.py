@@ -19,6 +19,8 @@ from typing import Any, BinaryIO
 from foretune.core.errors import UserError
 from foretune.core.units import bytes_text
 
+MOST_JSON_BYTES = 64 * 2**20
+"""Of a JSON file that a run, a study or a model's publisher wrote: many times what any of them needs."""
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
