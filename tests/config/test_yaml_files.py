@@ -143,7 +143,7 @@ BOMBS = {
     "itself": ("a: &a {b: *a}\n", "an alias stands in what it stands for"),
     "lists in lists": (f"a: {'[' * 100_000}", "it is nested too deeply"),
     "lists in lists by dashes": (f"a:\n  {'- ' * 100_000}x", "it is nested too deeply"),
-    "half of a letter": ('a: "\\ud800"\n', "half of a character"),
+    "half of a letter": ('a: "\\ud800"\n', "half of a character|invalid Unicode character"),
 }
 
 
