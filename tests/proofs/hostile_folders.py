@@ -58,7 +58,7 @@ def make_outside(folder: Path) -> None:
     folder.mkdir()
     (folder / "secret.txt").write_text(SECRET)
     _image(folder / "private.png", (200, 10, 10))
-    (folder / "metadata.jsonl").write_text(json.dumps({"file_name": "a.png", "text": SECRET}))
+    (folder / "rows.jsonl").write_text(json.dumps({"file_name": "a.png", "text": SECRET}))
     (folder / "labels.csv").write_text(f"id,label\n1,{SECRET}\n")
     (folder / "data_batch_1").write_bytes(pickle.dumps({b"data": SECRET, b"labels": []}, protocol=2))
 
@@ -125,7 +125,7 @@ def image_in_a_subfolder_is_a_link_out(folder: Path, outside: Path) -> None:
 @_hostile("metadata.jsonl", "leads to", leads_outside=True)
 def metadata_is_a_link_out(folder: Path, outside: Path) -> None:
     _image(folder / "a.png")
-    (folder / "metadata.jsonl").symlink_to(outside / "metadata.jsonl")
+    (folder / "metadata.jsonl").symlink_to(outside / "rows.jsonl")
 
 
 @_hostile(leads_outside=True)
@@ -516,7 +516,7 @@ def cifar10_image_is_a_link_out(folder: Path, outside: Path) -> None:
     (folder / "train" / "1.png").symlink_to(outside / "private.png")
 
 
-@_hostile("1.png", "leads to", kind="cifar10", leads_outside=True)
+@_hostile("data/train leads to", kind="cifar10", leads_outside=True)
 def cifar10_folder_is_a_link_out(folder: Path, outside: Path) -> None:
     _image(outside / "train" / "1.png")
     (folder / "train").symlink_to(outside / "train")
@@ -537,6 +537,11 @@ def cifar10_labels_are_a_pipe(folder: Path, outside: Path) -> None:
 @_hostile("data_batch_1", "is a named pipe", kind="cifar10")
 def cifar10_batch_is_a_pipe(folder: Path, outside: Path) -> None:
     os.mkfifo(folder / "data_batch_1")
+
+
+@_hostile("cifar-10-batches-py leads to", kind="cifar10")
+def cifar10_folder_of_batches_is_a_link_out(folder: Path, outside: Path) -> None:
+    (folder / "cifar-10-batches-py").symlink_to(outside)
 
 
 @_hostile("data_batch_1", "leads to", kind="cifar10")

@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import struct
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,43 @@ def _limit() -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most_bytes = pages * resource.getpagesize() + _MOST_MORE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+
+
+class HangWatch:
+    """Tells a process that waits for what never comes from one that a busy machine keeps waiting.
+
+    The latter is ready to run, or reads from a disk. The former, and every process it started, sleeps and uses no
+    processor time, look after look.
+    """
+
+    def __init__(self, pid: int, num_looks: int = 120) -> None:
+        self._pid, self._num_looks = pid, num_looks
+        self._ticks, self._num_still, self._last_look_s = -1, 0, 0.0
+
+    def has_hung(self) -> bool:
+        """To be asked again and again; looks once a second."""
+        if time.monotonic() - self._last_look_s >= 1:
+            self._last_look_s = time.monotonic()
+            threads = _threads(self._pid)
+            ticks = sum(used for _, used in threads)
+            is_still = bool(threads) and all(state == "S" for state, _ in threads) and ticks == self._ticks
+            self._ticks = ticks
+            self._num_still = self._num_still + 1 if is_still else 0
+        return self._num_still >= self._num_looks
+
+
+def _threads(pid: int) -> list[tuple[str, int]]:
+    """State and ticks of processor time of every thread of a process and of those it started; none if it has ended."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+            children = (task / "children").read_text().split()
+        except OSError:  # it has just ended
+            continue
+        found.append((fields[0], int(fields[11]) + int(fields[12])))
+        found += [thread for child in children for thread in _threads(int(child))]
+    return found
 
 
 class OpenCount:

@@ -10,7 +10,7 @@ from foretune.core.errors import UserError
 from foretune.core.input_files import shown
 from foretune.data.sources.base import Source
 from foretune.data.sources.cifar10_batches import BATCHES_FOLDER, Cifar10Batches, has_batches
-from foretune.data.sources.files import FileSample, FileSource, existing_folder, read_data_text
+from foretune.data.sources.files import FileSample, FileSource, existing_folder, read_data_text, require_inside
 
 FOLDER = "cifar-10"
 LABELS = "trainLabels.csv"
@@ -20,10 +20,13 @@ _MOST_LABELS_BYTES = 64 * 2**20
 def open_cifar10(choice: Cifar10Data, resolution_px: int) -> Source:  # noqa: ARG001
     """The training images in the order of their numbers; a label makes the caption "a photo of a cat"."""
     folder = existing_folder(choice.path, "data.path")
+    within = None if choice.follow_links else folder
     for batches in (folder, folder / BATCHES_FOLDER):
         if has_batches(batches):
-            return Cifar10Batches(batches, None if choice.follow_links else folder)
+            require_inside(batches, within)
+            return Cifar10Batches(batches, within)
     root = _layout_root(folder, choice.path)
+    require_inside(root / "train", within)
     images = sorted(
         (file for file in (root / "train").glob("*.png") if file.stem.isascii() and file.stem.isdigit()),
         key=lambda file: (int(file.stem), file.stem),
@@ -33,7 +36,6 @@ def open_cifar10(choice: Cifar10Data, resolution_px: int) -> Source:  # noqa: AR
             f"{root / 'train'} has no images named 1.png, 2.png and so on. Set data.path to where they are."
         )
     labels_file = root / LABELS
-    within = None if choice.follow_links else folder
     labels = _labels(labels_file, within) if os.path.lexists(labels_file) else None
     samples = [FileSample(path=image, caption=_caption(image, labels, labels_file), within=within) for image in images]
     return FileSource(samples, memo_dir=Path(choice.cache_dir))

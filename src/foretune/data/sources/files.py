@@ -116,10 +116,16 @@ def open_data(path: Path, most_bytes: int, within: Path | None) -> BinaryIO:
     try:
         return open_input(path, most_bytes, within=within)
     except OutsideFile as error:
-        raise UserError(f"{error} To read it where it is: data.follow_links=true") from error
+        raise _outside(error) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{shown(path)} cannot be opened ({reason}). Make it readable, or take it away.") from error
+
+
+def require_inside(folder: Path, within: Path | None) -> None:
+    """Refuses a folder of a data folder that is a link to one elsewhere, before it is listed."""
+    if within is not None and not folder.resolve().is_relative_to(within.resolve()):
+        raise _outside(OutsideFile(folder, str(folder.resolve()), within))
 
 
 def read_data_text(path: Path, most_bytes: int, within: Path | None) -> str:
@@ -132,6 +138,10 @@ def read_data_text(path: Path, most_bytes: int, within: Path | None) -> str:
     if "\0" in text:
         raise UserError(f"{shown(path)} is not text: it has NUL characters. Save it as text in UTF-8.")
     return text
+
+
+def _outside(error: OutsideFile) -> UserError:
+    return UserError(f"{error} To read it where it is: data.follow_links=true")
 
 
 def _opened(sample: FileSample) -> BinaryIO:
