@@ -149,9 +149,10 @@ def _open_anywhere(path: Path) -> int:
 
 
 def _open_within(path: Path, within: Path) -> int:
-    if path.is_relative_to(within) and ".." not in (parts := path.relative_to(within).parts) and _OPENS_BY_PARTS:
+    below = _below(path, within)
+    if below is not None and _OPENS_BY_PARTS:
         try:
-            return _open_by_parts(path, within, parts)
+            return _open_by_parts(path, within, below)
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                 raise
@@ -163,11 +164,23 @@ def _open_within(path: Path, within: Path) -> int:
     if not _OPENS_BY_PARTS:
         return _open_anywhere(real)
     try:
-        return _open_by_parts(path, folder, real.relative_to(folder).parts)
+        return _open_by_parts(path, folder, list(real.relative_to(folder).parts))
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
         raise RefusedFile(path, "changed while it was opened, so it is not read. Start again.") from error
+
+
+def _below(path: Path, folder: Path) -> list[str] | None:
+    """The parts of a path below a folder, by their names alone; None where it is not, or goes up again.
+
+    As text, because a folder of a million images asks a million times.
+    """
+    whole, start = str(path), str(folder) + os.sep
+    if not whole.startswith(start):
+        return None
+    parts = whole[len(start) :].split(os.sep)  # noqa: PTH206 - see above
+    return None if ".." in parts else parts
 
 
 def _real_path(path: Path) -> str:
@@ -179,7 +192,7 @@ def _real_path(path: Path) -> str:
         raise RefusedFile(path, "is a link that leads back to itself. Take it away.") from error
 
 
-def _open_by_parts(path: Path, folder: Path, parts: tuple[str, ...]) -> int:
+def _open_by_parts(path: Path, folder: Path, parts: list[str]) -> int:
     if not parts:
         raise RefusedFile(path, "is a folder, not a file.")
     parent = os.open(folder, _FOLDER)
