@@ -1,6 +1,8 @@
 """The digest of traces whose every microsecond is known."""
 
+import gzip
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +178,71 @@ def test_what_is_no_trace_is_said(tmp_path: Path) -> None:
         digest(written(tmp_path / "empty.pt.trace.json", []))
     with pytest.raises(UserError, match="foretune profile experiment"):
         newest_trace(tmp_path)
+
+
+def packed(path: Path, text: bytes, times: int = 1) -> Path:
+    """A compressed trace of a text that is repeated so many times."""
+    with gzip.open(path, "wb", compresslevel=9) as file:
+        for _ in range(times):
+            file.write(text)
+    return path
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path: Path) -> None:
+    bomb = packed(tmp_path / "bomb.pt.trace.json.gz", b'{"traceEvents": [' + b" " * 2**20, times=2048)
+    assert bomb.stat().st_size < 4_000_000, "a few MB"
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=r"bomb\.pt\.trace\.json\.gz unpacks to more than 95\.37 MiB"):
+            digest(bomb)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 150_000_000
+
+
+def test_a_small_file_of_very_many_values_is_refused_before_they_are_made(tmp_path: Path) -> None:
+    bomb = packed(tmp_path / "values.pt.trace.json.gz", b"[]," * 2**20, times=24)
+    with pytest.raises(UserError, match=r"values\.pt\.trace\.json\.gz has more than 12,000,000 values"):
+        digest(bomb)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * 100_000,
+        b'{"traceEvents": [1]}',
+        b'{"traceEvents": {"a": 1}}',
+        b'{"traceEvents": [], "foretune": 3}',
+        b'{"traceEvents": [{"ph": "X", "cat": "cpu_op"}]}',
+        b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "tid": [], "ts": 0, "dur": 1, "name": "x"}]}',
+        b'{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": "x", "dur": 1, "name": "x"}]}',
+    ],
+)
+def test_what_is_in_a_trace_that_nobody_profiled_is_refused_by_name(tmp_path: Path, text: bytes) -> None:
+    with pytest.raises(UserError, match=r"strange\.pt\.trace\.json\.gz is no trace that can be read"):
+        digest(packed(tmp_path / "strange.pt.trace.json.gz", text))
+
+
+def test_damage_inside_of_a_compressed_trace_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "torn.pt.trace.json.gz"
+    head, no_kind_of_block = b"\x1f\x8b\x08\0\0\0\0\0\0\xff", b"\xff" * 40
+    path.write_bytes(head + no_kind_of_block)
+    with pytest.raises(UserError, match=r"torn\.pt\.trace\.json\.gz is no trace"):
+        digest(path)
+
+
+def test_events_that_cannot_be_added_up_are_refused_by_name(tmp_path: Path) -> None:
+    strange = {"ph": "i", "name": "[memory]", "ts": 5, "args": {"Device Type": 0, "Bytes": "many", "Addr": 1}}
+    with pytest.raises(UserError, match=r"e\.pt\.trace\.json is no trace that can be read"):
+        digest(written(tmp_path / "e.pt.trace.json", [*PHASES, strange], device="cpu"))
+
+
+def test_a_trace_that_is_a_link_out_of_its_run_is_not_read(tmp_path: Path) -> None:
+    outside = written(tmp_path / "outside.pt.trace.json", [*PHASES, span("cpu_op", "aten::mm", 100, 900)])
+    (tmp_path / "run" / "profile").mkdir(parents=True)
+    link = tmp_path / "run" / "profile" / "a.pt.trace.json"
+    link.symlink_to(outside)
+    with pytest.raises(UserError, match=r"leads to .*outside\.pt\.trace\.json, outside of"):
+        digest(newest_trace(tmp_path / "run"), within=tmp_path / "run")
+    assert digest(link).num_steps

@@ -99,6 +99,7 @@ INCIDENTALS: dict[str, Any] = {
     **{f"data<{kind}>.num_workers": 3 for kind in BASES},
     **{f"data<{kind}>.path": "/data/elsewhere" for kind in BASES if kind != "shapes"},
     "data<folder>.folders[].path": "/data/elsewhere",
+    **{f"data<{kind}>.follow_links": True for kind in BASES if kind != "shapes"},
     "levers.gradient_checkpointing": 1.0,
     "levers.cache_latents": False,
     "levers.cache_text": False,

@@ -1,13 +1,15 @@
 """YAML is read safely, nothing is lost, and words stay words."""
 
 import math
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from foretune.config.yaml_files import load_mapping, parse, what_is_wrong
+from foretune.config.yaml_files import load_mapping, parse, parse_written, what_is_wrong
 from foretune.core.errors import UserError
 
 
@@ -94,7 +96,7 @@ def test_a_file_that_is_not_there_names_the_command_that_makes_one(tmp_path: Pat
 
 
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+    with pytest.raises(UserError, match="is a folder, not a file"):
         load_mapping(tmp_path)
 
 
@@ -118,3 +120,57 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path.write_bytes(b"model: \xff\xfe\n")
     with pytest.raises(UserError, match=r"x\.yaml is not text in UTF-8 \(invalid start byte at byte 7\)"):
         load_mapping(path)
+
+
+def doubled(levels: int, first: str) -> str:
+    """Each line is the one before, twice: a few lines that stand for 2 ** levels values."""
+    lines = [f"a0: &a0 {first}", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, levels))]
+    return "\n".join(lines) + "\n"
+
+
+def merged(levels: int) -> str:
+    lines = ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, levels))]
+    return "\n".join(lines) + "\n"
+
+
+BOMBS = {
+    "aliases": (doubled(60, "[x]"), "its aliases make more than"),
+    "merges": (merged(60), "its aliases make more than"),
+    "a long text, many times": (
+        f"a: &a {'x' * 200_000}\nb: [{', '.join(['*a'] * 100)}]\n",
+        "its aliases make more than",
+    ),
+    "itself": ("a: &a {b: *a}\n", "an alias stands in what it stands for"),
+    "lists in lists": (f"a: {'[' * 100_000}", "it is nested too deeply"),
+    "lists in lists by dashes": (f"a:\n  {'- ' * 100_000}x", "it is nested too deeply"),
+    "half of a letter": ('a: "\\ud800"\n', "half of a character|invalid Unicode character"),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), BOMBS.values(), ids=list(BOMBS))
+@pytest.mark.parametrize("parse_text", [parse, parse_written])
+def test_what_would_grow_beyond_all_measure_is_refused(
+    text: str, reason: str, parse_text: Callable[[str], object]
+) -> None:
+    with pytest.raises(yaml.YAMLError, match=reason):
+        parse_text(text)
+
+
+@pytest.mark.parametrize("parse_text", [parse, parse_written])
+def test_aliases_and_merges_as_people_use_them(parse_text: Callable[[str], object]) -> None:
+    text = "base: &base {lr: 1, steps: 2}\na: {<<: *base, steps: 3}\nb: [*base, *base]\n"
+    base = {"lr": 1, "steps": 2}
+    assert parse_text(text) == {"base": base, "a": {"lr": 1, "steps": 3}, "b": [base, base]}
+
+
+def test_a_file_that_is_far_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "x.yaml").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(UserError, match=r"x\.yaml has 1024\.00 GiB; at most 1\.00 MiB are read"):
+        load_mapping(tmp_path / "x.yaml")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.yaml")
+    with pytest.raises(UserError, match=r"x\.yaml is a named pipe, not a file"):
+        load_mapping(tmp_path / "x.yaml")

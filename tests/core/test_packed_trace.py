@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,7 @@ def with_body(**changes: object) -> bytes:
         pack(frozen_trace())[:-20],
         pack(frozen_trace())[:100] + bytes(20) + pack(frozen_trace())[120:],
         lzma.compress(b"not JSON"),
+        lzma.compress(b"[" * 100_000),
         lzma.compress(b"\xff\xfe\xff"),
         lzma.compress(b"[1, 2]"),
         with_body(format_version=99),
@@ -126,3 +128,15 @@ def with_body(**changes: object) -> bytes:
 def test_damaged_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(WrongFormat, match="StepTrace"):
         unpack(data)
+
+
+def test_what_unpacks_to_far_more_than_a_trace_is_refused_before_it_does() -> None:
+    bomb = lzma.compress(b" " * 2**28)
+    tracemalloc.start()
+    try:
+        with pytest.raises(WrongFormat, match="more than 64 MiB"):
+            unpack(bomb)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 160 * 2**20, "pieces and the whole of them"

@@ -168,3 +168,27 @@ def test_catalogue_family_knows_its_autoencoder() -> None:
     assert isinstance(family, Flux)
     assert family.architecture.vae is not None
     assert family.latent_shape(1024, 768) == (16, 128, 96)
+
+
+@pytest.mark.parametrize("name", ["vae/config.json", "transformer/extra.safetensors", "tokenizer/merges.txt"])
+def test_a_pipe_where_a_file_is_read_is_refused_and_not_waited_for(
+    name: str, tmp_path: Path, tiny_pipeline: Callable[..., Path]
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_pipeline("flux"), folder)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(UserError, match=rf"{name} is a named pipe, not a file"):
+        open_family(folder)
+
+
+def test_a_folder_of_links_is_a_model(tmp_path: Path, tiny_pipeline: Callable[..., Path]) -> None:
+    """As the Hub's cache has them."""
+    original = tiny_pipeline("flux")
+    folder = tmp_path / "model"
+    for file in original.rglob("*"):
+        if file.is_file():
+            link = folder / file.relative_to(original)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file)
+    assert open_family(folder).architecture == open_family(original).architecture

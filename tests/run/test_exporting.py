@@ -1,5 +1,6 @@
 """Exports load with diffusers alone, in another process, and give the trained model back; broken ones are caught."""
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -209,6 +210,20 @@ def test_a_full_export_is_a_whole_pipeline(tmp_path: Path, tiny_pipeline: TinyPi
     weights = load_file(trained.run.checkpoints / "step-000000001" / "weights.safetensors")
     state = pipeline.transformer.state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in weights.items())
+
+
+@pytest.mark.usefixtures("proof_in_this_process")
+def test_an_export_holds_nothing_that_links_of_the_base_lead_to(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    folder = tmp_path / "base"
+    shutil.copytree(tiny_pipeline("sd3"), folder)
+    (tmp_path / "id_rsa").write_text("private")
+    (folder / "vae" / "notes.txt").symlink_to(tmp_path / "id_rsa")
+    trained = trained_run(folder, tmp_path, "full", train={"steps": 1})
+    with pytest.raises(UserError, match=r"notes\.txt leads to .*id_rsa, outside of .*base.*--follow-links"):
+        export(trained.run, tmp_path / "export")
+    assert not any((tmp_path / "export").iterdir())
+    export(trained.run, tmp_path / "export", follow_links=True)
+    assert (tmp_path / "export" / "vae" / "notes.txt").read_text() == "private"
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from foretune.core.errors import UserError
+from foretune.core.input_files import MOST_JSON_BYTES, read_text
 from foretune.core.values import Evaluation, Finding, ScoreDifference, WrongFormat
 
 EVALUATION_FILE = Path("quality") / "evaluation.json"
@@ -13,10 +14,10 @@ def evaluation_of(run: Path) -> Evaluation | None:
     """The evaluation of a run directory; None where it has none yet."""
     path = run / EVALUATION_FILE
     try:
-        return Evaluation.from_json(path.read_text(encoding="utf-8"))
+        return Evaluation.from_json(read_text(path, MOST_JSON_BYTES, within=run))
     except FileNotFoundError:
         return None
-    except (WrongFormat, UnicodeDecodeError) as error:
+    except WrongFormat as error:
         raise WrongFormat(f"{path}: {error}") from error
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error

@@ -1,12 +1,12 @@
 """Benches of inference as they lie on the disk."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foretune.core.errors import UserError
+from foretune.core.input_files import MOST_JSON_BYTES, read_json
 
 _BENCH, _FORMAT = "bench.json", "InferenceBench"
 _CHOICES = ("precision", "num_inference_steps", "image_batch_size")
@@ -43,7 +43,7 @@ def inference_in(path: Path) -> list[InferenceData]:
 def _read(file: Path) -> InferenceData | None:
     """None for a bench of training."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json(file, MOST_JSON_BYTES, within=file.parent)
         if content["format"] != _FORMAT:
             return None
         choices = content["choices"]

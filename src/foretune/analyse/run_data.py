@@ -150,7 +150,7 @@ def _step_s(event: Mapping[str, Any]) -> float:
 
 
 def _events(directory: RunDirectory) -> Iterator[dict[str, Any]]:
-    return read_events(directory.events) if directory.events.is_file() else iter(())
+    return read_events(directory.events) if os.path.lexists(directory.events) else iter(())
 
 
 def _run_directories(path: Path) -> Iterator[Path]:

@@ -1,6 +1,5 @@
 """What was measured in one configuration and setting of a study, read off its run directories."""
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 from foretune.analyse.evaluations import evaluation_of
 from foretune.analyse.run_data import RunData, runs_in
 from foretune.core.errors import UserError
+from foretune.core.input_files import MOST_JSON_BYTES, read_json
 from foretune.core.scores import NEVER_NEGATIVE, Bounds, bounds_of, is_share
 from foretune.core.units import MIB
 from foretune.stats.bounded import bounded_mean
@@ -193,7 +193,10 @@ def batch_of(cell: Cell) -> set[tuple[int, str]]:
 
 def _inference(run: Path) -> dict[str, Any] | None:
     found = sorted((run.parent / "inference").glob("*/*/bench.json"))
-    return dict(json.loads(found[-1].read_text(encoding="utf-8"))) if found else None
+    try:
+        return dict(read_json(found[-1], MOST_JSON_BYTES, within=run.parent)) if found else None
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{found[-1]} is not a bench of inference: {error}. Measure it again.") from error
 
 
 def _held_out(part: Part) -> float | None:

@@ -1,5 +1,7 @@
 """The digest of a trace: which operators, phases and blocks the time went to, and what held the device back."""
 
+import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from foretune.analyse.trace_events import (
     union,
 )
 from foretune.core.errors import UserError
+from foretune.core.input_files import shown
 
 _COMPUTING = ("forward", "backward", "optimizer")
 _COPIES = frozenset({"aten::copy_", "aten::_foreach_copy_"})
@@ -101,11 +104,19 @@ def newest_trace(directory: Path) -> Path:
     return found[-1]
 
 
-def digest(path: Path) -> TraceDigest:
-    """Reads a trace and adds it up."""
-    trace = read_trace(path)
+def digest(path: Path, *, within: Path | None = None) -> TraceDigest:
+    """Reads a trace and adds it up; `within` is the folder that it must lie in."""
+    trace = read_trace(path, within=within)
     if not trace.steps:
-        raise UserError(f"{path} has no steps in it. A trace of `foretune profile` names each as ProfilerStep#.")
+        raise UserError(f"{shown(path)} has no steps in it. A trace of `foretune profile` names each as ProfilerStep#.")
+    try:
+        return _added_up(trace)
+    # What is in the events is checked by using it: an operator without a name, an allocation without its bytes.
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise UserError(f"{shown(path)} is no trace that can be read: {type(error).__name__}: {error}") from error
+
+
+def _added_up(trace: TraceEvents) -> TraceDigest:
     trace.operators = [operator for operator in trace.operators if _is_inside(trace.steps, operator.begin_us)]
     wall_us = sum(end - begin for begin, end in trace.steps)
     return TraceDigest(
@@ -122,7 +133,9 @@ def digest(path: Path) -> TraceDigest:
 
 
 def _is_inside(steps: Sequence[Span], time_us: float) -> bool:
-    return any(begin <= time_us < end for begin, end in steps)
+    """Steps are in order, and follow each other."""
+    place = bisect_right(steps, (time_us, math.inf)) - 1
+    return place >= 0 and time_us < steps[place][1]
 
 
 def _costs(trace: TraceEvents) -> list[tuple[Operator, float]]:

@@ -1,7 +1,7 @@
 """A Chrome trace as torch writes it: operators nested in each other, each with the phase and block it belongs to."""
 
 import gzip
-import json
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from foretune.core.errors import UserError
+from foretune.core.input_files import RefusedFile, open_input, parse_json, read_bounded, read_opened, shown
 
 PHASE, BLOCK, STEP = "phase ", "block ", "ProfilerStep#"
 """How the ranges begin that tell phases, blocks and steps; steps are named as TensorBoard's plugin knows them."""
 OTHER = "other"
+MOST_TRACE_BYTES = 100_000_000
+"""Of the JSON text that is read; `foretune profile` writes at most half of it."""
+_MOST_VALUES = 12_000_000
+"""Of numbers, texts, lists and objects. Each takes tens of bytes in memory, even where it takes two in the file."""
+_BETWEEN_VALUES = (b",", b"[", b"{")
 _ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 Event = dict[str, Any]
 Span = tuple[float, float]
@@ -63,15 +69,26 @@ class TraceEvents:
         return OTHER
 
 
-def read_trace(path: Path) -> TraceEvents:
-    """Reads `*.pt.trace.json`, compressed or not."""
+def read_trace(path: Path, *, within: Path | None = None) -> TraceEvents:
+    """Reads `*.pt.trace.json`, compressed or not; `within` is the folder that it must lie in."""
     try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        content = json.loads(raw)
-        events = content["traceEvents"]
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        raise UserError(f"{path} is no trace that can be read: {type(error).__name__}: {error}") from error
-    return understand(events, content.get("foretune", {}))
+        content = parse_json(_text_of(path, within))
+        return understand(content["traceEvents"], dict(content.get("foretune", {})))
+    # What a damaged file does to a reader: fields that are absent, or something else than they should be.
+    except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{shown(path)} is no trace that can be read: {type(error).__name__}: {error}") from error
+
+
+def _text_of(path: Path, within: Path | None) -> bytes:
+    with open_input(path, MOST_TRACE_BYTES, within=within) as file:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(fileobj=file) as unpacking:
+                text = read_bounded(unpacking.read, MOST_TRACE_BYTES, path)
+        else:
+            text = read_opened(file)
+    if sum(map(text.count, _BETWEEN_VALUES)) > _MOST_VALUES:
+        raise RefusedFile(path, f"has more than {_MOST_VALUES:,} values in it, so it is not read. Profile fewer steps.")
+    return text
 
 
 def understand(events: Iterable[Event], notes: dict[str, Any]) -> TraceEvents:
@@ -116,6 +133,7 @@ class _Open:
 
     end_us: float
     operator: Operator | None
+    """Itself, or the innermost operator around a range."""
     block: str | None
 
 
@@ -136,7 +154,8 @@ def _nest(found: TraceEvents, thread: list[Event], blocks: dict[int, str]) -> No
         block = outer.block if outer else None
         if event["cat"] == "user_annotation":
             name = event["name"]
-            stack.append(_Open(end, None, name.removeprefix(BLOCK) if name.startswith(BLOCK) else block))
+            caller = outer.operator if outer else None
+            stack.append(_Open(end, caller, name.removeprefix(BLOCK) if name.startswith(BLOCK) else block))
             continue
         arguments = event.get("args", {})
         number = arguments.get("Sequence number")
@@ -145,7 +164,7 @@ def _nest(found: TraceEvents, thread: list[Event], blocks: dict[int, str]) -> No
                 block = block or blocks.get(number)
             elif block is not None:
                 blocks.setdefault(number, block)
-        caller = next((one.operator for one in reversed(stack) if one.operator is not None), None)
+        caller = outer.operator if outer else None
         phase = found.phase_at(begin) if caller is None else caller.phase
         made = Operator(event["name"], begin, end, end - begin, phase, block, caller is None)
         made.external_id = arguments.get("External id")

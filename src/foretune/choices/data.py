@@ -39,6 +39,13 @@ class _Images(Section):
     """Data loader processes; 0 loads in the training process. Results do not depend on it."""
 
 
+class _Files(_Images):
+    """What sources share that read files."""
+
+    follow_links: Annotated[bool, INCIDENTAL, LATER] = False
+    """Also read files outside of the data folder, where a symbolic link or a row of a dataset leads to one."""
+
+
 class Folder(Section):
     """One of several folders, with its own repeats and trigger word."""
 
@@ -50,7 +57,7 @@ class Folder(Section):
     """Trigger word, put before each caption of this folder."""
 
 
-class FolderData(_Images):
+class FolderData(_Files):
     """Images with captions: `name.txt` beside `name.png`, or a `metadata.jsonl`."""
 
     kind: Literal["folder"]
@@ -79,7 +86,7 @@ class FolderData(_Images):
         return (Folder(path=self.path, repeats=self.repeats, trigger=self.trigger),)
 
 
-class Cifar10Data(_Images):
+class Cifar10Data(_Files):
     """CIFAR-10: `cifar-10/train/1.png` with an optional `trainLabels.csv`, or the batches of the Python version."""
 
     kind: Literal["cifar10"]
@@ -87,7 +94,7 @@ class Cifar10Data(_Images):
     """Folder that contains train/ or data_batch_1."""
 
 
-class HuggingFaceData(_Images):
+class HuggingFaceData(_Files):
     """A local Hugging Face dataset: a `save_to_disk` folder, or a folder of Parquet files."""
 
     kind: Literal["huggingface"]

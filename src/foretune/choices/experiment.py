@@ -33,11 +33,21 @@ def _with_vae_tiling(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _with_follow_links(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 4 followed every link of a data folder; those that lead out of it are asked for since."""
+    return body
+
+
 class Experiment(Value):
     """One fine-tuning, as asked for. Everything that follows is computed from it and from the catalogue."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, allow_inf_nan=False)
-    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_fp32_weights, 2: _with_new_choices, 3: _with_vae_tiling}
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {
+        1: _with_fp32_weights,
+        2: _with_new_choices,
+        3: _with_vae_tiling,
+        4: _with_follow_links,
+    }
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     """Name of the folder of its runs: up to 100 letters, digits, ".", "_" and "-", starting with a letter or digit."""

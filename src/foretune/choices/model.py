@@ -1,6 +1,5 @@
 """What the `model` of an experiment refers to, as far as can be told without loading it."""
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import Any, Literal
 from foretune import catalog
 from foretune.choices.capabilities import TRAINABLE, family_of_pipeline
 from foretune.core.errors import Refused, UnknownName, UserError
+from foretune.core.input_files import MOST_JSON_BYTES
+from foretune.core.input_files import read_json as read_json_file
 
 _INDEX = "model_index.json"
 _SHIPPED_FOLDER = Path(__file__).parent.parent / "models" / "shipped"
@@ -96,7 +97,7 @@ def _folder_named(asked: str, relative_to: Path) -> Path | None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object of a checkpoint; anything else is named as what is wrong with the folder."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json_file(path, MOST_JSON_BYTES)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(data, dict):

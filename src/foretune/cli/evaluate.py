@@ -36,6 +36,8 @@ ExtractorName = Annotated[
     str, typer.Option("--extractor", help="For FID and KID: vae, pixels, clip:WHERE or dino:WHERE.")
 ]
 
+_MOST_PROMPTS_BYTES = 16 * 2**20
+
 
 def evaluate(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run directories, or a folder with a pipeline.")],
@@ -131,12 +133,13 @@ def _check_places(runs: list[str], against: str | None, output: Path | None) -> 
 
 def _lines(path: Path | None) -> tuple[str, ...]:
     from foretune.core.errors import UserError
+    from foretune.core.input_files import read_text
 
     if path is None:
         return ()
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_text(path, _MOST_PROMPTS_BYTES).splitlines()
+    except OSError as error:
         raise UserError(f"--prompts: {path} cannot be read: {error}. It should hold one prompt a line.") from error
     found = tuple(line.strip() for line in lines if line.strip())
     if not found:

@@ -21,6 +21,9 @@ def export(
     merge: Annotated[
         bool, typer.Option("--merge", help="Make the adapter part of the model: a whole pipeline is written.")
     ] = False,
+    follow_links: Annotated[
+        bool, typer.Option("--follow-links", help="Also copy files that links of the model folder lead to elsewhere.")
+    ] = False,
 ) -> None:
     """Export a run for diffusers pipelines; a clean process then reloads it and compares images."""
     from foretune.record.run_directory import RunDirectory
@@ -35,7 +38,8 @@ def export(
     from foretune.step.precision import PrecisionPolicy
 
     typer.echo(f"Exporting to {target}, then reloading it in a clean process ...", err=True)
-    exported = write_export(directory, target, PrecisionPolicy(precision).compute_dtype, merge=merge)
+    dtype = PrecisionPolicy(precision).compute_dtype
+    exported = write_export(directory, target, dtype, merge=merge, follow_links=follow_links)
     proof = exported.proof
     typer.echo(
         f"{proof.num_consumed} of {proof.num_tensors} tensors arrived bit for bit; "

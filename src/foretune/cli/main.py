@@ -32,6 +32,7 @@ from foretune.cli import (
 )
 from foretune.core.disk_faults import disk_fault
 from foretune.core.errors import AmbiguousName, UserError
+from foretune.core.input_files import shown_lines
 from foretune.core.thread_waiting import wait_passively
 
 app = typer.Typer(
@@ -107,7 +108,7 @@ def main() -> None:
     try:
         app(prog_name="foretune", color=color)
     except UserError as error:
-        typer.secho(f"Error: {error}", fg="red", err=True, color=color)
+        typer.secho(f"Error: {shown_lines(str(error))}", fg="red", err=True, color=color)
         if isinstance(error, AmbiguousName):
             for command in commands_with(error, sys.argv[1:]):
                 typer.echo(f"  {command}", err=True)
@@ -116,7 +117,7 @@ def main() -> None:
         fault = disk_fault(error)
         if fault is None:
             raise
-        typer.secho(f"Error: {fault}", fg="red", err=True, color=color)
+        typer.secho(f"Error: {shown_lines(str(fault))}", fg="red", err=True, color=color)
         sys.exit(UserError.exit_code)
 
 

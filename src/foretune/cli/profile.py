@@ -29,7 +29,7 @@ def profile(
 
     run = target if target.is_dir() else _profiled(target, overrides or [], steps, runs)
     trace = newest_trace(run)
-    found = digest(trace)
+    found = digest(trace, within=run)
     say_digest(found)
     typer.echo("")
     for diagnosis in diagnose(evidence_of(run, found)):

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from foretune.core.input_files import shown_lines
 from foretune.core.units import bytes_text, duration_text, rate_text
 from foretune.core.values import Plan
 from foretune.run.observer import Observer, StepReport
@@ -55,10 +56,10 @@ class ProgressObserver(Observer):
         self._planned_bytes = plan.at_peak.allocated_bytes if _measures_device() else plan.at_peak.process_bytes
 
     def message(self, text: str) -> None:
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(shown_lines(text), markup=False, soft_wrap=True)
 
     def warning(self, text: str) -> None:
-        self.console.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)
+        self.console.print(f"Warning: {shown_lines(text)}", style="yellow", markup=False, soft_wrap=True)
 
     def preparing(self, what: str, done: int, total: int) -> None:
         if self._is_due(what, done, total):

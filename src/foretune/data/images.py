@@ -18,6 +18,8 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 # Above what the largest cameras give, below where Pillow itself refuses.
 MOST_PIXELS = 160_000_000
+MOST_FILE_BYTES = 512 * 2**20
+"""Of one image file: as many pixels as are read take less, uncompressed with 8 bits per channel."""
 # Modes whose values have no fixed range: a conversion to 8 bits would clip them without a word.
 _WITHOUT_RANGE = ("F", "I")
 

@@ -2,9 +2,10 @@
 
 import contextlib
 import json
+import os
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,11 @@ class Stamp(NamedTuple):
 
 def stamp(files: Iterable[Path]) -> Stamp:
     """The stamp of files in the given order; symbolic links are followed."""
-    stats = [file.stat() for file in files]
+    return stamp_of([file.stat() for file in files])
+
+
+def stamp_of(stats: Sequence[os.stat_result]) -> Stamp:
+    """The stamp of files that have been examined."""
     newest_ns = max((stat.st_mtime_ns for stat in stats), default=0)
     text = ",".join(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in stats)
     return Stamp(text, is_settled=time.time_ns() - newest_ns > _SETTLED_AFTER_NS)

@@ -18,7 +18,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn, uint8
 
 from foretune.choices.method import Adapter, Method
+from foretune.choices.model import read_json
 from foretune.core.errors import Refused, UserError
+from foretune.core.input_files import MOST_JSON_BYTES, parse_json, read_bytes
 from foretune.models.family import Family
 
 ADAPTER_NAME = "default"
@@ -127,7 +129,7 @@ def read_adapter(family: Family, directory: Path) -> StoredAdapter:
     """An adapter that `foretune export` wrote."""
     path = adapter_file(directory)
     if path.name == PEFT_FILE:
-        settings = json.loads((directory / PEFT_SETTINGS).read_text(encoding="utf-8"))
+        settings = read_json(directory / PEFT_SETTINGS)
         prefix = _PEFT_PREFIX
     else:
         prefix = f"{family.denoiser_part}."
@@ -149,7 +151,7 @@ def adapter_file(directory: Path) -> Path:
 def read_settings(path: Path, prefix: str) -> dict[str, Any]:
     """Rank, alpha and targets as they stand in an adapter file that a pipeline loads."""
     with safe_open(path, framework="pt") as file:
-        metadata = json.loads((file.metadata() or {}).get(_METADATA_KEY, "{}"))
+        metadata = parse_json((file.metadata() or {}).get(_METADATA_KEY, "{}"))
     if not metadata:
         raise UserError(f"{path} has no adapter settings in its metadata, so its alpha is unknown.")
     return {key.removeprefix(prefix): value for key, value in metadata.items()}
@@ -176,7 +178,7 @@ def _checksum(key: str, directory: Path) -> str:
                 digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
                 digest.update(tensor.flatten().view(uint8).numpy().tobytes())
     if (directory / PEFT_SETTINGS).is_file():
-        digest.update((directory / PEFT_SETTINGS).read_bytes())
+        digest.update(read_bytes(directory / PEFT_SETTINGS, MOST_JSON_BYTES))
     return digest.hexdigest()[:16]
 
 

@@ -9,6 +9,7 @@ from foretune import catalog
 from foretune.choices.capabilities import family_of_pipeline
 from foretune.choices.model import ModelReference, read_json
 from foretune.core.errors import Refused, UserError
+from foretune.core.input_files import open_input
 from foretune.models import FAMILIES
 from foretune.models.family import Architecture, Family
 
@@ -30,8 +31,20 @@ def locate(model: ModelReference) -> tuple[Path, str | None]:
 
 def open_family(folder: Path) -> Family:
     """The family of a checkpoint on disk, bound to its configuration."""
+    _require_files(folder)
     family = _family_class(read_json(folder / _INDEX), str(folder))
     return family(Architecture.from_folder(folder, family.denoiser_part))
+
+
+def _require_files(folder: Path) -> None:
+    """Refuses a folder with a pipe or device where a file is read; the libraries that read it would wait for ever.
+
+    Links are followed: a snapshot in the Hub's cache consists of them.
+    """
+    for pattern in ("*", "*/*"):
+        for path in sorted(folder.glob(pattern)):
+            if path.suffix in _WANTED_SUFFIXES and path.exists() and not (path.is_file() or path.is_dir()):
+                open_input(path, 0)
 
 
 def family_from_catalogue(name: str) -> Family:

@@ -1,13 +1,15 @@
 """Is a run directory whole and true to itself? Every number that can be computed twice is."""
 
-import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foretune.choices.experiment import Experiment
+from foretune.core.input_files import MOST_JSON_BYTES, RefusedFile, read_bytes, read_json
 from foretune.core.values import RunRecord, WrongFormat
+from foretune.record.events import MOST_LOG_BYTES
 from foretune.record.log_budget import budget_faults
 from foretune.record.log_lines import Log, read_log
 from foretune.record.log_numbers import clock_faults, step_faults, telemetry_faults, time_faults
@@ -52,7 +54,8 @@ def check_run(path: Path) -> Checked:
         faults.append("record.json: its plan is not that of plan.json")
     if record is not None:
         faults += identity_faults(record, run.run_id, experiment, effective, environment)
-    log = read_log(run.events.read_bytes()) if run.events.is_file() else Log()
+    has_log = os.path.lexists(run.events)
+    log = read_log(read_bytes(run.events, MOST_LOG_BYTES, within=run.path)) if has_log else Log()
     faults += log.faults
     sessions = sessions_in(log.events, faults)
     if not sessions:
@@ -122,10 +125,10 @@ def _without_log(record: RunRecord | None) -> Iterator[str]:
 def _environment(run: RunDirectory) -> Any:
     path = run.path / "environment.json"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return read_json(path, MOST_JSON_BYTES, within=run.path)
+    except (OSError, ValueError, RefusedFile) as error:
         raise WrongFormat(f"{path} is not the environment of a run: {error}") from error
 
 
 def _version(run: RunDirectory) -> int:
-    return int(json.loads((run.path / "record.json").read_text(encoding="utf-8"))["format_version"])
+    return int(read_json(run.path / "record.json", MOST_JSON_BYTES, within=run.path)["format_version"])

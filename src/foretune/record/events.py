@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from foretune.core.input_files import open_input, parse_json
 from foretune.record.redaction import redacted
 
+MOST_LOG_BYTES = 4 * 2**30
+"""Of a log that is read: ten million steps."""
+_MOST_LINE_BYTES = 16 * 2**20
 _FLUSH_EVERY_S = 1.0
 # Made once: a new one for each line takes as long as the line.
 _ENCODER = json.JSONEncoder(allow_nan=False)
@@ -54,10 +58,12 @@ def new_digest(content: bytes) -> "hashlib.blake2b":
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
     """The events of a run in order; a last line that a kill cut short is left out."""
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):
-                yield json.loads(line)
+    with open_input(path, MOST_LOG_BYTES, within=path.parent) as file:
+        while line := file.readline(_MOST_LINE_BYTES):
+            if line.endswith(b"\n"):
+                yield parse_json(line.decode())
+            elif len(line) == _MOST_LINE_BYTES:
+                raise ValueError(f"a line has more than {_MOST_LINE_BYTES // 2**20} MiB")
 
 
 def _as_json(event: dict[str, Any]) -> str:

@@ -1,11 +1,11 @@
 """events.jsonl line by line: is each an event, with the fields that its kind has?"""
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from foretune.core.input_files import parse_json
 from foretune.record.events import new_digest
 
 Event = dict[str, Any]
@@ -108,11 +108,11 @@ def read_log(content: bytes) -> Log:
 
 def _event(line: bytes, number: int, faults: list[str]) -> Event | None:
     try:
-        event = json.loads(line, object_pairs_hook=_unique, parse_constant=_refused)
+        event = parse_json(line, object_pairs_hook=_unique, parse_constant=_refused)
     except ValueError as error:
         faults.append(f"line {number}: no JSON event: {error}")
         return None
-    if not isinstance(event, dict) or not is_number(event.get("time_s")) or event.get("kind") not in FIELDS:
+    if not isinstance(event, dict) or not is_number(event.get("time_s")) or str(event.get("kind")) not in FIELDS:
         kind = event.get("kind") if isinstance(event, dict) else None
         faults.append(f"line {number}: no event with a time and a known kind (kind: {kind!r})")
         return None

@@ -5,15 +5,20 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from foretune.choices.experiment import Experiment
+from foretune.config.yaml_files import parse_written
 from foretune.core.errors import UserError
+from foretune.core.input_files import MOST_JSON_BYTES, RefusedFile, read_text
 from foretune.core.values import Plan, RunRecord, Value, WrongFormat
 from foretune.record.atomic import write_text
 from foretune.record.redaction import redacted
+
+V = TypeVar("V", bound=Value)
+_MOST_EXPERIMENT_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,15 @@ class RunDirectory:
             )
         return cls(path)
 
+    def require_own_files(self) -> None:
+        """Refuses to write where a file of the directory is a link: it would be written to whatever that leads to."""
+        with os.scandir(self.path) as entries:
+            strange = [entry for entry in entries if not (entry.is_file(follow_symlinks=False) or entry.is_dir())]
+        if strange:
+            raise RefusedFile(
+                Path(strange[0].path), "is a link or a pipe, so nothing is written here. Replace it by a file."
+            )
+
     @property
     def run_id(self) -> str:
         return self.path.resolve().name
@@ -82,11 +96,13 @@ class RunDirectory:
         """What `write_experiment` was given."""
         path = self.path / "experiment.yaml"
         try:
-            content = _read_yaml(path.read_text(encoding="utf-8"))
+            content = parse_written(read_text(path, _MOST_EXPERIMENT_BYTES, within=self.path))
             return content["asked"], Experiment.from_mapping(content["resolved"]), content["effective"]
         except WrongFormat as error:
             raise WrongFormat(f"{path}: {error}") from error
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, LookupError, TypeError) as error:
+        except RefusedFile as error:
+            raise WrongFormat(str(error)) from error
+        except (OSError, yaml.YAMLError, LookupError, TypeError) as error:
             reason = " ".join(str(error).split())
             raise WrongFormat(f"{path} is not the experiment of a run, or is damaged: {reason}") from error
 
@@ -100,13 +116,7 @@ class RunDirectory:
 
     def read_plan(self) -> Plan | None:
         """What `write_plan` was given."""
-        path = self.path / "plan.json"
-        if not path.is_file():
-            return None
-        try:
-            return Plan.from_json(path.read_text(encoding="utf-8"))
-        except (WrongFormat, UnicodeDecodeError) as error:
-            raise WrongFormat(f"{path}: {error}") from error
+        return self._read(Plan, "plan.json")
 
     def write_record(self, record: RunRecord) -> None:
         write_text(self.path / "record.json", _json(record))
@@ -117,18 +127,18 @@ class RunDirectory:
 
     def read_record(self) -> RunRecord | None:
         """None where the run was stopped before it could write one."""
-        path = self.path / "record.json"
-        if not path.is_file():
+        return self._read(RunRecord, "record.json")
+
+    def _read(self, value: type[V], name: str) -> V | None:
+        path = self.path / name
+        if not os.path.lexists(path):
             return None
         try:
-            return RunRecord.from_json(path.read_text(encoding="utf-8"))
-        except (WrongFormat, UnicodeDecodeError) as error:
+            return value.from_json(read_text(path, MOST_JSON_BYTES, within=self.path))
+        except WrongFormat as error:
             raise WrongFormat(f"{path}: {error}") from error
-
-
-def _read_yaml(text: str) -> Any:
-    """By the reader in C, where the library was built with it: ten times as fast, which counts for many runs."""
-    return yaml.load(text, Loader=yaml.CSafeLoader) if yaml.__with_libyaml__ else yaml.safe_load(text)
+        except RefusedFile as error:
+            raise WrongFormat(str(error)) from error
 
 
 def _json(value: Value) -> str:

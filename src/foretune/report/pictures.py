@@ -10,6 +10,7 @@ from foretune.analyse.evaluations import EVALUATION_FILE, pictures_of
 from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
 from foretune.analyse.run_report import RunReport
+from foretune.core.input_files import RefusedFile, read_bytes
 from foretune.core.values.evaluation import sample_file
 
 MOST_BYTES = 3 * 2**20
@@ -89,14 +90,13 @@ class PictureBudget:
 
     def take(self, run: RunData, file: str, caption: str) -> Picture | None:
         """The picture, or None where it is no PNG of this run directory, or there is no room for it."""
-        path = (run.path / file).resolve()
         try:
             # A name in a file may lead anywhere; what is beside the run is not the run's.
-            content = path.read_bytes() if path.is_relative_to(run.path.resolve()) else b""
-        except OSError:
+            content = read_bytes(run.path / file, _MOST_BYTES_EACH, within=run.path)
+        except (OSError, ValueError, RefusedFile):
             self.num_left_out += 1
             return None
-        if not content.startswith(_PNG) or len(content) > min(self.left_bytes, _MOST_BYTES_EACH):
+        if not content.startswith(_PNG) or len(content) > self.left_bytes:
             self.num_left_out += 1
             return None
         self.left_bytes -= len(content)

@@ -23,7 +23,6 @@ from foretune.report.pictures import (
 )
 
 _MOST_PROFILES = 4
-_MOST_TRACE_BYTES = 64 * 2**20
 _MOST_CONFIGURATIONS = 12
 _MOST_SHEETS = 4
 
@@ -41,11 +40,8 @@ def diagnoses(report: RunReport) -> tuple[list[Markup], int]:
 
 def _diagnosed(run: RunData) -> list[str]:
     try:
-        trace = newest_trace(run.path)
-        if trace.stat().st_size > _MOST_TRACE_BYTES:
-            size = bytes_text(trace.stat().st_size)
-            return [f"its trace of {size} is too large to read here; run foretune profile on it"]
-        return [one.text for one in diagnose(evidence_of(run.path, digest(trace)))]
+        found = digest(newest_trace(run.path), within=run.path)
+        return [one.text for one in diagnose(evidence_of(run.path, found))]
     except (UserError, OSError, ValueError) as error:
         # A damaged trace does not stop the rest of the report.
         return [f"its trace cannot be read: {error}"]

@@ -7,7 +7,6 @@ it is on disk, also where they were trained on one in fewer bits.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from foretune.choices.model import resolve_model
 from foretune.core.errors import Refused, UserError
 from foretune.core.thread_waiting import with_passive_waiting
 from foretune.models.adapters import loads_by_pipeline, save_adapter
+from foretune.models.copying import copy_model
 from foretune.models.family import Family
 from foretune.models.locating import open_family
 from foretune.record.run_directory import RunDirectory
@@ -144,12 +144,13 @@ def export(
     dtype: torch.dtype = torch.float32,
     *,
     merge: bool = False,
+    follow_links: bool = False,
     reload: Callable[[dict[str, Any]], None] = in_clean_process,
 ) -> Exported:
     """Writes the adapter, or the whole pipeline with the trained denoiser in it, and proves that it loads.
 
-    `merge` makes an adapter part of the denoiser: the export is then a whole pipeline, too. `reload` answers what
-    arrives where it is loaded again.
+    `merge` makes an adapter part of the denoiser: the export is then a whole pipeline, too. `follow_links` also copies
+    files of the base that links lead to elsewhere. `reload` answers what arrives where it is loaded again.
     """
     _, experiment, effective = run.read_experiment()
     if merge and not isinstance(experiment.method, Adapter):
@@ -176,7 +177,7 @@ def export(
         kind = "adapter"
     else:
         weights = {name: t.detach() for name, t in trained.method.denoiser.state_dict().items()}
-        _save_pipeline(trained, output)
+        _save_pipeline(trained, output, follow_links=follow_links)
         kind = "full"
     expected = sample(trained.family, _pipeline_around(trained, dtype), request)[0]
     proof = _prove(trained, kind, output, weights, expected, request, dtype, reload)
@@ -227,17 +228,15 @@ def as_diffusers_finds(model: str, folder: Path) -> str:
     return f'"{reference.repo}"' + (f', revision="{reference.revision}"' if reference.revision else "")
 
 
-def _save_pipeline(trained: Trained, output: Path) -> None:
+def _save_pipeline(trained: Trained, output: Path, *, follow_links: bool) -> None:
     """The base's folder with the denoiser replaced: it loads by itself, anywhere."""
     part = trained.family.denoiser_part
-    output.mkdir(parents=True, exist_ok=True)
-    for entry in sorted(trained.folder.iterdir()):
-        if entry.name == part or entry.name.startswith("."):
-            continue
-        if entry.is_dir():
-            shutil.copytree(entry, output / entry.name)
-        elif entry.suffix == ".json":
-            shutil.copy2(entry, output / entry.name)
+
+    def leaves_out(entry: Path) -> bool:
+        is_other = entry.name == part or entry.name.startswith(".") or not (entry.is_dir() or entry.suffix == ".json")
+        return entry.parent == trained.folder and is_other
+
+    copy_model(trained.folder, output, leaves_out, follow_links=follow_links)
     denoiser: Any = trained.method.denoiser
     denoiser.save_pretrained(output / part, safe_serialization=True)
 

@@ -96,6 +96,7 @@ def train(
 
 def resume(run: RunDirectory, observer: Observer) -> Trained:
     """Goes on with a run from its newest whole checkpoint, as if it had never stopped."""
+    run.require_own_files()
     _, experiment, effective = run.read_experiment()
     record = run.read_record()
     if record is not None and record.outcome.status == "finished":

@@ -14,6 +14,7 @@ from foretune.catalog.models import ComponentSource
 from foretune.choices.model import ModelReference
 from foretune.choices.step_form import StepForm
 from foretune.core.errors import UserError
+from foretune.core.input_files import RefusedFile, read_bytes
 from foretune.core.values.base import WrongFormat, content_hash
 from foretune.core.values.packed_trace import pack, unpack
 from foretune.core.values.step_trace import StepTrace
@@ -24,6 +25,8 @@ from foretune.trace.making import make_point_trace, make_step_trace, versions
 from foretune.trace.shipped import SUFFIX, Geometry
 from foretune.trace.stamps import sources_hash
 from foretune.trace.tracing import StepSizes
+
+_MOST_PACKED_BYTES = 16 * 2**20
 
 
 def default_cache_dir() -> Path:
@@ -49,8 +52,8 @@ class LiveTraces:
         path = None if self.cache_dir is None else self.cache_dir / f"{stamp}{SUFFIX}"
         if path is not None and path.is_file():
             try:
-                return unpack(path.read_bytes())
-            except WrongFormat:
+                return unpack(read_bytes(path, _MOST_PACKED_BYTES))
+            except (WrongFormat, RefusedFile):
                 # A damaged file in a cache is worth no more than none.
                 path.unlink()
         experiment, progress = form.experiment(), partial(self.on_recording, form.slug())

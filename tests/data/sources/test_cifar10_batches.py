@@ -13,7 +13,7 @@ import pytest
 from foretune.choices.data import Cifar10Data
 from foretune.core.errors import UserError
 from foretune.data.sources import Source, open_source
-from foretune.data.sources.plain_pickle import NotPlain, read_plain_pickle
+from foretune.data.sources.plain_pickle import NotPlain, parse_plain_pickle
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 3072), dtype=np.uint8)
 
@@ -122,7 +122,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_runs_none(
 def test_damaged_and_strange_pickles_are_refused_with_the_file_s_name(tmp_path: Path, content: bytes) -> None:
     file = write(tmp_path, content) / "data_batch_1"
     with pytest.raises(NotPlain, match="data_batch_1 is not read: it "):
-        read_plain_pickle(file)
+        parse_plain_pickle(file.read_bytes(), file)
 
 
 @pytest.mark.parametrize(

@@ -223,3 +223,59 @@ def test_a_folder_of_cifar10_batches_is_told_how_it_is_read(tmp_path: Path):
     (tmp_path / "images" / "data_batch_1").write_bytes(b"x")
     with pytest.raises(UserError, match=r"python version of CIFAR-10.*data\.kind=cifar10"):
         _opened(tmp_path)
+
+
+def _with_links_out(tmp_path: Path) -> None:
+    save_image(tmp_path / "images" / "a.png", size_px=(8, 8))
+    save_image(tmp_path / "pool" / "b.png", size_px=(9, 8))
+    save_image(tmp_path / "pool" / "more" / "c.png", size_px=(10, 8))
+    (tmp_path / "images" / "more").symlink_to(tmp_path / "pool" / "more")
+
+
+def _widths(source: Source) -> list[int]:
+    return [source.info(index).width_px for index in range(len(source))]
+
+
+def test_linked_folders_are_skipped_with_a_note_and_followed_where_that_is_asked_for(tmp_path: Path):
+    _with_links_out(tmp_path)
+    source = _opened(tmp_path)
+    assert _widths(source) == [8]
+    (note,) = source.notes()
+    assert note.startswith("1 linked folder is skipped in ")
+    assert note.endswith("(more). To read what links lead to: data.follow_links=true")
+    followed = _opened(tmp_path, follow_links=True)
+    assert (_widths(followed), followed.notes()) == ([8, 10], ())
+
+
+def test_linked_images_are_refused_and_read_where_that_is_asked_for(tmp_path: Path):
+    _with_links_out(tmp_path)
+    (tmp_path / "images" / "b.png").symlink_to(tmp_path / "pool" / "b.png")
+    with pytest.raises(UserError, match=r"b\.png leads to .*pool/b\.png, outside of .*images.*data\.follow_links=true"):
+        scan(_opened(tmp_path))
+    assert _widths(_opened(tmp_path, follow_links=True)) == [8, 9, 10]
+
+
+def test_what_was_learnt_of_a_link_is_not_recalled_where_links_are_not_followed(tmp_path: Path):
+    save_image(tmp_path / "pool" / "a.png")
+    os.utime(tmp_path / "pool" / "a.png", (1_000_000_000, 1_000_000_000))
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").symlink_to(tmp_path / "pool" / "a.png")
+    scan(_opened(tmp_path, follow_links=True))
+    with pytest.raises(UserError, match=r"data\.follow_links=true"):
+        scan(_opened(tmp_path))
+
+
+def test_links_in_a_circle_are_followed_once(tmp_path: Path):
+    save_image(tmp_path / "images" / "sub" / "a.png")
+    (tmp_path / "images" / "sub" / "around").symlink_to("..")
+    (tmp_path / "images" / "again").symlink_to("sub")
+    assert len(_opened(tmp_path)) == len(_opened(tmp_path, follow_links=True)) == 1
+
+
+def test_links_to_images_in_the_folder_are_images(tmp_path: Path):
+    save_image(tmp_path / "images" / ".pool" / "x.png")
+    (tmp_path / "images" / "a.png").symlink_to(".pool/x.png")
+    (tmp_path / "images" / "a.txt").symlink_to(".pool/x.txt")
+    (tmp_path / "images" / ".pool" / "x.txt").write_text("a harbour")
+    source = _opened(tmp_path)
+    assert (_captions(source), source.pixels(0).shape) == (["a harbour"], (6, 8, 3))

@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_a_folder_that_is_no_dataset_is_refused_and_its_script_not_run(tmp_path:
 
 def test_a_row_without_an_image_is_named(tmp_path: Path):
     (tmp_path / "rows").mkdir()
-    cells = [None, {"bytes": None, "path": str(tmp_path / "gone.png")}, {"bytes": b"broken", "path": None}]
+    cells = [None, {"bytes": None, "path": str(tmp_path / "rows" / "gone.png")}, {"bytes": b"broken", "path": None}]
     kind = pyarrow.struct({"bytes": pyarrow.binary(), "path": pyarrow.string()})
     table = pyarrow.table({"image": pyarrow.array(cells, type=kind), "text": ["", None, ""]})
     pyarrow.parquet.write_table(table, tmp_path / "rows" / "train.parquet")
@@ -129,8 +130,45 @@ def test_a_row_without_an_image_is_named(tmp_path: Path):
     for index, answer in enumerate(answers):
         with pytest.raises(UserError, match=answer):
             source.info(index)
-    save_image(tmp_path / "gone.png")
+    save_image(tmp_path / "rows" / "gone.png")
     assert source.info(1).caption == ""
+
+
+def _rows_that_name(tmp_path: Path, image: Path) -> Path:
+    (tmp_path / "rows").mkdir()
+    kind = pyarrow.struct({"bytes": pyarrow.binary(), "path": pyarrow.string()})
+    cells = pyarrow.array([{"bytes": None, "path": str(image)}], type=kind)
+    pyarrow.parquet.write_table(pyarrow.table({"image": cells, "text": [""]}), tmp_path / "rows" / "train.parquet")
+    return tmp_path / "rows"
+
+
+def test_a_row_cannot_name_a_file_outside_unless_that_is_asked_for(tmp_path: Path):
+    save_image(tmp_path / "private.png")
+    folder = _rows_that_name(tmp_path, tmp_path / "private.png")
+    with pytest.raises(UserError, match=r"row 0 of .*private\.png is outside of .*rows.*data\.follow_links=true"):
+        _opened(tmp_path, folder).info(0)
+    assert _opened(tmp_path, folder, follow_links=True).info(0).width_px
+
+
+def test_a_saved_dataset_cannot_be_made_of_files_outside(tmp_path: Path):
+    folder = _saved(tmp_path, "one split")
+    (arrow,) = folder.glob("*.arrow")
+    arrow.rename(tmp_path / "private.arrow")
+    state = folder / "state.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), "_data_files": [{"filename": "../private.arrow"}]}))
+    with pytest.raises(UserError, match=r"private\.arrow.*outside of .*data\.follow_links=true"):
+        _opened(tmp_path, folder)
+    assert _opened(tmp_path, folder, follow_links=True).info(0).caption == "image 0"
+
+
+@pytest.mark.parametrize("name", ["state.json", "dataset_info.json", "*.arrow"])
+def test_a_pipe_in_a_saved_dataset_is_refused_and_not_waited_for(tmp_path: Path, name: str):
+    folder = _saved(tmp_path, "one split")
+    (file,) = folder.glob(name)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(UserError, match=rf"{file.name} is a named pipe, not a file"):
+        _opened(tmp_path, folder)
 
 
 def test_a_second_start_does_not_read_the_images_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from foretune.core.errors import UserError
+from foretune.core.input_files import parse_json
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -102,8 +103,8 @@ class Value(Part):
     @classmethod
     def from_json(cls, text: str) -> Self:
         try:
-            mapping = json.loads(text)
-        except json.JSONDecodeError as error:
+            mapping = parse_json(text)
+        except ValueError as error:
             raise WrongFormat(f"This {cls.__name__} is not JSON: {error}") from error
         if not isinstance(mapping, dict):
             raise WrongFormat(f"Expected a {cls.__name__}, found {type(mapping).__name__}.")

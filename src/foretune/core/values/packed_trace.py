@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
+from foretune.core.input_files import parse_json
 from foretune.core.values.base import WrongFormat
 from foretune.core.values.step_trace import BlockKind, Growth, Moment, StepTrace, Storage
 
@@ -14,6 +15,10 @@ _MOMENT_COLUMNS = 5
 _WIDTH = 2 * _MOMENT_COLUMNS + 2
 _LAYOUT_VERSION = 1
 """Of the columns; that of `StepTrace` is of its JSON."""
+_MOST_TEXT_BYTES = 64 * 2**20
+"""Forty times the largest trace that ships."""
+_MOST_UNPACKING_BYTES = 64 * 2**20
+"""Memory that unpacking may take; what `pack` writes needs 9 MiB."""
 
 
 def pack(trace: StepTrace) -> bytes:
@@ -38,13 +43,22 @@ def pack(trace: StepTrace) -> bytes:
 def unpack(data: bytes) -> StepTrace:
     """The trace again."""
     try:
-        body = json.loads(lzma.decompress(data))
+        body = parse_json(_unpacked(data))
         version = body.pop("format_version")
         if version == _LAYOUT_VERSION:
             return _trace(body)
     except (lzma.LZMAError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise WrongFormat(f"This packed StepTrace is damaged: {error}") from error
     raise WrongFormat(f"This packed StepTrace has format version {version}, not {_LAYOUT_VERSION}.")
+
+
+def _unpacked(data: bytes) -> bytes:
+    """The text of a packed trace, refused as soon as it is more than any trace has."""
+    unpacking = lzma.LZMADecompressor(memlimit=_MOST_UNPACKING_BYTES)
+    text = unpacking.decompress(data, max_length=_MOST_TEXT_BYTES)
+    if not unpacking.eof:
+        raise ValueError(f"it is cut short, or has more than {_MOST_TEXT_BYTES // 2**20} MiB")
+    return text
 
 
 def _trace(body: dict[str, Any]) -> StepTrace:

@@ -1,25 +1,32 @@
 """CIFAR-10 as images (`cifar-10/train/1.png` and on, `trainLabels.csv` beside `train` or not) or as python batches."""
 
 import csv
+import io
+import os
 from pathlib import Path
 
 from foretune.choices.data import Cifar10Data
 from foretune.core.errors import UserError
+from foretune.core.input_files import shown
 from foretune.data.sources.base import Source
 from foretune.data.sources.cifar10_batches import BATCHES_FOLDER, Cifar10Batches, has_batches
-from foretune.data.sources.files import FileSample, FileSource, existing_folder
+from foretune.data.sources.files import FileSample, FileSource, existing_folder, read_data_text, require_inside
 
 FOLDER = "cifar-10"
 LABELS = "trainLabels.csv"
+_MOST_LABELS_BYTES = 64 * 2**20
 
 
 def open_cifar10(choice: Cifar10Data, resolution_px: int) -> Source:  # noqa: ARG001
     """The training images in the order of their numbers; a label makes the caption "a photo of a cat"."""
     folder = existing_folder(choice.path, "data.path")
+    within = None if choice.follow_links else folder
     for batches in (folder, folder / BATCHES_FOLDER):
         if has_batches(batches):
-            return Cifar10Batches(batches)
+            require_inside(batches, within)
+            return Cifar10Batches(batches, within)
     root = _layout_root(folder, choice.path)
+    require_inside(root / "train", within)
     images = sorted(
         (file for file in (root / "train").glob("*.png") if file.stem.isascii() and file.stem.isdigit()),
         key=lambda file: (int(file.stem), file.stem),
@@ -29,8 +36,8 @@ def open_cifar10(choice: Cifar10Data, resolution_px: int) -> Source:  # noqa: AR
             f"{root / 'train'} has no images named 1.png, 2.png and so on. Set data.path to where they are."
         )
     labels_file = root / LABELS
-    labels = _labels(labels_file) if labels_file.is_file() else None
-    samples = [FileSample(path=image, caption=_caption(image, labels, labels_file)) for image in images]
+    labels = _labels(labels_file, within) if os.path.lexists(labels_file) else None
+    samples = [FileSample(path=image, caption=_caption(image, labels, labels_file), within=within) for image in images]
     return FileSource(samples, memo_dir=Path(choice.cache_dir))
 
 
@@ -45,14 +52,14 @@ def _layout_root(folder: Path, path: str) -> Path:
     )
 
 
-def _labels(file: Path) -> dict[int, str]:
+def _labels(file: Path, within: Path | None) -> dict[int, str]:
+    text = read_data_text(file, _MOST_LABELS_BYTES, within)
     try:
-        with file.open(newline="", encoding="utf-8-sig") as lines:
-            rows = list(csv.DictReader(lines))
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
         return {int(row["id"]): row["label"].strip() for row in rows}
     except (KeyError, ValueError, AttributeError, TypeError, csv.Error) as error:
         raise UserError(
-            f"{file} must have the columns id and label, one row an image ({error}). Mend it, or remove it "
+            f"{shown(file)} must have the columns id and label, one row an image ({error}). Mend it, or remove it "
             "to train without captions."
         ) from error
 

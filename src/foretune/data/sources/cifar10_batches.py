@@ -1,14 +1,17 @@
 """The python version of CIFAR-10, as its publisher gives it: `cifar-10-batches-py/data_batch_1` to `data_batch_5`."""
 
+import os
 from pathlib import Path
 
 import numpy as np
 
 from foretune.core.errors import UserError
+from foretune.core.input_files import read_opened
 from foretune.data.images import Pixels
 from foretune.data.sources.base import SampleInfo
+from foretune.data.sources.files import open_data
 from foretune.data.sources.fingerprint import content_fingerprint, listed_fingerprint
-from foretune.data.sources.plain_pickle import UInt8Array, read_plain_pickle
+from foretune.data.sources.plain_pickle import MOST_BYTES, UInt8Array, parse_plain_pickle
 
 BATCHES_FOLDER = "cifar-10-batches-py"
 LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -18,7 +21,7 @@ _IMAGE_BYTES = 3 * _SIDE_PX * _SIDE_PX
 
 def has_batches(folder: Path) -> bool:
     """Whether the training batches lie in this folder."""
-    return (folder / "data_batch_1").is_file()
+    return os.path.lexists(folder / "data_batch_1")
 
 
 class Cifar10Batches:
@@ -26,9 +29,10 @@ class Cifar10Batches:
 
     is_generated = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, within: Path | None) -> None:
+        """`within` is the folder that the files must lie in, links resolved; None follows links anywhere."""
         files = sorted(file for file in folder.glob("data_batch_?") if file.name[-1].isdigit())
-        parts = [_read_batch(file) for file in files]
+        parts = [_read_batch(file, within) for file in files]
         self._images = np.concatenate([images for images, _ in parts])
         self._labels = [label for _, labels in parts for label in labels]
         self._infos: list[SampleInfo | None] = [None] * len(self._labels)
@@ -67,8 +71,9 @@ class Cifar10Batches:
         return listed_fingerprint(self)
 
 
-def _read_batch(file: Path) -> tuple[Pixels, list[int]]:
-    content = read_plain_pickle(file)
+def _read_batch(file: Path, within: Path | None) -> tuple[Pixels, list[int]]:
+    with open_data(file, MOST_BYTES, within) as opened:
+        content = parse_plain_pickle(read_opened(opened), file)
     named = {_text(key): value for key, value in content.items()} if isinstance(content, dict) else {}
     data, labels = named.get("data"), named.get("labels")
     if not isinstance(data, UInt8Array) or not isinstance(labels, list):

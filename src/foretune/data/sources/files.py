@@ -1,14 +1,17 @@
 """A source that stands on image files, one sample a file."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from foretune.core.errors import UserError
+from foretune.core.input_files import OutsideFile, open_input, read_opened, shown
 from foretune.data import images
 from foretune.data.images import Pixels
-from foretune.data.memo import Memo, stamp
+from foretune.data.memo import Memo, stamp_of
 from foretune.data.sources.base import SampleInfo
 from foretune.data.sources.fingerprint import content_fingerprint, listed_fingerprint
 
@@ -23,6 +26,8 @@ class FileSample:
     path: Path
     caption: str
     repeats: int = 1
+    within: Path | None
+    """The folder that it must lie in, links resolved; None follows links anywhere."""
 
 
 class FileSource:
@@ -55,11 +60,12 @@ class FileSource:
 
     def pixels(self, index: int) -> Pixels:
         """The decoded file."""
-        path = self.samples[index].path
-        pixels = images.decode(_read(path), str(path))
+        sample = self.samples[index]
+        with _opened(sample) as file:
+            pixels = images.decode(read_opened(file), shown(sample.path))
         info = self.info(index)
         if pixels.shape[:2] != (info.height_px, info.width_px):
-            raise UserError(f"The image {path} has changed since this run began. Start the run again.")
+            raise UserError(f"The image {shown(sample.path)} has changed since this run began. Start the run again.")
         return pixels
 
     def repeats(self, index: int) -> int:
@@ -76,15 +82,13 @@ class FileSource:
 
     def _learnt(self, sample: FileSample) -> SampleInfo:
         name = str(sample.path)
-        try:
-            now = stamp([sample.path])
-        except OSError as error:
-            raise _gone(sample.path, error) from error
-        facts = self._memo.recall(name, now)
-        if facts is None:
-            data = _read(sample.path)
-            facts = [content_fingerprint(data), *images.size_px(data, name)]
-            self._memo.store(name, now, facts)
+        with _opened(sample) as file:
+            now = stamp_of([os.fstat(file.fileno())])
+            facts = self._memo.recall(name, now)
+            if facts is None:
+                data = read_opened(file)
+                facts = [content_fingerprint(data), *images.size_px(data, shown(name))]
+                self._memo.store(name, now, facts)
         fingerprint, width_px, height_px = facts
         return SampleInfo(fingerprint=fingerprint, width_px=width_px, height_px=height_px, caption=sample.caption)
 
@@ -107,18 +111,44 @@ def existing_folder(path: str, setting: str) -> Path:
     return folder
 
 
-def _read(path: Path) -> bytes:
+def open_data(path: Path, most_bytes: int, within: Path | None) -> BinaryIO:
+    """A file of a data folder, open for reading; one outside of it is refused with the key that allows it."""
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _gone(path, error) from error
+        return open_input(path, most_bytes, within=within)
+    except OutsideFile as error:
+        raise _outside(error) from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{shown(path)} cannot be opened ({reason}). Make it readable, or take it away.") from error
 
 
-def _gone(path: Path, error: OSError) -> UserError:
-    return UserError(f"The image {path} cannot be opened ({error.strerror}). Put it back, or start the run again.")
+def require_inside(folder: Path, within: Path | None) -> None:
+    """Refuses a folder of a data folder that is a link to one elsewhere, before it is listed."""
+    if within is not None and not folder.resolve().is_relative_to(within.resolve()):
+        raise _outside(OutsideFile(folder, str(folder.resolve()), within))
+
+
+def read_data_text(path: Path, most_bytes: int, within: Path | None) -> str:
+    """The text of a file of a data folder, without a byte-order mark."""
+    try:
+        with open_data(path, most_bytes, within) as file:
+            text = read_opened(file).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{shown(path)} is not text in UTF-8 ({error.reason}). Save it as UTF-8.") from error
+    if "\0" in text:
+        raise UserError(f"{shown(path)} is not text: it has NUL characters. Save it as text in UTF-8.")
+    return text
+
+
+def _outside(error: OutsideFile) -> UserError:
+    return UserError(f"{error} To read it where it is: data.follow_links=true")
+
+
+def _opened(sample: FileSample) -> BinaryIO:
+    return open_data(sample.path, images.MOST_FILE_BYTES, sample.within)
 
 
 def _set_name(samples: Sequence[FileSample]) -> str:
     """One memo for each set of folders that is trained on together."""
     folders = sorted({str(sample.path.parent) for sample in samples})
-    return hashlib.blake2b("\n".join(folders).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b("\n".join(folders).encode(errors="surrogateescape"), digest_size=8).hexdigest()

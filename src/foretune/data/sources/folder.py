@@ -1,16 +1,20 @@
 """Folders of images: captions in `name.txt` beside `name.png`, or in a `metadata.jsonl`."""
 
-import json
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from foretune.choices.data import Folder, FolderData
 from foretune.core.errors import UserError
+from foretune.core.input_files import parse_json, shown
+from foretune.core.units import bytes_text
 from foretune.data.images import SUFFIXES
 from foretune.data.sources.cifar10_batches import has_batches
-from foretune.data.sources.files import FileSample, FileSource, existing_folder
+from foretune.data.sources.files import FileSample, FileSource, existing_folder, read_data_text
 
 METADATA = "metadata.jsonl"
+_MOST_CAPTION_BYTES = 2**20
+_MOST_METADATA_BYTES = 2**30
 _CAPTION_KEYS = ("text", "caption")
 _MOST_NAMED = 3
 _UNREAD_SUFFIXES = (
@@ -26,7 +30,7 @@ def open_folder(choice: FolderData, resolution_px: int) -> FileSource:  # noqa: 
     samples: list[FileSample] = []
     notes: list[str] = []
     for folder in choice.all_folders():
-        samples += _folder_samples(folder, notes)
+        samples += _folder_samples(folder, notes, follow_links=choice.follow_links)
     return FileSource(samples, memo_dir=Path(choice.cache_dir), notes=notes)
 
 
@@ -35,19 +39,19 @@ def with_trigger(trigger: str | None, caption: str) -> str:
     return f"{trigger} {caption}".strip() if trigger else caption
 
 
-def _folder_samples(folder: Folder, notes: list[str]) -> list[FileSample]:
+def _folder_samples(folder: Folder, notes: list[str], *, follow_links: bool) -> list[FileSample]:
     """The images of a folder; what was skipped or is empty is added to `notes`."""
     root = existing_folder(folder.path, "data.path (or the path in data.folders)")
-    images, metadata_files, unread = _listed(root)
+    within = None if follow_links else root
+    listing = _listed(root, follow_links=follow_links)
+    images = listing.images
     if not images:
-        raise _no_images(folder.path, root, unread)
-    if unread:
-        notes.append(
-            f"{_counted(unread, 'file is', 'files are')} skipped in {folder.path} ({_named(unread, root)}): "
-            f"images must end in {', '.join(SUFFIXES)}."
-        )
-    listed = {path: caption for file in metadata_files for path, caption in _metadata_captions(file).items()}
-    captions = [_text_beside(image, listed) for image in images]
+        raise _no_images(folder.path, root, listing.unread)
+    notes += _skipped(folder.path, root, listing)
+    listed = {
+        path: caption for file in listing.metadata for path, caption in _metadata_captions(file, root, within).items()
+    }
+    captions = [_text_beside(image, listed, within) for image in images]
     lacking = [image for image, caption in zip(images, captions, strict=True) if caption is None]
     # Nothing has a caption: the user trains without any. Some have: the others were forgotten.
     if lacking and len(lacking) < len(images):
@@ -60,9 +64,26 @@ def _folder_samples(folder: Folder, notes: list[str]) -> list[FileSample]:
             f"trained with {left}."
         )
     return [
-        FileSample(path=image, caption=with_trigger(folder.trigger, caption or ""), repeats=folder.repeats)
+        FileSample(
+            path=image, caption=with_trigger(folder.trigger, caption or ""), repeats=folder.repeats, within=within
+        )
         for image, caption in zip(images, captions, strict=True)
     ]
+
+
+def _skipped(asked: str, root: Path, listing: "_Listing") -> list[str]:
+    notes = []
+    if listing.unread:
+        notes.append(
+            f"{_counted(listing.unread, 'file is', 'files are')} skipped in {asked} ({_named(listing.unread, root)}): "
+            f"images must end in {', '.join(SUFFIXES)}."
+        )
+    if listing.linked:
+        notes.append(
+            f"{_counted(listing.linked, 'linked folder is', 'linked folders are')} skipped in {asked} "
+            f"({_named(listing.linked, root)}). To read what links lead to: data.follow_links=true"
+        )
+    return notes
 
 
 def _no_images(asked: str, root: Path, unread: list[Path]) -> UserError:
@@ -81,7 +102,7 @@ def _no_images(asked: str, root: Path, unread: list[Path]) -> UserError:
 
 def _named(files: list[Path], root: Path) -> str:
     """The first few by name, the others by number."""
-    named = ", ".join(file.relative_to(root).as_posix() for file in files[:_MOST_NAMED])
+    named = ", ".join(shown(file.relative_to(root).as_posix()) for file in files[:_MOST_NAMED])
     return f"{named} and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else named
 
 
@@ -89,63 +110,99 @@ def _counted(files: list[Path], one: str, many: str) -> str:
     return f"1 {one}" if len(files) == 1 else f"{len(files)} {many}"
 
 
-def _listed(root: Path) -> tuple[list[Path], list[Path], list[Path]]:
-    """Images, metadata files and unreadable pictures below a folder, hidden ones left out; sorted as text, so equal
-    everywhere.
-    """
-    images, metadata_files, unread = [], [], []
-    for parent, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+@dataclass
+class _Listing:
+    """What lies below a folder, hidden files left out; sorted as text, so equal everywhere."""
+
+    images: list[Path] = field(default_factory=list)
+    metadata: list[Path] = field(default_factory=list)
+    unread: list[Path] = field(default_factory=list)
+    """Pictures in formats that are not read."""
+    linked: list[Path] = field(default_factory=list)
+    """Links to folders elsewhere, which are not followed."""
+
+
+def _listed(root: Path, *, follow_links: bool) -> _Listing:
+    listing = _Listing()
+    visited: set[tuple[int, int]] = set()
+    for parent, folders, files in os.walk(root, followlinks=follow_links, onerror=_refuse_folder):
+        if follow_links and not _is_first_visit(parent, visited):
+            # Links can lead around in a circle.
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if not follow_links:
+            links = [Path(parent, name) for name in folders if Path(parent, name).is_symlink()]
+            listing.linked += [path for path in links if not path.resolve().is_relative_to(root.resolve())]
         for name in files:
             if name == METADATA:
-                metadata_files.append(Path(parent, name))
+                listing.metadata.append(Path(parent, name))
             elif not name.startswith(".") and name.lower().endswith(SUFFIXES):
-                images.append(Path(parent, name))
+                listing.images.append(Path(parent, name))
             elif not name.startswith(".") and name.lower().endswith(_UNREAD_SUFFIXES):
-                unread.append(Path(parent, name))
-
-    def place(path: Path) -> str:
-        return path.relative_to(root).as_posix()
-
-    return sorted(images, key=place), sorted(metadata_files, key=place), sorted(unread, key=place)
+                listing.unread.append(Path(parent, name))
+    for paths in (listing.images, listing.metadata, listing.unread, listing.linked):
+        paths.sort(key=lambda path: path.relative_to(root).as_posix())
+    return listing
 
 
-def _text_beside(image: Path, listed: dict[Path, str]) -> str | None:
+def _is_first_visit(folder: str, visited: set[tuple[int, int]]) -> bool:
+    found = Path(folder).stat()
+    identity = (found.st_dev, found.st_ino)
+    if identity in visited:
+        return False
+    visited.add(identity)
+    return True
+
+
+def _refuse_folder(error: OSError) -> None:
+    raise UserError(
+        f"The folder {shown(error.filename)} cannot be listed ({error.strerror}). Make it readable, or take it out of "
+        "the data."
+    ) from error
+
+
+def _text_beside(image: Path, listed: dict[Path, str], within: Path | None) -> str | None:
     """The caption in the text file beside an image; failing that, the one in a metadata file."""
     beside = image.with_suffix(".txt")
-    if beside.is_file():
-        return _one_line(_read_text(beside))
+    if os.path.lexists(beside):
+        return _one_line(read_data_text(beside, _MOST_CAPTION_BYTES, within))
     return listed.get(image)
 
 
-def _metadata_captions(file: Path) -> dict[Path, str]:
+def _metadata_captions(file: Path, root: Path, within: Path | None) -> dict[Path, str]:
     captions = {}
-    for number, line in enumerate(_read_text(file).splitlines(), start=1):
+    for number, line in enumerate(read_data_text(file, _MOST_METADATA_BYTES, within).splitlines(), start=1):
         if not line.strip():
             continue
+        where = f"Line {number} of {shown(file)}"
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError as error:
-            raise UserError(f"Line {number} of {file} is not JSON ({error}). Mend it or remove it.") from error
+            raise UserError(f"{where} is not JSON ({error}). Mend it or remove it.") from error
         name = row.get("file_name") if isinstance(row, dict) else None
         texts = [row[key] for key in _CAPTION_KEYS if isinstance(row.get(key), str)] if name else []
         if not isinstance(name, str) or not texts:
             raise UserError(
-                f"Line {number} of {file} must be an object with a file_name and a text (or caption), "
+                f"{where} must be an object with a file_name and a text (or caption), "
                 'such as {"file_name": "1.png", "text": "a harbour at dusk"}.'
             )
         image = Path(os.path.normpath(file.parent / name))
-        if not image.is_file():
-            raise UserError(f"Line {number} of {file} names {name}, which is not there. Add it or remove the line.")
+        if not image.is_relative_to(root):
+            raise UserError(f"{where} names {shown(name)}, which is outside of {shown(root)}. Remove the line.")
+        if not os.path.lexists(image):
+            raise UserError(f"{where} names {shown(name)}, which is not there. Add it or remove the line.")
+        if len(texts[0]) > _MOST_CAPTION_BYTES or not _is_text(texts[0]):
+            raise UserError(
+                f"{where} has a caption that is not text, or longer than {bytes_text(_MOST_CAPTION_BYTES)}. Mend it."
+            )
         captions[image] = _one_line(texts[0])
     return captions
 
 
-def _read_text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not text in UTF-8 ({error.reason}). Save it as UTF-8.") from error
+def _is_text(text: str) -> bool:
+    """JSON can hold halves of characters, which no file in UTF-8 does, and NUL."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _one_line(text: str) -> str:
@@ -153,7 +210,7 @@ def _one_line(text: str) -> str:
 
 
 def _forgotten_captions(asked: str, root: Path, lacking: list[Path], num_images: int) -> UserError:
-    example = lacking[0].relative_to(root).with_suffix(".txt").as_posix()
+    example = shown(lacking[0].relative_to(root).with_suffix(".txt").as_posix())
     return UserError(
         f"In {asked}, {len(lacking)} of {num_images} images have no caption: {_named(lacking, root)}. Write each "
         f"caption into a text file beside the image ({example}), or remove all captions to train without."

@@ -3,22 +3,28 @@
 No loading script is run and nothing is downloaded; images are decoded by our own rules, not by the dataset's.
 """
 
-import json
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from foretune.choices.data import HuggingFaceData
 from foretune.core.errors import MissingExtra, UnknownName, UserError
+from foretune.core.input_files import parse_json, read_opened, shown
 from foretune.data import images
 from foretune.data.images import Pixels
 from foretune.data.memo import Memo, Stamp, stamp
 from foretune.data.sources.base import SampleInfo
-from foretune.data.sources.files import existing_folder
+from foretune.data.sources.files import existing_folder, open_data, read_data_text
 from foretune.data.sources.fingerprint import content_fingerprint, listed_fingerprint
 from foretune.data.sources.folder import with_trigger
 
 _SAVED = "state.json"
 _SAVED_SPLITS = "dataset_dict.json"
+_INFO = "dataset_info.json"
+_MOST_STATE_BYTES = 64 * 2**20
+# Of one file of rows, which is mapped or read in parts.
+_MOST_ROWS_BYTES = 2**50
 
 
 class HuggingFaceSource:
@@ -31,6 +37,7 @@ class HuggingFaceSource:
 
         self._name = f"{choice.path} ({choice.split})"
         self._trigger = choice.trigger
+        self._within = None if choice.follow_links else Path(choice.path).expanduser().absolute()
         self._image_column = _column(rows, choice.image_column, "data.image_column")
         try:
             self._images = rows.select_columns([self._image_column]).cast_column(
@@ -93,11 +100,12 @@ class HuggingFaceSource:
         data = cell and cell.get("bytes")
         if not data and cell and cell.get("path"):
             try:
-                data = Path(cell["path"]).read_bytes()
-            except OSError as error:
+                with open_data(Path(cell["path"]), images.MOST_FILE_BYTES, self._within) as file:
+                    data = read_opened(file)
+            except UserError as error:
                 raise UserError(
-                    f"{self._row_name(index)} points to {cell['path']}, which cannot be opened "
-                    f"({error.strerror}). Save the dataset again with its images in it."
+                    f"{self._row_name(index)} points to {shown(cell['path'])}. {error} (Or save the dataset again with "
+                    "its images in it.)"
                 ) from error
         if not data:
             raise UserError(f"{self._row_name(index)} has no image. Take the row out of the dataset.")
@@ -141,13 +149,16 @@ def open_huggingface(choice: HuggingFaceData, resolution_px: int) -> HuggingFace
         raise MissingExtra("A Hugging Face dataset", "datasets") from error
 
     folder = existing_folder(choice.path, "data.path")
-    saved = _saved_folder(folder, choice.split)
+    within = None if choice.follow_links else folder
+    saved = _saved_folder(folder, choice.split, within)
     if saved is not None:
+        _require_readable(_files_of_saved(saved, within), within)
         rows = datasets.load_from_disk(str(saved))
         if rows.split is not None and str(rows.split) != choice.split:
             raise UnknownName(f"split in {choice.path}", choice.split, [str(rows.split)])
     else:
         files = _parquet_files(folder, choice)
+        _require_readable(files, within)
         were_disabled = datasets.are_progress_bars_disabled()
         datasets.disable_progress_bars()
         try:
@@ -162,16 +173,41 @@ def open_huggingface(choice: HuggingFaceData, resolution_px: int) -> HuggingFace
     return HuggingFaceSource(rows, choice)
 
 
-def _saved_folder(folder: Path, split: str) -> Path | None:
+def _saved_folder(folder: Path, split: str, within: Path | None) -> Path | None:
     """Where `save_to_disk` put the split, or None if the folder was not made by it."""
-    if (folder / _SAVED).is_file():
+    if os.path.lexists(folder / _SAVED):
         return folder
-    if (folder / _SAVED_SPLITS).is_file():
-        known = json.loads((folder / _SAVED_SPLITS).read_text(encoding="utf-8")).get("splits", [])
+    if os.path.lexists(folder / _SAVED_SPLITS):
+        known = _read_state(folder / _SAVED_SPLITS, within).get("splits", [])
         if split not in known:
-            raise UnknownName(f"split in {folder}", split, known)
+            raise UnknownName(f"split in {folder}", split, map(str, known))
         return folder / split
-    return folder / split if (folder / split / _SAVED).is_file() else None
+    return folder / split if os.path.lexists(folder / split / _SAVED) else None
+
+
+def _files_of_saved(saved: Path, within: Path | None) -> list[Path]:
+    """The files that a saved split says it consists of, and those that say so."""
+    rows = _read_state(saved / _SAVED, within).get("_data_files")
+    names = [row.get("filename") if isinstance(row, dict) else None for row in rows or ()]
+    if not all(isinstance(name, str) for name in names):
+        raise UserError(f"{shown(saved / _SAVED)} is not of a saved dataset. Save it again.")
+    return [saved / _INFO, *(saved / str(name) for name in names)]
+
+
+def _read_state(file: Path, within: Path | None) -> dict[str, Any]:
+    try:
+        state = parse_json(read_data_text(file, _MOST_STATE_BYTES, within))
+    except ValueError as error:
+        raise UserError(f"{shown(file)} is not JSON ({error}). Save the dataset again.") from error
+    if not isinstance(state, dict):
+        raise UserError(f"{shown(file)} should hold a JSON object. Save the dataset again.")
+    return state
+
+
+def _require_readable(files: Iterable[Path], within: Path | None) -> None:
+    """Refuses what must not be opened before `datasets` opens it, which would follow links and wait for pipes."""
+    for file in files:
+        open_data(file, _MOST_ROWS_BYTES, within).close()
 
 
 def _parquet_files(folder: Path, choice: HuggingFaceData) -> list[Path]:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from foretune.core.errors import UserError
+from foretune.core.input_files import shown
 
-_MOST_BYTES = 256 * 2**20
+MOST_BYTES = 256 * 2**20
+"""Of a file, and of the arrays that are made of its text."""
 # Names that may stand in the file. They are compared as text; nothing is looked up by them.
 _RECONSTRUCT = frozenset({"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct"})
 _NDARRAY, _DTYPE, _ENCODE = "numpy ndarray", "numpy dtype", "_codecs encode"
@@ -50,17 +52,15 @@ class NotPlain(UserError):
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(
-            f"{path} is not read: {why}. Only pickles of plain numbers, text and uint8 arrays are, because a pickle "
-            "can run any code when it is loaded. Download the file again from its publisher."
+            f"{shown(path)} is not read: {why}. Only pickles of plain numbers, text and uint8 arrays are, because a "
+            "pickle can run any code when it is loaded. Download the file again from its publisher."
         )
 
 
-def read_plain_pickle(path: Path) -> Any:
-    """What the file holds. Text of Python 2 and bytes are both bytes."""
-    if path.stat().st_size > _MOST_BYTES:
-        raise NotPlain(path, f"it is larger than {_MOST_BYTES // 2**20} MiB")
+def parse_plain_pickle(data: bytes, path: Path) -> Any:
+    """What a file holds; `path` is for the error. Text of Python 2 and bytes are both bytes."""
     try:
-        return _Reader(path).read(path.read_bytes())
+        return _Reader(path).read(data)
     except NotPlain:
         raise
     # What a damaged file does to a reader: operations without their operands, bytes that are no text.
@@ -75,6 +75,7 @@ class _Reader:
         self._path = path
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
+        self._num_encoded_bytes = 0
 
     def read(self, data: bytes) -> Any:
         for operation, argument, _ in pickletools.genops(data):
@@ -123,6 +124,9 @@ class _Reader:
             stack[-1].extend(values)
         elif name in ("SETITEM", "SETITEMS"):
             pairs = self._since_mark() if name == "SETITEMS" else [stack.pop(-2), stack.pop()]
+            # A tuple of tuples of tuples, each twice in the next, would take for ever to hash.
+            if not all(isinstance(key, str | bytes | int) for key in pairs[::2]):
+                raise NotPlain(self._path, "it has a dict with keys that are neither text nor numbers")
             stack[-1].update(zip(pairs[::2], pairs[1::2], strict=True))
         else:
             raise NotPlain(self._path, f"it uses the operation {name}")
@@ -145,9 +149,15 @@ class _Reader:
         match target, operands:
             case _Name(text), (_Name("numpy ndarray"), *_) if text in _RECONSTRUCT:
                 return UInt8Array()
-            case _Name("numpy dtype"), (code, *_):
-                return _Dtype(code.decode("ascii") if isinstance(code, bytes) else str(code))
+            case _Name("numpy dtype"), (bytes(code), *_):
+                return _Dtype(code.decode("ascii"))
+            case _Name("numpy dtype"), (str(code), *_):
+                return _Dtype(code)
             case _Name("_codecs encode"), (str(text), *_):
+                # One text can be named any number of times.
+                self._num_encoded_bytes += len(text)
+                if self._num_encoded_bytes > MOST_BYTES:
+                    raise NotPlain(self._path, f"it makes more than {MOST_BYTES // 2**20} MiB of its text")
                 return text.encode("latin-1")
         raise NotPlain(self._path, "it calls something")
 

@@ -5,6 +5,7 @@ understood is left out with the reason, and the others are read.
 """
 
 import csv
+import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +15,10 @@ from pydantic import ValidationError
 
 from foretune.catalog import Measurement
 from foretune.core.errors import UserError
+from foretune.core.input_files import open_input
 from foretune.plan.exam.questions import LeftOut
 
+_MOST_BYTES = 64 * 2**20
 _FEWEST_COLUMNS = ("id", "task", "model", "method", "framework")
 _OUT_OF_MEMORY = re.compile(r"(oom|out of memory|no|does not fit|fails?)\b")
 _FITS = re.compile(r"(fits|yes|ok|ran)\b")
@@ -33,8 +36,8 @@ class PublishedRow(Measurement):
 def read_rows(path: Path) -> tuple[tuple[Measurement, ...], tuple[LeftOut, ...]]:
     """The rows that can be read, and a reason for each that cannot."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            table = list(csv.DictReader(file))
+        with open_input(path, _MOST_BYTES) as file:
+            table = list(csv.DictReader(io.TextIOWrapper(file, encoding="utf-8-sig", newline="")))
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist.") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:

@@ -1,6 +1,5 @@
 """Models that look at images, from a folder or a hub: weights that no package ships."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from foretune.choices.model import read_json
 from foretune.core.errors import UserError
 from foretune.run.quality.evidence import as_batch
 from foretune.run.sampling import Pixels
@@ -71,7 +71,7 @@ def _image_size(config: Any) -> int:
 
 def _normalisation(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if path.is_file():
-        said = json.loads(path.read_text(encoding="utf-8"))
+        said = read_json(path)
         if "image_mean" in said and "image_std" in said:
             return tuple(said["image_mean"]), tuple(said["image_std"])
     return _CLIP_MEAN, _CLIP_STD

@@ -1,7 +1,6 @@
 """The small model's folders: the pipeline that training starts from, and what ships."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import yaml
 from diffusers import FluxPipeline
 
 from foretune.core.errors import UserError
+from foretune.models.copying import copy_model
 from foretune.record.atomic import write_text
 from foretune.record.run_directory import RunDirectory
 from foretune.run.exporting import load_trained
@@ -35,7 +35,7 @@ def ship(run: Path, folder: Path) -> None:
     if record is None:
         raise UserError(f"{run} has not ended yet: it has no record.json. Type: foretune resume {run}")
     trained = load_trained(directory, _STORED)
-    shutil.copytree(trained.folder, folder, dirs_exist_ok=True)
+    copy_model(trained.folder, folder)
     denoiser: Any = trained.method.denoiser
     denoiser.save_pretrained(folder / trained.family.denoiser_part, safe_serialization=True)
     for config in folder.glob("*/*config.json"):
