@@ -10,6 +10,7 @@ from foretune.core.units import (
     count_text,
     counted_text,
     duration_text,
+    measured_pair_text,
     measured_text,
     rate_text,
     share_text,
@@ -150,3 +151,24 @@ def test_digits_follow_the_interval(
 )
 def test_one_of_something_is_no_plural(count: int, things: str, text: str) -> None:
     assert counted_text(count, things) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "interval", "unit", "texts"),
+    [
+        (0.5, 0.499, (-0.04, 0.038), "", ("0.50", "0.50")),
+        (0.5, 0.499, (-0.002, 0.0), "", ("0.5000", "0.4990")),
+        (0.1, 0.6, (0.45, 0.55), "", ("0.10", "0.60")),
+        (0.5, 0.499, (None, None), "", ("0.500", "0.499")),
+        (0.5, 0.5, (None, None), "", ("0.50", "0.50")),
+        (0.5, 0.25, (-0.25, -0.25), "", ("0.50", "0.25")),
+        (0.09, 0.12, (0.02, 0.04), "s", ("0.090 s", "0.120 s")),
+        (0, 3 * GIB, (2.9 * GIB, 3.1 * GIB), "bytes", ("0.00 GiB", "3.00 GiB")),
+        (1.5, 1.75, (0.2, 0.3), "usd", ("$1.50", "$1.75")),
+        (0, 0, (None, None), "", ("0", "0")),
+    ],
+)
+def test_two_numbers_have_the_same_unit_and_decimals(
+    before: float, after: float, interval: tuple[float | None, float | None], unit: str, texts: tuple[str, str]
+) -> None:
+    assert measured_pair_text(before, after, *interval, unit) == texts

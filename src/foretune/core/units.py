@@ -135,6 +135,26 @@ def measured_value_text(value: float, low: float | None, high: float | None, uni
     return measured_text(value, low, high, unit).split(" (")[0]
 
 
+def measured_pair_text(
+    before: float, after: float, low: float | None, high: float | None, unit: str
+) -> tuple[str, str]:
+    """Two measured numbers in one unit with the same decimals: 0.500 and 0.499.
+
+    As many decimals as the interval of their difference supports; without an interval, as many as show the difference.
+    """
+    scale, name = _scale_of(max(before, after, key=abs), unit)
+    by = (after - before) / scale
+    if low is not None and high is not None and high > low:
+        place = last_digit(by, low / scale, high / scale)
+    else:
+        place = last_digit(max(before, after, key=abs) / scale, None, None)
+        if by:
+            place = min(place, math.floor(math.log10(abs(by))))
+    money, behind = ("$", "") if unit == "usd" else ("", f" {name}" if name else "")
+    first, second = (f"{money}{_to_place(number / scale, place)}{behind}" for number in (before, after))
+    return first, second
+
+
 def last_digit(value: float, low: float | None, high: float | None) -> int:
     """The power of ten of the last digit that means something: -1 is tenths."""
     if low is None or high is None:
