@@ -40,7 +40,7 @@ def test_three_mistakes_in_one_go(foretune_process: Foretune, tmp_path: Path) ->
         (["model=flux.1-schnell", "method.kind=full"], "accept=[distilled-base]"),
         (["parallel.devices=2"], "parallel.devices=1 with train.gradient_accumulation=2"),
         (["model=hidream-i1"], "models of the family 'hidream' cannot be trained yet"),
-        (["train.steps"], "'train.steps' is not an override. Type key=value, for example train.steps=100"),
+        (["train.steps"], "'train.steps' is not an override. Write key=value, for example train.steps=100"),
         (["train.steps=[1"], "The value in 'train.steps=[1' cannot be read"),
         (["stesp=5"], "stesp: unknown key."),
     ],

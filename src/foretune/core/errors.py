@@ -4,7 +4,10 @@
 """
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _FEWEST_LETTERS_OF_A_BEGINNING = 3
 
@@ -55,11 +58,44 @@ class MissingExtra(UserError):
 class ExperimentErrors(UserError):
     """Everything that is wrong with an experiment, at once."""
 
-    def __init__(self, source: str, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
+    def __init__(self, source: str | None, problems: Sequence[str]) -> None:
+        """Without a source, the problems are those of a command, and each says where it is."""
+        self.source, self.problems = source, tuple(problems)
         count = "1 mistake" if len(self.problems) == 1 else f"{len(self.problems)} mistakes"
         lines = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(self.problems, start=1))
-        super().__init__(f"{source} has {count}:\n{lines}")
+        super().__init__(f"{source or 'This command'} has {count}:\n{lines}")
+
+
+class Mistakes:
+    """Collects the errors of several stages, so that one command reports all of them."""
+
+    def __init__(self) -> None:
+        self._errors: list[UserError] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    def attempt(self, stage: Callable[..., T], *arguments: Any) -> T | None:
+        """What a stage returns; where it raises a `UserError`, that is kept and the answer is None."""
+        try:
+            return stage(*arguments)
+        except UserError as error:
+            self._errors.append(error)
+            return None
+
+    def raise_all(self) -> None:
+        """Raises a single error as it is, and several as one; nothing where nothing is wrong."""
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            lines = dict.fromkeys(line for error in self._errors for line in _problems(error))
+            raise ExperimentErrors(None, list(lines))
+
+
+def _problems(error: UserError) -> Sequence[str]:
+    if isinstance(error, ExperimentErrors):
+        return [f"{error.source}: {problem}" if error.source else problem for problem in error.problems]
+    return (str(error),)
 
 
 class Refused(UserError):
