@@ -6,6 +6,7 @@ from foretune.core.units import (
     GIB,
     KIB,
     MIB,
+    bytes_of_text,
     bytes_text,
     count_text,
     counted_text,
@@ -172,3 +173,34 @@ def test_two_numbers_have_the_same_unit_and_decimals(
     before: float, after: float, interval: tuple[float | None, float | None], unit: str, texts: tuple[str, str]
 ) -> None:
     assert measured_pair_text(before, after, *interval, unit) == texts
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("16GiB", (16 * GIB, True)),
+        ("16 GiB", (16 * GIB, True)),
+        (" 16gib ", (16 * GIB, True)),
+        ("16Gi", (16 * GIB, True)),
+        ("16GB", (16 * 10**9, False)),
+        ("16 gb", (16 * 10**9, False)),
+        ("16g", (16 * 10**9, False)),
+        ("16G", (16 * 10**9, False)),
+        ("1.5TiB", (1536 * GIB, True)),
+        ("512MiB", (512 * MIB, True)),
+        ("0GB", (0, False)),
+        ("16", None),
+        ("16 B", None),
+        ("16KiB", None),
+        ("-16GiB", None),
+        (".5GiB", None),
+        ("16GiBs", None),
+        ("16GiB 24GiB", None),
+        ("4070M", None),
+        ("h100", None),
+        ("l4", None),
+        ("", None),
+    ],
+)
+def test_sizes_as_people_type_them(text: str, found: tuple[int, bool] | None) -> None:
+    assert bytes_of_text(text) == found

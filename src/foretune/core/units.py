@@ -32,11 +32,12 @@ def memory_text(num_bytes: float) -> str:
 
 
 def bytes_of_text(text: str) -> tuple[int, bool] | None:
-    """Bytes of a size as people type it (16GiB, 24 GB, 512MiB), and whether its unit is binary; None if it is none."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([GMT])(i?)B\s*", text, re.IGNORECASE)
+    """Bytes of a size as people type it (16GiB, 24 GB, 24g), and whether its unit is binary; None if it is none."""
+    # Only after G may the B be left out: 4070M is a card.
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([GMT])(i?)B|(G)(i?))\s*", text, re.IGNORECASE)
     if match is None:
         return None
-    number, prefix, binary = match.groups()
+    number, prefix, binary = (group for group in match.groups() if group is not None)
     power = {"m": 2, "g": 3, "t": 4}[prefix.lower()]
     return round(float(number) * (KIB if binary else 1000) ** power), bool(binary)
 
