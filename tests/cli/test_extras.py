@@ -35,7 +35,7 @@ def test_one_missing_package_is_enough(extra: str, package: str, monkeypatch: py
     without("", monkeypatch)
     require(extra, "This")
     without(package, monkeypatch)
-    with pytest.raises(MissingExtra, match=rf"This needs .* Type: pip install 'foretune\[{extra}\]'"):
+    with pytest.raises(MissingExtra, match=rf"This needs .* Run: pip install 'foretune\[{extra}\]'"):
         require(extra, "This")
 
 
@@ -60,12 +60,12 @@ def test_verbs_that_need_torch_say_so(
     without("torch", monkeypatch)
     answer = foretune(*arguments)
     assert answer.returncode == 2
-    assert answer.stderr.endswith("needs packages that are not installed. Type: pip install 'foretune[train]'\n")
+    assert answer.stderr.endswith("needs packages that are not installed. Run: pip install 'foretune[train]'\n")
 
 
 def test_all_that_a_study_lacks_is_in_one_command(foretune: Foretune, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda _: None)
-    assert "Type: pip install 'foretune[train,plots]'" in foretune("study", "batch-size").stderr
-    assert "Type: pip install 'foretune[train]'" in foretune("study", "batch-size", "--no-plot").stderr
+    assert "Run: pip install 'foretune[train,plots]'" in foretune("study", "batch-size").stderr
+    assert "Run: pip install 'foretune[train]'" in foretune("study", "batch-size", "--no-plot").stderr
     assert "(leave them out with --no-plot)" in foretune("study", ".").stderr
-    assert "Type: pip install 'foretune[plots]'" in foretune("study", ".").stderr
+    assert "Run: pip install 'foretune[plots]'" in foretune("study", ".").stderr

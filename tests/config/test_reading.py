@@ -175,7 +175,7 @@ def test_a_model_that_is_no_name_is_one_mistake(model: str) -> None:
 
 def test_a_model_folder_that_is_not_there() -> None:
     assert problems(SHORT, "model=./mine") == (
-        "model: The model folder ./mine does not exist. Type: foretune list models",
+        "model: The model folder ./mine does not exist. Run: foretune list models",
     )
 
 

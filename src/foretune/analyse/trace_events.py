@@ -70,7 +70,7 @@ def read_trace(path: Path) -> TraceEvents:
         content = json.loads(raw)
         events = content["traceEvents"]
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        raise UserError(f"{path} is no trace that can be read: {type(error).__name__}: {error}") from error
+        raise UserError(f"{path} is not a readable trace: {type(error).__name__}: {error}") from error
     return understand(events, content.get("foretune", {}))
 
 

@@ -127,7 +127,7 @@ def _inference(
     if overrides:
         raise UserError(
             f"--inference takes a model and options, not {overrides[0]!r}. "
-            "Type: foretune bench MODEL --inference --batch 4"
+            "Run: foretune bench MODEL --inference --batch 4"
         )
     from foretune.run.bench_request import PRESETS
     from foretune.run.quality.naming import check_subject

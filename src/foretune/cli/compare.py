@@ -24,10 +24,10 @@ def compare(
     a: Annotated[Path, typer.Argument(help="A run, a bench, or a folder of them; with --run, an experiment file.")],
     b: Annotated[Path, typer.Argument(help="What is compared with it: ratios are b / a.")],
     across_environments: Annotated[
-        bool, typer.Option("--across-environments", help="Compare although machines or versions differ, and say so.")
+        bool, typer.Option("--across-environments", help="Compare even if machines or versions differ, with a warning.")
     ] = False,
     across_questions: Annotated[
-        bool, typer.Option("--across-questions", help="Compare although the experiments differ, and say so.")
+        bool, typer.Option("--across-questions", help="Compare even if the experiments differ, with a warning.")
     ] = False,
     run: Annotated[
         bool, typer.Option("--run", help="A and B are experiment files: measure both now, in turns, then compare.")

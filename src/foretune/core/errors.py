@@ -1,6 +1,6 @@
-"""Errors that write their own sentence: what was asked, what is the case, what to type next.
+"""Errors that write their own sentence: what was requested, what is the case, what to run next.
 
-`UserError` is for what the user can mend; everything else that goes wrong is ours and is an assertion.
+`UserError` is for what the user can fix; everything else that goes wrong is ours and is an assertion.
 """
 
 import difflib
@@ -22,7 +22,7 @@ def closest(asked: str, known: Iterable[str]) -> str | None:
 
 
 class UserError(Exception):
-    """Something the user can mend; its text says how. The command line prints it without a traceback."""
+    """Something the user can fix; its text says how. The command line prints it without a traceback."""
 
     exit_code = 2
 
@@ -52,7 +52,7 @@ class MissingExtra(UserError):
 
     def __init__(self, feature: str, extra: str) -> None:
         self.extra = extra
-        super().__init__(f"{feature} needs packages that are not installed. Type: pip install 'foretune[{extra}]'")
+        super().__init__(f"{feature} needs packages that are not installed. Run: pip install 'foretune[{extra}]'")
 
 
 class ExperimentErrors(UserError):

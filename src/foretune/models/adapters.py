@@ -143,7 +143,7 @@ def adapter_file(directory: Path) -> Path:
         if (directory / name).is_file():
             return directory / name
     raise UserError(
-        f"{directory} holds no {ADAPTER_FILE} and no {PEFT_FILE}. Type: foretune export RUN --output {directory}"
+        f"{directory} holds no {ADAPTER_FILE} and no {PEFT_FILE}. Run: foretune export RUN --output {directory}"
     )
 
 

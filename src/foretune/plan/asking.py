@@ -161,7 +161,7 @@ def find_subject(model: ModelReference, live: LiveSource | None) -> Subject:
         return Subject(row=row, geometry=geometries()[row.name])
     if model.kind == "hub":
         raise UserError(
-            f"{model.asked} is not in the catalogue, and planning downloads nothing. Type: foretune list models, or "
+            f"{model.asked} is not in the catalogue, and planning downloads nothing. Run: foretune list models, or "
             "point `model` at a local folder in the diffusers layout"
         )
     if live is None:

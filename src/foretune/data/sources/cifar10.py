@@ -52,7 +52,7 @@ def _labels(file: Path) -> dict[int, str]:
         return {int(row["id"]): row["label"].strip() for row in rows}
     except (KeyError, ValueError, AttributeError, TypeError, csv.Error) as error:
         raise UserError(
-            f"{file} must have the columns id and label, one row an image ({error}). Mend it, or remove it "
+            f"{file} must have the columns id and label, one row an image ({error}). Fix it, or remove it "
             "to train without captions."
         ) from error
 

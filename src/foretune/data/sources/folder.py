@@ -126,7 +126,7 @@ def _metadata_captions(file: Path) -> dict[Path, str]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise UserError(f"Line {number} of {file} is not JSON ({error}). Mend it or remove it.") from error
+            raise UserError(f"Line {number} of {file} is not JSON ({error}). Fix it or remove it.") from error
         name = row.get("file_name") if isinstance(row, dict) else None
         texts = [row[key] for key in _CAPTION_KEYS if isinstance(row.get(key), str)] if name else []
         if not isinstance(name, str) or not texts:
