@@ -170,7 +170,7 @@ def test_copies_that_make_a_batch_are_input_alone(tmp_path: Path) -> None:
 def test_what_is_no_trace_is_said(tmp_path: Path) -> None:
     broken = tmp_path / "broken.pt.trace.json"
     broken.write_text("{")
-    with pytest.raises(UserError, match="no trace that can be read"):
+    with pytest.raises(UserError, match="not a readable trace"):
         digest(broken)
     with pytest.raises(UserError, match="has no steps in it"):
         digest(written(tmp_path / "empty.pt.trace.json", []))
