@@ -165,7 +165,7 @@ def test_throttled_by_its_own_word_or_by_its_clock() -> None:
     # At its power cap, as devices are; and a clock that moves while the steps do not.
     assert kinds(Evidence(steps=steps(), telemetry=told(10, clock_mhz=1500, throttled=["power cap"]))) == ["healthy"]
     assert kinds(Evidence(steps=steps(), telemetry=falling)) == ["healthy"]
-    assert kinds(Evidence(steps=slower)) == ["healthy"], "no sensor told"
+    assert kinds(Evidence(steps=slower)) == ["healthy"], "no sensor reported anything"
 
 
 def test_steps_that_were_looked_at_do_not_count() -> None:

@@ -88,7 +88,7 @@ def test_another_number_of_steps_is_said() -> None:
         ((difference("style", "inconclusive"),), "half the steps is not shown to differ in quality from all steps."),
         (
             (difference("style", "no difference shown"),),
-            "half the steps is not different in quality by more than is said to matter from all steps.",
+            "half the steps is not different in quality by more than the threshold from all steps.",
         ),
     ],
 )

@@ -172,7 +172,7 @@ def test_copies_that_make_a_batch_are_input_alone(tmp_path: Path) -> None:
 def test_what_is_no_trace_is_said(tmp_path: Path) -> None:
     broken = tmp_path / "broken.pt.trace.json"
     broken.write_text("{")
-    with pytest.raises(UserError, match="no trace that can be read"):
+    with pytest.raises(UserError, match="not a readable trace"):
         digest(broken)
     with pytest.raises(UserError, match="has no steps in it"):
         digest(written(tmp_path / "empty.pt.trace.json", []))
@@ -220,7 +220,7 @@ def test_a_small_file_of_very_many_values_is_refused_before_they_are_made(tmp_pa
     ],
 )
 def test_what_is_in_a_trace_that_nobody_profiled_is_refused_by_name(tmp_path: Path, text: bytes) -> None:
-    with pytest.raises(UserError, match=r"strange\.pt\.trace\.json\.gz is no trace that can be read"):
+    with pytest.raises(UserError, match=r"strange\.pt\.trace\.json\.gz is not a readable trace"):
         digest(packed(tmp_path / "strange.pt.trace.json.gz", text))
 
 
@@ -234,7 +234,7 @@ def test_damage_inside_of_a_compressed_trace_is_refused_by_name(tmp_path: Path) 
 
 def test_events_that_cannot_be_added_up_are_refused_by_name(tmp_path: Path) -> None:
     strange = {"ph": "i", "name": "[memory]", "ts": 5, "args": {"Device Type": 0, "Bytes": "many", "Addr": 1}}
-    with pytest.raises(UserError, match=r"e\.pt\.trace\.json is no trace that can be read"):
+    with pytest.raises(UserError, match=r"e\.pt\.trace\.json is not a readable trace"):
         digest(written(tmp_path / "e.pt.trace.json", [*PHASES, strange], device="cpu"))
 
 

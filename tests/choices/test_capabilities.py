@@ -79,8 +79,8 @@ def test_what_bf16_weights_lose_is_warned_about() -> None:
     assert (lost.severity, stuck.severity) == ("warning", "warning")
     assert "optimizer.compensation=kahan" in lost.text
     assert "optimizer.betas=[0.9,0.99]" in stuck.text
-    mended = experiment(train=train, optimizer={"compensation": "kahan", "betas": [0.9, 0.99]})
-    assert objections(mended, "flux", distilled=False) == ()
+    fixed = experiment(train=train, optimizer={"compensation": "kahan", "betas": [0.9, 0.99]})
+    assert objections(fixed, "flux", distilled=False) == ()
 
 
 def test_more_devices_are_refused_with_the_accumulation_that_does_the_same() -> None:

@@ -130,7 +130,7 @@ def test_weights_in_another_layout_and_an_optimizer_that_undoes_it() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"optimizer": {"kind": "lion"}}, "Type: optimizer.betas=[0.9,0.99]"),
+        ({"optimizer": {"kind": "lion"}}, "Set optimizer.betas=[0.9,0.99]"),
         ({"optimizer": {"kind": "lion", "betas": [0.9, 0.99], "eps": 1e-6}}, "optimizer.eps has no effect"),
         ({"optimizer": {"kind": "adafactor", "betas": [0.9, 0.99]}}, "have no effect"),
         ({"levers": {"ema_on_host": True}}, "levers.ema_on_host has no effect"),

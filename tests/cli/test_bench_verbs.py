@@ -42,9 +42,9 @@ def test_every_number_comes_with_what_it_was_made_of(capsys: pytest.CaptureFixtu
         "3 runs, 60 values",
         "3 of 63 values were left out: warm-up",
         "20 % of 100 FLOP/s (a data sheet)",
-        "30 % with what is computed again",
+        "30 % with recomputation",
         "host process: measured 1.00 GiB",
-        "Energy: no sensor told",
+        "Energy: no sensor reported",
         "Compile: 10 s at the start",
         "Break-even: after 100 steps",
         "Warning: This machine was busy",
@@ -75,7 +75,7 @@ def inference(*did_not_fit: int) -> InferenceBench:
 def test_a_batch_that_did_not_fit_is_labelled(capsys: pytest.CaptureFixture[str]) -> None:
     print_inference(inference(256, 128))
     text = capsys.readouterr().out
-    assert "NOT the batch that was asked for: 256, 128 did not fit" in text
+    assert "NOT the requested batch: 256, 128 did not fit" in text
     assert "denoising steps/s, batch 64" in text
     assert "Images: 6 of 9 values were left out: warm-up: the first 2 steps of each run." in text
     assert "Warning: Images: 3 of 3 runs are too short; the first: 3 values are too few" in text
@@ -97,7 +97,7 @@ def test_what_makes_no_sense_is_refused_with_what_to_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "mend"),
+    ("typed", "fix"),
     [
         (("--batch", "4"), r"--batch is for inference.*train\.batch_size=4"),
         (("--precision", "fp32"), r"--precision is for inference.*train\.precision=bf16"),
@@ -106,8 +106,8 @@ def test_what_makes_no_sense_is_refused_with_what_to_type() -> None:
         (("--inference", "--no-break-even"), "--break-even is for training"),
     ],
 )
-def test_an_option_that_would_be_ignored_is_refused(typed: tuple[str, ...], mend: str) -> None:
-    with pytest.raises(UserError, match=mend):
+def test_an_option_that_would_be_ignored_is_refused(typed: tuple[str, ...], fix: str) -> None:
+    with pytest.raises(UserError, match=fix):
         run("bench", "x.yaml", *typed)
 
 

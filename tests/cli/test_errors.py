@@ -40,7 +40,7 @@ def test_three_mistakes_in_one_go(foretune_process: Foretune, tmp_path: Path) ->
         (["model=flux.1-schnell", "method.kind=full"], "accept=[distilled-base]"),
         (["parallel.devices=2"], "parallel.devices=1 with train.gradient_accumulation=2"),
         (["model=hidream-i1"], "models of the family 'hidream' cannot be trained yet"),
-        (["train.steps"], "'train.steps' is not an override. Type key=value, for example train.steps=100"),
+        (["train.steps"], "'train.steps' is not an override. Write key=value, for example train.steps=100"),
         (["train.steps=[1"], "The value in 'train.steps=[1' cannot be read"),
         (["stesp=5"], "stesp: unknown key."),
     ],
@@ -59,8 +59,8 @@ def test_what_would_not_work_is_refused_before_it_begins(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "Error: x.yaml does not exist. Type: foretune init x.yaml\n"),
-        ("", "Error: x.yaml should hold keys and values, such as `model: flux.1-dev`. Type: foretune init --help\n"),
+        (None, "Error: x.yaml does not exist. Run: foretune init x.yaml\n"),
+        ("", "Error: x.yaml should hold keys and values, such as `model: flux.1-dev`. Run: foretune init --help\n"),
         ("a: b: c", "Error: x.yaml cannot be read as YAML: line 1, column 5: mapping values are not allowed here\n"),
         (
             RIGHT + "model: b\n",
@@ -129,6 +129,6 @@ def test_ctrl_c_before_the_first_step_says_what_there_is(
     answer = foretune("train", "x.yaml")
     assert answer.returncode == 130
     assert answer.stderr.endswith(
-        "Interrupted. No step was made. What was encoded is kept: the same command goes on with it.\n"
+        "Interrupted. No step was made. What was encoded is kept: the same command continues with it.\n"
     )
     assert not (tmp_path / "runs").exists()

@@ -65,7 +65,7 @@ def test_plain_data_are_the_file(run: Path, foretune: Foretune, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--metrics", "fid"), "would mostly tell how few they are"),
+        (("--metrics", "fid"), "would mostly measure how few they are"),
         (("--metrics", "lpps"), "Did you mean 'lpips'"),
         (("--prompts", "none.txt"), "It should hold one prompt a line"),
         (("--against", "./nowhere"), "does not exist"),

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from foretune.cli import extras
+from foretune.cli.extras import require
+from foretune.core import extras
 from foretune.core.errors import MissingExtra
 from tests.cli.conftest import Foretune
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-DISTRIBUTIONS = {"PIL": "pillow"}
+DISTRIBUTIONS = {"PIL": "pillow", "mlflow": "mlflow-skinny"}
 
 
 def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,20 +23,20 @@ def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", find)
 
 
-@pytest.mark.parametrize("extra", extras._NEEDED)
+@pytest.mark.parametrize("extra", extras.PACKAGES)
 def test_what_is_looked_for_is_what_the_extra_installs(extra: str) -> None:
     listed = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"][extra]
     names = {re.split(r"[<>=\[]", requirement)[0] for requirement in listed}
-    assert {DISTRIBUTIONS.get(package, package) for package in extras._NEEDED[extra]} <= names
+    assert {DISTRIBUTIONS.get(package, package) for package in extras.PACKAGES[extra]} <= names
 
 
-@pytest.mark.parametrize(("extra", "package"), [(e, p) for e, packages in extras._NEEDED.items() for p in packages])
+@pytest.mark.parametrize(("extra", "package"), [(e, p) for e, packages in extras.PACKAGES.items() for p in packages])
 def test_one_missing_package_is_enough(extra: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without("", monkeypatch)
-    extras.require(extra, "This")
+    require(extra, "This")
     without(package, monkeypatch)
-    with pytest.raises(MissingExtra, match=rf"This needs .* Type: pip install 'foretune\[{extra}\]'"):
-        extras.require(extra, "This")
+    with pytest.raises(MissingExtra, match=rf"This needs .* Run: pip install 'foretune\[{extra}\]'"):
+        require(extra, "This")
 
 
 @pytest.mark.parametrize(
@@ -59,12 +60,12 @@ def test_verbs_that_need_torch_say_so(
     without("torch", monkeypatch)
     answer = foretune(*arguments)
     assert answer.returncode == 2
-    assert answer.stderr.endswith("needs packages that are not installed. Type: pip install 'foretune[train]'\n")
+    assert answer.stderr.endswith("needs packages that are not installed. Run: pip install 'foretune[train]'\n")
 
 
 def test_all_that_a_study_lacks_is_in_one_command(foretune: Foretune, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda _: None)
-    assert "Type: pip install 'foretune[train,plots]'" in foretune("study", "batch-size").stderr
-    assert "Type: pip install 'foretune[train]'" in foretune("study", "batch-size", "--no-plot").stderr
+    assert "Run: pip install 'foretune[train,plots]'" in foretune("study", "batch-size").stderr
+    assert "Run: pip install 'foretune[train]'" in foretune("study", "batch-size", "--no-plot").stderr
     assert "(leave them out with --no-plot)" in foretune("study", ".").stderr
-    assert "Type: pip install 'foretune[plots]'" in foretune("study", ".").stderr
+    assert "Run: pip install 'foretune[plots]'" in foretune("study", ".").stderr

@@ -95,7 +95,7 @@ def test_a_file_that_exists_is_not_overwritten(foretune: Foretune, tmp_path: Pat
     (tmp_path / "x.yaml").write_text("mine")
     answer = foretune("init", "x.yaml")
     assert answer.returncode == 2
-    assert answer.stderr == "Error: x.yaml exists already. Type: foretune init x.yaml --force, or choose another name\n"
+    assert answer.stderr == "Error: x.yaml exists already. Run: foretune init x.yaml --force, or choose another name\n"
     assert (tmp_path / "x.yaml").read_text() == "mine"
 
 
@@ -117,7 +117,7 @@ def test_folders_on_the_way_are_made(foretune: Foretune, read) -> None:
     [
         (("-m", "flux.1-def"), "There is no model in the catalogue named 'flux.1-def'. Did you mean 'flux.1-dev'?"),
         (("--method", "loar"), "There is no method named 'loar'. Did you mean 'lora'?"),
-        (("-m", "./nowhere"), "The model folder ./nowhere does not exist. Type: foretune list models"),
+        (("-m", "./nowhere"), "The model folder ./nowhere does not exist. Run: foretune list models"),
         (("-m", "wan2.1-t2v-1.3b"), "models of the family 'wan' cannot be trained yet. Trainable: ddpm, flux, sd3."),
     ],
 )

@@ -185,7 +185,7 @@ def test_stopped_and_resumed(experiment: Path) -> None:
     assert stopped.returncode == 130, stopped
     said = re.search(r"Interrupted after step (\d+): stopped by SIGTERM after saving\n", stopped.stderr)
     assert said is not None, stopped.stderr
-    assert re.search(r"Go on with: foretune resume stopped/experiment/\S+\n", stopped.stderr)
+    assert re.search(r"Continue with: foretune resume stopped/experiment/\S+\n", stopped.stderr)
     assert_no_noise(stopped)
     resumed = run_program(experiment.parent, "resume", str(run))
     assert resumed.returncode == 0, resumed

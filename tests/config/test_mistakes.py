@@ -125,7 +125,7 @@ MISTAKES = {
     ),
     "validate: {prompts: [a, 5]}": "validate.prompts.1: should be text, so it needs quotes: '5'",
     "name: a b": (
-        "name: 'a b' will not do. Name of the folder of its runs: "
+        "name: 'a b' is not valid. Name of the folder of its runs: "
         'up to 100 letters, digits, ".", "_" and "-", starting with a letter or digit.'
     ),
     # lists

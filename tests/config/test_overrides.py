@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from foretune.config.overrides import apply_overrides, parse_overrides
-from foretune.core.errors import UserError
+from foretune.core.errors import ExperimentErrors, Mistakes, UserError
 
 FILE: dict[str, Any] = {
     "model": "flux.1-dev",
@@ -37,20 +37,22 @@ FILE: dict[str, Any] = {
     ],
 )
 def test_parsing(argument: str, path: tuple[str, ...], value: Any) -> None:
-    ((found_path, found_value),) = parse_overrides([argument])
+    mistakes = Mistakes()
+    ((found_path, found_value),) = parse_overrides([argument], mistakes)
+    assert not mistakes
     assert (found_path, found_value) == (path, value)
     assert type(found_value) is type(value)
 
 
 @pytest.mark.parametrize("argument", ["train.steps", "=5", "train.=5", ".steps=5", "train..steps=5", ""])
 def test_what_is_no_override(argument: str) -> None:
-    with pytest.raises(UserError, match=r"is not an override\. Type key=value, for example train\.steps=100"):
-        parse_overrides([argument])
+    with pytest.raises(UserError, match=r"is not an override\. Write key=value, for example train\.steps=100"):
+        apply_overrides(FILE, [argument])
 
 
 def test_a_value_that_cannot_be_read() -> None:
     with pytest.raises(UserError) as caught:
-        parse_overrides(["data.trigger=[a"])
+        apply_overrides(FILE, ["data.trigger=[a"])
     said = str(caught.value)
     assert said.startswith("The value in 'data.trigger=[a' cannot be read: line 1, column 3: expected ',' or ']'")
     assert said.endswith("""Text with special characters goes in quotes: data.trigger='"..."'""")
@@ -95,3 +97,13 @@ def test_the_rest_stays() -> None:
 def test_an_entry_that_is_not_there(argument: str) -> None:
     with pytest.raises(UserError, match=r"is not there: data\.folders is a list of 2, counted from 0\."):
         apply_overrides(FILE, [argument])
+
+
+def test_all_overrides_that_are_wrong_are_reported_at_once() -> None:
+    with pytest.raises(ExperimentErrors) as caught:
+        apply_overrides(FILE, ["train.steps", "train.seed=1", "data.trigger=[a", "data.folders.7.path=x"])
+    assert [problem.partition(" ")[0] for problem in caught.value.problems] == [
+        "'train.steps'",
+        "The",
+        "data.folders.7",
+    ]

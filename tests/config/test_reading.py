@@ -175,7 +175,7 @@ def test_a_model_that_is_no_name_is_one_mistake(model: str) -> None:
 
 def test_a_model_folder_that_is_not_there() -> None:
     assert problems(SHORT, "model=./mine") == (
-        "model: The model folder ./mine does not exist. Type: foretune list models",
+        "model: The model folder ./mine does not exist. Run: foretune list models",
     )
 
 
@@ -230,7 +230,7 @@ def test_mistakes_of_every_stage_are_reported_together(tmp_path: Path) -> None:
         "train: {steps: 10, bath_size: 2, seed: x}\n"
     )
     with pytest.raises(ExperimentErrors) as raised:
-        read_experiment(path, needs_data=True)
+        read_experiment(path, needs=["data"])
     problems = raised.value.problems
     assert [problem.partition(":")[0] for problem in problems[:2]] == ["train.seed", "train.bath_size"]
     assert any("distilled" in problem for problem in problems), "what does not go together"

@@ -96,7 +96,7 @@ def test_all_mistakes_are_told_at_once_with_what_was_meant(tmp_path: Path) -> No
         ({"protocol": "convergence", "configurations": None}, "protocol convergence needs vary"),
         ({"seeds": [1, 1]}, "has a seed twice"),
         ({"configurations": {"a": {"train.seed": 1}}}, "configurations.a changes train.seed, which the study itself"),
-        ({"configurations": {"../up": {}}}, "will not do"),
+        ({"configurations": {"../up": {}}}, "is not valid"),
     ],
 )
 def test_what_does_not_go_together_is_refused(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_file_that_is_not_there_names_the_command_that_makes_one(tmp_path: Pat
     path = tmp_path / "x.yaml"
     with pytest.raises(UserError) as caught:
         load_mapping(path)
-    assert str(caught.value) == f"{path} does not exist. Type: foretune init {path}"
+    assert str(caught.value) == f"{path} does not exist. Run: foretune init {path}"
 
 
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:

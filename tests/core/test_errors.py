@@ -53,7 +53,7 @@ def test_a_long_list_of_known_names_is_cut() -> None:
 
 def test_a_missing_extra_names_the_command() -> None:
     error = MissingExtra("Training", "train")
-    assert str(error) == "Training needs packages that are not installed. Type: pip install 'foretune[train]'"
+    assert str(error) == "Training needs packages that are not installed. Run: pip install 'foretune[train]'"
     assert error.extra == "train"
 
 

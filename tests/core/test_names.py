@@ -63,3 +63,18 @@ def test_what_is_said_about_it() -> None:
     assert SHIPS.resolve("Moon-7").note is None
     assert SHIPS.resolve("star").note == "'star' resolved to star-1-small (also: star-1-large)"
     assert SHIPS.resolve("plus").note == "'plus' resolved to moon-7-plus"
+
+
+@pytest.mark.parametrize(
+    ("typed", "names"),
+    [
+        ("moon", ("moon-7", "moon-7-plus")),
+        ("star", ("star-1-small", "star-1-large")),
+        ("star-1", ("star-1-small", "star-1-large")),
+        ("MOON 7", ("moon-7",)),
+        ("plus", ("moon-7-plus",)),
+        ("sun", ()),
+    ],
+)
+def test_every_entry_that_may_be_meant(typed: str, names: tuple[str, ...]) -> None:
+    assert SHIPS.fitting(typed) == names

@@ -6,10 +6,12 @@ from foretune.core.units import (
     GIB,
     KIB,
     MIB,
+    bytes_of_text,
     bytes_text,
     count_text,
     counted_text,
     duration_text,
+    measured_pair_text,
     measured_text,
     rate_text,
     share_text,
@@ -150,3 +152,55 @@ def test_digits_follow_the_interval(
 )
 def test_one_of_something_is_no_plural(count: int, things: str, text: str) -> None:
     assert counted_text(count, things) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "interval", "unit", "texts"),
+    [
+        (0.5, 0.499, (-0.04, 0.038), "", ("0.50", "0.50")),
+        (0.5, 0.499, (-0.002, 0.0), "", ("0.5000", "0.4990")),
+        (0.1, 0.6, (0.45, 0.55), "", ("0.10", "0.60")),
+        (0.5, 0.499, (None, None), "", ("0.500", "0.499")),
+        (0.5, 0.5, (None, None), "", ("0.50", "0.50")),
+        (0.5, 0.25, (-0.25, -0.25), "", ("0.50", "0.25")),
+        (0.09, 0.12, (0.02, 0.04), "s", ("0.090 s", "0.120 s")),
+        (0, 3 * GIB, (2.9 * GIB, 3.1 * GIB), "bytes", ("0.00 GiB", "3.00 GiB")),
+        (1.5, 1.75, (0.2, 0.3), "usd", ("$1.50", "$1.75")),
+        (0, 0, (None, None), "", ("0", "0")),
+    ],
+)
+def test_two_numbers_have_the_same_unit_and_decimals(
+    before: float, after: float, interval: tuple[float | None, float | None], unit: str, texts: tuple[str, str]
+) -> None:
+    assert measured_pair_text(before, after, *interval, unit) == texts
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("16GiB", (16 * GIB, True)),
+        ("16 GiB", (16 * GIB, True)),
+        (" 16gib ", (16 * GIB, True)),
+        ("16Gi", (16 * GIB, True)),
+        ("16GB", (16 * 10**9, False)),
+        ("16 gb", (16 * 10**9, False)),
+        ("16g", (16 * 10**9, False)),
+        ("16G", (16 * 10**9, False)),
+        ("1.5TiB", (1536 * GIB, True)),
+        ("512MiB", (512 * MIB, True)),
+        ("0GB", (0, False)),
+        ("16", None),
+        ("16 B", None),
+        ("16KiB", None),
+        ("-16GiB", None),
+        (".5GiB", None),
+        ("16GiBs", None),
+        ("16GiB 24GiB", None),
+        ("4070M", None),
+        ("h100", None),
+        ("l4", None),
+        ("", None),
+    ],
+)
+def test_sizes_as_people_type_them(text: str, found: tuple[int, bool] | None) -> None:
+    assert bytes_of_text(text) == found

@@ -126,7 +126,7 @@ def test_an_old_file_that_cannot_be_upgraded_is_damaged(stored: dict[str, Any]) 
 def test_a_newer_version_names_the_upgrade() -> None:
     with pytest.raises(
         WrongFormat,
-        match=r"This Finding has format version 2; this release reads up to 1\. Type: pip install --upgrade foretune",
+        match=r"This Finding has format version 2; this release reads up to 1\. Run: pip install --upgrade foretune",
     ):
         Finding.from_mapping({**FINDING.to_mapping(), "format_version": 2})
 

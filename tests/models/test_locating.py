@@ -123,13 +123,13 @@ def test_download_from_a_hub(tmp_path: Path, hub_root: Path, tiny_pipeline: Call
     *_, other, gated, nothing = answers
     assert "owner/other-kind is a WonderPipeline, which cannot be trained yet" in other["error"]
     for repo, answer in (("gated/model", gated), ("owner/nothing", nothing)):
-        assert f"{repo} could not be had from the hub" in answer["error"]
+        assert f"{repo} could not be downloaded from the Hub" in answer["error"]
         assert "set HF_TOKEN" in answer["error"]
     assert TOKEN not in printed
     # The server is gone: what was fetched is still there, under its commit; anything else says what to do.
     (cached, lost), printed = ask_hub(hub.endpoint, tmp_path / "home", flux, "owner/lost")
     assert cached["folder"] == answers[0]["folder"]
-    assert "owner/lost could not be had from the hub" in lost["error"]
+    assert "owner/lost could not be downloaded from the Hub" in lost["error"]
     assert "point `model` at a local folder" in lost["error"]
     assert "Traceback" not in printed
 

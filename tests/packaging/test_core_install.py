@@ -16,6 +16,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 MOST_BYTES = 80 * 10**6
+MOST_WHEEL_BYTES = 12 * 10**6
 MOST_S = 3.0
 NUM_RUNS = 5
 # Processor time of this on a machine on which MOST_S holds; a slower machine, or a busier one, takes longer for both.
@@ -31,8 +32,9 @@ HEAVY_PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate", "n
 class CoreInstall:
     """An environment that holds the wheel and its core dependencies only."""
 
-    def __init__(self, directory: Path, *, cwd: Path) -> None:
+    def __init__(self, directory: Path, wheel: Path, *, cwd: Path) -> None:
         self.cwd = cwd
+        self.wheel = wheel
         self.directory = directory
         self.bin = directory / "bin"
         # Nothing of the developer's environment may be found from inside.
@@ -63,7 +65,7 @@ def core(tmp_path: Path) -> CoreInstall:
     venv.create(tmp_path / "venv", with_pip=True)
     run_or_fail(str(tmp_path / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet", str(wheel))
     (tmp_path / "here").mkdir()
-    return CoreInstall(tmp_path / "venv", cwd=tmp_path / "here")
+    return CoreInstall(tmp_path / "venv", wheel, cwd=tmp_path / "here")
 
 
 def check_that_it_is_light(core: CoreInstall) -> None:
@@ -147,6 +149,13 @@ def check_backtest(core: CoreInstall) -> None:
     assert memory["median_abs_error"] <= 0.03
 
 
+def check_wheel(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
+    """What `pip install foretune` downloads of Foretune itself."""
+    wheel_bytes = core.wheel.stat().st_size
+    report_figure(f"wheel: {wheel_bytes / 1e6:.2f} MB of {MOST_WHEEL_BYTES / 1e6:.0f} MB allowed")
+    assert wheel_bytes <= MOST_WHEEL_BYTES
+
+
 def check_size(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
     """Every file below the environment's packages, pip's own included."""
     (packages,) = core.directory.glob("lib/python*/site-packages")
@@ -201,6 +210,6 @@ def test_core_install(core: CoreInstall, subtests: pytest.Subtests, report_figur
     ):
         with subtests.test(check.__name__):
             check(core)
-    for measure in (check_size, check_time):
+    for measure in (check_wheel, check_size, check_time):
         with subtests.test(measure.__name__):
             measure(core, report_figure)

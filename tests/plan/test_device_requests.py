@@ -100,3 +100,8 @@ def test_here_is_the_cpu_with_what_is_free(monkeypatch: pytest.MonkeyPatch, tmp_
     assert (cpu.kind, cpu.name) == ("cpu", "here")
     assert usable_bytes(cpu) == 2 * GIB
     assert notes == ["here: no accelerator found, so the CPU with the 2.00 GiB of memory that are free now"]
+
+
+def test_here_is_an_amd_card_by_the_name_of_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    (card,), _ = here(Accelerator("AMD Instinct MI300X OAM", "rocm", 206_141_652_992), monkeypatch=monkeypatch)
+    assert (card.name, card.kind) == ("mi300x", "rocm")

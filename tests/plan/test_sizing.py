@@ -86,7 +86,7 @@ def test_full_fine_tuning_has_no_rank() -> None:
         ("flux.1-dev", 7, 16, "multiples of 16 px; the height is 7 px. Nearest: 16 or 32"),
         ("flux.1-dev", 0, 16, "multiples of 16 px; the height is 0 px"),
         ("flux.1-dev", -64, 64, "multiples of 16 px; the height is -64 px"),
-        ("sd3-medium", 4096, 1024, "up to 3072 px, not 4096 px. Type: data.resolution=3072"),
+        ("sd3-medium", 4096, 1024, "up to 3072 px, not 4096 px. Set data.resolution=3072"),
         ("sd3-medium", 1024, 4096, "up to 3072 px, not 4096 px"),
     ],
 )
@@ -108,9 +108,9 @@ def test_one_side_alone_is_a_mistake() -> None:
 @pytest.mark.parametrize(
     ("name", "num_frames", "part"),
     [
-        ("flux.1-dev", 9, "takes images, not videos; 9 frames were asked for"),
-        ("cogvideox-2b", 0, "takes frames from 1 on; 0 frames were asked for"),
-        ("cogvideox-2b", -4, "-4 frames were asked for"),
+        ("flux.1-dev", 9, "takes images, not videos; 9 frames were requested"),
+        ("cogvideox-2b", 0, "takes frames from 1 on; 0 frames were requested"),
+        ("cogvideox-2b", -4, "-4 frames were requested"),
     ],
 )
 def test_frames_that_the_model_does_not_take(name: str, num_frames: int, part: str) -> None:

@@ -88,7 +88,7 @@ def test_h4_input_bound_runs(
     ]
     report_figure(f"{len(named)} of {len(found)} input-bound runs named: {words[0]}")
     assert len(named) == len(found)
-    # The mend mends: with that many processes the run waits less, however busy this machine is with other things.
+    # The fix works: with that many processes the run waits less, however busy this machine is with other things.
     (wanted,) = re.findall(r"num_workers=(\d+)", words[0])
     after = real_run(tiny_models, tmp_path, 0, num_workers=int(wanted))[0]
     assert after.share < found[0][0].share / 2, f"{words[0]}; then {after.text}"

@@ -12,6 +12,7 @@ import pytest
 
 from foretune import __version__
 from foretune.record.environment import VOLATILE, environment_fingerprint, environment_hash
+from tests.record.programs import make_program
 
 CANARY = "canary-4f1c9d2e"
 
@@ -23,13 +24,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     return tmp_path
-
-
-def make_program(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
 def git(*arguments: str) -> None:

@@ -73,8 +73,8 @@ def test_a_step_that_is_not_there_is_missed() -> None:
     ("counted_s", "limit_s", "fault"),
     [
         (3.5, 3.2, None),
-        (3.5, None, "no time was asked for"),
-        (None, 3.2, "does not say what was counted"),
+        (3.5, None, "no time was requested"),
+        (None, 3.2, "what was counted is not recorded"),
         (3.5, 4.0, "finished after 3.500 s of 4 s"),
         (9.0, 3.2, "9.000000 s were counted, by the log 3.500000 s"),
         (3.5, 2.9, "steps were made after 2.9 s had passed"),

@@ -189,7 +189,10 @@ def test_one_run_alone_has_a_page(tmp_path: Path) -> None:
     (changed,) = (table for table in first.find("table") if table is not grid)
     assert [row.find("th")[0].text.split()[0] for row in changed.find("tbody")[0].find("tr")] == ["caption", "held-out"]
     (answer,) = first.find("p", class_="answer-text")
-    assert answer.text.startswith("LoRA rank 8: no change in caption accuracy shown. 0.50 before, 0.49")
+    assert answer.text == (
+        "LoRA rank 8: no change in caption accuracy shown. 0.50 before, 0.50 after: 0.00 (-0.03 to 0.03), "
+        "one run, interval over its prompts."
+    )
     assert "choose" not in page.root.text
 
 

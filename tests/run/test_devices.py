@@ -35,7 +35,7 @@ def test_accelerators_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "available_devices", lambda: [torch.device("mps"), torch.device("cpu")])
-    with pytest.raises(Refused, match=r"there is no cuda device here\. Present: cpu, mps\. Type: foretune doctor"):
+    with pytest.raises(Refused, match=r"there is no cuda device here\. Present: cpu, mps\. Run: foretune doctor"):
         choose_device("cuda")
 
 

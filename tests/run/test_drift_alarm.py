@@ -138,7 +138,7 @@ def test_other_programs_are_named(process_cpus: float, advises_threads: bool) ->
 def test_without_sensors_the_phase_is_named() -> None:
     (alarm,) = alarms(steps(300, slower_from(150, 1.5), 0))
     assert alarm.cause == "phase backward"
-    assert "no sensor tells why" in alarm.text
+    assert "no sensor shows why" in alarm.text
 
 
 def test_each_cause_once() -> None:

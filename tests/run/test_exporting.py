@@ -251,7 +251,7 @@ def test_a_run_without_checkpoint(tmp_path: Path, tiny_pipeline: TinyPipeline) -
     trained = trained_run(tiny_pipeline("flux"), tmp_path, "lora", train={"steps": 1})
     (checkpoint,) = trained.run.checkpoints.iterdir()
     checkpoint.rename(tmp_path / "gone")
-    with pytest.raises(UserError, match=rf"has no checkpoint yet\. Type: foretune resume {trained.run.path}"):
+    with pytest.raises(UserError, match=rf"has no checkpoint yet\. Run: foretune resume {trained.run.path}"):
         export(trained.run, tmp_path / "export")
 
 

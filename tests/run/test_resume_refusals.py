@@ -97,7 +97,7 @@ def test_the_same_images_elsewhere(stopped_run: RunDirectory, tmp_path: Path) ->
 
 
 def test_images_that_are_not_here(stopped_run: RunDirectory, tmp_path: Path) -> None:
-    """A relative path counts from where the run was started; the run's own file is the place to mend it."""
+    """A relative path counts from where the run was started; the run's own file is the place to fix it."""
     (tmp_path / "images").rename(tmp_path / "moved")
     with pytest.raises(UserError, match=r"Put it back, or set the path of `data` in .*experiment\.yaml"):
         resume(stopped_run, Recording())

@@ -8,7 +8,8 @@ import pytest
 
 from foretune.core.values.step_trace import StepTrace
 from foretune.run.shipping import Job, all_jobs
-from foretune.trace.shipped import folder, geometries, read_trace, shipped_slugs
+from foretune.trace.recipes import recipe_names, record_recipes
+from foretune.trace.shipped import folder, geometries, read_trace, recipes, shipped_slugs
 from foretune.trace.stamps import model_hash, sources_hash
 
 MOST_BYTES = 5_000_000
@@ -42,6 +43,24 @@ def test_every_trace_is_of_the_catalogues_model(jobs: dict[str, Job]) -> None:
 def test_geometry_is_there_for_every_model(jobs: dict[str, Job]) -> None:
     steps = {job.model for slug, job in jobs.items() if ".lora." in slug or ".full." in slug}
     assert steps <= set(geometries())
+
+
+def test_there_is_a_recipe_for_every_optimizer_and_quantised_layer() -> None:
+    assert {*recipes().updates, *recipes().layers} == set(recipe_names())
+
+
+def test_recipes_made_again_are_the_same(proof_size: Callable[[int, int], int]) -> None:
+    """Fails when an optimizer, a quantised layer or a library changed: python -m foretune.run.shipping --remake.
+
+    Which ones are made again changes with the code that makes them.
+    """
+    names = recipe_names()
+    chosen = random.Random(sources_hash()).sample(names, proof_size(len(names), 4))
+    made, shipped = record_recipes(chosen), recipes()
+    assert len(made.updates) + len(made.layers) == len(chosen)
+    stale = [name for name, update in made.updates.items() if update != shipped.updates[name]]
+    stale += [name for name, layer in made.layers.items() if layer != shipped.layers[name]]
+    assert stale == [], "recipes.json is not what this code records"
 
 
 @pytest.mark.slow

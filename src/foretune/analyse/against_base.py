@@ -9,7 +9,7 @@ from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
 from foretune.analyse.run_numbers import CONFIDENCE, Evaluations
 from foretune.core.scores import bounds_of, is_share
-from foretune.core.units import measured_text, measured_value_text
+from foretune.core.units import measured_pair_text, measured_text
 from foretune.core.values import Finding
 from foretune.core.values.evaluation import Evaluation
 from foretune.stats.bounded import bounded_difference
@@ -113,7 +113,7 @@ def _losses(one: Configuration, evaluations: Evaluations, metric: str, confidenc
 
 
 def _sentence(one: Configuration, metric: str, change: Change) -> str:
-    sides = [measured_value_text(side, *_around(side, change), change.unit) for side in (change.base, change.after)]
+    sides = measured_pair_text(change.base, change.after, change.low, change.high, change.unit)
     runs = "one run, interval over its prompts" if len(change.runs) == 1 else f"{len(change.runs)} runs"
     if not change.is_shown:
         by = measured_text(change.value, change.low, change.high, change.unit)
@@ -131,14 +131,6 @@ def _size(change: Change) -> str:
     edges = (change.low, change.high) if change.value > 0 else (-change.high, -change.low)
     text = measured_text(abs(change.value), *edges, change.unit)
     return re.sub(r"\(0(\.0+)? to", "(more than 0 to", text)
-
-
-def _around(side: float, change: Change) -> tuple[float | None, float | None]:
-    """As many digits as the change has."""
-    if change.low is None or change.high is None:
-        return None, None
-    reach = (change.high - change.low) / 2
-    return side - reach, side + reach
 
 
 def _is_better(change: Change) -> bool:

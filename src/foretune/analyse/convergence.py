@@ -115,7 +115,7 @@ def convergence_finding(found: Convergence, *, least: float = LEAST_GAIN) -> Fin
     elif last.answer == "still falling":
         said = f"still falling after {found.num_steps} steps: more would show"
     else:
-        more = f"; about {last.num_needed} values would tell" if last.num_needed else ""
+        more = f"; about {last.num_needed} values would show it" if last.num_needed else ""
         said = f"not decided after {found.num_steps} steps whether more would show{more}"
     sentence = f"{found.label}: {said} ({basis}; less than {least:.0%} would not count)."
     return Finding(sentence=sentence, evidence=found.run_ids, caveat=caveat)

@@ -1,4 +1,4 @@
-"""What holds a run back, in words, with the number behind it and the mend."""
+"""What holds a run back, in words, with the number behind it and the fix."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,12 +63,12 @@ class Diagnosis:
     share: float
     """The number behind it: of the step's time, of the samples, or of the memory that was held before."""
     finding: str
-    mend: str | None = None
+    fix: str | None = None
     """What to change, and what it would give where that can be said."""
 
     @property
     def text(self) -> str:
-        return f"{self.kind}: {self.finding}" + (f"; {self.mend}" if self.mend else "")
+        return f"{self.kind}: {self.finding}" + (f"; {self.fix}" if self.fix else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,10 +175,10 @@ def _input_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Dia
         left = (period_s - rest_s) / period_s
         if wanted > num and left <= _SOLVED_INPUT:
             cores = "" if wanted <= most else f" on {wanted} processor cores (here are {most})"
-            mend = f"with data.num_workers={wanted} it would be about {left:.0%}{cores}"
-            return Diagnosis(kind="input-bound", share=share, finding=finding, mend=mend)
-    mend = f"a batch takes {duration_text(batch_s)} to make: cache what can be cached, or read from a faster disk"
-    return Diagnosis(kind="input-bound", share=share, finding=finding, mend=mend)
+            fix = f"with data.num_workers={wanted} it would be about {left:.0%}{cores}"
+            return Diagnosis(kind="input-bound", share=share, finding=finding, fix=fix)
+    fix = f"a batch takes {duration_text(batch_s)} to make: cache what can be cached, or read from a faster disk"
+    return Diagnosis(kind="input-bound", share=share, finding=finding, fix=fix)
 
 
 def _input_bound_in_trace(digest: TraceDigest | None) -> Diagnosis | None:
@@ -188,7 +188,7 @@ def _input_bound_in_trace(digest: TraceDigest | None) -> Diagnosis | None:
         kind="input-bound",
         share=digest.shares.input,
         finding=f"{digest.shares.input:.0%} of the profiled steps waits for data; steps without the profiler wait less",
-        mend="profile more steps to see whether it stays, or raise data.num_workers",
+        fix="profile more steps to see whether it stays, or raise data.num_workers",
     )
 
 
@@ -200,12 +200,12 @@ def _encode_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Di
     finding = (
         f"{share:.0%} of the step encodes images and captions ({duration_text(encode_s)} of {duration_text(step_s)})"
     )
-    mend = (
+    fix = (
         f"with {' and '.join(evidence.uncached)} that is done once, before the first step"
         if evidence.uncached
         else None
     )
-    return Diagnosis(kind="encode-bound", share=share, finding=finding, mend=mend)
+    return Diagnosis(kind="encode-bound", share=share, finding=finding, fix=fix)
 
 
 def _logging_bound(steady: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
@@ -214,8 +214,8 @@ def _logging_bound(steady: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
     if share <= _MOST_LOGGING:
         return None
     finding = f"{share:.0%} of the step goes to logging ({duration_text(logging_s)} of {duration_text(step_s)})"
-    mend = "a tracker or a disk is slow: fewer entries in track, or runs on a local disk"
-    return Diagnosis(kind="logging-bound", share=share, finding=finding, mend=mend)
+    fix = "a tracker or a disk is slow: fewer entries in track, or runs on a local disk"
+    return Diagnosis(kind="logging-bound", share=share, finding=finding, fix=fix)
 
 
 def _leak(steady: Sequence[Mapping[str, Any]], place: str) -> Diagnosis | None:
@@ -228,27 +228,27 @@ def _leak(steady: Sequence[Mapping[str, Any]], place: str) -> Diagnosis | None:
         f"memory of {where} grows by {bytes_text(growth.bytes_per_step)} with every step, "
         f"by {bytes_text(growth.grown_bytes)} so far; {bytes_text(growth.held_bytes)} are held"
     )
-    mend = "look for tensors that are kept over steps: losses that still have their graph, lists that only grow"
-    return Diagnosis(kind="memory leak", share=growth.share, finding=finding, mend=mend)
+    fix = "look for tensors that are kept over steps: losses that still have their graph, lists that only grow"
+    return Diagnosis(kind="memory leak", share=growth.share, finding=finding, fix=fix)
 
 
 def _throttled(evidence: Evidence) -> Diagnosis | None:
     found = find_throttling(evidence.telemetry, evidence.steps)
     if found is None:
         return None
-    mend = "cool it better, or raise its power limit; a measurement that is throttled says little about the device"
-    return Diagnosis(kind="throttled", share=found.share, finding=found.sentence, mend=mend)
+    fix = "cool it better, or raise its power limit; a throttled measurement does not show what the device can do"
+    return Diagnosis(kind="throttled", share=found.share, finding=found.sentence, fix=fix)
 
 
 def _host_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
-    mend = "a larger train.batch_size or levers.compile=regional gives the device more to do for each call"
+    fix = "a larger train.batch_size or levers.compile=regional gives the device more to do for each call"
     digest = evidence.digest
     if digest is not None and digest.shares.launch > _MOST_LAUNCH:
         share = digest.shares.launch
         finding = f"for {share:.0%} of the step the device waits for the host to start operators"
         if digest.device == "cpu":
             finding = f"{share:.0%} of the step passes between operators, in Python, to which the profiler adds"
-        return Diagnosis(kind="host-bound", share=share, finding=finding, mend=mend)
+        return Diagnosis(kind="host-bound", share=share, finding=finding, fix=fix)
     owed = [step["num_owed"] for step in steady if step.get("num_owed") is not None]
     if not owed:
         return None
@@ -261,7 +261,7 @@ def _host_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Diag
         f"the host needs {host_s / step_s:.0%} of the step to start its operators ({duration_text(host_s)} of "
         f"{duration_text(step_s)}), and the device is never behind"
     )
-    return Diagnosis(kind="host-bound", share=host_s / step_s, finding=finding, mend=mend)
+    return Diagnosis(kind="host-bound", share=host_s / step_s, finding=finding, fix=fix)
 
 
 def _copy_bound(digest: TraceDigest | None) -> Diagnosis | None:
@@ -271,7 +271,7 @@ def _copy_bound(digest: TraceDigest | None) -> Diagnosis | None:
         kind="copy-bound",
         share=digest.shares.copy,
         finding=f"{digest.shares.copy:.0%} of the step moves tensors between devices, types or layouts",
-        mend="fewer swapped blocks, no activation offload, or one precision throughout",
+        fix="fewer swapped blocks, no activation offload, or one precision throughout",
     )
 
 
@@ -282,7 +282,7 @@ def _idle(digest: TraceDigest | None) -> Diagnosis | None:
         kind="idle",
         share=digest.shares.idle,
         finding=f"for {digest.shares.idle:.0%} of the step nothing is computed, loaded or started",
-        mend="the phases above say where: logging to a slow disk or tracker is the usual cause",
+        fix="the phases above say where: logging to a slow disk or tracker is the usual cause",
     )
 
 

@@ -77,7 +77,7 @@ def _other_steps(evaluation: Evaluation) -> str:
 def _undecided(evaluation: Evaluation) -> str:
     if any(difference.answer == "inconclusive" for difference in evaluation.differences):
         return "not shown to differ in quality"
-    return "not different in quality by more than is said to matter" if evaluation.differences else "not compared"
+    return "not different in quality by more than the threshold" if evaluation.differences else "not compared"
 
 
 def _listed(evaluation: Evaluation, differences: tuple[ScoreDifference, ...]) -> str:

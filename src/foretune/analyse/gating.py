@@ -72,7 +72,7 @@ def _judged(ratio: Decision, of: str, max_slowdown: float, *, is_strict: bool) -
         return GateAnswer("pass", f"no slower than allowed: {measured}", None)
     if not is_strict and ratio.ratio <= limit and ratio.high <= 1 + 2 * max_slowdown:
         return GateAnswer("pass", f"no slowdown beyond the limit was shown, nor one excluded: {measured}", None)
-    return GateAnswer("inconclusive", f"too few or too unlike runs to tell: {measured}", _num_more(ratio, limit))
+    return GateAnswer("inconclusive", f"too few or too different runs to decide: {measured}", _num_more(ratio, limit))
 
 
 def _inverse(speed: Decision) -> Decision:

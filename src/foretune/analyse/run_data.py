@@ -99,7 +99,7 @@ def read_run(path: Path) -> RunData:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{directory.events} is damaged ({type(error).__name__}: {error}), so what it says is not used. "
-            f"foretune check {path} says more; to go on without this run, move it away."
+            f"foretune check {path} reports more; to continue without this run, move it away."
         ) from error
     return RunData(
         path=path,

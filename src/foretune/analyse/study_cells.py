@@ -121,7 +121,7 @@ def read_parts(directory: Path) -> list[Part]:
                 run=run, about=about, evaluation=evaluation_of(run.path), inference=_inference(run.path)
             )
     if not newest:
-        raise UserError(f"There is no part of a study in {directory}. Type: foretune study FILE.yaml")
+        raise UserError(f"There is no part of a study in {directory}. Run: foretune study FILE.yaml")
     return list(newest.values())
 
 

@@ -113,7 +113,7 @@ def digest(path: Path, *, within: Path | None = None) -> TraceDigest:
         return _added_up(trace)
     # What is in the events is checked by using it: an operator without a name, an allocation without its bytes.
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise UserError(f"{shown(path)} is no trace that can be read: {type(error).__name__}: {error}") from error
+        raise UserError(f"{shown(path)} is not a readable trace: {type(error).__name__}: {error}") from error
 
 
 def _added_up(trace: TraceEvents) -> TraceDigest:

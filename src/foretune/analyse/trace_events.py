@@ -76,7 +76,7 @@ def read_trace(path: Path, *, within: Path | None = None) -> TraceEvents:
         return understand(content["traceEvents"], dict(content.get("foretune", {})))
     # What a damaged file does to a reader: fields that are absent, or something else than they should be.
     except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"{shown(path)} is no trace that can be read: {type(error).__name__}: {error}") from error
+        raise UserError(f"{shown(path)} is not a readable trace: {type(error).__name__}: {error}") from error
 
 
 def _text_of(path: Path, within: Path | None) -> bytes:

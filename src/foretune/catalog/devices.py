@@ -144,7 +144,7 @@ def device_names() -> Names:
         known={row.name: (row.title, *row.also_called) for row in rows},
         details={row.name: (f"{row.memory_gb:g}gb", row.memory_type) for row in rows},
         conventions={text: row.name for row in rows for text in row.also_called},
-        ignored=frozenset({"nvidia", "geforce", "tesla", "amd", "instinct", "apple", "gpu"}),
+        ignored=frozenset({"nvidia", "geforce", "tesla", "amd", "instinct", "oam", "apple", "gpu"}),
     )
 
 

@@ -15,7 +15,7 @@ NAME_PATTERN = r"^[a-z0-9]+([._-][a-z0-9_]+)*$"
 
 
 class CatalogError(AssertionError):
-    """A data file of ours breaks its own rules. An assertion, not a `UserError`: no user can mend it."""
+    """A data file of ours breaks its own rules. An assertion, not a `UserError`: no user can fix it."""
 
     def __init__(self, file: str, problems: Sequence[str]) -> None:
         self.file, self.problems = file, tuple(problems)

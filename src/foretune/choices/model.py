@@ -51,7 +51,7 @@ def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelRefere
     if asked in SHIPPED_MODELS:
         return _folder_reference(asked, shipped_folder(asked))
     if asked.startswith((".", "/", "~")) or asked.endswith("/"):
-        raise UserError(f"The model folder {asked} does not exist. Type: foretune list models")
+        raise UserError(f"The model folder {asked} does not exist. Run: foretune list models")
     hub = _HUB_ID.match(asked)
     if hub is None or in_catalogue:
         return _catalogue_reference(asked)

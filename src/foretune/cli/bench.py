@@ -1,13 +1,17 @@
 """`foretune bench`: how fast it trains or samples here, honestly measured."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foretune.cli.extras import require
 from foretune.cli.options import refuse_given
 from foretune.cli.quiet import quieten
+from foretune.cli.starting import read_to_start
+
+if TYPE_CHECKING:
+    from foretune.config.readiness import Need
 
 _OF_A_PRESET = {
     "batch": "is what a preset decides. Leave out one of the two.",
@@ -88,10 +92,8 @@ def bench(
 
 
 def _training(path: Path, overrides: list[str], asked_for: dict[str, Any], benches: Path, *, as_json: bool) -> None:
-    from foretune.config import read_experiment
-
-    asked = read_experiment(path, overrides, needs_data=not asked_for["is_synthetic"])
-    require("train", "Measuring")
+    needs: tuple[Need, ...] = ("adapters",) if asked_for["is_synthetic"] else ("data", "adapters")
+    asked = read_to_start(path, overrides, "Measuring", needs)
     quieten()
     from foretune.cli.bench_text import print_bench
     from foretune.cli.plan import Recording
@@ -125,7 +127,7 @@ def _inference(
     if overrides:
         raise UserError(
             f"--inference takes a model and options, not {overrides[0]!r}. "
-            "Type: foretune bench MODEL --inference --batch 4"
+            "Run: foretune bench MODEL --inference --batch 4"
         )
     from foretune.run.bench_request import PRESETS
     from foretune.run.quality.naming import check_subject

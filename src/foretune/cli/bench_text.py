@@ -50,7 +50,7 @@ def print_inference(bench: "InferenceBench") -> None:
     if bench.is_reduced:
         tried = ", ".join(map(str, bench.did_not_fit))
         typer.secho(
-            f"NOT the batch that was asked for: {tried} did not fit into memory, so this is batch {bench.batch_size}, "
+            f"NOT the requested batch: {tried} did not fit into memory, so this is batch {bench.batch_size}, "
             "the largest that did when halving.",
             fg="yellow",
         )
@@ -142,10 +142,7 @@ def _utilisation(series: "Series") -> list[str]:
         f"({series.peak_source}); the model needs {flops_text(series.model_flops)} a step"
     )
     if series.hardware_flops is not None and series.hardware_flops > series.model_flops:
-        line += (
-            f"; {share_text(series.hardware_utilisation)} with what is computed again "
-            f"({flops_text(series.hardware_flops)})"
-        )
+        line += f"; {share_text(series.hardware_utilisation)} with recomputation ({flops_text(series.hardware_flops)})"
     return [line]
 
 
@@ -178,7 +175,7 @@ def _expected(name: str, measured: int, plan: "Plan | None") -> str:
 
 def _energy(series: "Series") -> list[str]:
     if series.energy_per_sample_j is None:
-        return ["Energy: no sensor told"]
+        return ["Energy: no sensor reported"]
     power = "" if series.mean_power_w is None else f", {series.mean_power_w:.0f} W on average"
     return [f"Energy: {series.energy_per_sample_j:.3g} J a sample{power}"]
 

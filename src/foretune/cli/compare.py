@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foretune.cli.options import refuse_given
+from foretune.core.errors import Mistakes
 
 if TYPE_CHECKING:
     from foretune.analyse.run_data import RunData
+    from foretune.config.readiness import Need
 
 _EXPERIMENT_ENDINGS = (".yaml", ".yml")
 _OF_MEASURING = dict.fromkeys(
@@ -22,10 +24,10 @@ def compare(
     a: Annotated[Path, typer.Argument(help="A run, a bench, or a folder of them; with --run, an experiment file.")],
     b: Annotated[Path, typer.Argument(help="What is compared with it: ratios are b / a.")],
     across_environments: Annotated[
-        bool, typer.Option("--across-environments", help="Compare although machines or versions differ, and say so.")
+        bool, typer.Option("--across-environments", help="Compare even if machines or versions differ, with a warning.")
     ] = False,
     across_questions: Annotated[
-        bool, typer.Option("--across-questions", help="Compare although the experiments differ, and say so.")
+        bool, typer.Option("--across-questions", help="Compare even if the experiments differ, with a warning.")
     ] = False,
     run: Annotated[
         bool, typer.Option("--run", help="A and B are experiment files: measure both now, in turns, then compare.")
@@ -64,13 +66,16 @@ def compare(
 def _measured(
     files: tuple[Path, Path], benches: Path, num_repeats: int, num_steps: int, is_synthetic: bool
 ) -> "tuple[list[RunData], list[RunData]]":
-    from foretune.cli.extras import require
     from foretune.cli.progress import ProgressObserver
     from foretune.cli.quiet import quieten
-    from foretune.config import read_experiment
+    from foretune.cli.starting import read_to_start
 
-    asked_a, asked_b = (read_experiment(file, (), needs_data=not is_synthetic) for file in files)
-    require("train", "Measuring")
+    needs: tuple[Need, ...] = ("adapters",) if is_synthetic else ("data", "adapters")
+    mistakes = Mistakes()
+    asked_a, asked_b = (mistakes.attempt(read_to_start, file, (), "Measuring", needs) for file in files)
+    mistakes.raise_all()
+    assert asked_a is not None, "nothing was wrong with it"
+    assert asked_b is not None, "nothing was wrong with it"
     quieten()
     from foretune.analyse.run_data import runs_in
     from foretune.run.interleaved import measure_in_turns

@@ -77,6 +77,6 @@ def _show(findings: "Sequence[Finding]", environment: "Mapping[str, Any]") -> No
         out.print(table)
         out.print()
     for remedy in dict.fromkeys(f.remedy for f in findings if f.remedy):
-        out.print(f"To add or mend: {escape(remedy)}")
+        out.print(f"To install or fix: {escape(remedy)}")
     packages = ", ".join(f"{name} {v}" for name, v in environment["packages"].items() if v)
     out.print(f"python {environment['python']}, {packages}", style="dim")

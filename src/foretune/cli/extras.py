@@ -1,15 +1,7 @@
 """What an installation has; what it lacks is named with the command that adds it."""
 
-from importlib.util import find_spec
-
 from foretune.core.errors import MissingExtra
-
-_NEEDED = {
-    "train": ("torch", "diffusers", "transformers", "peft", "safetensors", "PIL", "numpy"),
-    "tensorboard": ("tensorboard",),
-    "datasets": ("datasets",),
-    "plots": ("matplotlib",),
-}
+from foretune.core.extras import is_installed
 
 
 def require(extras: str, feature: str) -> None:
@@ -17,6 +9,6 @@ def require(extras: str, feature: str) -> None:
 
     Several extras have commas between them; all that lack are in one command.
     """
-    lacking = [extra for extra in extras.split(",") if any(find_spec(name) is None for name in _NEEDED[extra])]
+    lacking = [extra for extra in extras.split(",") if not is_installed(extra)]
     if lacking:
         raise MissingExtra(feature, ",".join(lacking))

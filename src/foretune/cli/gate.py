@@ -21,7 +21,7 @@ def gate(
         bool, typer.Option("--strict", help="Pass only if a slowdown beyond the limit is excluded.")
     ] = False,
     across_environments: Annotated[
-        bool, typer.Option("--across-environments", help="Judge although machines or versions differ, and say so.")
+        bool, typer.Option("--across-environments", help="Judge even if machines or versions differ, with a warning.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
 ) -> None:
@@ -115,5 +115,5 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 < share < 1:
-        raise UserError(f"--max-slowdown {text!r} is no share. Type it as --max-slowdown 5% or --max-slowdown 0.05")
+        raise UserError(f"--max-slowdown {text!r} is not a share. Write --max-slowdown 5% or --max-slowdown 0.05")
     return share

@@ -31,7 +31,7 @@ def init(
     from foretune.core.errors import Refused, UnknownName
 
     if file.exists() and not force:
-        raise Refused(f"{file} exists already. Type: foretune init {file} --force, or choose another name")
+        raise Refused(f"{file} exists already. Run: foretune init {file} --force, or choose another name")
     if method not in METHODS:
         raise UnknownName("method", method, METHODS)
     reference = resolve_model(model)

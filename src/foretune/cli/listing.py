@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(help="What there is: models, devices, methods.", no_args_is_help=True)
+app = typer.Typer(help="List models, devices and methods.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

@@ -59,26 +59,26 @@ def _root(
 
 app.command("demo", short_help="See it all in three minutes, on a CPU.")(demo.demo)
 app.command("init", short_help="Write an experiment file to start from.")(init.init)
-app.command("plan", short_help="Say what fits, before anything is downloaded.")(plan.plan)
+app.command("plan", short_help="Report what fits, before anything is downloaded.")(plan.plan)
 app.command("backtest", short_help="Hold the plan against published measurements.")(backtest.backtest)
 app.command("train", short_help="Train what an experiment file asks for.")(train.train)
 app.command("bench", short_help="Measure training or inference speed.")(bench.bench)
-app.command("profile", short_help="Look inside a few steps, and say what holds them back.")(profile.profile)
+app.command("profile", short_help="Profile a few steps and report the bottleneck.")(profile.profile)
 # More than two are refused by the verb itself, which knows what to type instead.
-app.command("compare", short_help="Say whether two sets of runs differ.", context_settings={"allow_extra_args": True})(
+app.command("compare", short_help="Test whether two sets of runs differ.", context_settings={"allow_extra_args": True})(
     compare.compare
 )
-app.command("report", short_help="Put what runs say on one page.")(report.report)
+app.command("report", short_help="Put the results of runs on one page.")(report.report)
 app.command("gate", short_help="Fail where a candidate is slower.")(gate.gate)
 app.command("study", short_help="Answer a question about speed or quality with several runs.")(study.study)
-app.command("resume", short_help="Go on with an interrupted run.")(resume.resume)
-app.command("sample", short_help="Sample the base and what was made of it.")(sample.sample)
-app.command("evaluate", short_help="Say how good a run's images are.")(evaluate.evaluate)
+app.command("resume", short_help="Resume an interrupted run.")(resume.resume)
+app.command("sample", short_help="Sample the base model and the trained one.")(sample.sample)
+app.command("evaluate", short_help="Measure the quality of a run's images.")(evaluate.evaluate)
 app.command("export", short_help="Export a run for diffusers pipelines.")(export.export)
-app.add_typer(listing.app, name="list", short_help="What there is: models, devices, methods.")
+app.add_typer(listing.app, name="list", short_help="List models, devices and methods.")
 app.command("schema", short_help="Print the JSON schema of experiment files.")(schema.schema)
 app.command("check", short_help="Check that the files of a run agree.")(check.check)
-app.command("doctor", short_help="Say what works on this machine.")(doctor.doctor)
+app.command("doctor", short_help="Check what works on this machine.")(doctor.doctor)
 app.command("tiny", short_help="Write a tiny pipeline, for tests and trials.")(tiny.tiny)
 
 
@@ -98,7 +98,7 @@ def _with_name(argument: str, asked: str, name: str) -> str:
 
 
 def main() -> None:
-    """The entry point: what the user can mend is said in a sentence, with exit code 2."""
+    """The entry point: what the user can fix is reported in a sentence, with exit code 2."""
     # Progress bars of the libraries underneath would tear ours apart.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

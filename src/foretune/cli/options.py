@@ -7,11 +7,11 @@ import typer
 from foretune.core.errors import UserError
 
 
-def refuse_given(context: typer.Context, mends: Mapping[str, str]) -> None:
+def refuse_given(context: typer.Context, reasons: Mapping[str, str]) -> None:
     """Refuses the first of these parameters that was typed, with the sentence that says why and what to type."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         # By name: the class that it is of belongs to whichever click typer brings along.
-        if parameter.name in mends and source is not None and source.name == "COMMANDLINE":
+        if parameter.name in reasons and source is not None and source.name == "COMMANDLINE":
             option = (*parameter.opts, *parameter.secondary_opts)[0]
-            raise UserError(f"{option} {mends[parameter.name]}")
+            raise UserError(f"{option} {reasons[parameter.name]}")

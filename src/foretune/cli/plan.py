@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foretune.cli.extras import require
 from foretune.cli.files import write_file
 from foretune.cli.quiet import quieten
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from foretune.core.errors import UserError
     from foretune.core.values import StepTrace
     from foretune.plan.asking import LiveSource, Wanted
+    from foretune.plan.host_memory import HostBudget
     from foretune.plan.sizing import StepSize
     from foretune.plan.traces import LiveTracer
     from foretune.trace.shipped import Geometry
@@ -65,10 +67,9 @@ def plan(
     """Say what fits. Example: foretune plan flux.1-dev method.kind=lora --on rtx-4090,l4,h100-sxm"""
     # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
     gc.disable()
-    from foretune.plan.asking import Wanted, devices_named
-    from foretune.plan.host_memory import budget_named
+    from foretune.plan.asking import Wanted
 
-    devices = devices_named(on, _note)
+    devices, host = _devices_and_host(target, tuple(overrides or ()), on, ram, is_live=live)
     wanted = Wanted(
         target=target,
         overrides=tuple(overrides or ()),
@@ -79,12 +80,32 @@ def plan(
         always_live=live,
         # An overview has no room for them.
         has_advice=target != _ALL or as_json or html is not None or explain,
-        host=None if ram is None else budget_named(ram),
+        host=host,
     )
     refused = Refusals()
     groups = _planned(wanted, devices, refused)
     _answer(groups, html, as_json=as_json, explain=explain)
     refused.print()
+
+
+def _devices_and_host(
+    target: str, overrides: tuple[str, ...], on: str, ram: str | None, *, is_live: bool
+) -> "tuple[list[Device], HostBudget | None]":
+    """What `--on` and `--ram` mean. Where they are wrong, what else is wrong with the command is reported with them."""
+    from foretune.core.errors import Mistakes
+    from foretune.plan.asking import Wanted, check_question, devices_named
+    from foretune.plan.host_memory import budget_named
+
+    mistakes = Mistakes()
+    devices = mistakes.attempt(devices_named, on, _note)
+    host = None if ram is None else mistakes.attempt(budget_named, ram)
+    if is_live:
+        mistakes.attempt(require, "train", "Recording a step")
+    if mistakes:
+        check_question(Wanted(target=target, overrides=overrides), mistakes)
+    mistakes.raise_all()
+    assert devices is not None, "nothing was wrong with them"
+    return devices, host
 
 
 def _answer(groups: "Groups", html: Path | None, *, as_json: bool, explain: bool) -> None:
@@ -149,8 +170,6 @@ class Refusals:
 def live_source(told: Callable[[str], None], *, needed: bool) -> "LiveSource | None":
     """Where torch is installed, steps can be recorded; it is imported when the first one is."""
     from importlib.util import find_spec
-
-    from foretune.cli.extras import require
 
     if needed:
         require("train", "Recording a step")

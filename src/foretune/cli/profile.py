@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretune.cli.extras import require
 from foretune.cli.quiet import quieten
+from foretune.cli.starting import read_to_start
 from foretune.core.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -41,13 +41,10 @@ def profile(
 
 
 def _profiled(experiment: Path, overrides: list[str], steps: int, runs: Path) -> Path:
-    from foretune.config import read_experiment
-
-    asked = read_experiment(experiment, overrides, needs_data=True)
-    require("train", "Profiling")
     # The profiler's own log lines; they are read once, when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    asked = read_to_start(experiment, overrides, "Profiling", ("data", "adapters"))
     from foretune.run.busyness import BusyWatch
 
     watch = BusyWatch()

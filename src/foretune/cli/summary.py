@@ -42,7 +42,7 @@ def finish(trained: "Trained") -> None:
         return
     typer.secho(f"{outcome.status.capitalize()} after step {outcome.steps_done}: {outcome.reason}", fg="red", err=True)
     if NOTHING_SAVED not in (outcome.reason or ""):
-        typer.secho(f"Go on with: foretune resume {path}", err=True)
+        typer.secho(f"Continue with: foretune resume {path}", err=True)
     raise typer.Exit(130 if outcome.status == "interrupted" else 1)
 
 

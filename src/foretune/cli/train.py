@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretune.cli.extras import require
-from foretune.cli.files import require_writable
 from foretune.cli.quiet import quieten
+from foretune.cli.starting import read_to_start
 from foretune.core.units import bytes_text
 
 if TYPE_CHECKING:
@@ -23,11 +22,9 @@ def train(
     runs: Annotated[Path, typer.Option("--runs", help="Where run directories are made.")] = Path("runs"),
 ) -> None:
     """Train. Example: foretune train experiment.yaml train.steps=100 method.rank=32"""
-    from foretune.config import read_experiment
+    from foretune.config.readiness import TO_TRAIN
 
-    asked = read_experiment(experiment, overrides or (), needs_data=True)
-    require("train", "Training")
-    require_writable(runs)
+    asked = read_to_start(experiment, overrides or (), "Training", TO_TRAIN, runs)
     from foretune.run.busyness import BusyWatch
 
     watch = BusyWatch()

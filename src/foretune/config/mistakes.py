@@ -117,7 +117,7 @@ def _not_text(place: Place, details: ErrorDetails) -> str:
 
 
 def _wrong_form(place: Place, details: ErrorDetails) -> str:
-    return f"{_shown(details['input'])} will not do. {_help(place)}".rstrip()
+    return f"{_shown(details['input'])} is not valid. {_help(place)}".rstrip()
 
 
 def _our_own(_: Place, details: ErrorDetails) -> str:

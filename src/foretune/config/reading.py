@@ -1,23 +1,27 @@
 """From a file and overrides to a checked Experiment."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from foretune.choices.capabilities import objections
-from foretune.choices.data import FolderData, ShapesData
 from foretune.choices.experiment import Experiment
 from foretune.choices.model import ModelReference, resolve_model
 from foretune.choices.objections import DeviceType, Objection
 from foretune.config.mistakes import describe_mistakes
-from foretune.config.overrides import apply_overrides
+from foretune.config.overrides import overridden, parse_overrides
 from foretune.config.places import find_place
+from foretune.config.readiness import Need, missing_here
 from foretune.config.yaml_files import load_mapping
-from foretune.core.errors import ExperimentErrors, UserError
+from foretune.core.errors import ExperimentErrors, Mistakes, UserError
+
+Check = Callable[[Experiment], Iterable[str]]
+"""What else may be wrong with an experiment; the sentences say what."""
 
 
 @dataclass(frozen=True)
@@ -32,32 +36,45 @@ class Asked:
 
 
 def read_experiment(
-    path: Path, overrides: Iterable[str] = (), *, only_planned: bool = False, needs_data: bool = False
+    path: Path,
+    overrides: Iterable[str] = (),
+    *,
+    only_planned: bool = False,
+    needs: Collection[Need] = (),
+    checks: Iterable[Check] = (),
 ) -> Asked:
     """Reads and checks an experiment file; raises with every mistake at once. A file without `name` gives its own.
 
     The file that a run keeps of its experiment is taken for the experiment, with the defaults it had then.
     """
-    content = load_mapping(path)
-    is_of_a_run = isinstance(content.get("resolved"), dict) and "asked" in content
-    mapping = apply_overrides(content["resolved"] if is_of_a_run else content, overrides)
-    return understand(
-        mapping, source=str(path), name=_name_from(path), only_planned=only_planned, needs_data=needs_data
-    )
+    mistakes = Mistakes()
+    asked: Asked | None = None
+    content = mistakes.attempt(load_mapping, path)
+    if content is None:
+        parse_overrides(overrides, mistakes)
+    else:
+        is_of_a_run = isinstance(content.get("resolved"), dict) and "asked" in content
+        mapping = overridden(content["resolved"] if is_of_a_run else content, overrides, mistakes)
+        understood = partial(understand, source=str(path), name=_name_from(path), only_planned=only_planned)
+        asked = mistakes.attempt(partial(understood, needs=needs, checks=checks), mapping)
+    mistakes.raise_all()
+    assert asked is not None, "nothing was wrong with it"
+    return asked
 
 
 def understand(
     mapping: dict[str, Any],
     *,
-    source: str,
+    source: str | None,
     name: str = "experiment",
     only_planned: bool = False,
-    needs_data: bool = False,
+    needs: Collection[Need] = (),
+    checks: Iterable[Check] = (),
 ) -> Asked:
     """Checks a mapping as an experiment: its form, the model's name, and whether the choices go together.
 
-    `only_planned` also takes models that can be planned but not trained yet. `needs_data` also asks whether the folders
-    of the data are there, which a plan does not need.
+    `only_planned` also takes models that can be planned but not trained yet. `needs` is what has to be there on this
+    machine; a plan needs nothing. `checks` are further ones, whose answers are reported together with all others.
     """
     problems: list[str] = []
     experiment: Experiment | None = None
@@ -89,8 +106,10 @@ def understand(
         refused = (objection.text for objection in found if objection.severity == "refused")
         # What stands in the place of a mistake is a default that nobody asked for.
         problems += [text for text in refused if not any(key in text for key in wrong)]
-    if readable is not None and needs_data and not any(key.startswith("data") for key in wrong):
-        problems += _missing_folders(readable)
+    if readable is not None:
+        sections = {key.partition(".")[0] for key in wrong}
+        problems += [text for section, text in missing_here(readable, needs) if section not in sections]
+        problems += [text for check in checks for text in check(readable)]
     if problems:
         raise ExperimentErrors(source, problems)
     assert experiment is not None, "nothing was wrong with it"
@@ -120,21 +139,6 @@ def _without_mistakes(form: dict[str, Any], error: ValidationError) -> tuple[Exp
         return Experiment.model_validate(rest), frozenset(wrong)
     except ValidationError:
         return None, frozenset(wrong)
-
-
-def _missing_folders(experiment: Experiment) -> list[str]:
-    data = experiment.data
-    if isinstance(data, FolderData):
-        places = {f"data.folders.{number}.path": folder.path for number, folder in enumerate(data.folders)}
-        if data.path is not None:
-            places["data.path"] = data.path
-    else:
-        places = {} if isinstance(data, ShapesData) else {"data.path": data.path}
-    return [
-        f"{key}: there is no folder {path} (looked for {Path(path).expanduser().absolute()})."
-        for key, path in places.items()
-        if not Path(path).expanduser().exists()
-    ]
 
 
 def _named_device(experiment: Experiment) -> DeviceType | None:

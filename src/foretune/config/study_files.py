@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from foretune.choices.study import NAME, Protocol, StudyFile
 from foretune.config.mistakes import describe_mistakes
 from foretune.config.overrides import apply_overrides
+from foretune.config.readiness import TO_TRAIN
 from foretune.config.reading import Asked, understand
 from foretune.config.yaml_files import load_mapping
 from foretune.core.errors import ExperimentErrors, UnknownName, UserError
@@ -97,7 +98,7 @@ def read_study(path: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = (
     for configuration, setting, seed in _places(file, only, seeds):
         changes = {**file.settings.get(setting, {}), **file.compared[configuration]}
         try:
-            asked = understand(_experiment(base, changes, file, seed), source=str(path), name=name, needs_data=True)
+            asked = understand(_experiment(base, changes, file, seed), source=str(path), name=name, needs=TO_TRAIN)
         except ExperimentErrors as error:
             for problem in error.problems:
                 found.setdefault(problem, []).append(f"{configuration}/{setting}")
@@ -145,7 +146,7 @@ def _problems_of_base(mapping: Mapping[str, Any], path: Path) -> Sequence[str]:
             train = base.get("train") or {}
             if isinstance(train, dict):
                 train = {**{key: value for key, value in train.items() if key not in _LENGTHS}, "steps": 1}
-            understand({**base, "train": train}, source=str(path), needs_data=True)
+            understand({**base, "train": train}, source=str(path), needs=TO_TRAIN)
     except ExperimentErrors as error:
         return [f"experiment: {problem}" for problem in error.problems]
     except UserError as error:

@@ -22,7 +22,7 @@ def load_mapping(path: Path) -> dict[str, Any]:
     try:
         text = read_text(path, _MOST_BYTES)
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist. Type: foretune init {path}") from None
+        raise UserError(f"{path} does not exist. Run: foretune init {path}") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
@@ -30,7 +30,7 @@ def load_mapping(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise UserError(f"{path} cannot be read as YAML: {what_is_wrong(error)}") from error
     if not isinstance(mapping, dict):
-        raise UserError(f"{path} should hold keys and values, such as `model: flux.1-dev`. Type: foretune init --help")
+        raise UserError(f"{path} should hold keys and values, such as `model: flux.1-dev`. Run: foretune init --help")
     return mapping
 
 

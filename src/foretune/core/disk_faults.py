@@ -1,4 +1,4 @@
-"""What a disk refused, in a sentence: a full disk or a read-only folder is the user's to mend, and no crash of ours."""
+"""What a disk refused, in a sentence: a full disk or a read-only folder is the user's to fix, and not a crash."""
 
 import errno
 import os
@@ -20,10 +20,10 @@ def disk_fault(error: BaseException, unnamed: str = "A file") -> str | None:
         return None
     name = getattr(error, "filename", None)
     what = unnamed if name is None else str(name)
-    mend = "Make room there, or choose another place." if number in _FULL else "Choose another place."
+    fix = "Make room there, or choose another place." if number in _FULL else "Choose another place."
     # Only a full or read-only disk says that it was to be written; a permission may be missing for reading, too.
     refused = "written" if number in (*_FULL, errno.EROFS) else "read or written"
-    return f"{what} cannot be {refused}: {os.strerror(number)}. {mend}"
+    return f"{what} cannot be {refused}: {os.strerror(number)}. {fix}"
 
 
 def _number(error: BaseException) -> int | None:

@@ -1,10 +1,13 @@
-"""Errors that write their own sentence: what was asked, what is the case, what to type next.
+"""Errors that write their own sentence: what was requested, what is the case, what to run next.
 
-`UserError` is for what the user can mend; everything else that goes wrong is ours and is an assertion.
+`UserError` is for what the user can fix; everything else that goes wrong is ours and is an assertion.
 """
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _FEWEST_LETTERS_OF_A_BEGINNING = 3
 
@@ -19,7 +22,7 @@ def closest(asked: str, known: Iterable[str]) -> str | None:
 
 
 class UserError(Exception):
-    """Something the user can mend; its text says how. The command line prints it without a traceback."""
+    """Something the user can fix; its text says how. The command line prints it without a traceback."""
 
     exit_code = 2
 
@@ -49,17 +52,50 @@ class MissingExtra(UserError):
 
     def __init__(self, feature: str, extra: str) -> None:
         self.extra = extra
-        super().__init__(f"{feature} needs packages that are not installed. Type: pip install 'foretune[{extra}]'")
+        super().__init__(f"{feature} needs packages that are not installed. Run: pip install 'foretune[{extra}]'")
 
 
 class ExperimentErrors(UserError):
     """Everything that is wrong with an experiment, at once."""
 
-    def __init__(self, source: str, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
+    def __init__(self, source: str | None, problems: Sequence[str]) -> None:
+        """Without a source, the problems are those of a command, and each says where it is."""
+        self.source, self.problems = source, tuple(problems)
         count = "1 mistake" if len(self.problems) == 1 else f"{len(self.problems)} mistakes"
         lines = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(self.problems, start=1))
-        super().__init__(f"{source} has {count}:\n{lines}")
+        super().__init__(f"{source or 'This command'} has {count}:\n{lines}")
+
+
+class Mistakes:
+    """Collects the errors of several stages, so that one command reports all of them."""
+
+    def __init__(self) -> None:
+        self._errors: list[UserError] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    def attempt(self, stage: Callable[..., T], *arguments: Any) -> T | None:
+        """What a stage returns; where it raises a `UserError`, that is kept and the answer is None."""
+        try:
+            return stage(*arguments)
+        except UserError as error:
+            self._errors.append(error)
+            return None
+
+    def raise_all(self) -> None:
+        """Raises a single error as it is, and several as one; nothing where nothing is wrong."""
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            lines = dict.fromkeys(line for error in self._errors for line in _problems(error))
+            raise ExperimentErrors(None, list(lines))
+
+
+def _problems(error: UserError) -> Sequence[str]:
+    if isinstance(error, ExperimentErrors):
+        return [f"{error.source}: {problem}" if error.source else problem for problem in error.problems]
+    return (str(error),)
 
 
 class Refused(UserError):

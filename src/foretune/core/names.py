@@ -66,6 +66,24 @@ class Names:
         # One that only begins like it may be another thing altogether: an L40 is not an L40S.
         raise UnknownName(self.kind, typed, self.known)
 
+    def fitting(self, typed: str) -> tuple[str, ...]:
+        """Every entry that a name may mean, first the one that `resolve` takes; none where the name is unknown.
+
+        A name that is an entry's own means no other one; what a convention says may.
+        """
+        squeezed = "".join(self._words(typed))
+        for name in self.known:
+            own = (called for called in self._called(name) if called not in self.conventions)
+            if squeezed in {"".join(self._words(called)) for called in own}:
+                return (name,)
+        try:
+            found = self.resolve(typed)
+        except AmbiguousName as error:
+            return error.candidates
+        except UnknownName:
+            return ()
+        return (found.name, *found.others)
+
     def _words(self, text: str) -> list[str]:
         return [word for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in self.ignored]
 

@@ -32,11 +32,12 @@ def memory_text(num_bytes: float) -> str:
 
 
 def bytes_of_text(text: str) -> tuple[int, bool] | None:
-    """Bytes of a size as people type it (16GiB, 24 GB, 512MiB), and whether its unit is binary; None if it is none."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([GMT])(i?)B\s*", text, re.IGNORECASE)
+    """Bytes of a size as people type it (16GiB, 24 GB, 24g), and whether its unit is binary; None if it is none."""
+    # Only after G may the B be left out: 4070M is a card.
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([GMT])(i?)B|(G)(i?))\s*", text, re.IGNORECASE)
     if match is None:
         return None
-    number, prefix, binary = match.groups()
+    number, prefix, binary = (group for group in match.groups() if group is not None)
     power = {"m": 2, "g": 3, "t": 4}[prefix.lower()]
     return round(float(number) * (KIB if binary else 1000) ** power), bool(binary)
 
@@ -133,6 +134,26 @@ def measured_text(value: float | None, low: float | None, high: float | None, un
 def measured_value_text(value: float, low: float | None, high: float | None, unit: str) -> str:
     """The number of `measured_text` without its interval."""
     return measured_text(value, low, high, unit).split(" (")[0]
+
+
+def measured_pair_text(
+    before: float, after: float, low: float | None, high: float | None, unit: str
+) -> tuple[str, str]:
+    """Two measured numbers in one unit with the same decimals: 0.500 and 0.499.
+
+    As many decimals as the interval of their difference supports; without an interval, as many as show the difference.
+    """
+    scale, name = _scale_of(max(before, after, key=abs), unit)
+    by = (after - before) / scale
+    if low is not None and high is not None and high > low:
+        place = last_digit(by, low / scale, high / scale)
+    else:
+        place = last_digit(max(before, after, key=abs) / scale, None, None)
+        if by:
+            place = min(place, math.floor(math.log10(abs(by))))
+    money, behind = ("$", "") if unit == "usd" else ("", f" {name}" if name else "")
+    first, second = (f"{money}{_to_place(number / scale, place)}{behind}" for number in (before, after))
+    return first, second
 
 
 def last_digit(value: float, low: float | None, high: float | None) -> int:

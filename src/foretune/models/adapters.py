@@ -17,8 +17,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn, uint8
 
-from foretune.choices.method import Adapter, Method
+from foretune.choices.method import Method
 from foretune.choices.model import read_json
+from foretune.config.readiness import adapter_files, adapter_folders, no_adapter
 from foretune.core.errors import Refused, UserError
 from foretune.core.input_files import MOST_JSON_BYTES, parse_json, read_bytes
 from foretune.models.family import Family
@@ -144,7 +145,7 @@ def adapter_file(directory: Path) -> Path:
         if (directory / name).is_file():
             return directory / name
     raise UserError(
-        f"{directory} holds no {ADAPTER_FILE} and no {PEFT_FILE}. Type: foretune export RUN --output {directory}"
+        f"{directory} holds no {ADAPTER_FILE} and no {PEFT_FILE}. Run: foretune export RUN --output {directory}"
     )
 
 
@@ -159,16 +160,14 @@ def read_settings(path: Path, prefix: str) -> dict[str, Any]:
 
 def checksums_of_read(method: Method) -> dict[str, str]:
     """Of the adapters that an experiment reads, by the keys that name them: equal where their content is equal."""
-    keys = ("start_from", "training_adapter") if isinstance(method, Adapter) else ()
-    named = {key: getattr(method, key) for key in keys}
-    return {key: _checksum(key, Path(where).expanduser()) for key, where in named.items() if where is not None}
+    return {key: _checksum(key, folder) for key, folder in adapter_folders(method).items()}
 
 
 def _checksum(key: str, directory: Path) -> str:
     """By tensors and settings: the bytes of a file also depend on the order in which its header was written."""
-    paths = sorted(directory.glob("*.safetensors"))
+    paths = adapter_files(directory)
     if not paths:
-        raise Refused(f"method.{key}: {directory} is not a folder with an adapter in it.")
+        raise Refused(no_adapter(key, directory))
     digest = sha256()
     for path in paths:
         with safe_open(path, framework="pt") as file:

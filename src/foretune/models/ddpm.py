@@ -64,7 +64,7 @@ class Ddpm(Family):
             if asked != known:
                 raise Refused(
                     f"This model's scheduler has {key} {asked!r}, which cannot be trained yet; {known!r} can. "
-                    "Type: foretune list models"
+                    "Run: foretune list models"
                 )
 
     def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def read_lora(family: Family, directory: Path) -> StoredAdapter:
         config = LoraConfig(**settings) if settings else _guessed(weights, alphas)
     is_plain = isinstance(config, LoraConfig) and not config.use_dora
     if not is_plain or not weights or any(not name.endswith((_A, _B)) for name in weights):
-        raise Refused(f"{path} is no plain LoRA, which a training adapter must be.")
+        raise Refused(f"{path} is not a plain LoRA, which a training adapter must be.")
     config.lora_dropout = 0.0
     return StoredAdapter(config, weights)
 
@@ -36,7 +36,7 @@ def _the_file(directory: Path) -> Path:
     found = sorted(directory.glob("*.safetensors")) if directory.is_dir() else []
     named = [path for path in found if path.name in (ADAPTER_FILE, PEFT_FILE)]
     if len(named or found) != 1:
-        raise Refused(f"{directory} holds {len(found)} .safetensors files; a folder with one LoRA in it is asked for.")
+        raise Refused(f"{directory} holds {len(found)} .safetensors files; expected a folder with one LoRA.")
     return (named or found)[0]
 
 

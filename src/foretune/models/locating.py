@@ -59,7 +59,7 @@ def _family_class(index: Mapping[str, Any], whose: str) -> type[Family]:
     pipeline_class = str(index.get("_class_name"))
     name = family_of_pipeline(pipeline_class)
     if name is None:
-        raise Refused(f"{whose} is a {pipeline_class}, which cannot be trained yet. Type: foretune list models")
+        raise Refused(f"{whose} is a {pipeline_class}, which cannot be trained yet. Run: foretune list models")
     return FAMILIES[name]
 
 
@@ -89,7 +89,7 @@ def _download(repo: str, revision: str | None) -> tuple[Path, str]:
         raise
     except Exception as error:  # every way a hub can fail ends in the same advice, with its own words in it
         raise UserError(
-            f"{repo} could not be had from the hub: {type(error).__name__}: {_first_line(error)}. "
+            f"{repo} could not be downloaded from the Hub: {type(error).__name__}: {_first_line(error)}. "
             "If the model is gated, accept its licence on the hub and set HF_TOKEN; without a network, point "
             "`model` at a local folder in the diffusers layout."
         ) from error

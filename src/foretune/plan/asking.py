@@ -10,11 +10,11 @@ from foretune.catalog import ModelComponent
 from foretune.catalog.devices import Device
 from foretune.choices.model import ModelReference, read_json, resolve_model
 from foretune.choices.step_form import Numerics
-from foretune.config.overrides import apply_overrides
+from foretune.config.overrides import overridden, parse_overrides
 from foretune.config.reading import Asked, read_experiment, understand
 from foretune.config.starting import starting_text
 from foretune.config.yaml_files import parse
-from foretune.core.errors import MissingExtra, UserError
+from foretune.core.errors import ExperimentErrors, MissingExtra, Mistakes, UserError
 from foretune.core.values.plan import Plan
 from foretune.plan.advice import with_advice
 from foretune.plan.device_requests import requested_devices
@@ -76,7 +76,11 @@ def devices_named(text: str, say: Callable[[str], None] = lambda _: None) -> lis
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise UserError("No device was named. Run: foretune plan ... --on rtx-4090,h100-sxm, or --on all")
-    found = [device for name in dict.fromkeys(names) for device in requested_devices(name, say)]
+    mistakes = Mistakes()
+    found: list[Device] = []
+    for name in dict.fromkeys(names):
+        mistakes.attempt(found.extend, requested_devices(name, say))
+    mistakes.raise_all()
     return list({device.name: device for device in found}.values())
 
 
@@ -157,7 +161,7 @@ def find_subject(model: ModelReference, live: LiveSource | None) -> Subject:
         return Subject(row=row, geometry=geometries()[row.name])
     if model.kind == "hub":
         raise UserError(
-            f"{model.asked} is not in the catalogue, and planning downloads nothing. Type: foretune list models, or "
+            f"{model.asked} is not in the catalogue, and planning downloads nothing. Run: foretune list models, or "
             "point `model` at a local folder in the diffusers layout"
         )
     if live is None:
@@ -185,15 +189,39 @@ def _essential(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if not key.startswith("_")}
 
 
+def check_question(wanted: Wanted, mistakes: Mistakes) -> None:
+    """Leaves with `mistakes` what is wrong with a question; of all models, only what is wrong with every one."""
+    if wanted.target == ALL:
+        parse_overrides(wanted.overrides, mistakes)
+    else:
+        mistakes.attempt(asked_of, wanted)
+
+
 def asked_of(wanted: Wanted) -> Asked:
     """The experiment of a question: a file's, or what `foretune init` would write for a model."""
     path = Path(wanted.target)
     if path.suffix in (".yaml", ".yml", ".json") or path.is_file():
         return read_experiment(path, wanted.overrides, only_planned=True)
-    reference = resolve_model(wanted.target)
-    form = parse(starting_text("experiment.yaml", reference.asked, "lora", None, family=reference.family))
+    mistakes = Mistakes()
+    reference = mistakes.attempt(resolve_model, wanted.target)
+    model, family = (wanted.target, None) if reference is None else (reference.asked, reference.family)
+    form = parse(starting_text("experiment.yaml", model, "lora", None, family=family))
     # The model's own size, and a method that may be chosen anew.
     del form["data"]["resolution"]
-    mapping = apply_overrides(form, wanted.overrides)
-    asked = understand(mapping, source="This question", only_planned=True)
+    mapping = overridden(form, wanted.overrides, mistakes)
+    asked = mistakes.attempt(_understood, mapping, reference is not None)
+    mistakes.raise_all()
+    assert asked is not None, "nothing was wrong with it"
+    assert reference is not None, "nothing was wrong with it"
     return replace(asked, model=replace(asked.model, note=asked.model.note or reference.note))
+
+
+def _understood(mapping: dict[str, Any], knows_model: bool) -> Asked | None:
+    """None where nothing is wrong but the model's name, which is reported elsewhere."""
+    try:
+        return understand(mapping, source=None, only_planned=True)
+    except ExperimentErrors as error:
+        others = [text for text in error.problems if knows_model or not text.startswith("model: ")]
+        if others:
+            raise ExperimentErrors(None, others) from error
+        return None

@@ -62,7 +62,7 @@ def size_of(
         height_px, width_px = _sides(experiment.data.resolution, geometry)
     if num_frames is not None and (num_frames < 1 or (num_frames > 1 and geometry.default_num_frames == 1)):
         takes = "frames from 1 on" if geometry.default_num_frames > 1 else "images, not videos"
-        raise UserError(f"This model takes {takes}; {num_frames} frames were asked for.")
+        raise UserError(f"This model takes {takes}; {num_frames} frames were requested.")
     _check_sides(height_px, width_px, geometry)
     tokens = geometry.default_text_tokens
     if experiment.data.max_text_tokens is not None and tokens and not geometry.text_is_fixed:
@@ -99,7 +99,7 @@ def _check_sides(height_px: int, width_px: int, geometry: Geometry) -> None:
     if geometry.max_side_px is not None and max(height_px, width_px) > geometry.max_side_px:
         raise UserError(
             f"This model has positions for sides up to {geometry.max_side_px} px, not {max(height_px, width_px)} px. "
-            f"Type: data.resolution={geometry.max_side_px}"
+            f"Set data.resolution={geometry.max_side_px}"
         )
 
 

@@ -94,9 +94,9 @@ def _amd_cards(root: Path) -> Iterator[Accelerator]:
         total_bytes = int(path.read_text(encoding="ascii"))
         if total_bytes > _LEAST_CARD_BYTES:
             title = path.with_name("product_name")
-            yield Accelerator(
-                title.read_text(encoding="utf-8").strip() if title.is_file() else "AMD GPU", "rocm", total_bytes
-            )
+            # Cards for desktops have no such file, or an empty one.
+            name = title.read_text(encoding="utf-8").strip() if title.is_file() else ""
+            yield Accelerator(name or "AMD GPU", "rocm", total_bytes)
 
 
 def _apple_gpu() -> Iterator[Accelerator]:

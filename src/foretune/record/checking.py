@@ -61,7 +61,7 @@ def check_run(path: Path) -> Checked:
     if not sessions:
         faults += _without_log(record)
     elif "num_steps" not in effective:
-        faults.append("experiment.yaml: it does not say how many steps there are")
+        faults.append("experiment.yaml: it does not record how many steps there are")
     else:
         faults += _log_faults(log, sessions, experiment, effective, environment)
         faults += _end_faults(run, record, log, sessions, experiment, effective, notes)
@@ -99,7 +99,7 @@ def _end_faults(
     ended = sessions[-1].ended
     if record is None:
         if ended is not None:
-            yield "record.json is missing, though the log tells how the run ended"
+            yield "record.json is missing, though the log records how the run ended"
         notes.append(f"The run was stopped without warning, or still goes on. Next: foretune resume {run.path}")
         return
     if log.is_cut_short:
@@ -117,7 +117,7 @@ def _end_faults(
 def _without_log(record: RunRecord | None) -> Iterator[str]:
     """Only a run that failed before its first step has no log."""
     if record is None:
-        yield "events.jsonl: no run was started, and there is no record that says why"
+        yield "events.jsonl: no run was started, and there is no record of the reason"
     elif record.outcome.status not in ("failed", "out of memory") or record.outcome.steps_done:
         yield f"events.jsonl: no run was started, but record.json says {record.outcome.status}"
 

@@ -15,10 +15,10 @@ def budget_faults(record: RunRecord, sessions: list[Session], train: Train) -> I
     counted_s, limit_s = record.measured.counted_s, train.seconds
     if limit_s is None:
         if counted_s is not None:
-            yield f"record.json: {counted_s:.3f} s were counted, but no time was asked for"
+            yield f"record.json: {counted_s:.3f} s were counted, but no time was requested"
         return
     if counted_s is None:
-        yield "record.json: a time was asked for, but it does not say what was counted"
+        yield "record.json: a time was requested, but what was counted is not recorded"
         return
     if record.outcome.status == "finished" and counted_s < limit_s - _ROUNDING_S:
         yield f"record.json: finished after {counted_s:.3f} s of {limit_s:g} s"

@@ -132,4 +132,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> Event:
 
 
 def _refused(word: str) -> None:
-    raise ValueError(f"{word} is no JSON number")
+    raise ValueError(f"{word} is not a JSON number")

@@ -68,7 +68,7 @@ def outcome_faults(record: RunRecord, last: Session, num_steps: int | None) -> I
         yield f"record.json: wall_s is {record.wall_s:.3f}, but by the log {passed_s:.3f} s passed"
     for event in last.of("validation failed"):
         if event["error"] not in record.warnings:
-            yield f"record.json: a validation failed (line {event['line']}), but no warning tells"
+            yield f"record.json: a validation failed (line {event['line']}), but no warning says so"
 
 
 def told_of(sessions: list[Session]) -> tuple[list[Event], dict[int, float]]:

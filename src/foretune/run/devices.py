@@ -56,7 +56,7 @@ def choose_device(asked: str) -> torch.device:
         if device.type == asked:
             return device
     there = ", ".join(sorted({device.type for device in devices}))
-    raise Refused(f"parallel.device: there is no {asked} device here. Present: {there}. Type: foretune doctor")
+    raise Refused(f"parallel.device: there is no {asked} device here. Present: {there}. Run: foretune doctor")
 
 
 def use_threads(num: int | None) -> None:

@@ -65,10 +65,10 @@ def likely_cause(before: Window, now: Window) -> Cause:
             return cause
     grown_s = {name: now.phases_s[name] - before.phases_s.get(name, 0.0) for name in now.phases_s}
     if not grown_s:
-        return Cause("unknown", "no sensor tells why")
+        return Cause("unknown", "no sensor shows why")
     name = max(grown_s, key=lambda phase: grown_s[phase])
     was, became = duration_text(before.phases_s.get(name, 0.0)), duration_text(now.phases_s[name])
-    return Cause(f"phase {name}", f"most of it in the phase {name!r} ({was} to {became}); no sensor tells why")
+    return Cause(f"phase {name}", f"most of it in the phase {name!r} ({was} to {became}); no sensor shows why")
 
 
 def _input_wait(before: Window, now: Window) -> Cause | None:

@@ -101,7 +101,7 @@ def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32, *, merge
     components = ("weights", "optimizer", "ema") if experiment.train.ema else ("weights", "optimizer")
     found = CheckpointStore(run.checkpoints, experiment.save.keep).read_newest(components)
     if found is None:
-        raise UserError(f"{run.path} has no checkpoint yet. Type: foretune resume {run.path}")
+        raise UserError(f"{run.path} has no checkpoint yet. Run: foretune resume {run.path}")
     checkpoint, _ = found
     # An average is fp32 even where the weights that were trained are not; it is rounded once, below.
     for parameter in method.trained().values():

@@ -91,5 +91,5 @@ def _followed(process: "subprocess.Popen[str]", question: dict[str, Any], observ
 def _died(return_code: int, errors: str) -> MeasurementFailed:
     if return_code == -signal.SIGKILL:
         return MeasurementFailed("out of memory", "the system ended the process, as it does when memory runs out")
-    last = "; ".join(line.strip() for line in errors.strip().splitlines()[-_LAST_LINES:]) or "it said nothing"
+    last = "; ".join(line.strip() for line in errors.strip().splitlines()[-_LAST_LINES:]) or "it printed nothing"
     return MeasurementFailed("failed", f"the process ended with code {return_code}: {last}")

@@ -75,7 +75,7 @@ def train(
     for warning in asked.warnings:
         observer.warning(warning)
     try:
-        with told_if_interrupted("No step was made. What was encoded is kept: the same command goes on with it."):
+        with told_if_interrupted("No step was made. What was encoded is kept: the same command continues with it."):
             prepared = prepare(asked.experiment, folder, observer)
     except UserError:
         raise  # said before anything was made
@@ -106,7 +106,7 @@ def resume(run: RunDirectory, observer: Observer) -> Trained:
         )
     if "data_fingerprint" not in effective:
         raise UserError(
-            f"{run.path} failed before its first step, so there is nothing to go on with. Mend what its record.json "
+            f"{run.path} failed before its first step, so there is nothing to resume. Fix what its record.json "
             "names and start anew: foretune train experiment.yaml"
         )
     folder = Path(effective["model_folder"])
@@ -120,10 +120,10 @@ def resume(run: RunDirectory, observer: Observer) -> Trained:
             prepared = prepare(experiment, folder, observer)
         except NoFolder as error:
             is_relative = error.path != str(error.looked_for)
-            mend = "Go to the directory that the run was started in" if is_relative else "Put it back"
+            fix = "Go to the directory that the run was started in" if is_relative else "Put it back"
             raise UserError(
                 f"{run.path} reads images from {error.path}, and there is no {error.looked_for}. "
-                f"{mend}, or set the path of `data` in {run.path / 'experiment.yaml'}."
+                f"{fix}, or set the path of `data` in {run.path / 'experiment.yaml'}."
             ) from error
         _refuse_another_run(run, effective, prepared)
         _refuse_without_checkpoints(run, observer)
@@ -132,7 +132,7 @@ def resume(run: RunDirectory, observer: Observer) -> Trained:
 
 
 def _go_on(run: RunDirectory) -> str:
-    return f"Its last checkpoint is whole. Go on with: foretune resume {run.path}"
+    return f"Its last checkpoint is whole. Continue with: foretune resume {run.path}"
 
 
 def _refuse_another_run(run: RunDirectory, before: dict[str, object], prepared: Prepared) -> None:
@@ -149,7 +149,7 @@ def _refuse_another_run(run: RunDirectory, before: dict[str, object], prepared: 
     for key, what in counted.items():
         if before.get(key) != prepared.effective.get(key):
             raise UserError(
-                f"The {what} of {run.path} changed since it started, so it cannot go on as the same run. "
+                f"The {what} of {run.path} changed since it started, so it cannot continue as the same run. "
                 "Restore what it was, or start anew: foretune train experiment.yaml"
             )
 

@@ -86,7 +86,7 @@ def family_of(model: ModelReference) -> Family:
     if name is None:
         raise UserError(
             f"{model.asked} is neither in the catalogue nor a folder on this disk, and planning downloads nothing. "
-            "Type: foretune list models, or point `model` at a local folder in the diffusers layout"
+            "Run: foretune list models, or point `model` at a local folder in the diffusers layout"
         )
     return family_from_catalogue(name)
 

@@ -1,6 +1,6 @@
 """Records what optimizers and quantised layers do to a weight, without a model."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import get_args
@@ -37,23 +37,35 @@ _MANY_AXES = ((32, 48, 3, 5), (48, 64, 3, 5), (56, 96, 3, 5))
 _GRADIENT = Piece(count="weights", bytes_per_number=0)
 
 
-def record_recipes() -> Recipes:
-    """All optimizers for both types of weights, on the device and on the host; all quantised layers."""
-    updates = {}
+def record_recipes(names: Collection[str] | None = None) -> Recipes:
+    """Of every optimizer, for both types of weights, on device and host, and of every quantised layer; or of some."""
+    updates = {
+        name: _update(choice, dtype, on_host=on_host)
+        for name, (choice, dtype, on_host) in _updates().items()
+        if names is None or name in names
+    }
+    with as_on_gpus():
+        layers = {kind: _layer(kind) for kind in LAYERS if names is None or kind in names}
+    return Recipes(updates=updates, layers=layers)
+
+
+def _updates() -> dict[str, tuple[Optimizer, torch.dtype, bool]]:
+    """By name, the optimizer, the type of the weights, and whether it is on the host."""
+    found = {}
     for weights, dtype in _DTYPES.items():
         for kind in get_args(OptimizerKind):
             for on_host in (False, True):
                 if kind == "paged-adamw8bit" and on_host:
                     continue
-                updates[update_name(kind, "none", weights, on_host=on_host)] = _update(
-                    Optimizer(kind=kind), dtype, on_host=on_host
-                )
+                found[update_name(kind, "none", weights, on_host=on_host)] = (Optimizer(kind=kind), dtype, on_host)
     for compensation in ("kahan", "stochastic"):
         choice = Optimizer(compensation=compensation)
-        updates[update_name("adamw", compensation, "bf16", on_host=False)] = _update(choice, torch.bfloat16)
-    with as_on_gpus():
-        layers = {kind: _layer(kind) for kind in LAYERS}
-    return Recipes(updates=updates, layers=layers)
+        found[update_name("adamw", compensation, "bf16", on_host=False)] = (choice, torch.bfloat16, False)
+    return found
+
+
+def recipe_names() -> tuple[str, ...]:
+    return (*_updates(), *LAYERS)
 
 
 # ---- optimizers

@@ -136,5 +136,5 @@ def test_damaged_and_strange_pickles_are_refused_with_the_file_s_name(tmp_path: 
     ],
 )
 def test_other_content_is_no_batch(tmp_path: Path, content: object) -> None:
-    with pytest.raises(UserError, match="data_batch_1 is no batch of CIFAR-10"):
+    with pytest.raises(UserError, match="data_batch_1 is not a CIFAR-10 batch"):
         opened(write(tmp_path / "b", pickle.dumps(content, protocol=4)))

@@ -111,7 +111,7 @@ def test_a_folder_that_is_no_dataset_is_refused_and_its_script_not_run(tmp_path:
     script = tmp_path / "photos" / "photos.py"
     script.parent.mkdir()
     script.write_text("raise SystemExit('was run')")
-    with pytest.raises(UserError, match=r"no Hugging Face dataset on disk.*data\.kind=folder"):
+    with pytest.raises(UserError, match=r"not a Hugging Face dataset on disk.*data\.kind=folder"):
         _opened(tmp_path, script.parent)
 
 

@@ -123,7 +123,7 @@ def test_kid_needs_prompts_and_images() -> None:
 @pytest.mark.parametrize("metric", [Kid(), Fid()])
 def test_without_a_run_it_says_which_images_are_missing(metric: Kid | Fid) -> None:
     why = metric.why_absent(made_setting(data=None))
-    assert why == "it compares samples with training images, and a model that is no run has none. Evaluate a run"
+    assert why == "it compares samples with training images, and a model without a run has none. Evaluate a run"
 
 
 def test_kid_is_larger_of_other_images() -> None:

@@ -156,7 +156,7 @@ def test_a_folder_is_evaluated_against_another(run: Path, tiny_pipeline: Callabl
         ({"metrics": ("fid", "clip")}, Refused, r"(?s)fid: .*clip: "),
         ({"metrics": ("pnsr",)}, UnknownName, "Did you mean 'psnr'"),
         ({"size_px": 33}, Refused, r"33 px: .*multiples of \d+ px\. Run: foretune evaluate RUN --size 32"),
-        ({"metrics": ("captions",), "prompts": ("a harbour",)}, Refused, "'a harbour' is no caption of shapes"),
+        ({"metrics": ("captions",), "prompts": ("a harbour",)}, Refused, "'a harbour' is not a caption of shapes"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_sampled(

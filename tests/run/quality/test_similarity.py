@@ -131,6 +131,6 @@ def test_lpips_says_where_its_weights_come_from(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("metric", [CaptionAccuracy(), StyleScore(), CleanDrawing()])
 def test_without_data_it_is_not_said_that_they_are_others(metric: OneScore) -> None:
     assert (metric.why_absent(made_setting(data=None)) or "").endswith(
-        "a model that is no run has no data. Evaluate a run"
+        "a model without a run has no data. Evaluate a run"
     )
     assert (metric.why_absent(made_setting(data=MadeData())) or "").endswith("these data are others")

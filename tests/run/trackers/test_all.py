@@ -8,10 +8,10 @@ from typing import Any, get_args
 import pytest
 
 from foretune.choices.running import Tracker as TrackerName
+from foretune.core import extras
 from foretune.core.errors import ExperimentErrors, MissingExtra
-from foretune.run import trackers
 from foretune.run.observer import Observer, StepReport
-from foretune.run.trackers import _PACKAGES, TRACKERS, open_trackers, require_trackers
+from foretune.run.trackers import TRACKERS, open_trackers, require_trackers
 from foretune.run.trackers.tracker import settings_of, status_of, step_scalars
 from tests.run.short_runs import Recording, short_asked, short_run
 
@@ -19,7 +19,7 @@ TinyPipeline = Callable[..., Path]
 
 
 def test_what_can_be_asked_for_is_what_there_is(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
-    assert set(TRACKERS) == set(get_args(TrackerName)) == set(_PACKAGES)
+    assert set(TRACKERS) == set(get_args(TrackerName)) <= set(extras.PACKAGES)
     with pytest.raises(ExperimentErrors, match=r"track.*tensorbord"):
         short_asked(tiny_pipeline("ddpm"), tmp_path, track=["tensorbord"])
 
@@ -28,7 +28,7 @@ def test_what_can_be_asked_for_is_what_there_is(tmp_path: Path, tiny_pipeline: T
 def test_a_missing_package_is_said_before_anything_is_made(
     name: str, tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trackers, "find_spec", lambda package: None)
+    monkeypatch.setattr(extras, "find_spec", lambda package: None)
     with pytest.raises(MissingExtra, match=rf"track: \[{name}\] needs .*pip install 'foretune\[{name}\]'"):
         short_run(tiny_pipeline("ddpm"), tmp_path, track=[name])
     assert not (tmp_path / "runs").exists()
@@ -61,7 +61,7 @@ def test_a_sink_that_fails_ends_no_run(
     made: Any, reason: str, num_heard: int, tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Failing.num_heard = 0
-    monkeypatch.setattr(trackers, "TRACKERS", {"tensorboard": made})
+    monkeypatch.setattr("foretune.run.trackers.TRACKERS", {"tensorboard": made})
     observer = Recording()
     trained = short_run(tiny_pipeline("ddpm"), tmp_path, observer=observer, track=["tensorboard"])
     assert trained.record.outcome.status == "finished"

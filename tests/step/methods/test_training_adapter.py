@@ -147,7 +147,7 @@ def test_ranks_may_differ_from_layer_to_layer(tmp_path: Path, tiny_pipeline: Tin
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda tensors: {}, "is no plain LoRA"),
+        (lambda tensors: {}, "is not a plain LoRA"),
         (
             lambda tensors: {k.replace("to_q", "to_z"): v for k, v in tensors.items()},
             "is for another model: no layer of this flux model is named '.*to_z'",
@@ -162,7 +162,7 @@ def test_ranks_may_differ_from_layer_to_layer(tmp_path: Path, tiny_pipeline: Tin
         ),
         (
             lambda tensors: tensors | {"transformer.x.lora_magnitude_vector": torch.zeros(1)},
-            "is no plain LoRA",
+            "is not a plain LoRA",
         ),
     ],
 )
@@ -179,7 +179,7 @@ def test_what_is_no_lora_of_this_model_is_refused(
 def test_another_kind_or_two_files_are_refused(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     folder = tiny_pipeline("flux")
     written(folder, tmp_path / "loha", KINDS["loha"])
-    with pytest.raises(Refused, match="is no plain LoRA"):
+    with pytest.raises(Refused, match="is not a plain LoRA"):
         small_step(folder, {**KINDS["lora"], "training_adapter": str(tmp_path / "loha")})
     for name in ("one", "two"):
         save_file({"a": torch.zeros(1)}, tmp_path / f"{name}.safetensors")

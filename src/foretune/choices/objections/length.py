@@ -10,7 +10,7 @@ def length_objections(experiment: Experiment) -> Iterable[Objection]:
     train, schedule = experiment.train, experiment.optimizer.schedule
     if train.seconds is None:
         if train.clock != "steps":
-            yield warning("train.clock has no effect: the length is not a time. Type: train.seconds=600")
+            yield warning("train.clock has no effect: the length is not a time. Set train.seconds=600")
         return
     if schedule != "constant":
         yield refused(

@@ -42,12 +42,12 @@ def _checkpointing_objections(experiment: Experiment, family: str) -> Iterable[O
     ]
     if asked and share == 0:
         yield refused(
-            f"{asked[0]}: no block is computed again while levers.gradient_checkpointing is 0. "
+            f"{asked[0]}: no block is checkpointed while levers.gradient_checkpointing is 0. "
             "Nearest: levers.gradient_checkpointing=1"
         )
     if stride is not None and 0 < share < 1:
         yield refused(
-            f"levers.checkpoint_stride: it says which blocks are computed again, and so does "
+            f"levers.checkpoint_stride: it sets which blocks are checkpointed, and so does "
             f"levers.gradient_checkpointing={share:g}. Nearest: levers.gradient_checkpointing=1, or "
             "levers.checkpoint_stride=null"
         )
@@ -59,7 +59,7 @@ def _checkpointing_objections(experiment: Experiment, family: str) -> Iterable[O
     if parts_only and segment > 1:
         yield refused(
             "levers.checkpoint_segment: feed-forward parts of neighbouring blocks have attention between them and are "
-            "computed again one by one. Nearest: levers.checkpoint_segment=1, or levers.checkpoint_parts=blocks"
+            "checkpointed one by one. Nearest: levers.checkpoint_segment=1, or levers.checkpoint_parts=blocks"
         )
     if segment > 1 and family in UNETS:
         yield refused(
@@ -89,7 +89,7 @@ def _swap_objections(experiment: Experiment) -> Iterable[Objection]:
             *(["levers.checkpoint_parts=blocks"] if levers.checkpoint_parts != "blocks" else []),
         ]
         yield refused(
-            f"{key}: a block that is not computed again keeps its weights on the device until the backward pass. "
+            f"{key}: a block that is not checkpointed keeps its weights on the device until the backward pass. "
             f"Nearest: {' '.join(changes)}"
         )
     if experiment.quantize.denoiser == "float8-dynamic" and experiment.quantize.derivative == "torchao":
@@ -107,7 +107,7 @@ def _offload_objections(experiment: Experiment) -> Iterable[Objection]:
         yield refused(f"{key}: nothing goes to the host. Nearest: levers.activation_offload=true")
     if levers.swapped_blocks:
         yield refused(
-            f"{key}: what attention keeps is then kept though its block is computed again, and with it the weights of "
+            f"{key}: what attention saves stays in memory although its block is checkpointed, and the weights of "
             f"attention stay on the device. Nearest: {key}=blocks, or levers.swapped_blocks=0"
         )
 
@@ -123,7 +123,7 @@ def _compile_objections(experiment: Experiment) -> Iterable[Objection]:
         )
     if levers.checkpoint_parts == "feed_forward" and levers.gradient_checkpointing > 0:
         yield refused(
-            "levers.compile: a part that is computed again would be inside of a compiled block, which torch cannot "
+            "levers.compile: a checkpointed part would be inside a compiled block, which torch cannot "
             "compile. Nearest: levers.checkpoint_parts=blocks, or levers.compile=off"
         )
     if levers.activation_offload and levers.activation_offload_parts == "attention":

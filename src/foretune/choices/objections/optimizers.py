@@ -79,7 +79,7 @@ def _rate_objections(optimizer: Optimizer) -> Iterable[Objection]:
     if optimizer.kind in _LIONS and optimizer.betas[1] > _LARGEST_LION_DECAY:
         yield warning(
             f"optimizer.betas: {optimizer.betas[1]:g} is AdamW's; the authors of Lion have 0.99. "
-            "Type: optimizer.betas=[0.9,0.99]"
+            "Set optimizer.betas=[0.9,0.99]"
         )
 
 
@@ -91,7 +91,7 @@ def _unused_objections(experiment: Experiment) -> Iterable[Objection]:
     if optimizer.kind in _LIONS and optimizer.eps != usual.eps:
         yield warning("optimizer.eps has no effect: Lion takes the sign of its average and divides by nothing")
     if experiment.levers.ema_on_host and experiment.train.ema is None:
-        yield warning("levers.ema_on_host has no effect: there is no moving average. Type: train.ema={}")
+        yield warning("levers.ema_on_host has no effect: there is no moving average. Set train.ema={}")
 
 
 def _layout_objections(optimizer: Optimizer) -> Iterable[Objection]:

@@ -82,7 +82,7 @@ class Value(Part):
         if version > cls.format_version():
             raise WrongFormat(
                 f"This {cls.__name__} has format version {version}; this release reads up to "
-                f"{cls.format_version()}. Type: pip install --upgrade foretune"
+                f"{cls.format_version()}. Run: pip install --upgrade foretune"
             )
         try:
             for step in range(version, cls.format_version()):

@@ -59,7 +59,7 @@ def _labels(file: Path, within: Path | None) -> dict[int, str]:
         return {int(row["id"]): row["label"].strip() for row in rows}
     except (KeyError, ValueError, AttributeError, TypeError, csv.Error) as error:
         raise UserError(
-            f"{shown(file)} must have the columns id and label, one row an image ({error}). Mend it, or remove it "
+            f"{shown(file)} must have the columns id and label, one row an image ({error}). Fix it, or remove it "
             "to train without captions."
         ) from error
 

@@ -77,11 +77,11 @@ def _read_batch(file: Path, within: Path | None) -> tuple[Pixels, list[int]]:
     named = {_text(key): value for key, value in content.items()} if isinstance(content, dict) else {}
     data, labels = named.get("data"), named.get("labels")
     if not isinstance(data, UInt8Array) or not isinstance(labels, list):
-        raise UserError(f"{file} is no batch of CIFAR-10: it needs data and labels. Download it again.")
+        raise UserError(f"{file} is not a CIFAR-10 batch: it needs data and labels. Download it again.")
     are_labels = all(isinstance(label, int) and 0 <= label < len(LABELS) for label in labels)
     if data.shape != (len(labels), _IMAGE_BYTES) or len(data.content) != len(labels) * _IMAGE_BYTES or not are_labels:
         raise UserError(
-            f"{file} is no batch of CIFAR-10: it should have {_IMAGE_BYTES} bytes and a label from 0 to 9 for each "
+            f"{file} is not a CIFAR-10 batch: it should have {_IMAGE_BYTES} bytes and a label from 0 to 9 for each "
             "image. Download it again."
         )
     return np.frombuffer(data.content, dtype=np.uint8).reshape(data.shape), labels

@@ -102,7 +102,7 @@ class NoFolder(UserError):
 
 
 def existing_folder(path: str, setting: str) -> Path:
-    """The folder a user named, made absolute, or an error that says which setting to mend."""
+    """The folder a user named, made absolute, or an error that says which setting to fix."""
     folder = Path(path).expanduser().absolute()
     if not folder.exists():
         raise NoFolder(path, folder, setting)

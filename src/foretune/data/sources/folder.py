@@ -179,7 +179,7 @@ def _metadata_captions(file: Path, root: Path, within: Path | None) -> dict[Path
         try:
             row = parse_json(line)
         except ValueError as error:
-            raise UserError(f"{where} is not JSON ({error}). Mend it or remove it.") from error
+            raise UserError(f"{where} is not JSON ({error}). Fix it or remove it.") from error
         name = row.get("file_name") if isinstance(row, dict) else None
         texts = [row[key] for key in _CAPTION_KEYS if isinstance(row.get(key), str)] if name else []
         if not isinstance(name, str) or not texts:
@@ -194,7 +194,7 @@ def _metadata_captions(file: Path, root: Path, within: Path | None) -> dict[Path
             raise UserError(f"{where} names {shown(name)}, which is not there. Add it or remove the line.")
         if len(texts[0]) > _MOST_CAPTION_BYTES or not _is_text(texts[0]):
             raise UserError(
-                f"{where} has a caption that is not text, or longer than {bytes_text(_MOST_CAPTION_BYTES)}. Mend it."
+                f"{where} has a caption that is not text, or longer than {bytes_text(_MOST_CAPTION_BYTES)}. Fix it."
             )
         captions[image] = _one_line(texts[0])
     return captions

@@ -218,7 +218,7 @@ def _parquet_files(folder: Path, choice: HuggingFaceData) -> list[Path]:
     )
     if not files:
         raise UserError(
-            f"{choice.path} is no Hugging Face dataset on disk: it has neither a {_SAVED} from save_to_disk "
+            f"{choice.path} is not a Hugging Face dataset on disk: it has neither a {_SAVED} from save_to_disk "
             "nor Parquet files. Set data.path to a folder that has; for a folder of images, data.kind=folder."
         )
     by_split: dict[str, list[Path]] = {}

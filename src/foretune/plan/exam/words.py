@@ -253,15 +253,11 @@ def peak_in(text: str | None) -> Peak:
 
 
 def device_named(text: str, memory_gb: float | None) -> str | None:
-    """The catalogue's device that a published name means; None where it could be several of unlike memory."""
-    words = re.sub(r"\([^)]*\)", " ", text).lower()
-    tokens = set(re.findall(r"[a-z]*\d+[a-z]*|[a-z]+", words))
-    fitting = []
-    for name, row in catalog.devices().items():
-        series = re.findall(r"[a-z]*\d+[a-z]*", name)
-        if not series or series[0] not in tokens or (memory_gb is not None and row.memory_gb != memory_gb):
-            continue
-        extra = [part for part in ("ti", "super", "ada", "pro") if (part in name.split("-")) != (part in tokens)]
-        if not extra:
-            fitting.append(name)
-    return fitting[0] if fitting and len({catalog.device(n).memory_gb for n in fitting}) == 1 else None
+    """The catalogue's device that a published name means; None where it could be several of unlike memory.
+
+    Of alternatives (H100/H800) the first that is in the catalogue counts.
+    """
+    alternatives = re.sub(r"\([^)]*\)", " ", text).split("/")
+    named = [name for words in alternatives for name in catalog.device_names().fitting(words)]
+    fitting = [name for name in named if memory_gb is None or catalog.device(name).memory_gb == memory_gb]
+    return fitting[0] if len({catalog.device(name).memory_gb for name in fitting}) == 1 else None

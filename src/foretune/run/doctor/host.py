@@ -56,7 +56,7 @@ def _sensors(device: torch.device) -> str:  # noqa: ARG001 - of everything that 
     for sensor in open_sensors():
         told |= {source: sorted(quantities) for source, quantities in sensor.read().items()}
         sensor.close()
-    assert told, "nothing tells of power, clocks, heat or load"
+    assert told, "nothing reports power, clocks, temperature or load"
     has_power = any("power_w" in names or "energy_j" in names for names in told.values())
     sources = ", ".join(f"{source} ({len(names)})" for source, names in told.items())
     return f"quantities by source: {sources}; {'with' if has_power else 'no sensor for'} power or energy"

@@ -1,4 +1,4 @@
-"""Versions that do not go together, each with the command that mends it."""
+"""Versions that do not go together, each with the command that fixes it."""
 
 import importlib.metadata
 import re

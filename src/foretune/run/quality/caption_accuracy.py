@@ -22,7 +22,7 @@ class CaptionAccuracy(OneScore):
         known = frozenset(captions_shown("all"))
         foreign = next((prompt for prompt in setting.sampling.prompts if prompt not in known), None)
         if foreign is not None:
-            return f"{foreign!r} is no caption of shapes, such as 'a small red circle on blue'"
+            return f"{foreign!r} is not a caption of shapes, such as 'a small red circle on blue'"
         return None
 
     def numbers(self, setting: Setting, column: Evidence) -> Numbers:
@@ -47,7 +47,7 @@ class StyleScore(OneScore):
     def why_absent(self, setting: Setting) -> str | None:
         why = setting.why_not_shapes()
         if why is None and setting.data is not None and setting.data.style is None:
-            return "the run was trained on plain shapes (data.style: plain), which have no style to be asked for"
+            return "the run was trained on plain shapes (data.style: plain), which have no style to request"
         return why
 
     def numbers(self, setting: Setting, column: Evidence) -> Numbers:

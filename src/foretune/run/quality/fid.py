@@ -30,8 +30,8 @@ class Fid(SetDistance):
         if setting.num_samples < needed:
             seeds = math.ceil(needed / len(setting.sampling.prompts))
             return (
-                f"FID of {setting.num_samples} images would mostly tell how few they are: its bias is larger than most "
-                f"differences below {needed:,} images (and below {IMAGES_PER_FEATURE:g} for each feature of the "
+                f"FID of {setting.num_samples} images would mostly measure how few they are: its bias is larger than "
+                f"most differences below {needed:,} images (and below {IMAGES_PER_FEATURE:g} for each feature of the "
                 f"extractor). Run: foretune evaluate RUN --seeds {seeds}, or --metrics kid, which is unbiased"
             )
         if num_training < needed:

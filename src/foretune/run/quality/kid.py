@@ -24,7 +24,7 @@ class Kid(SetDistance):
     def why_too_few(self, setting: Setting, num_training: int) -> str | None:
         num_prompts = len(setting.sampling.prompts)
         if num_prompts < _FEWEST_GROUPS:
-            return f"its spread is told by leaving out one prompt after the other, and there are only {num_prompts}"
+            return f"its spread is estimated by leaving out one prompt at a time, and there are only {num_prompts}"
         if setting.num_samples < FEWEST_IMAGES:
             seeds = -(-FEWEST_IMAGES // num_prompts)
             return (

@@ -37,7 +37,7 @@ class Memorisation:
         assert setting.data is not None
         if len(setting.data.held_out) < _FEWEST_HELD_OUT:
             held_out = counted_text(len(setting.data.held_out), "held-out images")
-            return f"{held_out} cannot tell how near an image comes that is no copy: {_FEWEST_HELD_OUT} are needed"
+            return f"{held_out} cannot show how near an image comes that is not a copy: {_FEWEST_HELD_OUT} are needed"
         if len(setting.data.train) < _FEWEST_TRAINING_IMAGES:
             return "there are fewer than three training images, so that no second nearest means anything"
         return None

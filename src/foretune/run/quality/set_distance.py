@@ -9,7 +9,7 @@ from foretune.run.quality.measurement import Numbers, OneScore
 from foretune.run.quality.setting import Setting
 from foretune.run.quality.similarity import why_not_installed
 
-_NO_RUN = "it compares samples with training images, and a model that is no run has none. Evaluate a run"
+_NO_RUN = "it compares samples with training images, and a model without a run has none. Evaluate a run"
 
 
 class SetDistance(OneScore):

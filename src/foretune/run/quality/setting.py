@@ -21,7 +21,7 @@ from foretune.run.quality.subjects import Subject
 from foretune.run.sampling import SampleRequest
 from foretune.step.precision import PrecisionPolicy
 
-NO_RUN = "it needs held-out images, and a model that is no run has none. Evaluate a run"
+NO_RUN = "it needs held-out images, and a model without a run has none. Evaluate a run"
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,7 @@ class Setting:
         """The reason why a drawing cannot be read off the pixels; None where it can."""
         if self.data is not None and self.data.is_shapes:
             return None
-        lack = (
-            "these data are others" if self.data is not None else "a model that is no run has no data. Evaluate a run"
-        )
+        lack = "these data are others" if self.data is not None else "a model without a run has no data. Evaluate a run"
         return f"it is read off the pixels of drawn shapes (data.kind: shapes), and {lack}"
 
     def band_names(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from foretune.run.quality.measurement import Need, Numbers, OneScore
 from foretune.run.quality.setting import Setting
 from foretune.run.sampling import Pixels
 
-_NO_TORCHMETRICS = "torchmetrics is not installed. Type: pip install 'foretune[quality]'"
+_NO_TORCHMETRICS = "torchmetrics is not installed. Run: pip install 'foretune[quality]'"
 MOST_DB = 100.0
 """PSNR of images that are equal would be infinite; no mean could be taken of it."""
 _SSIM_LEAST_PX = 11
@@ -124,7 +124,7 @@ class Lpips(Similarity):
     def why_absent(self, setting: Setting) -> str | None:
         if find_spec("torchvision") is None:
             return (
-                "its trunk is torchvision's AlexNet, and torchvision is not installed. Type: pip install torchvision "
+                "its trunk is torchvision's AlexNet, and torchvision is not installed. Run: pip install torchvision "
                 "(the build that fits your torch); it downloads the trunk's weights, 233 MiB, when it is first used"
             )
         return super().why_absent(setting)

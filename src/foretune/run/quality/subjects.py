@@ -59,7 +59,7 @@ def _run(run: RunDirectory) -> Subject:
     if not folder.is_dir():
         raise UserError(f"The base model of {run.path} is gone: {folder} does not exist.")
     if not run.checkpoints.is_dir() or not any(run.checkpoints.iterdir()):
-        raise UserError(f"{run.path} has no checkpoint yet. Type: foretune resume {run.path}")
+        raise UserError(f"{run.path} has no checkpoint yet. Run: foretune resume {run.path}")
     return Subject(
         label=f"{experiment.name} ({experiment.method.kind})",
         key=str(run.path.resolve()),

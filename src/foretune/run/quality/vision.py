@@ -65,7 +65,7 @@ def _image_size(config: Any) -> int:
     if isinstance(size, list | tuple):
         size = size[0]
     if not isinstance(size, int):
-        raise TypeError("its configuration has no image_size, so it is no model of images")
+        raise TypeError("its configuration has no image_size, so it is not an image model")
     return size
 
 

@@ -33,7 +33,7 @@ def ship(run: Path, folder: Path) -> None:
     directory = RunDirectory.open(run)
     record = directory.read_record()
     if record is None:
-        raise UserError(f"{run} has not ended yet: it has no record.json. Type: foretune resume {run}")
+        raise UserError(f"{run} has not ended yet: it has no record.json. Run: foretune resume {run}")
     trained = load_trained(directory, _STORED)
     copy_model(trained.folder, folder)
     denoiser: Any = trained.method.denoiser

@@ -196,7 +196,7 @@ def as_fast(
     ratio = f"{found.ratio:.2f} {what} ({found.low:.2f} to {found.high:.2f})"
     if found.answer == "no difference shown":
         return f"no difference shown: {ratio}"
-    return ratio if found.answer != "inconclusive" else f"not decided: {ratio}; more repeats would tell"
+    return ratio if found.answer != "inconclusive" else f"not decided: {ratio}; more repeats would show it"
 
 
 def mean(value: Value, absent: float = math.nan) -> float:

@@ -1,10 +1,10 @@
 """Sinks that other tools read, one file each, fed with what an observer hears."""
 
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
-from foretune.core.errors import MissingExtra
+from foretune.config.readiness import missing_trackers
+from foretune.core.extras import is_installed
 from foretune.core.registry import Registry
 from foretune.run.observer import Observer
 from foretune.run.trackers.guarded import Guarded
@@ -19,19 +19,13 @@ TRACKERS: Registry[type[Tracker]] = Registry(
         "trackio": "foretune.run.trackers.trackio_board:TrackioBoard",
     },
 )
-_PACKAGES = {
-    "tensorboard": ("tensorboard",),
-    "wandb": ("wandb",),
-    "mlflow": ("mlflow", "sqlalchemy", "alembic"),
-    "trackio": ("trackio",),
-}
 
 
 def require_trackers(names: Iterable[str]) -> None:
     """Raises MissingExtra where a tracker's packages are not installed; nothing is imported."""
-    for name in names:
-        if any(find_spec(package) is None for package in _PACKAGES[name]):
-            raise MissingExtra(f"track: [{name}]", name)
+    absent = [name for name in names if not is_installed(name)]
+    if absent:
+        raise missing_trackers(absent)
 
 
 def open_trackers(names: Sequence[str], run: Path, said_to: Observer) -> list[Observer]:

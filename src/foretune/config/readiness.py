@@ -1,0 +1,63 @@
+"""What an experiment needs on this machine before it can start: its folders, and the packages of its trackers."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Literal
+
+from foretune.choices.data import FolderData, HuggingFaceData, ShapesData
+from foretune.choices.experiment import Experiment
+from foretune.choices.method import Adapter, Method
+from foretune.core.errors import MissingExtra
+from foretune.core.extras import is_installed
+
+Need = Literal["data", "adapters", "trackers"]
+TO_TRAIN: tuple[Need, ...] = ("data", "adapters", "trackers")
+
+
+def missing_here(experiment: Experiment, needs: Collection[Need]) -> Iterator[tuple[str, str]]:
+    """The section and the sentence of each thing that is needed and not there."""
+    if "data" in needs:
+        yield from (("data", text) for text in _missing_data(experiment))
+    if "adapters" in needs:
+        folders = adapter_folders(experiment.method)
+        yield from (("method", no_adapter(key, path)) for key, path in folders.items() if not adapter_files(path))
+    if "trackers" in needs:
+        absent = [name for name in experiment.track if not is_installed(name)]
+        if absent:
+            yield "track", str(missing_trackers(absent))
+
+
+def adapter_folders(method: Method) -> dict[str, Path]:
+    """The folders of adapters that an experiment reads, by the key that names them."""
+    keys = ("start_from", "training_adapter") if isinstance(method, Adapter) else ()
+    return {key: Path(folder).expanduser() for key in keys if (folder := getattr(method, key)) is not None}
+
+
+def adapter_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.safetensors"))
+
+
+def no_adapter(key: str, folder: Path) -> str:
+    return (
+        f"method.{key}: {folder} is not a folder with an adapter in it (looked for "
+        f"{folder.absolute() / '*.safetensors'}). To write one: foretune export RUN --output {folder}"
+    )
+
+
+def missing_trackers(names: Collection[str]) -> MissingExtra:
+    return MissingExtra(f"track: [{', '.join(names)}]", ",".join(names))
+
+
+def _missing_data(experiment: Experiment) -> Iterator[str]:
+    data = experiment.data
+    if isinstance(data, FolderData):
+        places = {f"data.folders.{number}.path": folder.path for number, folder in enumerate(data.folders)}
+        if data.path is not None:
+            places["data.path"] = data.path
+    else:
+        places = {} if isinstance(data, ShapesData) else {"data.path": data.path}
+    for key, path in places.items():
+        if not Path(path).expanduser().exists():
+            yield f"{key}: there is no folder {path} (looked for {Path(path).expanduser().absolute()})."
+    if isinstance(data, HuggingFaceData) and not is_installed("datasets"):
+        yield str(MissingExtra("data.kind: huggingface", "datasets"))
