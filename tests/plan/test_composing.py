@@ -82,6 +82,13 @@ def test_what_is_not_covered_is_named_with_what_to_run() -> None:
         Traces().step(step, size)
 
 
+def test_kept_blocks_are_named_where_only_those_computed_again_are_covered() -> None:
+    kept = form("flux.1-dev", "dora", is_checkpointed=False)
+    assert is_covered(form("flux.1-dev", "dora"))
+    assert not is_covered(kept)
+    assert what_is_missing(kept).startswith("a share of gradient checkpointing below 1 is not covered for flux.1-dev")
+
+
 @pytest.mark.slow
 def test_a_composed_step_is_that_which_is_recorded(
     proof_size: Callable[[int, int], int], report_figure: Callable[[str], None]

@@ -33,10 +33,10 @@ FULL = (
     ("train.weights=bf16", "optimizer.compensation=stochastic"),
     ("train.weights=bf16", "optimizer.kind=adamw8bit"),
     ("train.weights=bf16", "optimizer.kind=adafactor"),
-    ("levers.fused_backward=true", "train.max_grad_norm=null"),
+    ("levers.fused_backward=true", "train.max_grad_norm=null", "train.gradient_accumulation=1"),
     ("levers.optimizer_on_host=true",),
 )
-QUESTIONS = (*LORA, *(("method.kind=full", *choices) for choices in FULL))
+QUESTIONS = (*LORA, *(("method.kind=full", "accept=[distilled-base]", *choices) for choices in FULL))
 """What is typed behind `foretune plan MODEL`."""
 
 

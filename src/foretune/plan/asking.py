@@ -209,6 +209,9 @@ def asked_of(wanted: Wanted) -> Asked:
     # The model's own size, and a method that may be chosen anew.
     del form["data"]["resolution"]
     mapping = overridden(form, wanted.overrides, mistakes)
+    if mapping["optimizer"].get("kind") == "prodigy":
+        # It multiplies the rate it finds by this. A question about memory need not name it.
+        mapping["optimizer"].setdefault("lr", 1.0)
     asked = mistakes.attempt(_understood, mapping, reference is not None)
     mistakes.raise_all()
     assert asked is not None, "nothing was wrong with it"

@@ -53,7 +53,7 @@ class _Choices(TypedDict, total=False):
     others: tuple[tuple[str, bool], ...]
 
 
-# Choices that change what each layer keeps, so that no trace can be composed for them; one at a time.
+# Choices that change what each layer keeps, so that no trace can be composed for them. One at a time.
 _RECORDED_CHOICES: tuple[_Choices, ...] = (
     {"method": "lora", "has_dropout": True},
     {"method": "lora", "others": (("levers.activation_offload", True),)},
@@ -83,12 +83,12 @@ def shipped_forms() -> tuple[StepForm, ...]:
         *_both(others, plain_bf16),
         *_both(small, {"method": "lora", "precision": "fp32"}),
         *_both(small, {"method": "full", "precision": "fp32"}),
-        *(form for choices in _RECORDED_CHOICES for form in _both(transformers, choices)),
+        *_recorded(transformers),
         # They have no equal blocks to fold, so that each takes minutes.
         *_both(unets, {"method": "lora"}),
         *_both(unets, {"method": "full"}),
         *_both(unets, plain_bf16),
-        *(form for choices in _RECORDED_CHOICES for form in _both(unets, choices)),
+        *_recorded(unets),
         *exam_forms(),
     ]
     return tuple(dict.fromkeys(forms))
@@ -116,6 +116,15 @@ def exam_forms() -> tuple[StepForm, ...]:
                 if not form.others or is_exact(row):
                     forms[form] = None
     return tuple(forms)
+
+
+def _recorded(rows: Iterable[ModelComponent]) -> Iterator[StepForm]:
+    """With gradient checkpointing as the model's experiments begin (`config.starting`): all blocks, in DDPM none."""
+    for choices in _RECORDED_CHOICES:
+        for row in rows:
+            yield StepForm(model=row.name, is_checkpointed=True, **choices)
+            if row.family == "ddpm":
+                yield StepForm(model=row.name, is_checkpointed=False, **choices)
 
 
 def _both(rows: Iterable[ModelComponent], choices: _Choices) -> Iterator[StepForm]:

@@ -95,6 +95,8 @@ def what_is_missing(form: StepForm) -> str:
 
 def _simpler(form: StepForm) -> Iterator[tuple[str, StepForm]]:
     """The same step with one choice less."""
+    if not form.is_checkpointed:
+        yield "a share of gradient checkpointing below 1", replace(form, is_checkpointed=True)
     for key, value in form.others:
         yield f"{key}={value}", replace(form, others=tuple(other for other in form.others if other[0] != key))
     if form.targets is not None:
