@@ -17,7 +17,8 @@ from foretune.core.values.plan import Verdict
 from foretune.core.values.step_trace import StepTrace
 from foretune.plan.exam import LeftOut, Question, baseline_bytes, is_exact, question, read_rows
 from foretune.plan.exam.pairs import pairs
-from foretune.plan.exam.scoring import FitResult, Result, Score, percentile, sit_exam
+from foretune.plan.exam.scoring import FitResult, Result, Score, percentile
+from foretune.plan.exam.sitting import sit_exam
 from foretune.plan.sizing import StepSize
 from foretune.plan.traces import NotTraced, Traces
 
