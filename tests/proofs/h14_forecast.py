@@ -83,9 +83,7 @@ def forecast(case: Case | CellCase) -> tuple[Forecast, Planned]:
     # Where the base is put into fewer bits, it is there in its own before.
     loaded = traced.num_params * width if asked.quantize.denoiser != "none" else 0
     pages = max(loaded, _peak_bytes(traced.recording, in_pages=True))
-    kernels_bytes = int(
-        sum(num * _KERNEL_MIB[case.precision, kind] for kind, num in traced.num_cpu_kernels.items()) * MIB
-    )
+    kernels_mib = sum(num * _KERNEL_MIB[case.precision, kind] for kind, num in traced.num_cpu_kernels.items())
     numbers = Forecast(
         peak_bytes=_peak_bytes(traced.recording),
         peak_without_workspaces_bytes=_peak_bytes(traced.recording, has_workspaces=False),

@@ -68,6 +68,8 @@ class Dialect:
     """By how a row names them: backends whose program was read and is one of ours."""
     reads_peaks_as: Peak | None = None
     """Another figure than the rows take the published peak for."""
+    reads_adapters_as: Weights | None = None
+    """Other numbers than the rows take trained adapters to have."""
     sources: tuple[str, ...]
     unverified: tuple[str, ...] = ()
     inferred: tuple[Inference, ...] = ()
@@ -269,9 +271,9 @@ FINETRAINERS = Dialect(
     inferred=(
         Inference(
             statement="adapters are in bf16",
-            because="the published memory before training has 2 bytes for each weight of an adapter; trainer.py at the "
-            "tag casts adapters to fp32",
-            without={"adapter_weights": {"bf16": "fp32"}},
+            because="the published memory before training has 2 bytes for each weight of an adapter, which the rows "
+            "took over; trainer.py at the tag casts adapters to fp32",
+            without={"reads_adapters_as": "fp32"},
         ),
         Inference(
             statement="the autoencoder works on tiles",

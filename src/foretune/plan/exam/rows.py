@@ -172,6 +172,9 @@ def _train(
     row: Measurement, dialect: Dialect, optimizer: words.OptimizerWords, kind: str, batch_size: int
 ) -> dict[str, Any]:
     precision, said = words.precision_in(row.precision)
+    weights = optimizer.weights or said or _usual_weights(dialect, kind, precision)
+    if kind != "full" and dialect.reads_adapters_as is not None:
+        weights = dialect.reads_adapters_as
     return {
         **dialect.overrides.get("train", {}),
         "steps": 1,
@@ -179,7 +182,7 @@ def _train(
         # Gradients that stay are there in every pass, as they are where several passes make a step.
         "gradient_accumulation": max(row.num_accumulation_steps or 1, 2 if dialect.keeps_gradients else 1),
         "precision": precision,
-        "weights": optimizer.weights or said or _usual_weights(dialect, kind, precision),
+        "weights": weights,
         "ema": {} if optimizer.ema else None,
     }
 
