@@ -14,7 +14,7 @@ from foretune.plan.sizing import StepSize
 from foretune.plan.traces import NotTraced, Traces
 
 ROWS = catalog.measurements()
-SOME = ("GT0416", "GT0417", "GT0104", "GT0003", "GT0050")
+SOME = ("GT0416", "GT0417", "GT0104", "GT0003", "GT0080")
 
 
 def test_several_processes_say_what_one_says() -> None:
