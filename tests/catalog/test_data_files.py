@@ -19,6 +19,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(work|tmp|home|root|Users|mnt|scratch|
 def test_the_files_are_the_expected_ones() -> None:
     assert [path.name for path in FILES] == [
         "CORRECTIONS.md",
+        "backtest_record.json",
         "devices.csv",
         "flops.json",
         "lora_counts.json",

@@ -7,6 +7,7 @@ import pytest
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import StepForm
+from foretune.choices.training import Levers
 
 
 def made(**choices: Any) -> StepForm:
@@ -64,6 +65,14 @@ def test_the_experiment_of_a_form_has_that_form(form: StepForm) -> None:
     found = StepForm.of(form.experiment(), is_checkpointed=form.is_checkpointed, numerics=form.numerics)
     assert found == form
     assert form.experiment().levers.gradient_checkpointing == (1.0 if form.is_checkpointed else 0.0)
+
+
+def test_a_habit_of_another_program_is_a_form_of_its_own() -> None:
+    """Only where it changes anything: without offload nothing is moved or left."""
+    offloading = asked().model_copy(update={"levers": Levers(activation_offload=True)})
+    ours, theirs = (StepForm.of(offloading, is_checkpointed=True, leaves_stay=stays).slug() for stays in (False, True))
+    assert theirs == f"{ours}.leaves-stay"
+    assert not StepForm.of(asked(), is_checkpointed=True, leaves_stay=True).leaves_stay
 
 
 def test_every_form_has_a_name_of_its_own_that_a_file_can_have() -> None:

@@ -279,6 +279,20 @@ def test_the_exam_on_another_file(foretune: Foretune, tmp_path: Path) -> None:
         assert part in shown
 
 
+def test_the_exam_records_nothing_unless_told(foretune: Foretune, tmp_path: Path) -> None:
+    """torch is installed here, and a step that does not ship could be recorded; that takes minutes for many rows."""
+    some_rows(tmp_path / "mine.csv", "GT0416")
+    text = (tmp_path / "mine.csv").read_text(encoding="utf-8")
+    targets = catalog.measurements()["GT0416"].lora_targets
+    assert targets is not None
+    (tmp_path / "mine.csv").write_text(text.replace(targets, "to_q"), encoding="utf-8")
+    answer = foretune("backtest", "--data", "mine.csv", "--json")
+    (left_out,) = json.loads(answer.stdout)["left_out"]
+    assert left_out["id"] == "GT0416"
+    assert "has no trace of this step" in left_out["reason"]
+    assert imported(HEAVY, "backtest", "--data", str(tmp_path / "mine.csv")) == []
+
+
 def test_the_exam_on_a_file_without_an_answer(foretune: Foretune, tmp_path: Path) -> None:
     some_rows(tmp_path / "none.csv", "GT0001", "GT0002")
     answer = foretune("backtest", "--data", "none.csv")

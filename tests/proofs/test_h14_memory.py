@@ -5,6 +5,7 @@ system's. What is forecast is never measured by what forecast it.
 """
 
 import json
+import math
 import os
 import random
 import statistics
@@ -15,22 +16,33 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 
+from foretune.plan.expansion import Event
+from foretune.plan.verdict import TRACE_ERROR
 from tests.conftest import ProofSize
 from tests.proofs.h14_cases import Case, cases, share_of_pairs
 from tests.proofs.h14_cells import CellCase, cell_cases
-from tests.proofs.h14_forecast import MIB, MMAP_THRESHOLD_BYTES, Forecast, forecast
+from tests.proofs.h14_forecast import MIB, MMAP_THRESHOLD_BYTES, Planned, forecast
 from tests.proofs.partial_counts import PartialCounts
 
 pytestmark = pytest.mark.proof
 
 _ROOT = Path(__file__).parents[2]
-_LIMITS = (0.7, 0.9, 0.97, 1.03, 1.1, 1.4)
-"""Of what the process is forecast to need."""
+_LIMITS: tuple[tuple[Literal["low", "high"], float], ...] = (
+    ("low", 0.7),
+    ("low", 0.9),
+    ("low", 0.99),
+    ("low", 1.1),
+    ("high", 1.0),
+    ("high", 1.2),
+)
+"""Shares of the ends of the plan's band: where it refuses, down from its low end; where it says "fits", up from its
+high end; and one between them."""
+_MOST_TIGHT = 1 / 3
 _SEED = 14
 _FAMILIES = ("ddpm", "sd3", "flux")
 
@@ -75,12 +87,13 @@ def worker() -> Iterator[Worker]:
     running.close()
 
 
-def examined(case: Case | CellCase, share: float, worker: Worker) -> dict[str, Any]:
-    """Forecast first, then the truth, then the same training under a limit."""
-    expected = forecast(case)
-    truth = worker(case, None)
-    limit_bytes = int(expected.reserved_bytes * share)
-    return {"forecast": asdict(expected), **truth, "limit_bytes": limit_bytes, **worker(case, limit_bytes)}
+def examined(case: Case | CellCase, limit: tuple[Literal["low", "high"], float], worker: Worker) -> dict[str, Any]:
+    """Forecast and verdict first, then the truth, then the same training under a limit."""
+    expected, planned = forecast(case)
+    end, share = limit
+    limit_bytes = math.ceil((planned.low_bytes() if end == "low" else planned.high_bytes()) * share)
+    said = {"limit_bytes": limit_bytes, "verdict": planned.on(limit_bytes).verdict}
+    return {"forecast": asdict(expected), **said, **worker(case, None), **worker(case, limit_bytes)}
 
 
 @pytest.mark.slow
@@ -121,12 +134,12 @@ def _examine(
 ) -> None:
     """Controls are trackers that leave something out; on few rows they can be as good by chance."""
     assert {case.family for case in rows} == set(_FAMILIES)
-    shares = [_LIMITS[number % len(_LIMITS)] for number in range(len(rows))]
-    random.Random(_SEED).shuffle(shares)
+    limits = [_LIMITS[number % len(_LIMITS)] for number in range(len(rows))]
+    random.Random(_SEED).shuffle(limits)
     found = []
-    for case, share in zip(rows, shares, strict=True):
-        name = " ".join(map(str, (*asdict(case).values(), share)))
-        found.append((name, partial_counts.part(name, partial(examined, case, share, worker))))
+    for case, limit in zip(rows, limits, strict=True):
+        name = " ".join(map(str, (*asdict(case).values(), *limit)))
+        found.append((name, partial_counts.part(name, partial(examined, case, limit, worker))))
         print(json.dumps(found[-1]), flush=True)
     partial_counts.forget()
 
@@ -148,6 +161,9 @@ def _examine(
     report_figure("worst: " + "; ".join(f"{name} {error:+.2%}" for name, error in worst))
     report_figure("under a limit: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())))
 
+    num_tight = sum(row["verdict"] == "tight" for _, row in found)
+    report_figure(f"decided: {len(found) - num_tight} of {len(found)}; the band is {TRACE_ERROR.high:.1%} each way")
+    assert num_tight <= _MOST_TIGHT * len(found)
     assert verdicts["said fits, did not finish"] == 0
     # One in twenty; of the few that a routine run has, one.
     assert verdicts["said does not fit, finished"] <= max(1, 0.05 * len(found))
@@ -163,13 +179,22 @@ def _examine(
 
 def test_h14_verdicts_can_be_wrong() -> None:
     """The count of false answers sees one."""
-    low = Forecast(1, 1, 1, 1, 1, reserved_bytes=100 * MIB, band_bytes=10 * MIB)
-    assert low.verdict(111 * MIB) == "fits"
-    assert low.verdict(105 * MIB) == "tight"
-    assert low.verdict(80 * MIB) == "does not fit"
-    row = {"forecast": asdict(low), "limit_bytes": 111 * MIB, "has_finished": False}
-    assert _verdict(row) == "said fits, did not finish"
-    assert _verdict({**row, "limit_bytes": 80 * MIB, "has_finished": True}) == "said does not fit, finished"
+    planned = Planned(((Event(0, 1000 * MIB, "", "step"),),))
+    low, high = planned.low_bytes(), planned.high_bytes()
+    assert low < 1000 * MIB < high
+    found = [planned.on(limit_bytes).verdict for limit_bytes in (high, high - 1, low, low - 1)]
+    assert found == ["fits", "tight", "tight", "does not fit"]
+    assert _verdict({"verdict": "fits", "has_finished": False}) == "said fits, did not finish"
+    assert _verdict({"verdict": "does not fit", "has_finished": True}) == "said does not fit, finished"
+
+
+def test_h14_the_verdict_is_the_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan without a band would have other verdicts here, too."""
+    planned = Planned(((Event(0, 1000 * MIB, "", "step"),),))
+    high = planned.high_bytes()
+    monkeypatch.setattr("foretune.plan.verdict.Ends.high", lambda _ends, reserved_bytes: reserved_bytes)
+    assert planned.high_bytes() < high
+    assert planned.on(1001 * MIB).verdict == "fits"
 
 
 def _errors(found: list[tuple[str, dict[str, Any]]], key: str) -> dict[str, float]:
@@ -177,8 +202,7 @@ def _errors(found: list[tuple[str, dict[str, Any]]], key: str) -> dict[str, floa
 
 
 def _verdict(row: dict[str, Any]) -> str:
-    said = Forecast(**row["forecast"]).verdict(row["limit_bytes"])
-    return f"said {said}, {'finished' if row['has_finished'] else 'did not finish'}"
+    return f"said {row['verdict']}, {'finished' if row['has_finished'] else 'did not finish'}"
 
 
 def _p95(errors: Any) -> float:

@@ -57,9 +57,14 @@ class StepForm:
     others: tuple[tuple[str, Any], ...] = ()
     """Further choices that are not at their default, by their keys in an experiment, sorted."""
     numerics: Numerics = "cuda"
+    leaves_stay: bool = False
+    """Offload of activations leaves saved tensors without a gradient on the device. No experiment can choose that: it
+    is how other programs do it."""
 
     @classmethod
-    def of(cls, experiment: Experiment, *, is_checkpointed: bool, numerics: Numerics = "cuda") -> "StepForm":
+    def of(
+        cls, experiment: Experiment, *, is_checkpointed: bool, numerics: Numerics = "cuda", leaves_stay: bool = False
+    ) -> "StepForm":
         method, train = experiment.method, experiment.train
         return cls(
             model=experiment.model,
@@ -72,6 +77,7 @@ class StepForm:
             is_checkpointed=is_checkpointed,
             others=_others(experiment, numerics, is_checkpointed=is_checkpointed),
             numerics=numerics,
+            leaves_stay=leaves_stay and experiment.levers.activation_offload,
         )
 
     def slug(self) -> str:
@@ -86,6 +92,8 @@ class StepForm:
         if self.targets is not None:
             words.append(f"targets-{content_hash(list(self.targets))}")
         words += [_word(key, value) for key, value in self.others]
+        if self.leaves_stay:
+            words.append("leaves-stay")
         if self.numerics != "cuda":
             words.append(self.numerics)
         return f"{self.model}.{'.'.join(words)}"

@@ -18,31 +18,35 @@ def backtest(
         Path | None, typer.Option("--data", help="A CSV file with the catalogue's columns; without it, the catalogue.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Record steps the package has no trace of; takes minutes, and is kept.")
+    ] = False,
 ) -> None:
     """Rerun the exam: predicted memory against published, by source and by model, beside a trivial baseline."""
     from foretune import catalog
     from foretune.cli.backtest_text import print_score
     from foretune.plan.exam.reading import read_rows
-    from foretune.plan.exam.scoring import sit_exam
+    from foretune.plan.exam.sitting import Sitting
 
     rows, unreadable = (tuple(catalog.measurements().values()), ()) if data is None else read_rows(data)
     with _progress() as told:
-        score: Score = sit_exam(
-            rows, _traces_by_model(told), unreadable, lambda what, done, total: told(f"{what} ({done} of {total})")
+        sitting = Sitting(
+            _live_traces(told) if live else None, lambda model, done, total: told(f"{model} ({done} of {total} rows)")
         )
+        score: Score = sitting.score(rows, unreadable)
     if as_json:
         typer.echo(json.dumps(score.as_dict(), indent=2))
     else:
         print_score(score)
 
 
-def _traces_by_model(told: Callable[[str], None]) -> "Callable[[str], Traces]":
-    """The package's traces; where torch is installed, forms that are not among them are recorded."""
+def _live_traces(told: Callable[[str], None]) -> "Callable[[str], Traces]":
+    """The package's traces; forms that are not among them are recorded, and kept in the user's cache."""
     from foretune.choices.model import resolve_model
     from foretune.cli.plan import live_source
     from foretune.plan.traces import Traces
 
-    live = live_source(told, needed=False)
+    live = live_source(told, needed=True)
     known: dict[str, Traces] = {}
 
     def find(model: str) -> Traces:

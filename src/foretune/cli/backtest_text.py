@@ -118,12 +118,18 @@ def _print_totals(out: "Console", score: "Score") -> None:
     if score.oom_recall is not None:
         out.print(
             f"Out of memory: {memory['num_oom_rows']} rows, by the plan {memory['num_oom_refused']} do not fit, "
-            f"tight: {memory['num_oom_tight']} ({score.oom_recall:.0%} recognised)"
+            f"tight: {memory['num_oom_tight']} ({memory['oom_tight_share']:.0%}); {score.oom_recall:.0%} recognised"
         )
-    if score.not_judged:
-        out.print(f"Not judged for want of a trace: {', '.join(row.row_id for row in score.not_judged)}")
     if score.false_refusals is not None:
         out.print(
             f"Ran: {memory['num_fitting_rows']} rows, by the plan {memory['num_fitting_refused']} do not fit "
-            f"({score.false_refusals:.1%} false refusals), tight: {memory['num_fitting_tight']}"
+            f"({score.false_refusals:.1%} false refusals), tight: {memory['num_fitting_tight']} "
+            f"({memory['fitting_tight_share']:.0%})"
+        )
+    if score.verdict_skill is not None:
+        out.print(f"Verdict score: {score.verdict_skill:.2f} bits; always right 0.93, always tight 0")
+    if score.not_judged:
+        out.print(
+            f"No trace, so not judged: {', '.join(row.row_id for row in score.not_judged)}. "
+            "To record them, which needs torch, run: foretune backtest --live"
         )

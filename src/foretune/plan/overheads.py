@@ -7,12 +7,15 @@ chosen by the library), compiled graphs, and devices other than NVIDIA's, AMD's,
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretune.catalog.devices import Device, devices
 from foretune.catalog.overheads import Constant, OverheadRow, architecture, overheads
 from foretune.core.units import GIB, MIB
 from foretune.plan.expansion import Event
+
+MOST_FIRST_USE_BYTES = 256 * MIB
+"""Kernels that oneDNN makes when a shape is first met, and keeps: up to 3.4 MiB each was measured, for some dozens."""
 
 NUM_MATMUL_THREADS = 2
 """Threads that multiply matrices in a step: the one that runs forward, and autograd's own, which runs backward and
@@ -63,6 +66,15 @@ def overhead_for(device: Device) -> Overhead:
         display=_range(device, "display"),
         workspaces_bytes=tuple(num_bytes for num_bytes in per_thread if num_bytes) * NUM_MATMUL_THREADS,
     )
+
+
+def in_this_process(overhead: Overhead, context_bytes: int) -> Overhead:
+    """For a run in a process that holds so much already. Nothing else is guessed: what the system leaves to the process
+    was asked for.
+    """
+    context = Range(context_bytes, context_bytes, context_bytes + MOST_FIRST_USE_BYTES, "measured in this process")
+    nothing = Range(0, 0, 0, "in what is left")
+    return replace(overhead, context=context, driver=nothing, display=nothing)
 
 
 def usable_bytes(device: Device) -> int:

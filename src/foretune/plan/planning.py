@@ -9,13 +9,13 @@ from foretune.catalog.devices import UNKNOWN, Device
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections.hardware import hardware_objections
 from foretune.choices.step_form import Numerics
-from foretune.core.units import MIB, share_text
+from foretune.core.units import share_text
 from foretune.core.values.plan import Plan, Tensor, Transfers, ValidationMemory
 from foretune.plan.around import RunToPlan
 from foretune.plan.expansion import Event, expand_variant
 from foretune.plan.host_memory import HostBudget, host_memory_of
 from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
-from foretune.plan.overheads import Overhead, Range, overhead_for, usable_bytes
+from foretune.plan.overheads import Overhead, in_this_process, overhead_for, usable_bytes
 from foretune.plan.phases import VALIDATION, Phase, plan_phases, replay_streams, validation_stream, worst_phase
 from foretune.plan.sizing import StepSize
 from foretune.plan.streams import as_one, device_events, host_events
@@ -27,8 +27,6 @@ from foretune.trace.shipped import Geometry
 
 _VERDICTS = ("fits", "tight", "does not fit")
 _NUM_LARGEST = 12
-# Kernels that oneDNN makes when a shape is first met, and keeps: up to 3.4 MiB each was measured, for some dozens.
-_MOST_FIRST_USE_BYTES = 256 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +76,7 @@ class Footprint:
 
     def overhead_on(self, device: Device) -> Overhead:
         overhead = overhead_for(device)
-        if self.context_bytes is None:
-            return overhead
-        most = self.context_bytes + _MOST_FIRST_USE_BYTES
-        measured = Range(self.context_bytes, self.context_bytes, most, "measured in this process")
-        # Nothing else is guessed: what the system leaves to the process was asked for.
-        nothing = Range(0, 0, 0, "in what is left")
-        return replace(overhead, context=measured, driver=nothing, display=nothing)
+        return overhead if self.context_bytes is None else in_this_process(overhead, self.context_bytes)
 
     replays: Replays = field(default_factory=Replays)
     """Replays that were made already: many devices need the same."""

@@ -80,9 +80,11 @@ def bytes_by_category(events: Iterable[Event]) -> dict[str, int]:
     return totals
 
 
-def device_events(events: Iterable[Event]) -> list[Event]:
+def device_events(events: Sequence[Event]) -> list[Event]:
     """Those of the device's memory."""
-    return [event for event in events if not is_on_host(event.category)]
+    # There are few categories and many events.
+    of_host = {category for category in {event.category for event in events} if is_on_host(category)}
+    return [event for event in events if event.category not in of_host] if of_host else list(events)
 
 
 def host_events(events: Iterable[Event]) -> list[Event]:

@@ -95,11 +95,18 @@ class Mixed:
 
 
 def mixed_step(
-    traces: Traces, experiment: Experiment, size: StepSize, geometry: Geometry, numerics: Numerics = "cuda"
+    traces: Traces,
+    experiment: Experiment,
+    size: StepSize,
+    geometry: Geometry,
+    numerics: Numerics = "cuda",
+    *,
+    leaves_stay: bool = False,
 ) -> Mixed:
     """Where all or none of the units are computed again, one trace says it all."""
     chosen = _chosen(experiment, geometry)
-    kept, checkpointed = (traces.step(form, size) for form in forms_of(experiment, geometry, numerics))
+    forms = forms_of(experiment, geometry, numerics, leaves_stay=leaves_stay)
+    kept, checkpointed = (traces.step(form, size) for form in forms)
     return Mixed(kept, checkpointed, chosen)
 
 
@@ -110,12 +117,14 @@ def is_at_hand(
     return all(traces.has(form, size) for form in forms_of(experiment, geometry, numerics))
 
 
-def forms_of(experiment: Experiment, geometry: Geometry, numerics: Numerics) -> tuple[StepForm, StepForm]:
+def forms_of(
+    experiment: Experiment, geometry: Geometry, numerics: Numerics, *, leaves_stay: bool = False
+) -> tuple[StepForm, StepForm]:
     """Of the blocks that are kept, and of those that are computed again; one and the same where all are alike."""
     num_chosen = len(_chosen(experiment, geometry))
     num_units = len(units(geometry.stacks, without_idle_choices(experiment.levers)))
     kept, checkpointed = (
-        StepForm.of(experiment, is_checkpointed=is_checkpointed, numerics=numerics)
+        StepForm.of(experiment, is_checkpointed=is_checkpointed, numerics=numerics, leaves_stay=leaves_stay)
         for is_checkpointed in (num_chosen == num_units, num_chosen > 0)
     )
     return kept, checkpointed
@@ -126,10 +135,20 @@ def _chosen(experiment: Experiment, geometry: Geometry) -> frozenset[int]:
 
 
 def step_events(
-    traces: Traces, experiment: Experiment, size: StepSize, geometry: Geometry, numerics: Numerics = "cuda"
+    traces: Traces,
+    experiment: Experiment,
+    size: StepSize,
+    geometry: Geometry,
+    numerics: Numerics = "cuda",
+    *,
+    leaves_stay: bool = False,
 ) -> list[Event]:
-    """All that one training step of this experiment allocates on its device, in order."""
-    mixed, variant = mixed_step(traces, experiment, size, geometry, numerics), variant_of(experiment, geometry)
+    """All that one training step of this experiment allocates on its device, in order.
+
+    `leaves_stay`: as a program would that leaves what has no gradient on the device (`StepForm.leaves_stay`).
+    """
+    mixed = mixed_step(traces, experiment, size, geometry, numerics, leaves_stay=leaves_stay)
+    variant = variant_of(experiment, geometry)
     return device_events(expand_variant(mixed.kept, mixed.checkpointed, size.in_trace(geometry), variant))
 
 

@@ -29,7 +29,7 @@ from foretune.plan.exam.rows import is_exact, question
 from foretune.plan.sizing import with_default_targets
 from foretune.trace.forward import forward_forms, make_forward_trace
 from foretune.trace.geometry import geometry_of
-from foretune.trace.making import make_step_trace
+from foretune.trace.making import habits_of, make_step_trace
 from foretune.trace.marking import make_marked_trace
 from foretune.trace.program import IrregularStep
 from foretune.trace.recipes import record_recipes
@@ -111,7 +111,8 @@ def exam_forms() -> tuple[StepForm, ...]:
             # Of segments with a stride some blocks are kept, whatever the share.
             keeps_some = levers.gradient_checkpointing < 1 or levers.checkpoint_stride is not None
             for is_checkpointed in sorted({levers.gradient_checkpointing > 0, not keeps_some}):
-                form = StepForm.of(experiment, is_checkpointed=is_checkpointed)
+                stay = asked.dialect.offload_leaves_leaves
+                form = StepForm.of(experiment, is_checkpointed=is_checkpointed, leaves_stay=stay)
                 # Uncommon forms ship for an exact peak: a row that only ran tells too little for the bytes.
                 if not form.others or is_exact(row):
                     forms[form] = None
@@ -154,7 +155,9 @@ def all_jobs() -> tuple[Job, ...]:
 def make(form: StepForm) -> StepTrace:
     """The trace of a step with the shapes of what it trains, stamped with what it was made from."""
     experiment, family = form.experiment(), family_from_catalogue(form.model)
-    return _stamped(with_shapes(make_step_trace(experiment, family, form.numerics), experiment, family), form.model)
+    with habits_of(form):
+        made = make_step_trace(experiment, family, form.numerics)
+    return _stamped(with_shapes(made, experiment, family), form.model)
 
 
 def make_marked(form: StepForm) -> StepTrace:

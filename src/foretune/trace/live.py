@@ -21,7 +21,7 @@ from foretune.core.values.step_trace import StepTrace
 from foretune.models.family import Family
 from foretune.models.locating import family_from_catalogue, open_family
 from foretune.trace.geometry import geometry_of
-from foretune.trace.making import make_point_trace, make_step_trace, versions
+from foretune.trace.making import habits_of, make_point_trace, make_step_trace, versions
 from foretune.trace.shipped import SUFFIX, Geometry
 from foretune.trace.stamps import sources_hash
 from foretune.trace.tracing import StepSizes
@@ -57,13 +57,14 @@ class LiveTraces:
                 # A damaged file in a cache is worth no more than none.
                 path.unlink()
         experiment, progress = form.experiment(), partial(self.on_recording, form.slug())
-        if is_point:
-            made = make_point_trace(experiment, self.family, sizes, rank, form.numerics, progress)
-        else:
-            tokens = sizes.num_text_tokens
-            made = make_step_trace(
-                experiment, self.family, form.numerics, num_text_tokens=tokens, on_recording=progress
-            )
+        with habits_of(form):
+            if is_point:
+                made = make_point_trace(experiment, self.family, sizes, rank, form.numerics, progress)
+            else:
+                tokens = sizes.num_text_tokens
+                made = make_step_trace(
+                    experiment, self.family, form.numerics, num_text_tokens=tokens, on_recording=progress
+                )
         trace = made.model_copy(update={"made_from": f"live-{stamp}"})
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

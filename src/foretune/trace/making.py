@@ -1,15 +1,17 @@
 """A StepTrace from recordings of the step itself."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 
 import torch
 
 from foretune.choices.experiment import Experiment
-from foretune.choices.step_form import rank_is_a_size
+from foretune.choices.step_form import StepForm, rank_is_a_size
 from foretune.choices.training import Levers
 from foretune.core.values.step_trace import StepTrace
 from foretune.models.family import Family
+from foretune.step.levers.offloading import leaving_leaves
 from foretune.trace.blocks import kinds_of_units, units_of
 from foretune.trace.operator_memo import OperatorMemo
 from foretune.trace.probing import Probe, probes, shallow
@@ -26,6 +28,11 @@ _MADE_WITH = ("torch", "diffusers", "transformers", "peft")
 
 def _silent(number: int, total: int) -> None:
     """For those who show no progress."""
+
+
+def habits_of(form: StepForm) -> AbstractContextManager[None]:
+    """What a form has that no experiment says: to be entered around its recording."""
+    return leaving_leaves() if form.leaves_stay else nullcontext()
 
 
 def make_step_trace(

@@ -262,6 +262,7 @@ def test_an_offload_of_attention_is_one_of_what_its_program_moves() -> None:
         levers = asked.experiment.levers
         assert (levers.activation_offload, levers.activation_offload_parts) == (True, "attention")
         assert (levers.gradient_checkpointing, levers.checkpoint_segment) == (share, segment)
+        assert asked.dialect.offload_leaves_leaves
 
 
 @pytest.mark.parametrize(

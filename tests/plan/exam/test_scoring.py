@@ -4,20 +4,22 @@ import csv
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from math import log2
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
 
 from foretune import catalog
 from foretune.catalog import Measurement
+from foretune.catalog.backtest import backtest_record
 from foretune.choices.step_form import StepForm
 from foretune.core.values.plan import Verdict
 from foretune.core.values.step_trace import StepTrace
 from foretune.plan.exam import LeftOut, Question, baseline_bytes, is_exact, question, read_rows
 from foretune.plan.exam.pairs import pairs
-from foretune.plan.exam.scoring import FitResult, Result, Score, percentile, sit_exam
+from foretune.plan.exam.scoring import FitResult, Result, Score, percentile
+from foretune.plan.exam.sitting import sit_exam
 from foretune.plan.sizing import StepSize
 from foretune.plan.traces import NotTraced, Traces
 
@@ -139,6 +141,39 @@ def test_recall_and_refusals_by_hand() -> None:
     memory = score.as_dict()["memory"]
     assert (memory["num_oom_rows"], memory["num_oom_refused"], memory["num_oom_tight"]) == (4, 2, 1)
     assert (memory["num_fitting_rows"], memory["num_fitting_refused"], memory["num_fitting_tight"]) == (5, 1, 1)
+
+
+def test_shares_that_are_not_decided_by_hand() -> None:
+    memory = made_score().as_dict()["memory"]
+    assert (memory["oom_tight_share"], memory["fitting_tight_share"]) == (1 / 4, 1 / 5)
+
+
+def with_verdicts(of_ran: Verdict, of_failed: Verdict) -> Score:
+    """Nine rows that ran, and one that ran out of memory."""
+    rows = (*(fit(of_ran, fitted=True) for _ in range(9)), fit(of_failed, fitted=False))
+    return replace(made_score(), fits=rows)
+
+
+def test_never_deciding_is_no_way_to_a_good_score() -> None:
+    """Calling everything tight recognises every row that ran out of memory and refuses none: it has to be worth
+    nothing nevertheless.
+    """
+    hedging = with_verdicts("tight", "tight")
+    assert (hedging.oom_recall, hedging.false_refusals) == (1.0, 0.0)
+    assert hedging.verdict_skill == 0.0
+    assert with_verdicts("fits", "does not fit").verdict_skill == pytest.approx(1 + log2(0.95))
+    assert with_verdicts("fits", "tight").verdict_skill == pytest.approx((1 + log2(0.95)) / 2)
+    # To say "fits" of all is right nine times of ten here, and worse than to say nothing.
+    assert (with_verdicts("fits", "fits").verdict_skill or 0) < -1
+    assert (with_verdicts("does not fit", "does not fit").verdict_skill or 0) < -1
+
+
+def test_the_verdicts_score_by_hand() -> None:
+    """Ran: 3 fits, 1 tight, 1 refused. Did not: 2 refused, 1 tight, 1 said to fit."""
+    right, wrong = 1 + log2(0.95), 1 + log2(0.05)
+    expected = ((3 * right + wrong) / 5 + (2 * right + wrong) / 4) / 2
+    assert made_score().verdict_skill == pytest.approx(expected)
+    assert replace(made_score(), fits=(fit("fits", fitted=True),)).verdict_skill is None
 
 
 def test_the_keys_of_the_figures() -> None:
@@ -264,20 +299,16 @@ def test_the_real_exam(report_figure: Callable[[str], None], subtests: pytest.Su
     report_figure(
         f"out of memory: {memory['num_oom_rows']} rows, {memory['num_oom_refused']} refused, "
         f"{memory['num_oom_tight']} tight; ran: {memory['num_fitting_rows']} rows, "
-        f"{memory['num_fitting_refused']} refused, {memory['num_fitting_tight']} tight"
+        f"{memory['num_fitting_refused']} refused, {memory['num_fitting_tight']} tight; "
+        f"score {memory['verdict_skill']:.2f} bits"
     )
     with subtests.test("peaks"):
         assert memory["num_rows"] >= 110
         assert memory["median_abs_error"] <= 0.03
-        assert memory["p90_abs_error"] <= 0.09
-    with subtests.test("allocated peaks alone, but for an activation offload that is another program"):
-        errors = sorted(
-            abs(result.error)
-            for result in real().results
-            if result.peak == "allocated" and not result.asked.experiment.levers.activation_offload
-        )
-        assert median(errors) <= 0.02
-        assert (percentile(errors, 0.9) or 1) <= 0.06
+        assert memory["p90_abs_error"] <= 0.08
+    with subtests.test("allocated peaks alone"):
+        assert memory["allocated"]["median_abs_error"] <= 0.02
+        assert memory["allocated"]["p90_abs_error"] <= 0.06
     with subtests.test("published pairs change in the direction that the plan says"):
         found = pairs(real().results)
         report_figure(f"{sum(pair.is_right for pair in found)} of {len(found)} published pairs in the right direction")
@@ -286,9 +317,24 @@ def test_the_real_exam(report_figure: Callable[[str], None], subtests: pytest.Su
     with subtests.test("verdicts"):
         assert memory["oom_recall"] >= 0.85
         assert memory["false_refusals"] <= 0.05
+        assert memory["fitting_tight_share"] <= 0.05
+        assert memory["verdict_skill"] >= 0.5
     with subtests.test("the baseline is worse"):
         assert memory["baseline_median_abs_error"] > 5 * memory["median_abs_error"]
         assert memory["baseline_p90_abs_error"] > memory["p90_abs_error"]
+
+
+@pytest.mark.slow
+def test_the_record_is_what_the_exam_says_today() -> None:
+    """Plans take their band from it, and pages their figures: python -m foretune.run.backtest_record makes it again."""
+    record = backtest_record()
+    assert record.error_by_row == pytest.approx({one.asked.row_id: one.error for one in real().results}, abs=1e-9)
+    today = real().as_dict()["memory"]
+    assert record.memory.keys() == today.keys()
+    for name, figure in today.items():
+        assert record.memory[name] == (figure if isinstance(figure, dict) else pytest.approx(figure, abs=1e-9)), name
+    found = pairs(real().results)
+    assert (record.num_pairs, record.num_pairs_right) == (len(found), sum(pair.is_right for pair in found))
 
 
 @pytest.mark.slow
@@ -299,6 +345,17 @@ def test_every_row_of_the_real_exam_is_scored_or_has_a_reason() -> None:
     scored, left_out = {one.asked.row_id for one in score.results}, {row.row_id for row in score.left_out}
     assert not scored & left_out
     assert exact == scored | (left_out & exact)
+
+
+OFFLOADED = ("GT0414", "GT0415", "GT0423", "GT0438", "GT0446", "GT0447", "GT0451", "GT0458", "GT0459")
+
+
+@pytest.mark.slow
+def test_activation_offload_is_that_of_its_program() -> None:
+    """What has no gradient stays on the device there; without that rule these are 11 to 45 % low."""
+    errors = {one.asked.row_id: one.error for one in real().results if one.asked.row_id in OFFLOADED}
+    assert errors.keys() == set(OFFLOADED)
+    assert {row_id: error for row_id, error in errors.items() if abs(error) > 0.01} == {}
 
 
 @pytest.mark.slow

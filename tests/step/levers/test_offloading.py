@@ -1,6 +1,7 @@
 """Activation offload: everything the backward pass needs waits on the host, comes back, and is what it was."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from foretune.step import host
 from foretune.step.host import watching_host
 from foretune.step.levers import offloading
-from foretune.step.levers.offloading import activations_on_host, moving_from
+from foretune.step.levers.offloading import activations_on_host, leaving_leaves, moving_from
 from tests.step.levers.deep_steps import DROPPING, LORA, assert_equal, deep_step, loss_and_gradients
 from tests.step.levers.host_guard import HostGuard
 from tests.step.levers.live_bytes import live_bytes
@@ -45,6 +46,44 @@ def test_gradients_are_bit_identical(
     assert guard.num_read > 0
     plain = deep_step(tiny_pipeline(name), DEPTHS[name], method, train={"precision": precision})
     assert_equal(found, loss_and_gradients(plain))
+
+
+@pytest.mark.parametrize("numbers", ["none", "float8"])
+def test_what_has_no_gradient_is_moved_too_and_changes_nothing(numbers: str, tiny_pipeline: TinyPipeline) -> None:
+    """Masks of dropout and widened 8-bit weights: moving them saves memory, and no bit depends on it."""
+    sections: dict[str, Any] = {
+        "train": {"precision": "bf16"},
+        "quantize": {"denoiser": numbers, **({"derivative": "torchao", "keep": []} if numbers != "none" else {})},
+    }
+    offload = {"gradient_checkpointing": 1, "activation_offload": True, "activation_offload_parts": "attention"}
+
+    def found(levers: dict[str, Any], around: AbstractContextManager[None]) -> tuple[Any, int]:
+        copies: list[Tensor] = []
+        small = deep_step(tiny_pipeline("sd3"), (1, 2), DROPPING, levers=levers, **sections)
+        with watching_host(copies.append), moving_from(0), around:
+            result = loss_and_gradients(small)
+        return result, sum(copy.nbytes for copy in copies)
+
+    plain, nothing = found({}, nullcontext())
+    moved, num_bytes = found(offload, nullcontext())
+    left, fewer_bytes = found(offload, leaving_leaves())
+    assert 0 == nothing < fewer_bytes < num_bytes
+    assert_equal(moved, plain)
+    assert_equal(left, plain)
+
+
+def test_leaves_are_those_without_a_gradient() -> None:
+    copies: list[Tensor] = []
+    values = torch.randn(SMALLEST_BYTES // 4, requires_grad=True)
+    mask = (torch.rand(SMALLEST_BYTES // 4) > 0.5).float()
+    with watching_host(copies.append), activations_on_host(nn.Identity()), leaving_leaves():
+        hidden = values * 1.0
+        out = (hidden * mask).square().sum()
+    # The product that was squared has a graph behind it; the mask that it was multiplied with has none.
+    assert len(copies) == 1
+    out.backward()
+    assert values.grad is not None
+    assert torch.equal(values.grad, 2 * values.detach() * mask)
 
 
 @pytest.mark.parametrize(("name", "method"), [("flux", "full"), ("sd3", LORA), ("ddpm", LORA)])

@@ -4,15 +4,28 @@ A dialect adds no constants to a forecast. Each entry says where its statements 
 is under `unverified`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from foretune.choices.quantize import DenoiserNumbers
 
+Peak = Literal["allocated", "reserved", "process"]
+"""Live tensors; what the caching allocator holds; what the driver says that the process takes."""
 Weights = Literal["fp32", "bf16"]
 IntervalMeaning = Literal["segments", "every nth block", "ignored"]
 """What a checkpoint interval of n does: n neighbours are computed again together; every n-th block is; nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inference:
+    """A statement that published figures suggested and the program's code does not make, or contradicts."""
+
+    statement: str
+    because: str
+    """The figures that suggest it, and what the code says."""
+    without: Mapping[str, Any]
+    """Fields of the dialect as they would be without it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +58,47 @@ class Dialect:
     """By family: what a checkpoint interval means. Rows of families that are not here are left out."""
     offload_is_of_attention: frozenset[str] = frozenset()
     """Families whose activation offload moves what attention keeps, and nothing else."""
+    offload_leaves_leaves: bool = False
+    """Activation offload moves tensors with a graph behind them only. What is saved without a gradient (masks of
+    dropout, widened 8-bit weights, the sums of attention) stays on the device; it is not computed again either,
+    because the hook that keeps it stands inside of the checkpoint's."""
     absent_targets: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By family: names among its usual targets that its model does not have; peft passes over them."""
     quantizers: Mapping[str, DenoiserNumbers] = field(default_factory=dict)
     """By how a row names them: backends whose program was read and is one of ours."""
+    reads_peaks_as: Peak | None = None
+    """Another figure than the rows take the published peak for."""
+    reads_adapters_as: Weights | None = None
+    """Other numbers than the rows take trained adapters to have."""
     sources: tuple[str, ...]
     unverified: tuple[str, ...] = ()
+    inferred: tuple[Inference, ...] = ()
+    """Each with the figures without it, on the page about the exam."""
+
+    def without(self, inference: Inference) -> "Dialect":
+        """The program as it would be asked about if one statement had not been inferred."""
+        return replace(self, **inference.without)
+
+    def while_running(self) -> tuple[str, ...]:
+        """What a forecast reads here beside the experiment."""
+        return (
+            str(self.expandable_segments),
+            str(self.offload_leaves_leaves),
+            *(f"{name} {side_px}" for name, side_px in sorted(self.tile_px.items())),
+        )
 
 
 _FIXED_TOKENS = {"sd1": 77, "sdxl": 77, "cogvideox": 226, "flux": 512, "wan": 512, "hidream": 128, "pixart": 300}
+
+_SEGMENTED: Mapping[str, IntervalMeaning] = {
+    "sd3": "segments",
+    "lumina2": "segments",
+    "pixart": "segments",
+    "auraflow": "every nth block",
+    "chroma": "every nth block",
+    "sana": "every nth block",
+}
+"""Of SimpleTuner's families, as their code says."""
 
 SIMPLETUNER = Dialect(
     name="simpletuner",
@@ -79,17 +124,9 @@ SIMPLETUNER = Dialect(
     keeps_gradients=True,
     always_caches=True,
     has_lokr=True,
-    intervals={
-        "sd3": "segments",
-        "lumina2": "segments",
-        "pixart": "segments",
-        "auraflow": "every nth block",
-        "chroma": "every nth block",
-        "sana": "every nth block",
-        "hidream": "ignored",
-        "qwen_image": "ignored",
-    },
+    intervals={**_SEGMENTED, "hidream": "ignored", "qwen_image": "ignored"},
     offload_is_of_attention=frozenset({"sd3"}),
+    offload_leaves_leaves=True,
     absent_targets={"hidream": frozenset({"to_out.0"})},
     quantizers={"fp8 (torchao dynamic)": "float8-dynamic", "fp8 weight-only (torchao)": "float8"},
     sources=(
@@ -103,8 +140,9 @@ SIMPLETUNER = Dialect(
             "clipped by value"
         ),
         (
-            "helpers/models/sd3/transformer.py, offloaded_gradient_checkpointer.py: hooks around attn and attn2 move "
-            "what they keep to the host; block inputs and feed-forward parts stay"
+            "helpers/models/sd3/transformer.py: hooks around attn and attn2 only; block inputs and feed-forward parts "
+            "stay; helpers/training/offloaded_gradient_checkpointer.py, CPUOffloadHooks.pack: a saved tensor is moved "
+            "if it is not a leaf (offload_leaf_tensors is False)"
         ),
         (
             "helpers/models/hidream/model.py: targets to_k, to_q, to_v, to_out.0; transformer.py: to_out is a layer "
@@ -118,9 +156,7 @@ SIMPLETUNER = Dialect(
         "examples/multidatabackend-small-dreambooth-*.json: square crops, every caption is one character",
         (
             "documentation/experimental/SEGMENTED_CHECKPOINTING.md: validation and saving were off, caching is "
-            "not in the peak; interval 2 is a segment of two blocks, stride 4 leaves every second segment as it is; "
-            "HiDream and Qwen-Image are not among the families that have it, and where figures are identical the "
-            "option is ignored: theirs are, in all modes, to 0.01 GiB"
+            "not in the peak; interval 2 is a segment of two blocks, stride 4 leaves every second segment as it is"
         ),
         (
             "training/gradient_checkpointing_interval.py, models/{sd3,lumina2,pixart}/transformer.py: segments within "
@@ -150,13 +186,26 @@ SIMPLETUNER = Dialect(
         ),
     ),
     unverified=(
-        "that the published peak is max_memory_allocated (the page says peak VRAM; the rows give the reason)",
         "that blocks were checkpointed in the rows named activation-offload: the page does not say it of SD3",
         "34 tokens for Lumina2, 8 for Qwen-Image, 32 for Z-Image: counted by hand from the prompt templates",
         "that the sweep's compile settings do not change the peak of the models taken",
         (
             "that gradients through an 8-bit product take what ours take: SimpleTuner's are cast to 8 bits for one "
             "moment between two operators (and lose what is below 2**-10), ours are not"
+        ),
+    ),
+    inferred=(
+        Inference(
+            statement="HiDream and Qwen-Image ignore the checkpoint interval",
+            because="their published peaks are equal in all modes, to 0.01 GiB, and the page says that equal figures "
+            "mean an ignored option; transformer.py of both families, at the commit that was read, checkpoints every "
+            "n-th block",
+            without={"intervals": {**_SEGMENTED, "hidream": "every nth block", "qwen_image": "every nth block"}},
+        ),
+        Inference(
+            statement="the published peak is max_memory_allocated",
+            because="H100 and L40S differ by the 0.05 GiB of their cuBLAS workspaces; the page says peak VRAM",
+            without={"reads_peaks_as": "reserved"},
         ),
     ),
 )
@@ -187,12 +236,14 @@ COGVIDEOX_FACTORY = Dialect(
             "host, and each gradient is freed on the device as soon as it is copied, so that nothing is clipped"
         ),
     ),
-    unverified=(
-        (
-            "that adapters were fp32 in the measured run: the script casts them for fp16 only, the published "
-            "memory before training says that they were"
+    unverified=("49 frames of 720x480 for the tables (the README's own size)",),
+    inferred=(
+        Inference(
+            statement="adapters are in fp32",
+            because="the published memory before training grows with the rank as 4-byte adapters do; the script casts "
+            "adapters for fp16 only",
+            without={"adapter_weights": {"bf16": "bf16", "fp16": "fp32"}},
         ),
-        "49 frames of 720x480 for the tables (the README's own size)",
     ),
 )
 
@@ -216,16 +267,20 @@ FINETRAINERS = Dialect(
             "precomputation"
         ),
     ),
-    unverified=(
-        (
-            "that adapters were bf16 in the measured run: trainer.py at the tag casts them to fp32, the tables "
-            "say 2 bytes"
+    unverified=("that max_grad_norm was 1.0 (as in the documented command)",),
+    inferred=(
+        Inference(
+            statement="adapters are in bf16",
+            because="the published memory before training has 2 bytes for each weight of an adapter, which the rows "
+            "took over; trainer.py at the tag casts adapters to fp32",
+            without={"reads_adapters_as": "fp32"},
         ),
-        (
-            "that the VAE ran with tiling in the rows without precomputation: the documented command has it; "
-            "tiles have the sides that diffusers' autoencoders set (512 px, 256 px)"
+        Inference(
+            statement="the autoencoder works on tiles",
+            because="the documented command has tiling, the rows do not say it, and it was put in when one of them was "
+            "17 % too high; tiles have the sides that diffusers sets (512 px, 256 px)",
+            without={"tile_px": {}},
         ),
-        "that max_grad_norm was 1.0 (as in the documented command)",
     ),
 )
 
@@ -262,10 +317,10 @@ DIFFERENT_PROGRAMS: Mapping[str, str] = {
 """Programs that no set of choices turns into ours, by how their name begins."""
 
 
-def dialect_of(framework: str) -> Dialect | None:
+def dialect_of(framework: str, dialects: Sequence[Dialect] = DIALECTS) -> Dialect | None:
     """The dialect of a program by how its name begins; None where none is written down."""
     name = framework.strip().lower()
-    return next((dialect for dialect in DIALECTS if name.startswith(dialect.name)), None)
+    return next((dialect for dialect in dialects if name.startswith(dialect.name)), None)
 
 
 def different_program(framework: str) -> str | None:

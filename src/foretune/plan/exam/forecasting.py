@@ -1,5 +1,6 @@
 """What the plan says about a published row: the peak that was published, and whether it fits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from foretune import catalog
@@ -7,7 +8,7 @@ from foretune.catalog.devices import Device
 from foretune.choices.method import rank_of
 from foretune.choices.training import Precision
 from foretune.core.values.plan import Verdict
-from foretune.plan.allocator import replay
+from foretune.plan.allocator import CachingAllocator, replay
 from foretune.plan.encoders import BYTES_PER_WEIGHT, Extent, autoencoder_pass, text_pass
 from foretune.plan.exam.questions import Question
 from foretune.plan.expansion import Event
@@ -15,7 +16,7 @@ from foretune.plan.overheads import Overhead, overhead_for, usable_bytes, with_w
 from foretune.plan.sizing import StepSize, with_default_targets
 from foretune.plan.streams import LASTING, Stream, split
 from foretune.plan.traces import Traces, step_events
-from foretune.plan.verdict import judge
+from foretune.plan.verdict import Held, Replays, judge
 from foretune.trace.shipped import geometries
 
 # Where a row does not name its device, or names one that is not in the catalogue.
@@ -49,6 +50,7 @@ class LastEvents:
 
     _asked: Question | None = None
     _events: list[Event] = field(default_factory=list)
+    _played: dict[tuple[int, ...], CachingAllocator] = field(default_factory=dict)
 
     def of(self, asked: Question, traces: Traces) -> list[Event]:
         training = replace(
@@ -56,23 +58,33 @@ class LastEvents:
         )
         if training != self._asked:
             self._events = question_events(asked, traces)
+            self._played.clear()
             self._asked = training
         return self._events
+
+    def replayed(self, asked: Question, traces: Traces, overhead: Overhead) -> CachingAllocator:
+        """Devices differ in their workspaces alone."""
+        events, key = self.of(asked, traces), overhead.workspaces_bytes
+        if key not in self._played:
+            expandable = asked.dialect.expandable_segments
+            self._played[key] = replay(with_workspaces(events, overhead), expandable_segments=expandable)
+        return self._played[key]
 
 
 def forecast(asked: Question, traces: Traces, last: LastEvents | None = None) -> Forecast:
     """Runs the row's experiment as the publishing program would have."""
     device = catalog.device(asked.device or _USUAL_DEVICE)
     overhead = overhead_for(device)
-    events = (last or LastEvents()).of(asked, traces)
-    expandable = asked.dialect.expandable_segments
+    known = last or LastEvents()
     # What torch calls allocated is the size of blocks, rests that were too small to split off included.
-    played = replay(with_workspaces(events, overhead), expandable_segments=expandable)
+    played = known.replayed(asked, traces, overhead)
+    held = Held(played.peak_allocated_bytes, played.peak_reserved_bytes)
+    has_device = asked.device_bytes is not None
     return Forecast(
-        allocated_bytes=played.peak_allocated_bytes,
-        reserved_bytes=played.peak_reserved_bytes,
-        process_bytes=played.peak_reserved_bytes + overhead.context.likely,
-        verdict=_verdict(asked, events, device, overhead) if asked.device_bytes is not None else None,
+        allocated_bytes=held.allocated_bytes,
+        reserved_bytes=held.reserved_bytes,
+        process_bytes=held.reserved_bytes + overhead.context.likely,
+        verdict=_verdict(asked, known.of(asked, traces), held, device, overhead) if has_device else None,
     )
 
 
@@ -88,7 +100,8 @@ def question_events(asked: Question, traces: Traces) -> list[Event]:
         num_text_tokens=asked.sizes.num_text_tokens,
         rank=rank_of(experiment.method),
     )
-    kept, body = split(step_events(traces, experiment, size, geometry))
+    stay = asked.dialect.offload_leaves_leaves
+    kept, body = split(step_events(traces, experiment, size, geometry, leaves_stay=stay))
     precision = experiment.train.precision
     stream = Stream()
     early = [stream.hold(_component_bytes(name, precision), _RESIDENT, "loading") for name in asked.loaded_before]
@@ -130,9 +143,21 @@ def _component_bytes(name: str, precision: Precision) -> int:
     return catalog.component(name).num_params * BYTES_PER_WEIGHT[precision]
 
 
-def _verdict(asked: Question, events: list[Event], device: Device, overhead: Overhead) -> Verdict:
+def _verdict(asked: Question, events: list[Event], held: Held, device: Device, overhead: Overhead) -> Verdict:
     """Against the device that the row names, or one of the size that it gives."""
     assert asked.device_bytes is not None
     usable = usable_bytes(device) if asked.device is not None else asked.device_bytes - overhead.driver.likely
     expandable = asked.dialect.expandable_segments
-    return judge(events, overhead, usable, expandable_segments=expandable, is_headless=True).verdict
+    replays = _Replayed(held)
+    return judge(events, overhead, usable, expandable_segments=expandable, is_headless=True, replays=replays).verdict
+
+
+class _Replayed(Replays):
+    """A replay that was made already, with the device's workspaces in it."""
+
+    def __init__(self, held: Held) -> None:
+        super().__init__()
+        self._held = held
+
+    def free(self, name: str, events: Sequence[Event], overhead: Overhead, *, expandable_segments: bool) -> Held:
+        return self._held

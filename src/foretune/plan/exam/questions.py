@@ -1,13 +1,11 @@
 """What a published row asks, and what is said of one that cannot be asked."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from foretune.choices.experiment import Experiment
-from foretune.plan.exam.dialects import Dialect
+from foretune.plan.exam.dialects import Dialect, Peak
 
-Peak = Literal["allocated", "reserved", "process"]
-"""Live tensors; what the caching allocator holds; what the driver says that the process takes."""
+__all__ = ["LeftOut", "Peak", "Published", "Question", "Sizes", "Unfit"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """From a published row to a question, or to the reason why it cannot be asked. Decided from the row and the dialect."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -8,7 +9,7 @@ from foretune import catalog
 from foretune.catalog import Measurement
 from foretune.choices.experiment import Experiment
 from foretune.plan.exam import words
-from foretune.plan.exam.dialects import Dialect, dialect_of, different_program
+from foretune.plan.exam.dialects import DIALECTS, Dialect, dialect_of, different_program
 from foretune.plan.exam.questions import LeftOut, Published, Question, Sizes, Unfit
 
 _USUAL_RANK = 16
@@ -19,10 +20,10 @@ def is_exact(row: Measurement) -> bool:
     return row.task == "train" and row.grade == "A" and row.bound == "exact" and row.peak_mem is not None
 
 
-def question(row: Measurement) -> Question | LeftOut:
+def question(row: Measurement, dialects: Sequence[Dialect] = DIALECTS) -> Question | LeftOut:
     """What a row asks. Rows without an exact peak ask only whether they fitted."""
     try:
-        return _question(row)
+        return _question(row, dialects)
     except Unfit as why:
         return LeftOut(row_id=row.id, source=row.framework, reason=str(why))
     except ValidationError as error:
@@ -30,7 +31,7 @@ def question(row: Measurement) -> Question | LeftOut:
         return LeftOut(row_id=row.id, source=row.framework, reason=f"no experiment can be like it ({faults})")
 
 
-def _question(row: Measurement) -> Question:
+def _question(row: Measurement, dialects: Sequence[Dialect]) -> Question:
     if row.task != "train":
         raise Unfit("it is not a training")
     assumptions: list[str] = []
@@ -38,14 +39,14 @@ def _question(row: Measurement) -> Question:
     _check_devices(row)
     optimizer = words.optimizer_in(row.optimizer)
     model = words.model_named(row.model)
-    dialect = _dialect(row)
+    dialect = _dialect(row, dialects)
     numbers = words.quantizer_in(row.quantization, dialect)
     family = catalog.denoiser(model).family
     assert family is not None, "every denoiser has a family"
     checkpointing = words.checkpointing_in(
         row.grad_ckpt, dialect.intervals.get(family), offloads_attention=family in dialect.offload_is_of_attention
     )
-    published = _published(row)
+    published = _published(row, dialect)
     sizes = _sizes(row, dialect, family, assumptions)
     method = _method(row, dialect, family, assumptions, must_be_exact=published is not None)
     caching, resident = _encoders(row, dialect, model)
@@ -90,10 +91,10 @@ def _question(row: Measurement) -> Question:
     )
 
 
-def _dialect(row: Measurement) -> Dialect:
+def _dialect(row: Measurement, dialects: Sequence[Dialect]) -> Dialect:
     if reason := different_program(row.framework):
         raise Unfit(f"another program ({row.framework}): {reason}")
-    dialect = dialect_of(row.framework)
+    dialect = dialect_of(row.framework, dialects)
     if dialect is None:
         raise Unfit(f"what {row.framework} keeps on the device, and in which numbers, is not written down")
     return dialect
@@ -118,11 +119,12 @@ def _check_devices(row: Measurement) -> None:
         raise Unfit(f"weights or states that are not all on one device ({row.parallelism})")
 
 
-def _published(row: Measurement) -> Published | None:
+def _published(row: Measurement, dialect: Dialect) -> Published | None:
     span = row.peak_mem_bytes_range
     if row.bound != "exact" or span is None:
         return None
-    return Published(peak=words.peak_in(row.peak_mem_kind), num_bytes=span[0], most_bytes=span[1])
+    peak = dialect.reads_peaks_as or words.peak_in(row.peak_mem_kind)
+    return Published(peak=peak, num_bytes=span[0], most_bytes=span[1])
 
 
 def _sizes(row: Measurement, dialect: Dialect, family: str, assumptions: list[str]) -> Sizes:
@@ -170,6 +172,9 @@ def _train(
     row: Measurement, dialect: Dialect, optimizer: words.OptimizerWords, kind: str, batch_size: int
 ) -> dict[str, Any]:
     precision, said = words.precision_in(row.precision)
+    weights = optimizer.weights or said or _usual_weights(dialect, kind, precision)
+    if kind != "full" and dialect.reads_adapters_as is not None:
+        weights = dialect.reads_adapters_as
     return {
         **dialect.overrides.get("train", {}),
         "steps": 1,
@@ -177,7 +182,7 @@ def _train(
         # Gradients that stay are there in every pass, as they are where several passes make a step.
         "gradient_accumulation": max(row.num_accumulation_steps or 1, 2 if dialect.keeps_gradients else 1),
         "precision": precision,
-        "weights": optimizer.weights or said or _usual_weights(dialect, kind, precision),
+        "weights": weights,
         "ema": {} if optimizer.ema else None,
     }
 

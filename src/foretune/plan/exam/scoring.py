@@ -1,17 +1,17 @@
 """The exam: predicted against published, beside a trivial baseline, with nothing swept under."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from math import log2
+from statistics import fmean, median
 from typing import Any
 
-from foretune.catalog import Measurement
 from foretune.core.values.plan import Verdict
-from foretune.plan.exam.baseline import baseline_bytes
-from foretune.plan.exam.forecasting import Forecast, LastEvents, forecast
 from foretune.plan.exam.questions import LeftOut, Question
-from foretune.plan.exam.rows import is_exact, question
-from foretune.plan.traces import NotTraced, Traces
+
+OOM_CHANCE: Mapping[Verdict, float] = {"fits": 0.05, "tight": 0.5, "does not fit": 0.95}
+"""How likely each verdict says that a run is to run out of memory. The band holds nine of ten peaks, so that one of
+twenty is above it and one below; tight says nothing either way."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,28 @@ class Score:
         rows = self.with_fit(fitted=True)
         return sum(row.verdict == "does not fit" for row in rows) / len(rows) if rows else None
 
+    def num_verdicts(self, verdict: Verdict, *, fitted: bool) -> int:
+        return sum(row.verdict == verdict for row in self.with_fit(fitted=fitted))
+
+    def tight_share(self, *, fitted: bool) -> float | None:
+        """Of the rows that ran, or of those that did not, how many the plan does not decide."""
+        rows = self.with_fit(fitted=fitted)
+        return self.num_verdicts("tight", fitted=fitted) / len(rows) if rows else None
+
+    @property
+    def verdict_skill(self) -> float | None:
+        """What the verdicts tell about a run, in bits: 1 is everything, 0 is nothing, below 0 they mislead.
+
+        One less the logarithmic score of the chances in `OOM_CHANCE`, as the mean of its means over the rows that ran
+        out of memory and over those that ran, which are many more. The score is proper, so that hedging never pays:
+        calling every row tight has 0, refusing every row or none has -1.2.
+        """
+        ran, failed = self.with_fit(fitted=True), self.with_fit(fitted=False)
+        if not ran or not failed:
+            return None
+        of_ran = fmean(1 + log2(1 - OOM_CHANCE[row.verdict]) for row in ran)
+        return (of_ran + fmean(1 + log2(OOM_CHANCE[row.verdict]) for row in failed)) / 2
+
     def as_dict(self) -> dict[str, Any]:
         """The figures, as `--json` prints them."""
         errors, baseline = self.errors(), sorted(abs(result.baseline_error) for result in self.results)
@@ -88,13 +110,16 @@ class Score:
             "baseline_p90_abs_error": percentile(baseline, 0.9),
             "oom_recall": self.oom_recall,
             "num_oom_rows": len(self.with_fit(fitted=False)),
-            "num_oom_refused": sum(row.verdict == "does not fit" for row in self.with_fit(fitted=False)),
-            "num_oom_tight": sum(row.verdict == "tight" for row in self.with_fit(fitted=False)),
+            "num_oom_refused": self.num_verdicts("does not fit", fitted=False),
+            "num_oom_tight": self.num_verdicts("tight", fitted=False),
+            "oom_tight_share": self.tight_share(fitted=False),
             "false_refusals": self.false_refusals,
             "num_fitting_rows": len(self.with_fit(fitted=True)),
-            "num_fitting_refused": sum(row.verdict == "does not fit" for row in self.with_fit(fitted=True)),
+            "num_fitting_refused": self.num_verdicts("does not fit", fitted=True),
+            "num_fitting_tight": self.num_verdicts("tight", fitted=True),
+            "fitting_tight_share": self.tight_share(fitted=True),
+            "verdict_skill": self.verdict_skill,
             "num_not_judged": len(self.not_judged),
-            "num_fitting_tight": sum(row.verdict == "tight" for row in self.with_fit(fitted=True)),
         }
         for peak in ("allocated", "reserved", "process"):
             memory[peak] = _figures(self.errors(peak=peak))
@@ -125,52 +150,6 @@ def percentile(values: Sequence[float], share: float) -> float | None:
         return None
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * round(share * 100) // 100) - 1)]
-
-
-def sit_exam(
-    rows: Iterable[Measurement],
-    traces: Callable[[str], Traces],
-    unreadable: Sequence[LeftOut] = (),
-    progress: Callable[[str, int, int], None] | None = None,
-) -> Score:
-    """Every row is turned into a question, or a reason why not, before any is forecast."""
-    # Rows of a file may have the same id, so each goes with its own question.
-    asked = [(row, question(row)) for row in rows]
-    left_out = [*unreadable, *(found for row, found in asked if is_exact(row) and isinstance(found, LeftOut))]
-    results, fits, not_judged = [], [], list[LeftOut]()
-    last = LastEvents()
-    for number, (row, one) in enumerate(asked):
-        if isinstance(one, LeftOut):
-            continue
-        if progress is not None:
-            progress(one.model, number, len(asked))
-        wants_peak = is_exact(row) and one.published is not None
-        wants_fit = one.fitted is not None and one.device_bytes is not None
-        if not wants_peak and not wants_fit:
-            continue
-        try:
-            said = forecast(one, traces(one.model), last)
-        except NotTraced as error:
-            found = LeftOut(row_id=one.row_id, source=one.source, reason=str(error))
-            (left_out if wants_peak else not_judged).append(found)
-            continue
-        if wants_peak:
-            results.append(_result(one, said))
-        if wants_fit and said.verdict is not None:
-            fits.append(FitResult(one, bool(one.fitted), said.verdict))
-    num_exact = sum(is_exact(row) for row, _ in asked)
-    return Score(tuple(results), tuple(fits), tuple(left_out), num_exact, tuple(not_judged))
-
-
-def _result(asked: Question, said: Forecast) -> Result:
-    assert asked.published is not None
-    return Result(
-        asked=asked,
-        published_bytes=asked.published.num_bytes,
-        peak=asked.published.peak,
-        predicted_bytes=said.of(asked.published.peak),
-        baseline_bytes=baseline_bytes(asked),
-    )
 
 
 def _row_dict(result: Result) -> dict[str, Any]:

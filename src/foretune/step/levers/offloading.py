@@ -15,6 +15,8 @@ from foretune.step.host import from_host, is_made_of_others, parts_of, to_host
 
 _smallest_moved_bytes = 4096
 """Smaller storages stay: moving one costs as much time as moving a hundred times its bytes, and saves nothing."""
+_moves_leaves = True
+"""Saved tensors without a gradient are moved too: masks of dropout, widened weights of a quantised base."""
 
 
 @contextmanager
@@ -26,6 +28,17 @@ def moving_from(num_bytes: int) -> Iterator[None]:
         yield
     finally:
         _smallest_moved_bytes = before
+
+
+@contextmanager
+def leaving_leaves() -> Iterator[None]:
+    """Leaves saved tensors without a gradient on the device meanwhile, as SimpleTuner does: for forecasts of it."""
+    global _moves_leaves  # noqa: PLW0603 - one for all hooks, wherever they were made
+    before, _moves_leaves = _moves_leaves, False
+    try:
+        yield
+    finally:
+        _moves_leaves = before
 
 
 @contextmanager
@@ -46,7 +59,8 @@ def activations_on_host(denoiser: nn.Module) -> Iterator[None]:
         if not _is_plain(tensor):
             return tensor.detach()
         storage = tensor.untyped_storage()
-        if storage in lasting or storage.nbytes() < _smallest_moved_bytes:
+        stays = tensor.is_leaf and not _moves_leaves
+        if stays or storage in lasting or storage.nbytes() < _smallest_moved_bytes:
             # Without its graph: a tensor that its own graph keeps would never be freed.
             return tensor.detach()
         known: weakref.WeakValueDictionary[object, _Moved] = moved.setdefault(storage, weakref.WeakValueDictionary())
