@@ -95,6 +95,11 @@ def test_a_composed_step_is_that_which_is_recorded(
 ) -> None:
     """Others whenever the code that makes steps changes."""
     models = sorted(catalog.denoisers())
+    choices: tuple[dict[str, object], ...] = (
+        *({"optimizer__kind": kind} for kind in OPTIMIZERS),
+        {"levers__optimizer_on_host": True},
+        {"levers__fused_backward": True},
+    )
     forms = [
         form(model, "lora", is_checkpointed=is_checkpointed, quantize__denoiser=kind, optimizer__kind=optimizer)
         for model in models
@@ -107,11 +112,7 @@ def test_a_composed_step_is_that_which_is_recorded(
         for model in models
         for method, weights in (("lora", "fp32"), ("full", "fp32"), ("full", "bf16"))
         for is_checkpointed in (True, False)
-        for choice in (
-            *({"optimizer__kind": kind} for kind in OPTIMIZERS),
-            {"levers__optimizer_on_host": True},
-            {"levers__fused_backward": True},
-        )
+        for choice in choices
         # Both refuse bf16 weights.
         if weights == "fp32" or choice.get("optimizer__kind") not in ("prodigy", "schedule-free")
     ]

@@ -48,7 +48,7 @@ def exports(base: Path, work: Path) -> tuple[Path, Path]:
     adapted = load_trained(short_run(base, work, "lora", **sections).run)
     assert isinstance(adapted.method, AppliedAdapter)
     save_adapter(adapted.family, work / "adapter", adapted.method.weights(), adapted.method.peft_config())
-    _save_pipeline(load_trained(short_run(base, work, "full", **sections).run), work / "full")
+    _save_pipeline(load_trained(short_run(base, work, "full", **sections).run), work / "full", follow_links=False)
     return work / "adapter", work / "full"
 
 

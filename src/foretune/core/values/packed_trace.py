@@ -4,13 +4,13 @@ import json
 import lzma
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
 from foretune.core.input_files import parse_json
 from foretune.core.values.base import WrongFormat
 from foretune.core.values.step_trace import BlockKind, Growth, Moment, StepTrace, Storage
 
-_BLOCKS = ("none", "own", "from start", "from end")
+_BLOCKS: tuple[Literal["none", "own", "from start", "from end"], ...] = ("none", "own", "from start", "from end")
 _MOMENT_COLUMNS = 5
 _WIDTH = 2 * _MOMENT_COLUMNS + 2
 _LAYOUT_VERSION = 1
