@@ -1,9 +1,7 @@
 """Savers of small checkpoints, for processes that are stopped or end in the middle of it."""
 
 import json
-import os
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 import torch
 
 from foretune.run.checkpoints import Checkpoint, CheckpointStore
-from tests.proofs.holding import before_each_operation_of_a_save
 from tests.proofs.naive_store import NaiveStore
 from tests.proofs.syscalls import NotPermitted, run_until_syscall
 
@@ -38,24 +35,6 @@ def is_made_checkpoint(found: Checkpoint) -> bool:
         and all(torch.equal(found.tensors[component][name], tensor) for name, tensor in tensors.items())
         for component, tensors in made.tensors.items()
     )
-
-
-class RemovesFirst(CheckpointStore):
-    """The control: it removes what it will not keep before it writes."""
-
-    def write(self, checkpoint: Checkpoint) -> Path:
-        for old in self.steps():
-            shutil.rmtree(self.path(old))
-        return super().write(checkpoint)
-
-
-def save_many(directory: str, num_saves: int, keep: int, removes_first: bool) -> None:
-    """Saves one step after the other and stops itself before every file operation, until it is told to go on."""
-    kind = RemovesFirst if removes_first else CheckpointStore
-    before_each_operation_of_a_save(kind, lambda _: os.kill(os.getpid(), signal.SIGSTOP))
-    store = kind(Path(directory), keep)
-    for step in range(1, num_saves + 1):
-        store.write(made_checkpoint(step))
 
 
 def end_at_every_syscall(folder: str, every: int, result: str) -> None:

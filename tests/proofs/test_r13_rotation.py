@@ -67,7 +67,7 @@ def _watched(server: ForkServer, directory: Path, num_saves: int, keep: int, *, 
     """Lets a process save that stops itself before each file operation, and looks at the disk there."""
     seen = Seen()
     child = server.start(
-        "tests.proofs.saving:save_many",
+        "tests.proofs.rotating:save_many",
         directory=str(directory),
         num_saves=num_saves,
         keep=keep,

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from foretune import catalog
 from foretune.catalog import Measurement
@@ -20,6 +21,7 @@ from foretune.plan.exam.pairs import pairs
 from foretune.plan.exam.scoring import FitResult, Result, Score, percentile, sit_exam
 from foretune.plan.sizing import StepSize
 from foretune.plan.traces import NotTraced, Traces
+from tests.conftest import ComputedOnce
 
 ROWS = catalog.measurements()
 GIB = 2**30
@@ -240,14 +242,26 @@ def test_a_file_with_garbage_is_scored_as_far_as_it_goes(tmp_path: Path) -> None
     assert score.as_dict()["memory"]["num_rows"] == len(score.results) < 1 + len(GARBAGE)
 
 
-@cache
-def real() -> Score:
-    return sit_exam(ROWS.values(), lambda _: own_traces())
+@pytest.fixture(scope="session")
+def real(computed_once: ComputedOnce) -> Score:
+    """The exam takes minutes, so one worker sits it for all."""
+    values = TypeAdapter(Score)
+
+    def compute() -> str:
+        return values.dump_json(sit_exam(ROWS.values(), lambda _: own_traces()), by_alias=True).decode()
+
+    score = values.validate_json(computed_once("exam", compute))
+    # What a row asks follows from the row, and is the same object in every way only where it was asked.
+    return replace(
+        score,
+        results=tuple(replace(one, asked=asked(one.asked.row_id)) for one in score.results),
+        fits=tuple(replace(one, asked=asked(one.asked.row_id)) for one in score.fits),
+    )
 
 
 @pytest.mark.slow
-def test_the_real_exam(report_figure: Callable[[str], None], subtests: pytest.Subtests) -> None:
-    memory: dict[str, Any] = real().as_dict()["memory"]
+def test_the_real_exam(real: Score, report_figure: Callable[[str], None], subtests: pytest.Subtests) -> None:
+    memory: dict[str, Any] = real.as_dict()["memory"]
     report_figure(
         f"{memory['num_rows']} of {memory['num_exact_rows']} exact rows: median {memory['median_abs_error']:.2%}, "
         f"p90 {memory['p90_abs_error']:.2%} (parameters x bytes: {memory['baseline_median_abs_error']:.1%})"
@@ -273,13 +287,13 @@ def test_the_real_exam(report_figure: Callable[[str], None], subtests: pytest.Su
     with subtests.test("allocated peaks alone, but for an activation offload that is another program"):
         errors = sorted(
             abs(result.error)
-            for result in real().results
+            for result in real.results
             if result.peak == "allocated" and not result.asked.experiment.levers.activation_offload
         )
         assert median(errors) <= 0.02
         assert (percentile(errors, 0.9) or 1) <= 0.06
     with subtests.test("published pairs change in the direction that the plan says"):
-        found = pairs(real().results)
+        found = pairs(real.results)
         report_figure(f"{sum(pair.is_right for pair in found)} of {len(found)} published pairs in the right direction")
         assert len(found) >= 50
         assert sum(pair.is_right for pair in found) >= 0.95 * len(found)
@@ -292,20 +306,19 @@ def test_the_real_exam(report_figure: Callable[[str], None], subtests: pytest.Su
 
 
 @pytest.mark.slow
-def test_every_row_of_the_real_exam_is_scored_or_has_a_reason() -> None:
-    score = real()
+def test_every_row_of_the_real_exam_is_scored_or_has_a_reason(real: Score) -> None:
     exact = {row.id for row in ROWS.values() if is_exact(row)}
-    assert score.num_exact == len(exact) == 169
-    scored, left_out = {one.asked.row_id for one in score.results}, {row.row_id for row in score.left_out}
+    assert real.num_exact == len(exact) == 169
+    scored, left_out = {one.asked.row_id for one in real.results}, {row.row_id for row in real.left_out}
     assert not scored & left_out
     assert exact == scored | (left_out & exact)
 
 
 @pytest.mark.slow
-def test_a_forecast_that_is_off_would_be_seen() -> None:
+def test_a_forecast_that_is_off_would_be_seen(real: Score) -> None:
     """The control: predictions that are a tenth higher miss the bars."""
-    off = tuple(replace(one, predicted_bytes=round(one.predicted_bytes * 1.1)) for one in real().results)
-    assert replace(real(), results=off).as_dict()["memory"]["median_abs_error"] > 0.03
+    off = tuple(replace(one, predicted_bytes=round(one.predicted_bytes * 1.1)) for one in real.results)
+    assert replace(real, results=off).as_dict()["memory"]["median_abs_error"] > 0.03
 
 
 class NothingTraced(Traces):
