@@ -9,6 +9,7 @@ import pytest
 
 from foretune import __version__
 from tests.cli.conftest import PROGRAM, Foretune, environment
+from tests.waiting import HANG_S
 
 NUM_STARTS = 10
 VERBS = (
@@ -54,7 +55,7 @@ def imported(packages: tuple[str, ...], *arguments: str, code: int = 0) -> list[
         f"print(*(name for name in {packages!r} if name in sys.modules), file=sys.stderr)\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=HANG_S, check=True
     )
     return ran.stderr.splitlines()[-1].split()
 
