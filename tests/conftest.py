@@ -23,6 +23,7 @@ FIGURE = "foretune-figure"
 SLOW_FILES = Path(__file__).with_name("slow_files.json")
 """Seconds of the files of tests that take long; `pytest --store-slow-files` writes it."""
 _LEAST_STORED_S = 10
+_MARKED_SLOW_S = 20
 
 
 def _prepare_environment() -> None:
@@ -186,17 +187,22 @@ def slow_first(items: Sequence[pytest.Item], num_workers: int) -> list[pytest.It
 
     `--dist worksteal` gives each worker an equal number of tests in a row and takes some away from the end of a row
     when another worker has none left. So slow files are dealt out over the beginnings of the rows, the slowest first,
-    each to the worker with the least to do. Tests of a file stay together, because they share fixtures.
+    each to the worker with the least to do. Tests of a file stay together, because they share fixtures. A file that
+    is not in the list takes what the marker of its slow tests says.
     """
-    seconds: dict[str, float] = json.loads(SLOW_FILES.read_text(encoding="utf-8")) if SLOW_FILES.exists() else {}
+    listed: dict[str, float] = json.loads(SLOW_FILES.read_text(encoding="utf-8")) if SLOW_FILES.exists() else {}
     by_file: dict[str, list[pytest.Item]] = {}
     for item in items:
         is_ours = item.path.is_relative_to(SLOW_FILES.parent)
         name = item.path.relative_to(SLOW_FILES.parent).as_posix() if is_ours else str(item.path)
         by_file.setdefault(name, []).append(item)
+    seconds = {
+        name: listed.get(name) or sum(_MARKED_SLOW_S for item in file if item.get_closest_marker("slow"))
+        for name, file in by_file.items()
+    }
     rows: list[list[pytest.Item]] = [[] for _ in range(num_workers)]
     loads_s = [0.0] * num_workers
-    for name in sorted(by_file.keys() & seconds.keys(), key=lambda name: (-seconds[name], name)):
+    for name in sorted((name for name in seconds if seconds[name]), key=lambda name: (-seconds[name], name)):
         worker = loads_s.index(min(loads_s))
         rows[worker] += by_file.pop(name)
         loads_s[worker] += seconds[name]
