@@ -22,6 +22,7 @@ from foretune.data.cache import (
     component_fingerprint,
     fill,
 )
+from tests.waiting import HANG_S
 
 _FORK = get_context("fork")
 
@@ -149,7 +150,7 @@ def test_an_encoder_that_fails_loses_nothing_that_was_made(tmp_path: Path):
 def _in_process(run: Callable[[], None]) -> int | None:
     process = _FORK.Process(target=run)
     process.start()
-    process.join(30)
+    process.join(HANG_S)
     return process.exitcode
 
 
@@ -204,7 +205,7 @@ def test_writers_of_the_same_entries_do_not_disturb_one_another(tmp_path: Path):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(HANG_S)
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert list((tmp_path / "unfinished").iterdir()) == []
 
