@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -152,21 +151,23 @@ class SlowFiles:
 
     def __init__(self, config: pytest.Config) -> None:
         self.stores = bool(config.getoption("--store-slow-files"))
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Set-up and teardown are the file's, too."""
         path = Path(report.nodeid.partition("::")[0])
-        self.seconds[path.relative_to("tests").as_posix() if path.parts[0] == "tests" else str(path)] += report.duration
+        name = path.relative_to("tests").as_posix() if path.parts[0] == "tests" else str(path)
+        self.seconds[name] = self.seconds.get(name, 0.0) + report.duration
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """All workers' seconds together: more than the run took."""
-        total_s = self.seconds.total()
+        total_s = sum(self.seconds.values())
+        slowest = sorted(self.seconds.items(), key=lambda found: -found[1])
         terminalreporter.section(f"slowest 20 files of tests, of {total_s:.0f} s in all")
-        for name, seconds in self.seconds.most_common(20):
+        for name, seconds in slowest[:20]:
             terminalreporter.write_line(f"{seconds:7.1f} s  {seconds / total_s:4.0%}  {name}")
         if self.stores:
-            slow = {name: round(seconds) for name, seconds in self.seconds.most_common() if seconds >= _LEAST_STORED_S}
+            slow = {name: round(seconds) for name, seconds in slowest if seconds >= _LEAST_STORED_S}
             SLOW_FILES.write_text(json.dumps(slow, indent=1) + "\n", encoding="utf-8")
 
 

@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from rich.console import Console
 
 from foretune.cli.progress import ProgressObserver
 from foretune.data.loading import loader
+from foretune.record import events as events_module
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
+from foretune.run import memory_now
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.interrupts import StopRequest
 from foretune.run.loop import Loop
@@ -88,24 +92,32 @@ class NotedLog(EventLog):
 
 
 class OwnTime:
-    """A clock that stands still while the other loop has its turn: what is done once a second would otherwise be done
-    in every half second of the harness's own.
+    """The processor's time of the harness's own turns, which is the time of a machine that does nothing else.
+
+    What is done once a second would otherwise be done in every half second of the harness's own, and in every step
+    where others have the processor.
     """
 
     def __init__(self) -> None:
         self.others_s = 0.0
 
     def __call__(self) -> float:
-        return time.monotonic() - self.others_s
+        return time.process_time() - self.others_s
 
 
 def take_turns(prepared: Prepared, work: Path, num_turns: int) -> Turns:
     """Who goes first changes from turn to turn. Sensors, alarm and progress as in `foretune train` at a terminal."""
     run = RunDirectory.create(work / "runs", "harness")
+    now = OwnTime()
+    own_time = SimpleNamespace(monotonic=now, time=time.time)
+    with mock.patch.object(events_module, "time", own_time), mock.patch.object(memory_now, "time", own_time):
+        return _turns(prepared, run, work, num_turns, now)
+
+
+def _turns(prepared: Prepared, run: RunDirectory, work: Path, num_turns: int, now: OwnTime) -> Turns:
     events = NotedLog(run.events)
     store = CheckpointStore(run.checkpoints, keep=1)
     sampler, turns, begun_s = sampler_for(prepared.device, events), Turns(), time.perf_counter()
-    now = OwnTime()
     with (work / "screen").open("w") as screen, ProgressObserver(Console(file=screen, force_terminal=True), now) as bar:
         observer = Observers(bar, alarm_for(sampler, events, bar, []))
         loop = Loop(prepared, store, build_validator(run, prepared), events, observer, StopRequest(), now=now)
@@ -116,7 +128,7 @@ def take_turns(prepared: Prepared, work: Path, num_turns: int) -> Turns:
             for is_ours in (True, False) if number % 2 else (False, True):
                 took = _timed(ours if is_ours else bare)
                 (turns.harness_s if is_ours else turns.bare_s).append(took)
-                now.others_s += 0.0 if is_ours else took[1]
+                now.others_s += 0.0 if is_ours else took[0]
             turns.did.append(events.kinds() | ({"drawn"} if screen.tell() > screen_bytes else set()))
         turns.sensors_share = _used_s(sampler) / (time.perf_counter() - begun_s)
         ours.close()
