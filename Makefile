@@ -31,7 +31,7 @@ check: | $(BIN)/python  ## Lint, types and architecture: a minute or two
 	$(BIN)/python -m pytest -q tests/architecture
 
 test: | $(BIN)/python  ## All tests, proofs at a tenth of their size
-	$(BIN)/python -m pytest -n auto --dist worksteal --durations 15
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations 20
 
 proofs: | $(BIN)/python  ## The proofs at their full size
 	FORETUNE_PROOFS=full $(BIN)/python -m pytest -n auto --dist worksteal -m proof

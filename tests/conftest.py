@@ -1,19 +1,28 @@
-"""What every test shares: an offline environment, the size of proofs and their figures, GPU tests skipped."""
+"""What every test shares: an offline environment, the size of proofs and their figures, GPU tests skipped, slow files
+first.
+"""
 
 import atexit
+import fcntl
 import gc
 import importlib.util
+import json
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
 FIGURE = "foretune-figure"
+SLOW_FILES = Path(__file__).with_name("slow_files.json")
+"""Seconds of the files of tests that take long; `pytest --store-slow-files` writes it."""
+_LEAST_STORED_S = 10
+_MARKED_SLOW_S = 20
 
 
 def _prepare_environment() -> None:
@@ -58,6 +67,33 @@ def proof_size() -> ProofSize:
         return full if os.environ.get("FORETUNE_PROOFS") == "full" else tenth
 
     return choose
+
+
+class ComputedOnce(Protocol):
+    """Computes what several tests look at, and several workers would otherwise compute at the same time."""
+
+    def __call__(self, name: str, compute: Callable[[], str]) -> str:
+        """The text that `compute` gave to the first worker that asked; the others wait for it and read it."""
+
+
+@pytest.fixture(scope="session")
+def computed_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ComputedOnce:
+    """`computed_once("exam", lambda: score.to_json())`, once in a run of pytest."""
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        folder = folder.parent  # each worker has a folder of its own below the run's
+
+    def once(name: str, compute: Callable[[], str]) -> str:
+        path = folder / f"{name}.json"
+        with (folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                unfinished = path.with_suffix(".unfinished")
+                unfinished.write_text(compute(), encoding="utf-8")
+                unfinished.replace(path)
+        return path.read_text(encoding="utf-8")
+
+    return once
 
 
 @pytest.fixture
@@ -110,9 +146,73 @@ class FigureSummary:
                 terminalreporter.write_line(line)
 
 
+class SlowFiles:
+    """Adds up the seconds of each file of tests, prints the twenty that take longest, and stores them on request."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.stores = bool(config.getoption("--store-slow-files"))
+        self.seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Set-up and teardown are the file's, too."""
+        path = Path(report.nodeid.partition("::")[0])
+        name = path.relative_to("tests").as_posix() if path.parts[0] == "tests" else str(path)
+        self.seconds[name] = self.seconds.get(name, 0.0) + report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """All workers' seconds together: more than the run took."""
+        total_s = sum(self.seconds.values())
+        slowest = sorted(self.seconds.items(), key=lambda found: -found[1])
+        terminalreporter.section(f"slowest 20 files of tests, of {total_s:.0f} s in all")
+        for name, seconds in slowest[:20]:
+            terminalreporter.write_line(f"{seconds:7.1f} s  {seconds / total_s:4.0%}  {name}")
+        if self.stores:
+            slow = {name: round(seconds) for name, seconds in slowest if seconds >= _LEAST_STORED_S}
+            SLOW_FILES.write_text(json.dumps(slow, indent=1) + "\n", encoding="utf-8")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """One option of our own."""
+    told = f"write the files of tests that took at least {_LEAST_STORED_S} s to {SLOW_FILES.name}, which orders runs"
+    parser.addoption("--store-slow-files", action="store_true", help=told)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the summary; workers have no terminal, but the hooks do no harm there."""
+    """Register the summaries; workers have no terminal, but the hooks do no harm there."""
     config.pluginmanager.register(FigureSummary(), "foretune-figure-summary")
+    config.pluginmanager.register(SlowFiles(config), "foretune-slow-files")
+
+
+def slow_first(items: Sequence[pytest.Item], num_workers: int) -> list[pytest.Item]:
+    """The order in which no worker is left alone with a slow file at the end.
+
+    `--dist worksteal` gives each worker an equal number of tests in a row and takes some away from the end of a row
+    when another worker has none left. So slow files are dealt out over the beginnings of the rows, the slowest first,
+    each to the worker with the least to do. Tests of a file stay together, because they share fixtures. A file that
+    is not in the list takes what the marker of its slow tests says.
+    """
+    listed: dict[str, float] = json.loads(SLOW_FILES.read_text(encoding="utf-8")) if SLOW_FILES.exists() else {}
+    by_file: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        is_ours = item.path.is_relative_to(SLOW_FILES.parent)
+        name = item.path.relative_to(SLOW_FILES.parent).as_posix() if is_ours else str(item.path)
+        by_file.setdefault(name, []).append(item)
+    seconds = {
+        name: listed.get(name) or sum(_MARKED_SLOW_S for item in file if item.get_closest_marker("slow"))
+        for name, file in by_file.items()
+    }
+    rows: list[list[pytest.Item]] = [[] for _ in range(num_workers)]
+    loads_s = [0.0] * num_workers
+    for name in sorted((name for name in seconds if seconds[name]), key=lambda name: (-seconds[name], name)):
+        worker = loads_s.index(min(loads_s))
+        rows[worker] += by_file.pop(name)
+        loads_s[worker] += seconds[name]
+    rest = (item for file in by_file.values() for item in file)
+    num_left = len(items)
+    for number, row in enumerate(rows):
+        row.extend(islice(rest, max(0, num_left // (num_workers - number) - len(row))))
+        num_left -= len(row)
+    return [*(item for row in rows for item in row), *rest]
 
 
 def _why_no_gpu() -> str | None:
@@ -127,8 +227,9 @@ def _why_no_gpu() -> str | None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests marked `gpu` where there is none. It is last, so that deselected tests import nothing."""
+    items[:] = slow_first(items, getattr(config, "workerinput", {}).get("workercount", 1))
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     reason = _why_no_gpu() if gpu_tests else None
     if reason is not None:

@@ -44,14 +44,14 @@ def test_a_machine_path_would_be_seen() -> None:
     assert not MACHINE_PATH.search("github:owner/name:docs/work/page.md")
 
 
-def test_devices_and_models_load_in_under_50_ms() -> None:
-    elapsed_s = []
+def test_devices_and_models_load_in_under_50_ms_of_processor_time() -> None:
+    used_s = []
     for _ in range(5):
-        start = time.perf_counter()
+        start_s = time.thread_time()
         read_devices(DATA_DIR / "devices.csv")
         read_components(DATA_DIR / "models.json")
-        elapsed_s.append(time.perf_counter() - start)
-    assert min(elapsed_s) < 0.05
+        used_s.append(time.thread_time() - start_s)
+    assert min(used_s) < 0.05
 
 
 def test_loading_everything_imports_neither_torch_nor_pandas() -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 import pytest
 
 from foretune.cli.main import main
+from tests.waiting import HANG_S
 
 PROGRAM = (sys.executable, "-m", "foretune")
 # What a tester's own terminal may say about colours and width.
@@ -73,7 +74,7 @@ def foretune_process(tmp_path: Path) -> Foretune:
             env=environment(),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG_S,
             check=False,
         )
         return Answer(ran.returncode, ran.stdout, ran.stderr)

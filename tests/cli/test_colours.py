@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import PROGRAM, Foretune, environment
+from tests.waiting import HANG_S
 
 ESCAPE = "\x1b"
 COMMANDS = [
@@ -39,7 +40,7 @@ def in_a_terminal(folder: Path, *arguments: str, **variables: str) -> str:
                 written += chunk
         except OSError:
             pass  # how a terminal of this kind says that its program has ended
-        program.wait(timeout=60)
+        program.wait(timeout=HANG_S)
     os.close(ours)
     return written.decode()
 

@@ -14,6 +14,7 @@ from foretune.catalog.rows import DATA_DIR
 from tests.cli.conftest import Foretune, environment
 from tests.cli.test_colours import in_a_terminal
 from tests.cli.test_start import HEAVY, imported
+from tests.waiting import HANG_S
 
 QUESTION = ("plan", "sd3-medium", "method.kind=lora", "--on", "rtx-3060,l4,h100-sxm")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -238,7 +239,7 @@ def without_torch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=False,
     )
 

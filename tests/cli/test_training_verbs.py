@@ -9,8 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +21,7 @@ from PIL import Image
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
 from tests.cli.conftest import Answer, Foretune, environment
+from tests.waiting import HANG_S
 
 PROGRAM = [sys.executable, "-m", "foretune.cli.main"]
 # Words of the libraries underneath, which have nothing to say to a user when all is well.
@@ -46,15 +46,15 @@ EXPERIMENT = {
 }
 
 
-def run_program(folder: Path, *arguments: str) -> Answer:
+def run_program(folder: Path, *arguments: str, program: Sequence[str] = PROGRAM) -> Answer:
     """Types `foretune` with arguments and waits for its end."""
     ran = subprocess.run(
-        [*PROGRAM, *arguments],
+        [*program, *arguments],
         cwd=folder,
         env=environment(HF_HUB_OFFLINE="1"),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANG_S,
         check=False,
     )
     return Answer(ran.returncode, ran.stdout, ran.stderr)
@@ -148,40 +148,32 @@ def test_from_a_tiny_model_to_a_picture(tmp_path: Path) -> None:
         assert_no_noise(answer)
 
 
-def wait_for_checkpoint(run: Path, program: subprocess.Popen[str]) -> None:
-    end_s = time.monotonic() + 120
-    while time.monotonic() < end_s and program.poll() is None:
-        if any((run / "checkpoints").glob("step-*")):
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"there is no checkpoint; the program ended with {program.poll()}")
+STOPPED = """
+import os, signal, sys
+from foretune.cli.main import main
 
+is_stopped = False
 
-def train_and_stop(experiment: Path, num_steps: int) -> tuple[Answer, Path]:
-    """Starts a training and sends it a scheduler's signal as soon as it has saved something."""
-    overrides = (f"train.steps={num_steps}", "save.every=1", "validate.prompts=[]")
-    with subprocess.Popen(
-        [*PROGRAM, "train", experiment.name, *overrides, "--runs", "stopped"],
-        cwd=experiment.parent,
-        env=environment(HF_HUB_OFFLINE="1"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as program:
-        run = experiment.parent / "stopped" / "experiment" / "latest"
-        try:
-            wait_for_checkpoint(run, program)
-            program.send_signal(signal.SIGTERM)
-            out, err = program.communicate(timeout=120)
-        finally:
-            program.kill()
-    return Answer(program.returncode, out, err), run
+def stop_at_a_checkpoint(event, arguments):
+    global is_stopped
+    if event == "os.rename" and "step-" in str(arguments[1]) and not is_stopped:
+        is_stopped = True
+        os.kill(os.getpid(), signal.SIGTERM)
+
+sys.addaudithook(stop_at_a_checkpoint)
+sys.argv = ["foretune", *sys.argv[1:]]
+main()
+"""
+"""The program, which gets a scheduler's signal when it commits its first checkpoint: no watcher could be too late."""
 
 
 @pytest.mark.slow
 def test_stopped_and_resumed(experiment: Path) -> None:
     """The step is finished, the run saved, the exit code that of an interruption; then it goes on."""
-    stopped, run = train_and_stop(experiment, num_steps=60)
+    overrides = ("train.steps=6", "save.every=1", "validate.prompts=[]", "--runs", "stopped")
+    program = [sys.executable, "-c", STOPPED]
+    stopped = run_program(experiment.parent, "train", experiment.name, *overrides, program=program)
+    run = experiment.parent / "stopped" / "experiment" / "latest"
     assert stopped.returncode == 130, stopped
     said = re.search(r"Interrupted after step (\d+): stopped by SIGTERM after saving\n", stopped.stderr)
     assert said is not None, stopped.stderr
@@ -190,10 +182,10 @@ def test_stopped_and_resumed(experiment: Path) -> None:
     resumed = run_program(experiment.parent, "resume", str(run))
     assert resumed.returncode == 0, resumed
     assert f"Resuming after step {said[1]}." in resumed.stderr
-    assert "Finished 60 steps" in resumed.stdout
+    assert "Finished 6 steps" in resumed.stdout
     assert_no_noise(resumed)
     steps = [event["step"] for event in read_events(run / "events.jsonl") if event["kind"] == "step"]
-    assert steps == list(range(60))
+    assert steps == list(range(6))
 
 
 def test_doctor(tmp_path: Path) -> None:

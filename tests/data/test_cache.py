@@ -22,6 +22,7 @@ from foretune.data.cache import (
     component_fingerprint,
     fill,
 )
+from tests.waiting import HANG_S
 
 _FORK = get_context("fork")
 
@@ -149,7 +150,7 @@ def test_an_encoder_that_fails_loses_nothing_that_was_made(tmp_path: Path):
 def _in_process(run: Callable[[], None]) -> int | None:
     process = _FORK.Process(target=run)
     process.start()
-    process.join(30)
+    process.join(HANG_S)
     return process.exitcode
 
 
@@ -172,17 +173,20 @@ def test_a_writer_killed_before_the_move_leaves_no_entry(tmp_path: Path):
 def test_a_killed_fill_goes_on_where_it_stopped(tmp_path: Path):
     cache, jobs = TensorCache(tmp_path), _jobs(400)
 
-    def slow_fill() -> None:
-        fill(cache, jobs, lambda batch: [{"x": torch.full((20_000,), float(batch[0].payload))}], 1)
+    def encode(batch: Sequence[Job[int]]) -> list[Entry]:
+        if batch[0].payload == 300:
+            signal.pause()  # far enough: it stands still until it is killed
+        return [{"x": torch.full((20_000,), float(batch[0].payload))}]
 
-    process = _FORK.Process(target=slow_fill)
+    process = _FORK.Process(target=lambda: fill(cache, jobs, encode, 1))
     process.start()
     while sum(cache.has(job.key) for job in jobs) < 30:
+        assert process.is_alive()
         time.sleep(0.001)
     process.kill()
-    process.join(30)
+    process.join()
     there = [job for job in jobs if cache.has(job.key)]
-    assert 30 <= len(there) < 400
+    assert 30 <= len(there) <= 300
     assert all(torch.equal(cache.get(job.key)["x"], torch.full((20_000,), float(job.payload))) for job in there)
     report = fill(cache, jobs, _encode, 16)
     assert report == FillReport(num_encoded=400 - len(there), num_reused=len(there))
@@ -201,7 +205,7 @@ def test_writers_of_the_same_entries_do_not_disturb_one_another(tmp_path: Path):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(HANG_S)
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert list((tmp_path / "unfinished").iterdir()) == []
 

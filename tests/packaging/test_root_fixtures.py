@@ -1,11 +1,17 @@
 """The fixtures and hooks of the root conftest, tried in a pytest of their own."""
 
+import itertools
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+
+from tests import conftest
 
 ROOT_CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
@@ -63,3 +69,88 @@ def test_gpu_tests_are_skipped_on_request_without_importing_torch(tmp_path: Path
     shown = run_pytest(tmp_path, SKIP_GPU_TESTS="1")
     assert "SKIP_GPU_TESTS=1" in shown
     assert "2 passed, 1 skipped" in shown
+
+
+ONCE_TESTS = """
+import json
+from pathlib import Path
+import pytest
+
+@pytest.mark.parametrize("number", range(6))
+def test_number(number, computed_once):
+    def compute():
+        with (Path(__file__).parent / "computed.txt").open("a") as file:
+            file.write("once\\n")
+        return json.dumps({"value": 7})
+
+    assert json.loads(computed_once("number", compute)) == {"value": 7}
+"""
+ORDER_TEST = """
+import pytest
+
+@pytest.fixture
+def noted(request):
+    worker = getattr(request.config, "workerinput", {}).get("workerid", "alone")
+    with open(f"ran-{worker}.txt", "a") as file:
+        file.write(request.node.path.name + "\\n")
+
+@pytest.mark.parametrize("number", range(4))
+def test_it(number, noted):
+    pass
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_what_all_workers_look_at_is_computed_once(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "test_planted.py").write_text(ONCE_TESTS)
+    shown = run_pytest(tmp_path, "-n", workers, "--dist", "load")
+    assert "6 passed" in shown
+    assert (tmp_path / "computed.txt").read_text() == "once\n"
+
+
+def ran(directory: Path, worker: str) -> list[str]:
+    """The files in the order in which a worker came to their tests, each once for all tests that follow one another."""
+    return [name for name, _ in itertools.groupby((directory / f"ran-{worker}.txt").read_text().split())]
+
+
+def test_slow_files_come_first_on_every_worker(tmp_path: Path) -> None:
+    for name in "abcdefgh":
+        (tmp_path / f"test_{name}.py").write_text(ORDER_TEST)
+    (tmp_path / "slow_files.json").write_text('{"test_c.py": 10, "test_f.py": 50, "test_h.py": 30, "test_gone.py": 9}')
+    run_pytest(tmp_path)
+    assert ran(tmp_path, "alone") == [f"test_{name}.py" for name in "fhcabdeg"]
+    run_pytest(tmp_path, "-n", "2", "--dist", "worksteal")
+    assert {ran(tmp_path, worker)[0] for worker in ("gw0", "gw1")} == {"test_f.py", "test_h.py"}
+
+
+def test_slow_files_are_dealt_out_to_whoever_has_least_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are as long as those that `--dist worksteal` cuts: five tests of eleven, then six."""
+    monkeypatch.setattr(conftest, "SLOW_FILES", tmp_path / "slow_files.json")
+    (tmp_path / "slow_files.json").write_text('{"c": 10, "f": 50, "h": 30}')
+    items = [
+        SimpleNamespace(path=tmp_path / name, get_closest_marker=lambda _, name=name: name == "g" or None)
+        for name in "aabcdeffghi"
+    ]
+    ordered = "".join(item.path.name for item in conftest.slow_first(cast(Any, items), 2))
+    # The marker of g says 20 s, so both rows begin with 50 s, and c comes to the first that is done.
+    assert ordered == "ffcaa" + "hgbdei"
+
+
+def test_the_slowest_files_are_shown_and_stored_on_request(tmp_path: Path) -> None:
+    slow = "import time\n\ndef test_slow():\n    time.sleep(0.2)\n"
+    (tmp_path / "test_slow.py").write_text(slow)
+    (tmp_path / "test_quick.py").write_text("def test_quick():\n    pass\n")
+    (tmp_path / "slow_files.json").write_text('{"test_slow.py": 99}')
+    shown = run_pytest(tmp_path)
+    table = shown.partition("slowest 20 files of tests")[2]
+    assert 0 < table.index("test_slow.py") < table.index("test_quick.py")
+    assert json.loads((tmp_path / "slow_files.json").read_text()) == {"test_slow.py": 99}
+    run_pytest(tmp_path, "--store-slow-files")
+    assert json.loads((tmp_path / "slow_files.json").read_text()) == {}, "neither takes ten seconds"
+
+
+def test_every_slow_file_exists() -> None:
+    tests = ROOT_CONFTEST.parent
+    names = json.loads((tests / "slow_files.json").read_text())
+    assert [name for name in names if not (tests / name).is_file()] == []
+    assert list(names.values()) == sorted(names.values(), reverse=True)

@@ -1,5 +1,7 @@
 """What a plan advises is tried: typed behind the question, it makes it fit."""
 
+from functools import cache
+
 import pytest
 
 from foretune import catalog
@@ -27,6 +29,12 @@ REFUSED: tuple[tuple[str, tuple[str, ...], str, tuple[str, ...]], ...] = (
 )
 
 
+@cache
+def advised(target: str, *overrides: str, on: str) -> Plan:
+    """A plan with its advice. It takes seconds, and several tests look at the same one."""
+    return plan(target, *overrides, on=on)
+
+
 def kinds(found: Plan) -> tuple[str, ...]:
     return tuple(remedy.kind for remedy in found.remedies)
 
@@ -36,7 +44,7 @@ def test_remedies_make_it_fit_when_they_are_typed(
     target: str, overrides: tuple[str, ...], device: str, expected: tuple[str, ...]
 ) -> None:
     """In the order of an expert: nothing lost, then a quantised base, then host memory, then smaller inputs."""
-    found = plan(target, *overrides, on=device)
+    found = advised(target, *overrides, on=device)
     assert found.verdict != "fits"
     assert kinds(found) == expected
     for remedy in found.remedies:
@@ -52,7 +60,7 @@ def one_of(found: Plan, kind: str) -> Remedy:
 
 
 def test_as_few_blocks_are_swapped_as_make_it_fit() -> None:
-    remedy = one_of(plan("flux.1-dev", on="rtx-4090"), "host memory")
+    remedy = one_of(advised("flux.1-dev", on="rtx-4090"), "host memory")
     assert remedy.settings.keys() == {"levers.swapped_blocks"}
     number = int(remedy.settings["levers.swapped_blocks"])
     assert 0 < number < 28
@@ -61,7 +69,7 @@ def test_as_few_blocks_are_swapped_as_make_it_fit() -> None:
 
 
 def test_a_quantised_base_comes_before_traffic() -> None:
-    first, second = plan("flux.1-dev", on="rtx-4090").remedies
+    first, second = advised("flux.1-dev", on="rtx-4090").remedies
     assert (first.settings, first.moves_bytes, first.changes_the_result) == ({"quantize.denoiser": "int8"}, 0, True)
     assert second.moves_bytes > 0
     assert second.least_transfer_s is not None
@@ -69,28 +77,28 @@ def test_a_quantised_base_comes_before_traffic() -> None:
 
 
 def test_full_fine_tuning_gets_a_lighter_optimizer_before_another_method() -> None:
-    first = plan("sdxl-unet", "method.kind=full", on="rtx-4090").remedies[0]
+    first = advised("sdxl-unet", "method.kind=full", on="rtx-4090").remedies[0]
     assert first.settings["train.weights"] == "bf16"
     assert first.settings["optimizer.kind"] in ("adamw", "adamw8bit", "adafactor")
     assert first.changes_the_result
 
 
 def test_videos_get_fewer_frames_of_a_legal_length() -> None:
-    remedy = one_of(plan("wan2.1-t2v-14b", on="rtx-4090"), "smaller input")
+    remedy = one_of(advised("wan2.1-t2v-14b", on="rtx-4090"), "smaller input")
     assert int(remedy.settings["--frames"]) % 4 == 1
     assert 1 < int(remedy.settings["--frames"]) < 81
 
 
 def test_a_cache_that_does_not_fit_is_in_every_remedy() -> None:
     """T5 in bf16 alone takes more than a card of 12 GB surely gives."""
-    found = plan("flux.1-dev", on="rtx-3060")
+    found = advised("flux.1-dev", on="rtx-3060")
     assert found.remedies
     assert all(remedy.settings["quantize.text_encoders"] == "int8" for remedy in found.remedies)
     assert all(remedy.changes_the_result for remedy in found.remedies)
 
 
 def test_validation_does_not_decide_the_verdict_and_gets_settings_of_its_own() -> None:
-    found = plan("sd3.5-large", on="l4")
+    found = advised("sd3.5-large", on="l4")
     assert found.verdict == "fits"
     assert found.validation is not None
     assert found.validation.verdict != "fits"
@@ -102,7 +110,7 @@ def test_validation_does_not_decide_the_verdict_and_gets_settings_of_its_own() -
 
 
 def test_memory_that_is_left_is_used_by_what_fits() -> None:
-    found = plan("sd3-medium", on="l4")
+    found = advised("sd3-medium", on="l4")
     assert found.verdict == "fits"
     assert {remedy.kind for remedy in found.headroom} == {"less checkpointing", "larger batch"}
     for remedy in found.headroom:
@@ -112,32 +120,32 @@ def test_memory_that_is_left_is_used_by_what_fits() -> None:
 
 
 def test_the_same_result_has_the_same_number_of_samples_in_a_step() -> None:
-    found = plan("sd3-medium", KEPT, "train.batch_size=8", "train.gradient_accumulation=3", on="l4")
+    found = advised("sd3-medium", KEPT, "train.batch_size=8", "train.gradient_accumulation=3", on="l4")
     settings = found.remedies[0].settings
     assert int(settings["train.batch_size"]) * int(settings["train.gradient_accumulation"]) == 24
 
 
 def test_what_computes_less_comes_first() -> None:
     """A smaller pass costs no computation, so blocks are computed again only where that is not enough."""
-    found = plan("sd3-medium", KEPT, "train.batch_size=8", on="l4")
+    found = advised("sd3-medium", KEPT, "train.batch_size=8", on="l4")
     assert found.remedies[0].extra_flops_share == 0
     assert "levers.gradient_checkpointing" not in found.remedies[0].settings
-    only_way = plan("flux.1-dev", KEPT, on="rtx-5090").remedies[0]
+    only_way = advised("flux.1-dev", KEPT, on="rtx-5090").remedies[0]
     assert only_way.settings.keys() == {"levers.gradient_checkpointing"}
     assert 0.2 < only_way.extra_flops_share < 0.5
 
 
 def test_computing_again_costs_no_more_than_the_forward_pass() -> None:
     """A forward pass is at least a third of a step without computing again."""
-    only_way = plan("flux.1-dev", KEPT, on="rtx-5090").remedies[0]
+    only_way = advised("flux.1-dev", KEPT, on="rtx-5090").remedies[0]
     assert only_way.extra_flops_share <= 0.5
 
 
 def test_caches_are_proposed_where_they_are_off() -> None:
     live = ("levers.cache_latents=false", "levers.cache_text=false")
-    found = plan("sd3-medium", *live, on="rtx-3060")
+    found = advised("sd3-medium", *live, on="rtx-3060")
     assert found.verdict == "does not fit"
-    best = plan("sd3-medium", *live, on="t4")
+    best = advised("sd3-medium", *live, on="t4")
     assert best.remedies[0].settings["levers.cache_text"] == "true"
     assert not best.remedies[0].changes_the_result
 
@@ -151,7 +159,7 @@ def test_caches_are_proposed_where_they_are_off() -> None:
     ],
 )
 def test_the_smallest_device_is_the_smallest(target: str, overrides: tuple[str, ...], device: str) -> None:
-    found = plan(target, *overrides, on=device)
+    found = advised(target, *overrides, on=device)
     assert found.smallest_device is not None
     ordered = [
         d for d in sorted(catalog.devices().values(), key=lambda d: (usable_bytes(d), d.name)) if d.kind == "cuda"
@@ -167,7 +175,7 @@ def test_the_smallest_device_is_the_smallest(target: str, overrides: tuple[str, 
 
 
 def test_where_it_fits_nothing_has_to_be_done() -> None:
-    found = plan("sd3-medium", on="h100-sxm")
+    found = advised("sd3-medium", on="h100-sxm")
     assert (found.verdict, found.remedies, found.smallest_device) == ("fits", (), None)
 
 
@@ -178,7 +186,7 @@ def test_remedies_may_be_left_out() -> None:
 
 
 def test_traffic_is_what_the_changed_plan_says() -> None:
-    remedy = one_of(plan("flux.1-dev", on="rtx-4090"), "host memory")
+    remedy = one_of(advised("flux.1-dev", on="rtx-4090"), "host memory")
     assert remedy.extra_flops_share == 0
     changed = with_remedy("flux.1-dev", on="rtx-4090", remedy=remedy)
     assert changed.transfers is not None
@@ -188,7 +196,7 @@ def test_traffic_is_what_the_changed_plan_says() -> None:
 
 def test_a_host_that_is_the_device_is_not_asked_to_hold_more() -> None:
     for device in ("m4-max-40", "laptop-cpu-8core"):
-        found = plan("flux.1-dev", on=device)
+        found = advised("flux.1-dev", on=device)
         words = " ".join(key for remedy in found.remedies for key in remedy.settings)
         assert "swapped" not in words
         assert "host" not in words

@@ -131,7 +131,9 @@ def test_compiled_blocks_are_not_modelled_and_need_more_room() -> None:
 
 
 def test_swapped_blocks_leave_the_device_for_the_host() -> None:
-    plain, swapped = (plan("sd3.5-large", f"levers.swapped_blocks={n}", on="rtx-4090") for n in (0, 19))
+    plain, swapped = (
+        plan("sd3.5-large", f"levers.swapped_blocks={n}", on="rtx-4090", has_advice=False) for n in (0, 19)
+    )
     before, after = (phase_of(found, "training step") for found in (plain, swapped))
     assert before.host_bytes is not None
     assert after.host_bytes is not None
@@ -155,15 +157,16 @@ def test_where_the_host_is_the_device_copies_come_on_top() -> None:
 
 
 def test_an_assumed_link_is_said() -> None:
-    found = plan("sd3.5-large", "levers.swapped_blocks=19", on="h100-sxm")
+    found = plan("sd3.5-large", "levers.swapped_blocks=19", on="h100-sxm", has_advice=False)
     assert any("PCIe 4.0 x16" in assumption for assumption in found.assumptions)
-    known = plan("sd3.5-large", "levers.swapped_blocks=19", on="rtx-4090")
+    known = plan("sd3.5-large", "levers.swapped_blocks=19", on="rtx-4090", has_advice=False)
     assert not any("PCIe" in assumption for assumption in known.assumptions)
 
 
 def test_quantised_text_encoders_take_half_and_what_is_assumed_is_said() -> None:
     plain, eight, four = (
-        plan("sd3-medium", f"quantize.text_encoders={kind}", on="h100-sxm") for kind in ("none", "int8", "nf4")
+        plan("sd3-medium", f"quantize.text_encoders={kind}", on="h100-sxm", has_advice=False)
+        for kind in ("none", "int8", "nf4")
     )
     sizes = [phase_of(one, "caching text").device_bytes_by_part["text encoders"] for one in (plain, eight, four)]
     assert 0.5 < sizes[1] / sizes[0] < 0.55

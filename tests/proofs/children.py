@@ -1,19 +1,26 @@
 """What processes that are going to be killed do."""
 
 import sys
+from pathlib import Path
 from unittest import mock
 
 from foretune.cli.main import main
+from foretune.run.checkpoints import CheckpointStore
+from tests.proofs.holding import hold_in_a_save
 from tests.proofs.naive_store import NaiveStore
 
 
-def command_line(arguments: list[str]) -> None:
-    """`foretune` with these arguments."""
+def command_line(arguments: list[str], hold_at: int | None = None, sign: str = "") -> None:
+    """`foretune` with these arguments; it may stand still at a file operation of its first saves."""
+    if hold_at is not None:
+        hold_in_a_save(CheckpointStore, hold_at, Path(sign))
     sys.argv = ["foretune", *arguments]
     main()
 
 
-def naive_command_line(arguments: list[str]) -> None:
+def naive_command_line(arguments: list[str], hold_at: int | None = None, sign: str = "") -> None:
     """The same with a writer that overwrites its only checkpoint in place."""
+    if hold_at is not None:
+        hold_in_a_save(NaiveStore, hold_at, Path(sign))
     with mock.patch("foretune.run.train.CheckpointStore", NaiveStore):
         command_line(arguments)

@@ -1,6 +1,6 @@
-"""A loop like the product's on the fake device: the same clock, the same meter, work that only takes time."""
+"""A loop like the product's on the fake device: the same clock, the same meter, work that only takes virtual time."""
 
-import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from foretune.run.meter import Meter, Reading
 from foretune.run.phases import PhaseClock
 from foretune.step.training_step import StepOutcome
 from tests.proofs.fake_device import FakeDevice
+from tests.virtual_clock import VirtualClock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,34 +25,57 @@ class Work:
     """Of forward and backward each."""
     launch_s: float = 0.00002
     """On the host, for each."""
-    data_s: float = 0.0
+    batch_s: float = 0.0
+    """What it takes to make a batch."""
+    num_workers: int = 0
+    """Processes that make batches ahead, two each; without any the loop makes them itself."""
 
 
-def occupy(seconds: float) -> None:
-    """The host works: it does not sleep, and nobody else gets its time."""
-    end_s = time.perf_counter() + seconds
-    while time.perf_counter() < end_s:
-        pass
+class Batches:
+    """Makes one batch after the other: here, or ahead in processes that each make every n-th."""
+
+    def __init__(self, work: Work, clock: VirtualClock) -> None:
+        self._work, self._clock = work, clock
+        self._free_s = [clock()] * work.num_workers
+        """When each process has made what it was asked for."""
+        self._ready_s: deque[float] = deque()
+        self._num_asked = 0
+        for _ in range(2 * work.num_workers):
+            self._ask()
+
+    def __next__(self) -> None:
+        if not self._work.num_workers:
+            self._clock.advance(self._work.batch_s)
+            return
+        self._clock.advance(max(0.0, self._ready_s.popleft() - self._clock()))
+        self._ask()
+
+    def _ask(self) -> None:
+        worker = self._num_asked % self._work.num_workers
+        self._free_s[worker] = max(self._free_s[worker], self._clock()) + self._work.batch_s
+        self._ready_s.append(self._free_s[worker])
+        self._num_asked += 1
 
 
 def train(
     device: FakeDevice, work: Work, num_steps: int, before_step: Callable[[int], None] = lambda step: None
 ) -> Iterator[Reading]:
     """Yields the numbers of the steps as they arrive; drains at the end."""
-    meter = Meter(PhaseClock(device))
+    host = device.host
+    meter, batches = Meter(PhaseClock(device, now=host)), Batches(work, host)
     clock = meter.clock
     clock.restart()
     for step in range(num_steps):
         before_step(step)
         with clock.phase("data"):
-            time.sleep(work.data_s)
+            next(batches)
         for phase, work_s in (("forward", work.forward_s), ("backward", work.backward_s)):
             with clock.phase(phase):  # type: ignore[arg-type]
                 for _ in range(work.num_launches):
-                    occupy(work.launch_s)
+                    host.advance(work.launch_s)
                     device.launch(work_s / work.num_launches)
         with clock.phase("optimizer"):
-            occupy(work.launch_s)
+            host.advance(work.launch_s)
             device.launch(work.optimizer_s)
         meter.record(step, 1e-3, StepOutcome(torch.tensor(1.0), None))
         with clock.phase("logging"):

@@ -15,6 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
+from tests.waiting import HANG_S
+
 
 class Child:
     """A process forked from the server."""
@@ -37,7 +39,7 @@ class Child:
             self._code = self._server.ask({"poll": self.pid})["code"]
         return self._code
 
-    def wait(self, limit_s: float = 120.0) -> int:
+    def wait(self, limit_s: float = HANG_S) -> int:
         """The exit code, negative for a signal."""
         end_s = time.monotonic() + limit_s
         while (code := self.poll()) is None:
@@ -83,7 +85,7 @@ class ForkServer:
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=HANG_S)
 
 
 def serve(log: Path) -> None:

@@ -1,16 +1,14 @@
 """Runs whose process is killed again and again at random moments until they are done."""
 
-import contextlib
 import json
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import yaml
 
@@ -18,14 +16,14 @@ from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import DamagedCheckpoint, verify
 from tests.proofs.ends import hashes_of
 from tests.proofs.fork_server import ForkServer
+from tests.waiting import HANG_S
 
-# A kill strikes at any moment from the start, or soon after a new checkpoint, so that runs get on, or while one is
-# being saved, which chance alone would rarely meet.
-_MOMENTS = ("any", "after a checkpoint", "inside a save")
+Moment = Literal["inside a save", "after a checkpoint", "any"]
+MOMENTS: tuple[Moment, ...] = ("inside a save", "after a checkpoint", "any")
+"""A kill strikes where a save is held at one of its file operations, which chance alone would rarely meet; or soon
+after a new checkpoint, so that runs get on; or at any moment from the start. Each run goes through them in turn."""
 _START_UP_S = 1.5
 _AFTER_CHECKPOINT_S = 0.3
-_IN_SAVE_S = 0.004
-_LIMIT_S = 120.0
 
 
 class Killable(Protocol):
@@ -36,8 +34,13 @@ class Killable(Protocol):
     def poll(self) -> int | None: ...
 
 
-Launch = Callable[[list[str]], Killable]
-"""Starts `foretune` with these arguments."""
+class Launch(Protocol):
+    """Starts `foretune` with these arguments.
+
+    With `hold_at` it stands still before the file operation of that number of its saves, and makes the file `sign`.
+    """
+
+    def __call__(self, arguments: list[str], hold_at: int | None = None, sign: Path | None = None) -> Killable: ...
 
 
 @dataclass
@@ -46,7 +49,7 @@ class Kills:
 
     num: int = 0
     num_in_save: int = 0
-    """Struck while a checkpoint was written or removed: its unfinished folder lay there."""
+    """Struck while a save stood still at one of its file operations."""
     num_before_run: int = 0
     """Struck before there was anything to resume."""
     torn: list[str] = field(default_factory=list)
@@ -59,13 +62,19 @@ class Kills:
 
 
 def forked(server: ForkServer, function: str = "command_line") -> Launch:
-    return lambda arguments: server.start(f"tests.proofs.children:{function}", arguments=arguments)
+    def launch(arguments: list[str], hold_at: int | None = None, sign: Path | None = None) -> Killable:
+        return server.start(
+            f"tests.proofs.children:{function}", arguments=arguments, hold_at=hold_at, sign=str(sign or "")
+        )
+
+    return launch
 
 
 def started_afresh(server: ForkServer, log: Path) -> Launch:
-    """The real command line: a new process with all its imports."""
+    """The real command line: a new process with all its imports, which nothing holds."""
 
-    def launch(arguments: list[str]) -> Killable:
+    def launch(arguments: list[str], hold_at: int | None = None, sign: Path | None = None) -> Killable:
+        assert hold_at is None, "choose other moments"
         with log.open("a") as output:
             command = [sys.executable, "-m", "foretune.cli.main", *arguments]
             return subprocess.Popen(command, env=server.environment, stdout=output, stderr=output)
@@ -80,6 +89,7 @@ def killed_until_done(
     whole: dict[str, dict[str, str]],
     rng: random.Random,
     most: int,
+    moments: Sequence[Moment] = MOMENTS,
 ) -> tuple[RunDirectory, Kills]:
     """Starts or resumes a run, kills it, looks at what is on the disk; after `most` kills it is left alone.
 
@@ -92,19 +102,28 @@ def killed_until_done(
     kills = Kills(num_runs=1)
     while True:
         run = _run_in(runs)
-        left = _unfinished(runs)
-        process = launch(["resume", str(run.path)] if run else ["train", str(file), "--runs", str(runs)])
+        arguments = ["resume", str(run.path)] if run else ["train", str(file), "--runs", str(runs)]
+        was_held = False
         if kills.num < most:
-            code = strike(process, lambda: _newest(runs), rng, saving=partial(_is_saving, runs, left))
+            moment = moments[kills.num % len(moments)]
+            code, was_held = struck(
+                launch,
+                arguments,
+                moment,
+                lambda: _newest(runs),
+                rng,
+                num_operations=_num_operations(whole),
+                work=folder,
+            )
         else:
-            code = wait(process)
+            code = wait(launch(arguments))
         run = _run_in(runs)
         assert code <= 0, f"foretune ended with {code}; its processes write to log.txt in pytest's temporary folders"
         kills.num += code < 0
         kills.num_before_run += run is None
         if run is None:
             continue
-        kills.num_in_save += _is_saving(runs, left)
+        kills.num_in_save += was_held
         kills.torn += torn_files(run, whole)
         # A kill may come when the record is written and the process is about to leave.
         record = run.read_record()
@@ -113,36 +132,56 @@ def killed_until_done(
         assert code < 0, "it left before it was done"
 
 
-def strike(
-    process: Killable, newest: Callable[[], object], rng: random.Random, saving: Callable[[], bool] | None = None
-) -> int:
-    """Kills at a random moment; returns the exit code, which is not negative if the process was done before.
+def struck(
+    launch: Launch,
+    arguments: list[str],
+    moment: Moment,
+    newest: Callable[[], object],
+    rng: random.Random,
+    *,
+    num_operations: int,
+    work: Path,
+) -> tuple[int, bool]:
+    """Starts a process and kills it; its exit code, which is not negative if it was done before, and whether it was
+    held in a save.
 
-    `newest` says which checkpoint is the newest now, `saving` whether one is unfinished; without it no kill aims there.
+    `newest` says which checkpoint is the newest now; a save makes at least `num_operations` file operations.
     """
-    moment = rng.choice(_MOMENTS if saving else _MOMENTS[:2])
+    if moment == "inside a save":
+        sign = work / "held"
+        sign.unlink(missing_ok=True)
+        process = launch(arguments, rng.randint(1, num_operations), sign)
+        _wait_until(sign.exists, process)
+        process.kill()
+        return wait(process), sign.exists()
+    process = launch(arguments)
     if moment == "any":
         time.sleep(rng.uniform(0, _START_UP_S))
-    elif saving and moment == "inside a save":
-        _wait_until(saving, process)
-        time.sleep(rng.uniform(0, _IN_SAVE_S))
     else:
         before = newest()
         _wait_until(lambda: newest() != before, process)
         time.sleep(rng.uniform(0, _AFTER_CHECKPOINT_S))
     process.kill()
-    return wait(process)
+    return wait(process), False
+
+
+def _num_operations(whole: dict[str, dict[str, str]]) -> int:
+    """Of a first save at least: a folder; each file but the manifest is written and read, and the manifest written;
+    the folder is flushed, renamed, and so is the one above.
+    """
+    num_files = len(next(iter(whole.values())))
+    return 1 + 2 * (num_files - 1) + 1 + 3
 
 
 def _wait_until(reached: Callable[[], bool], process: Killable) -> None:
-    end_s = time.monotonic() + _LIMIT_S
+    end_s = time.monotonic() + HANG_S
     while not reached() and process.poll() is None:
         assert time.monotonic() < end_s, "it makes no checkpoint"
         time.sleep(0.001)
 
 
 def wait(process: Killable) -> int:
-    end_s = time.monotonic() + _LIMIT_S
+    end_s = time.monotonic() + HANG_S
     while (code := process.poll()) is None:
         assert time.monotonic() < end_s, "it does not end"
         time.sleep(0.002)
@@ -183,18 +222,3 @@ def _run_in(runs: Path) -> RunDirectory | None:
 
 def _newest(runs: Path) -> str:
     return max((path.name for path in runs.glob("*/*/checkpoints/step-*")), default="")
-
-
-def _is_saving(runs: Path, left: set[tuple[str, int]]) -> bool:
-    """Whether a checkpoint is unfinished besides those that were `left` by an earlier kill."""
-    return bool(_unfinished(runs) - left)
-
-
-def _unfinished(runs: Path) -> set[tuple[str, int]]:
-    """Folders of checkpoints that are being written or removed; the inode tells a new one from one a kill left."""
-    found = set()
-    for path in runs.glob("*/*/checkpoints/.*"):
-        # It may be done between the look and the question.
-        with contextlib.suppress(FileNotFoundError):
-            found.add((path.name, path.stat().st_ino))
-    return found

@@ -37,16 +37,6 @@ def is_made_checkpoint(found: Checkpoint) -> bool:
     )
 
 
-def save_many(directory: str, num_saves: int, keep: int, removes_first: bool) -> None:
-    """Saves one step after the other. The control removes what it will not keep before it writes."""
-    store = CheckpointStore(Path(directory), keep)
-    for step in range(1, num_saves + 1):
-        if removes_first:
-            for old in store.steps():
-                shutil.rmtree(store.path(old))
-        store.write(made_checkpoint(step))
-
-
 def end_at_every_syscall(folder: str, every: int, result: str) -> None:
     """Ends a save at one system call after the other and writes down what can be loaded afterwards."""
     real = list(_outcomes(Path(folder) / "real", CheckpointStore, every))

@@ -1,6 +1,5 @@
 """H4: what an asynchronous device does is timed on its own clock; a host that does not wait sees something else."""
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from tests.conftest import ProofSize
 from tests.proofs.fake_device import FakeDevice
 from tests.proofs.fake_training import Work, train
+from tests.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.proof
 
@@ -25,10 +25,9 @@ def test_h4_phases_of_an_asynchronous_device(
     """The truth is what the device was given to do; the device is never out of work, so a step takes just that."""
     work, num_steps = WORKS[name], proof_size(200, 20)
     true_s = {"forward": work.forward_s, "backward": work.backward_s, "optimizer": work.optimizer_s}
-    with FakeDevice() as device:
-        began_s = time.perf_counter()
-        readings = list(train(device, work, num_steps))
-        wall_s = time.perf_counter() - began_s
+    host = VirtualClock()
+    readings = list(train(FakeDevice(host), work, num_steps))
+    wall_s = host()
     assert len(readings) == num_steps
     # The first steps fill the queue.
     steady = readings[num_steps // 4 :]
@@ -52,15 +51,16 @@ def test_h4_phases_of_an_asynchronous_device(
 
 
 def test_h4_the_loop_never_waits_for_the_device() -> None:
-    """While the steps are handed over, nothing is waited for: the host is done long before the device."""
+    """While the steps are handed over, nothing is waited for: the host only launches, the device owes every step."""
     work = Work(forward_s=0.02, backward_s=0.04, num_launches=2)
-    with FakeDevice() as device:
-        began_s = time.perf_counter()
-        steps = train(device, work, 10)
-        first = next(steps)
-        handed_over_s = time.perf_counter() - began_s
-        rest = list(steps)
-    assert first.step == 0
-    assert handed_over_s < 10 * 0.061
-    assert [reading.step for reading in rest] == list(range(1, 10))
-    assert sum(reading.num_owed or 0 for reading in rest) > 9
+    host = VirtualClock()
+    steps = train(FakeDevice(host), work, 10)
+    first = next(steps)
+    rest = list(steps)
+    readings = [first, *rest]
+    assert [reading.step for reading in readings] == list(range(10))
+    on_host_s = [sum((reading.host_phases_s or {}).values()) for reading in readings]
+    assert on_host_s == pytest.approx([5 * work.launch_s] * 10)
+    assert [reading.num_owed for reading in readings] == list(range(10))
+    # It waits at the end alone.
+    assert host() == pytest.approx(10 * 0.061, abs=0.001)

@@ -1,6 +1,5 @@
 """R13: at every moment of many saves with rotation there is a checkpoint on the disk that can be trusted."""
 
-import random
 import signal
 import time
 from collections.abc import Callable
@@ -13,19 +12,21 @@ import pytest
 from foretune.run.checkpoints import DamagedCheckpoint, verify
 from tests.conftest import ProofSize
 from tests.proofs.fork_server import Child, ForkServer
+from tests.waiting import HANG_S
 
 pytestmark = pytest.mark.proof
 
-_MOST_BETWEEN_LOOKS_S = 0.008
-_LIMIT_S = 30.0
+_NUM_OPERATIONS = 20
+"""At least so many file operations has a save that removes an older one."""
 
 
 @dataclass
 class Seen:
-    """What was on the disk whenever the saving process was held still."""
+    """What was on the disk before each file operation of every save but the first."""
 
     num_looks: int = 0
-    num_during_save: int = 0
+    num_unfinished: int = 0
+    """Looks that found a folder which was being written or removed."""
     num_without_checkpoint: int = 0
     num_damaged: int = 0
     most: int = 0
@@ -36,23 +37,25 @@ class Seen:
 def test_r13_there_is_always_a_verified_checkpoint(
     keep: int, fork_server: ForkServer, tmp_path: Path, proof_size: ProofSize, report_figure: Callable[[str], None]
 ) -> None:
-    num_saves = proof_size(200, 40)
+    num_saves = proof_size(200, 20)
     seen = _watched(fork_server, tmp_path, num_saves, keep, removes_first=False)
     report_figure(
-        f"{num_saves} saves that keep {keep}: {seen.num_looks} looks ({seen.num_during_save} during a save), "
+        f"{num_saves} saves that keep {keep}: looked at before each of {seen.num_looks} file operations "
+        f"({seen.num_unfinished} with an unfinished folder), "
         f"{seen.num_without_checkpoint} without a verified checkpoint, {seen.num_damaged} damaged ones"
     )
     assert seen.num_without_checkpoint == 0
     assert seen.num_damaged == 0
     # The new one is there before the oldest goes.
     assert seen.most <= keep + 1
-    assert seen.num_during_save > 0
+    assert seen.num_looks >= _NUM_OPERATIONS * (num_saves - keep)
+    assert seen.num_unfinished > seen.num_looks / 2
 
 
 def test_r13_control_removing_first_is_seen(
     fork_server: ForkServer, tmp_path: Path, report_figure: Callable[[str], None]
 ) -> None:
-    seen = _watched(fork_server, tmp_path, num_saves=40, keep=1, removes_first=True)
+    seen = _watched(fork_server, tmp_path, num_saves=10, keep=1, removes_first=True)
     report_figure(
         f"control: a writer that removes first has no checkpoint in {seen.num_without_checkpoint} of "
         f"{seen.num_looks} looks"
@@ -61,36 +64,35 @@ def test_r13_control_removing_first_is_seen(
 
 
 def _watched(server: ForkServer, directory: Path, num_saves: int, keep: int, *, removes_first: bool) -> Seen:
-    """Lets a process save, holds it still at random moments and looks at the disk."""
-    rng, seen = random.Random(f"r13 {keep} {removes_first}"), Seen()
+    """Lets a process save that stops itself before each file operation, and looks at the disk there."""
+    seen = Seen()
     child = server.start(
-        "tests.proofs.saving:save_many",
+        "tests.proofs.rotating:save_many",
         directory=str(directory),
         num_saves=num_saves,
         keep=keep,
         removes_first=removes_first,
     )
-    while not any(directory.glob("step-*")):
-        assert child.poll() is None, f"see {server.log}"
-        time.sleep(0.001)
-    while child.poll() is None:
-        time.sleep(rng.uniform(0, _MOST_BETWEEN_LOOKS_S))
-        if _held_still(child):
+    is_first = True
+    while _stands_still(child):
+        # Until the first is committed there is none.
+        is_first = is_first and not any(directory.glob("step-*"))
+        if not is_first:
             _look(directory, seen)
-            child.send(signal.SIGCONT)
-    assert child.poll() == 0, f"see {server.log}"
+        child.send(signal.SIGCONT)
+    assert child.wait() == 0, f"see {server.log}"
     return seen
 
 
-def _held_still(child: Child) -> bool:
-    """Stops the process; False if it has ended instead."""
-    child.send(signal.SIGSTOP)
-    end_s = time.monotonic() + _LIMIT_S
+def _stands_still(child: Child) -> bool:
+    """Waits until the process has stopped itself; False if it has ended instead."""
+    process, end_s = psutil.Process(child.pid), time.monotonic() + HANG_S
     while time.monotonic() < end_s:
-        status = psutil.Process(child.pid).status()
+        status = process.status()
         if status in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
             return bool(status == psutil.STATUS_STOPPED)
-    raise AssertionError("it does not stop")
+        time.sleep(0.0002)
+    raise AssertionError("it neither stops nor ends")
 
 
 def _look(directory: Path, seen: Seen) -> None:
@@ -103,6 +105,6 @@ def _look(directory: Path, seen: Seen) -> None:
         except DamagedCheckpoint:
             seen.num_damaged += 1
     seen.num_looks += 1
-    seen.num_during_save += any(directory.glob(".*"))
+    seen.num_unfinished += any(directory.glob(".*"))
     seen.num_without_checkpoint += num_good == 0
     seen.most = max(seen.most, len(found))

@@ -78,7 +78,7 @@ def test_images_show_captions_that_were_not_seen(
 
 
 def trained_adapter(work: Path, style: ShapesStyle, num_steps: int) -> tuple[Path, float]:
-    """A LoRA of the shipped model on images of a style, and the seconds it took, all told."""
+    """A LoRA of the shipped model on images of a style, and the processor seconds it took, all told."""
     from foretune.run.observer import Observer
     from foretune.run.train import train
 
@@ -100,13 +100,13 @@ def trained_adapter(work: Path, style: ShapesStyle, num_steps: int) -> tuple[Pat
         },
         source="proof",
     )
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     result = train(asked, work / "runs", Observer())
     assert result.base_unchanged
-    return result.run.path, time.perf_counter() - began_s
+    return result.run.path, time.process_time() - began_s
 
 
-def test_a_style_is_learnt_within_two_minutes(
+def test_a_style_is_learnt_within_two_minutes_of_one_processor(
     shipped: Path, proof_size: ProofSize, report_figure: Callable[[str], None], tmp_path: Path
 ) -> None:
     """Paired by caption and noise. The control is the same training on plain images: its gain must not show."""
@@ -140,9 +140,9 @@ def test_a_style_is_learnt_within_two_minutes(
     control, control_low, control_high = mean_interval(gains["plain"], CONFIDENCE)
     before = float(np.mean([style_score(image, STYLE) for image in base]))
     report_figure(
-        f"LoRA to {STYLE!r}, {num_steps} steps, {took_s[STYLE]:.0f} s: score {before:.2f} to {before + gain:.2f}, gain "
-        f"{gain:.2f} ({low:.2f} to {high:.2f}) over {len(captions)} captions; on plain images {control:+.2f} "
-        f"({control_low:+.2f} to {control_high:+.2f})"
+        f"LoRA to {STYLE!r}, {num_steps} steps, {took_s[STYLE]:.0f} s of one processor: score {before:.2f} to "
+        f"{before + gain:.2f}, gain {gain:.2f} ({low:.2f} to {high:.2f}) over {len(captions)} captions; on plain "
+        f"images {control:+.2f} ({control_low:+.2f} to {control_high:+.2f})"
     )
     assert low > proof_size(30, 10) / 100
     assert control_high < low

@@ -13,13 +13,13 @@ from foretune.record.atomic import sync_directory, write_text
 
 # Writes a file and stands still at the named moment, so that it can be killed there.
 STANDS_STILL = """
-import os, sys, time
+import os, signal, sys
 from pathlib import Path
 from foretune.record import atomic
 
 def stand_still(*_):
     print("there", flush=True)
-    time.sleep(60)
+    signal.pause()
 
 moment = sys.argv[2]
 if moment == "before the sync":

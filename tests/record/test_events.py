@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from foretune.record.events import EventLog, read_events
+from tests.waiting import HANG_S
 
 KILLED = """
 import os, sys
@@ -82,7 +83,7 @@ def test_an_empty_log(path: Path) -> None:
 
 
 def test_what_was_flushed_survives_a_kill(path: Path) -> None:
-    subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=HANG_S)
     steps = [event["step"] for event in read_events(path)]
     assert len(steps) >= 100
     assert steps == list(range(len(steps)))

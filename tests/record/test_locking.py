@@ -11,12 +11,12 @@ from foretune.core.errors import UserError
 from foretune.record.locking import locked
 
 HOLDS = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from foretune.record.locking import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
-    time.sleep(60)
+    signal.pause()
 """
 
 

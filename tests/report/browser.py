@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import HANG_S
+
 _MEASURE = """
 const view = frame.contentWindow, page = frame.contentDocument;
 const all = [...page.querySelectorAll("body *")].filter(e => view.getComputedStyle(e).clipPath === "none");
@@ -28,7 +30,7 @@ document.getElementById("answer").textContent = JSON.stringify({
 """
 
 
-def measured(page: Path, width_px: int, most_s: float = 120) -> dict[str, Any]:
+def measured(page: Path, width_px: int) -> dict[str, Any]:
     """Widths in a frame of so many pixels: windows cannot be as narrow as a phone."""
     wrapper = page.with_name(f"{page.stem}-{width_px}-frame.html")
     frame = f'<iframe id="frame" src="{page.name}" style="border:0;width:{width_px}px;height:2000px"></iframe>'
@@ -48,7 +50,7 @@ def measured(page: Path, width_px: int, most_s: float = 120) -> dict[str, Any]:
         start_new_session=True,
     )
     try:
-        text = process.communicate(timeout=most_s)[0].decode("utf-8", errors="replace")
+        text = process.communicate(timeout=HANG_S)[0].decode("utf-8", errors="replace")
     except subprocess.TimeoutExpired:
         # Its own processes are in the session that was started for it.
         os.killpg(process.pid, signal.SIGKILL)

@@ -3,7 +3,7 @@
 import math
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,20 @@ from typing import Any
 import pytest
 import torch
 
+from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
 from foretune.run import validating
+from foretune.run.checkpoints import CheckpointStore
+from foretune.run.interrupts import StopRequest
 from foretune.run.loop import Loop
-from foretune.run.observer import Observer
-from foretune.run.train import Trained, resume
+from foretune.run.meter import Reading
+from foretune.run.observer import Observer, Observers
+from foretune.run.preparing import Prepared
+from foretune.run.train import Trained, build_validator, resume
 from foretune.run.validating import Validator
 from foretune.step.training_step import StepOutcome, TrainingStep
-from tests.run.short_runs import PROMPT, Recording, events_of, losses_of, short_run
+from tests.run.short_runs import PROMPT, Recording, events_of, losses_of, short_prepared, short_run
+from tests.virtual_clock import VirtualClock
 
 TinyPipeline = Callable[..., Path]
 CallStep = Callable[..., StepOutcome]
@@ -164,28 +170,37 @@ def test_steps_are_told_in_order_and_none_is_missing(
     assert kinds == ["step"] * 4 + ["saved"] + ["step"] * 3 + ["saved"]
 
 
-def test_several_steps_are_told_at_once(
-    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Telling of the first, then nothing until the checkpoint; an observer in a hurry hears after every step."""
+def told_at_once(prepared: Prepared, work: Path, *observers: Observer) -> list[int]:
+    """How many steps each report tells of, in a run whose steps take 0.2 s each and whose end drains the rest."""
     told: list[int] = []
-    report = Loop._report
 
-    def counted(self: Loop, readings: Any) -> None:
-        found = list(readings)
-        told.append(len(found))
-        report(self, found)
+    class Counting(Loop):
+        def _report(self, readings: Iterable[Reading]) -> None:
+            found = list(readings)
+            told.append(len(found))
+            super()._report(found)
 
-    monkeypatch.setattr(Loop, "_report", counted)
-    # Observers of the run's own, such as the drift alarm, have the usual patience, which a slow machine exceeds.
-    monkeypatch.setattr(Observer, "patience_s", math.inf)
-    sections: dict[str, Any] = {"train": {"steps": 5}, "validate": {"num_held_out": 0}}
-    short_run(tiny_pipeline("ddpm"), tmp_path, "full", observer=Unhurried(), **sections)
-    unhurried = [number for number in told if number]
-    told.clear()
-    short_run(tiny_pipeline("ddpm"), tmp_path, "full", observer=Recording(on_step=lambda _: None), **sections)
-    assert unhurried == [1, 4]
-    assert [number for number in told if number] == [1] * 5
+    clock, run = VirtualClock(), RunDirectory.create(work / "runs", "told")
+    store, events = CheckpointStore(run.checkpoints, keep=1), EventLog(run.events)
+    validator = build_validator(run, prepared)
+    loop = Counting(prepared, store, validator, events, Observers(*observers), StopRequest(), now=clock)
+    for _ in loop.steps(0):
+        clock.advance(0.2)
+    loop.drain()
+    events.close()
+    return [number for number in told if number]
+
+
+def test_several_steps_are_told_at_once(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    """The first is told at once, the others when the most impatient observer has waited long enough."""
+    sections: dict[str, Any] = {"train": {"steps": 8}, "validate": {"num_held_out": 0}}
+    prepared = short_prepared(tiny_pipeline("ddpm"), tmp_path, "full", **sections)
+    hurried = Recording(on_step=lambda _: None)
+    assert told_at_once(prepared, tmp_path, Unhurried()) == [1, 7]
+    assert Observer.patience_s == 0.5
+    assert told_at_once(prepared, tmp_path, Unhurried(), Observer()) == [1, 3, 3, 1]
+    assert told_at_once(prepared, tmp_path, Unhurried(), Observer(), hurried) == [1] * 8
+    assert [report.step for report in hurried.of("stepped")] == list(range(8))
 
 
 def test_a_crash_does_not_swallow_the_steps_before_it(

@@ -158,6 +158,11 @@ def _mean_s(steps: Sequence[Mapping[str, Any]], phase: str) -> tuple[float, floa
     return total_s / len(steps), inside_s / len(steps)
 
 
+def _host_mean_s(steps: Sequence[Mapping[str, Any]], phase: str) -> float:
+    """Seconds that the host is in a phase of a step, on average."""
+    return statistics.fmean((step.get("host_phases_s") or step.get("phases_s") or {}).get(phase, 0.0) for step in steps)
+
+
 def _input_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
     """By sums, because a loader with several processes delivers in bursts: most batches are there, some take long."""
     step_s, wait_s = _mean_s(steady, "data")
@@ -166,8 +171,9 @@ def _input_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Dia
         return _input_bound_in_trace(evidence.digest)
     rest_s = step_s - wait_s
     num = evidence.num_workers
-    # One process makes a batch in the time that it is waited for; several that cannot keep up share the whole step.
-    batch_s = wait_s if num == 0 else num * step_s
+    # The loop's own process makes a batch while the host is in that phase, longer than a device that still has work
+    # waits for it; several processes that cannot keep up share the whole step.
+    batch_s = _host_mean_s(steady, "data") if num == 0 else num * step_s
     finding = f"{share:.0%} of the step waits for data ({duration_text(wait_s)} of {duration_text(step_s)})"
     most = evidence.num_usable_cpus or 1
     for wanted in (1, 2, 4, 8, 16, 32, 64):

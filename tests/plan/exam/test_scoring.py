@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from foretune import catalog
 from foretune.catalog import Measurement
@@ -22,6 +23,7 @@ from foretune.plan.exam.scoring import FitResult, Result, Score, percentile
 from foretune.plan.exam.sitting import sit_exam
 from foretune.plan.sizing import StepSize
 from foretune.plan.traces import NotTraced, Traces
+from tests.conftest import ComputedOnce
 
 ROWS = catalog.measurements()
 GIB = 2**30
@@ -275,14 +277,26 @@ def test_a_file_with_garbage_is_scored_as_far_as_it_goes(tmp_path: Path) -> None
     assert score.as_dict()["memory"]["num_rows"] == len(score.results) < 1 + len(GARBAGE)
 
 
-@cache
-def real() -> Score:
-    return sit_exam(ROWS.values(), lambda _: own_traces())
+@pytest.fixture(scope="session")
+def real(computed_once: ComputedOnce) -> Score:
+    """The exam takes minutes, so one worker sits it for all."""
+    values = TypeAdapter(Score)
+
+    def compute() -> str:
+        return values.dump_json(sit_exam(ROWS.values(), lambda _: own_traces()), by_alias=True).decode()
+
+    score = values.validate_json(computed_once("exam", compute))
+    # What a row asks follows from the row, and is the same object in every way only where it was asked.
+    return replace(
+        score,
+        results=tuple(replace(one, asked=asked(one.asked.row_id)) for one in score.results),
+        fits=tuple(replace(one, asked=asked(one.asked.row_id)) for one in score.fits),
+    )
 
 
 @pytest.mark.slow
-def test_the_real_exam(report_figure: Callable[[str], None], subtests: pytest.Subtests) -> None:
-    memory: dict[str, Any] = real().as_dict()["memory"]
+def test_the_real_exam(real: Score, report_figure: Callable[[str], None], subtests: pytest.Subtests) -> None:
+    memory: dict[str, Any] = real.as_dict()["memory"]
     report_figure(
         f"{memory['num_rows']} of {memory['num_exact_rows']} exact rows: median {memory['median_abs_error']:.2%}, "
         f"p90 {memory['p90_abs_error']:.2%} (parameters x bytes: {memory['baseline_median_abs_error']:.1%})"
@@ -310,7 +324,7 @@ def test_the_real_exam(report_figure: Callable[[str], None], subtests: pytest.Su
         assert memory["allocated"]["median_abs_error"] <= 0.02
         assert memory["allocated"]["p90_abs_error"] <= 0.06
     with subtests.test("published pairs change in the direction that the plan says"):
-        found = pairs(real().results)
+        found = pairs(real.results)
         report_figure(f"{sum(pair.is_right for pair in found)} of {len(found)} published pairs in the right direction")
         assert len(found) >= 50
         assert sum(pair.is_right for pair in found) >= 0.95 * len(found)
@@ -325,24 +339,23 @@ def test_the_real_exam(report_figure: Callable[[str], None], subtests: pytest.Su
 
 
 @pytest.mark.slow
-def test_the_record_is_what_the_exam_says_today() -> None:
+def test_the_record_is_what_the_exam_says_today(real: Score) -> None:
     """Plans take their band from it, and pages their figures: python -m foretune.run.backtest_record makes it again."""
     record = backtest_record()
-    assert record.error_by_row == pytest.approx({one.asked.row_id: one.error for one in real().results}, abs=1e-9)
-    today = real().as_dict()["memory"]
+    assert record.error_by_row == pytest.approx({one.asked.row_id: one.error for one in real.results}, abs=1e-9)
+    today = real.as_dict()["memory"]
     assert record.memory.keys() == today.keys()
     for name, figure in today.items():
         assert record.memory[name] == (figure if isinstance(figure, dict) else pytest.approx(figure, abs=1e-9)), name
-    found = pairs(real().results)
+    found = pairs(real.results)
     assert (record.num_pairs, record.num_pairs_right) == (len(found), sum(pair.is_right for pair in found))
 
 
 @pytest.mark.slow
-def test_every_row_of_the_real_exam_is_scored_or_has_a_reason() -> None:
-    score = real()
+def test_every_row_of_the_real_exam_is_scored_or_has_a_reason(real: Score) -> None:
     exact = {row.id for row in ROWS.values() if is_exact(row)}
-    assert score.num_exact == len(exact) == 169
-    scored, left_out = {one.asked.row_id for one in score.results}, {row.row_id for row in score.left_out}
+    assert real.num_exact == len(exact) == 169
+    scored, left_out = {one.asked.row_id for one in real.results}, {row.row_id for row in real.left_out}
     assert not scored & left_out
     assert exact == scored | (left_out & exact)
 
@@ -351,18 +364,18 @@ OFFLOADED = ("GT0414", "GT0415", "GT0423", "GT0438", "GT0446", "GT0447", "GT0451
 
 
 @pytest.mark.slow
-def test_activation_offload_is_that_of_its_program() -> None:
+def test_activation_offload_is_that_of_its_program(real: Score) -> None:
     """What has no gradient stays on the device there; without that rule these are 11 to 45 % low."""
-    errors = {one.asked.row_id: one.error for one in real().results if one.asked.row_id in OFFLOADED}
+    errors = {one.asked.row_id: one.error for one in real.results if one.asked.row_id in OFFLOADED}
     assert errors.keys() == set(OFFLOADED)
     assert {row_id: error for row_id, error in errors.items() if abs(error) > 0.01} == {}
 
 
 @pytest.mark.slow
-def test_a_forecast_that_is_off_would_be_seen() -> None:
+def test_a_forecast_that_is_off_would_be_seen(real: Score) -> None:
     """The control: predictions that are a tenth higher miss the bars."""
-    off = tuple(replace(one, predicted_bytes=round(one.predicted_bytes * 1.1)) for one in real().results)
-    assert replace(real(), results=off).as_dict()["memory"]["median_abs_error"] > 0.03
+    off = tuple(replace(one, predicted_bytes=round(one.predicted_bytes * 1.1)) for one in real.results)
+    assert replace(real, results=off).as_dict()["memory"]["median_abs_error"] > 0.03
 
 
 class NothingTraced(Traces):

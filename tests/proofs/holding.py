@@ -1,0 +1,56 @@
+"""Stands still at a file operation of a save: where Python reports the operation, not after some time."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from foretune.run.checkpoints import Checkpoint, CheckpointStore
+from tests.proofs.naive_store import NaiveStore
+
+_OPERATIONS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")
+"""Events of Python's audit hooks, each raised before the operation is made."""
+Writer = type[CheckpointStore] | type[NaiveStore]
+
+
+def before_each_operation_of_a_save(writer: Writer, act: Callable[[int], None]) -> None:
+    """From now on in this process: calls `act` with the number of the operation, counted through all saves.
+
+    Hooks cannot be taken away again, so this is for processes that are made for it.
+    """
+    write, saving = writer.write, threading.local()
+    number = 0
+
+    def watched(self: Any, checkpoint: Checkpoint) -> Path:
+        saving.now = True
+        try:
+            return write(self, checkpoint)
+        finally:
+            saving.now = False
+
+    def hook(event: str, _: Any) -> None:
+        nonlocal number
+        # What sensors and `act` itself do with files is no part of the save.
+        if event in _OPERATIONS and getattr(saving, "now", False):
+            number += 1
+            saving.now = False
+            act(number)
+            saving.now = True
+
+    mock.patch.object(writer, "write", watched).start()
+    sys.addaudithook(hook)
+
+
+def hold_in_a_save(writer: Writer, wanted: int, sign: Path) -> None:
+    """Stands still before the operation of that number until it is killed; `sign` appears when it does."""
+
+    def hold(number: int) -> None:
+        if number == wanted:
+            sign.touch()
+            while True:
+                signal.pause()
+
+    before_each_operation_of_a_save(writer, hold)
