@@ -67,6 +67,26 @@ def test_epochs_and_seeds_are_shuffled_differently():
             assert sum(a == b for a, b in zip(one, other, strict=True)) < 12
 
 
+def test_the_seed_decides_both_shuffles():
+    """The members of a bucket, and the steps of an epoch: either alone would leave half of the order the same."""
+
+    def steps(seed: int, samples_per_step: int) -> list[tuple[int, ...]]:
+        order = Order([range(100)], samples_per_step, seed)
+        return [order.step(step).samples for step in range(order.num_steps_per_epoch)]
+
+    # One step an epoch: only the members can differ.
+    (a,), (b,) = steps(0, 100), steps(1, 100)
+    assert sum(one == other for one, other in zip(a, b, strict=True)) < 12
+
+    # Buckets of equal members: only the order of the steps can differ.
+    def buckets(seed: int) -> list[int]:
+        order = Order(_members([2] * 100), 2, seed)
+        return [order.step(step).bucket_index for step in range(100)]
+
+    assert sorted(buckets(0)) == sorted(buckets(1)) == list(range(100))
+    assert sum(one == other for one, other in zip(buckets(0), buckets(1), strict=True)) < 12
+
+
 def test_buckets_come_mixed():
     order = Order(_members([200, 200]), 4, 0)
     buckets = [order.step(step).bucket_index for step in range(100)]
