@@ -9,7 +9,7 @@ import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import pytest
 
@@ -58,6 +58,13 @@ def proof_size() -> ProofSize:
         return full if os.environ.get("FORETUNE_PROOFS") == "full" else tenth
 
     return choose
+
+
+def lacking(what: str) -> NoReturn:
+    """A test cannot run without this. Skips it; fails it where CI runs, which would otherwise pass without it."""
+    if os.environ.get("CI") or os.environ.get("FORETUNE_NO_SKIPS"):
+        pytest.fail(f"CI needs {what}", pytrace=False)
+    pytest.skip(f"needs {what}")
 
 
 @pytest.fixture
