@@ -67,6 +67,13 @@ def lacking(what: str) -> NoReturn:
     pytest.skip(f"needs {what}")
 
 
+@pytest.fixture(scope="session")
+def chromium() -> None:
+    """For tests that look at a page as a browser shows it."""
+    if shutil.which("chromium") is None:
+        lacking("the chromium browser: apt-get install chromium")
+
+
 @pytest.fixture
 def report_figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """`report_figure("20 kills, 20 resumes bit-exact")` shows that line at the end of the run.
