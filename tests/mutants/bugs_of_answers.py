@@ -195,7 +195,6 @@ BUGS = (
         "average_bytes = num_bytes * _FP32_BYTES // variant.bytes_per_trained_weight",
         "average_bytes = num_bytes",
         "plan/test_expansion.py",
-        "plan/test_planning.py",
     ),
     bug(
         "accumulation moves no more than one pass",
