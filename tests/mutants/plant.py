@@ -9,10 +9,11 @@ run again without the bug and must pass, or it has shown nothing. A bug that all
 missing, and the exit status is 1.
 
 Tests run in copies of this process, which has imported the libraries and nothing of the project: that saves most of the
-time. Their bytecode is not kept, because a file that changes twice in a second would be taken for what it was before.
+time.
 """
 
 import importlib
+import itertools
 import json
 import os
 import re
@@ -42,6 +43,7 @@ _LAZY = (
     ("transformers", ("AutoConfig", "CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")),
 )
 _PASSED, _FAILED = 0, 1
+_stamps_s = itertools.count(1_000_000_000)
 _MOST_PROCESSOR_S = 900
 """A bug may make a loop endless."""
 
@@ -91,10 +93,10 @@ def _noticed(copy: Path, bug: Bug) -> tuple[bool, str]:
     whole = path.read_text(encoding="utf-8")
     assert whole.count(bug.old) == 1, f"{bug.file} has {bug.old!r} {whole.count(bug.old)} times"
     try:
-        path.write_text(whole.replace(bug.old, bug.new), encoding="utf-8")
+        _write(path, whole.replace(bug.old, bug.new))
         found = _run(copy, bug.tests)
     finally:
-        path.write_text(whole, encoding="utf-8")
+        _write(path, whole)
     if found.status == _PASSED:
         return False, "SURVIVES"
     if found.status == -signal.SIGXCPU:
@@ -105,6 +107,15 @@ def _noticed(copy: Path, bug: Bug) -> tuple[bool, str]:
     if without.status != _PASSED:
         return False, f"ITS TEST FAILS WITHOUT IT TOO\n{without.output}"
     return True, f"noticed by {found.failed[0].rpartition('::')[2]}"
+
+
+def _write(path: Path, text: str) -> None:
+    """Each time with another time of change, by which Python tells whether its bytecode is still that of the file: one
+    that changes twice in a second would be taken for what it was before.
+    """
+    path.write_text(text, encoding="utf-8")
+    stamp_s = next(_stamps_s)
+    os.utime(path, (stamp_s, stamp_s))
 
 
 def _run(copy: Path, tests: Sequence[str]) -> Result:
@@ -159,9 +170,8 @@ def _pytest(tests: Sequence[str], answer: Path) -> int:
 
 def _import_libraries() -> None:
     """Nothing of the project among them: its modules must be read with the bug in them."""
-    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "OMP_NUM_THREADS", "PYTHONDONTWRITEBYTECODE"):
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "OMP_NUM_THREADS"):
         os.environ[name] = "1"
-    sys.dont_write_bytecode = True
     for name in _LIBRARIES:
         importlib.import_module(name)
     for name, members in _LAZY:
