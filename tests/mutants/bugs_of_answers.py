@@ -216,7 +216,6 @@ BUGS = (
         "trace/growth.py",
         "(batch + 1, image, text, rank)",
         "(batch, image, text, rank)",
-        "trace/test_forward.py",
         "trace/test_growth.py",
     ),
     bug(
