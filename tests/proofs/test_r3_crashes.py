@@ -23,6 +23,7 @@ from tests.proofs.syscalls import PTRACE
 
 pytestmark = [pytest.mark.proof, pytest.mark.slow]
 
+_LIMIT_S = 1200.0
 _NUM_VALUES = 600
 """Files of three blocks: a crash may keep any of them."""
 _NUM_DRAWN = 60
@@ -90,7 +91,7 @@ def save(request: pytest.FixtureRequest, fork_server: ForkServer, tmp_path_facto
         num_values=_NUM_VALUES,
         result=str(result),
     )
-    assert child.wait() == 0, f"see {fork_server.log}"
+    assert child.wait(_LIMIT_S) == 0, f"see {fork_server.log}"
     changes = [Change(**change) for change in facts_of(result)]
     if not changes:
         lacking(PTRACE)
