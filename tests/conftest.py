@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import pytest
 
@@ -94,6 +94,20 @@ def computed_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         return path.read_text(encoding="utf-8")
 
     return once
+
+
+def lacking(what: str) -> NoReturn:
+    """A test cannot run without this. Skips it; fails it where CI runs, which would otherwise pass without it."""
+    if os.environ.get("CI") or os.environ.get("FORETUNE_NO_SKIPS"):
+        pytest.fail(f"CI needs {what}", pytrace=False)
+    pytest.skip(f"needs {what}")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> None:
+    """For tests that look at a page as a browser shows it."""
+    if shutil.which("chromium") is None:
+        lacking("the chromium browser: apt-get install chromium")
 
 
 @pytest.fixture

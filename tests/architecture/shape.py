@@ -9,7 +9,7 @@ MOST_FILE_LINES = 400
 MOST_FUNCTION_LINES = 60
 VAGUE_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
 # Folders of tests that mirror no layer.
-TEST_TOPICS = frozenset({"architecture", "matrix", "cli", "docs", "examples", "packaging", "proofs"})
+TEST_TOPICS = frozenset({"architecture", "matrix", "cli", "docs", "examples", "mutants", "packaging", "proofs"})
 
 
 def long_files(source: Path) -> list[str]:

@@ -68,6 +68,25 @@ def test_epochs_and_seeds_are_shuffled_differently():
             assert sum(a == b for a, b in zip(one, other, strict=True)) < 12
 
 
+def test_seed_and_epoch_decide_both_shuffles():
+    """The members of a bucket, and the steps of an epoch: either alone would leave half of the order the same."""
+
+    def members(seed: int, epoch: int) -> tuple[int, ...]:
+        # One step an epoch: only the members can differ.
+        return Order([range(100)], 100, seed).step(epoch).samples
+
+    def buckets(seed: int, epoch: int) -> tuple[int, ...]:
+        # Buckets of one step each: only the order of the steps can differ.
+        order = Order(_members([2] * 100), 2, seed)
+        return tuple(order.step(100 * epoch + step).bucket_index for step in range(100))
+
+    for shuffled in (members, buckets):
+        first, another_seed, another_epoch = shuffled(0, 0), shuffled(1, 0), shuffled(0, 1)
+        assert sorted(first) == sorted(another_seed) == sorted(another_epoch) == list(range(100))
+        for other in (another_seed, another_epoch):
+            assert sum(a == b for a, b in zip(first, other, strict=True)) < 12
+
+
 def test_buckets_come_mixed():
     order = Order(_members([200, 200]), 4, 0)
     buckets = [order.step(step).bucket_index for step in range(100)]

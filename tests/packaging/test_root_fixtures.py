@@ -33,17 +33,26 @@ import pytest
 def test_on_gpu():
     raise AssertionError("must not run")
 """
+LACKING_TEST = """
+from conftest import lacking
+
+def test_with_a_tool():
+    lacking("a tool: apt-get install tool")
+
+def test_in_a_browser(chromium):
+    raise AssertionError("must not run")
+"""
 
 
-def run_pytest(directory: Path, *arguments: str, **variables: str) -> str:
+def run_pytest(directory: Path, *arguments: str, code: int = 0, **variables: str) -> str:
     (directory / "conftest.py").write_text(ROOT_CONFTEST.read_text())
     (directory / "pytest.ini").write_text("[pytest]\nmarkers = gpu: needs CUDA\n")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "FORETUNE_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "FORETUNE_", "CI"))}
     command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", *arguments]
     finished = subprocess.run(
         command, cwd=directory, env={**kept, **variables}, capture_output=True, text=True, check=False
     )
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert finished.returncode == code, finished.stdout + finished.stderr
     return finished.stdout
 
 
@@ -154,3 +163,19 @@ def test_every_slow_file_exists() -> None:
     names = json.loads((tests / "slow_files.json").read_text())
     assert [name for name in names if not (tests / name).is_file()] == []
     assert list(names.values()) == sorted(names.values(), reverse=True)
+
+
+def test_what_cannot_run_is_skipped_and_fails_in_ci(tmp_path: Path) -> None:
+    """Otherwise CI would pass without the proofs that need a browser or a tracer."""
+    (tmp_path / "test_planted.py").write_text(LACKING_TEST)
+    no_programs = str(tmp_path)
+    shown = run_pytest(tmp_path, PATH=no_programs)
+    assert "2 skipped" in shown
+    assert "needs a tool: apt-get install tool" in shown
+    for shown in (
+        run_pytest(tmp_path, code=1, PATH=no_programs, CI="1"),
+        run_pytest(tmp_path, code=1, PATH=no_programs, FORETUNE_NO_SKIPS="1"),
+    ):
+        assert "1 failed, 1 error" in shown
+        assert "CI needs a tool: apt-get install tool" in shown
+        assert "CI needs the chromium browser: apt-get install chromium" in shown

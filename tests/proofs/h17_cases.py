@@ -11,17 +11,22 @@ import torch
 import yaml
 from torch import Tensor, nn
 
+from foretune.analyse.evaluations import EVALUATION_FILE
+from foretune.analyse.run_report import gather as gather_runs
+from foretune.analyse.run_report import run_report
 from foretune.config.reading import understand
-from foretune.core.values import ScoreDifference
+from foretune.core.values import Evaluation, ScoreDifference
 from foretune.run.observer import Observer
 from foretune.run.quality.evidence import Evidence
 from foretune.run.quality.gathering import Encoded, encode_texts, gather
 from foretune.run.quality.measurement import Measurement, Need
 from foretune.run.quality.metrics import METRICS
 from foretune.run.quality.request import EvaluationRequest
-from foretune.run.quality.scoring import differences_of
+from foretune.run.quality.scoring import differences_of, score_of
 from foretune.run.quality.setting import Setting, settle
 from foretune.run.quality.subjects import Subject, open_subject
+from foretune.stats.enough_steps import FEWEST_TRAINED_STEPS
+from tests.analyse.made_runs import asked, make_run
 
 BASE_STEPS = 12
 NUM_BLOCKS = 6
@@ -51,15 +56,16 @@ def planted() -> list[Planted]:
 
     Fewer denoising steps are not among them: this model draws as well in one step as in twelve.
     """
-    bits = [Planted(f"weights in {num} bits", partial(_round_to, num)) for num in (2, 2, 3, 3, 4, 4)]
+    bits = [Planted(f"weights in {num} bits", partial(_round_to, num, "")) for num in (2, 3, 4)]
+    blocks = [Planted(f"weights of blocks in {num} bits", partial(_round_to, num, "blocks.")) for num in (2, 3, 4)]
     single = [Planted(f"without block {place}", partial(_skip, (place,))) for place in range(NUM_BLOCKS)]
     pairs = [*pairwise(range(NUM_BLOCKS)), (0, 3), (0, 5), (2, 5)]
     double = [Planted(f"without blocks {a} and {b}", partial(_skip, (a, b))) for a, b in pairs]
-    return [*bits, *single, *double]
+    return [*bits, *blocks, *single, *double]
 
 
 class Bench:
-    """One model, sampled and measured as often as it is asked, each time with seeds of its own."""
+    """One model and its planted copies, sampled and measured with several sets of seeds, each once."""
 
     def __init__(self, folder: Path, work: Path) -> None:
         recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
@@ -74,16 +80,16 @@ class Bench:
         self._experiment = understand(mapping, source="h17").experiment
         self._subject = open_subject(folder)
         self._encoded: Encoded | None = None
-        self._known: dict[int, Column] = {}
-
-    def whole(self, draw: int) -> Column:
-        """The model as it is, measured once for each draw."""
-        if draw not in self._known:
-            self._known[draw] = self.column(draw)
-        return self._known[draw]
+        self._known: dict[tuple[str, int], Column] = {}
 
     def column(self, draw: int, case: Planted | None = None) -> Column:
-        """`draw` decides every seed and every noise; the prompts and held-out images stay."""
+        """The model as it is, or planted. `draw` decides every seed and noise; the prompts and held-out images stay."""
+        key = ("" if case is None else case.name, draw)
+        if key not in self._known:
+            self._known[key] = self._measured(draw, case)
+        return self._known[key]
+
+    def _measured(self, draw: int, case: Planted | None) -> Column:
         subject = self._subject if case is None else self._damaged(case)
         setting = self._setting(draw)
         if self._encoded is None:
@@ -123,6 +129,38 @@ def is_called_worse(differences: Sequence[ScoreDifference]) -> bool:
     return any(difference.answer == "worse" for difference in differences)
 
 
+def write_runs(folder: Path, columns: Sequence[Column], rank: int, step_s: float, *, is_evaluated: bool) -> None:
+    """Runs that differ in their seed, as trainings leave them: their steps took so long, their scores are a column's.
+
+    A rank tells one configuration from the other.
+    """
+    for seed, column in enumerate(columns):
+        path = folder / f"rank-{rank}-{seed}"
+        times_s = [step_s * (1 + 0.01 * ((step * 7 + seed * 3) % 5)) for step in range(FEWEST_TRAINED_STEPS)]
+        experiment = asked(method={"kind": "lora", "rank": rank}, train={"steps": len(times_s), "seed": seed})
+        make_run(path, times_s, experiment=experiment)
+        if is_evaluated:
+            evaluation = Evaluation(
+                evaluation_id=path.name,
+                subject=path.name,
+                base="base",
+                run_id=path.name,
+                model="owner/tiny",
+                settings={"seeds": "of the draw"},
+                environment_hash="0" * 16,
+                scores=tuple(score_of(measurement, "run") for measurement in column.measurements),
+            )
+            (path / EVALUATION_FILE).parent.mkdir()
+            (path / EVALUATION_FILE).write_text(evaluation.to_json(), encoding="utf-8")
+
+
+def chosen_rank(folder: Path, quality: str | None) -> tuple[int | None, str | None]:
+    """The rank of the configuration that a report recommends by this metric, and what decided it."""
+    (task,) = run_report(gather_runs([folder]), folder, quality=quality).tasks
+    chosen = task.recommendation.chosen
+    return None if chosen is None else int(chosen.settings["method.rank"]), task.recommendation.decided_by
+
+
 def is_called_worse_by_means_alone(base: Column, other: Column) -> bool:
     """The control: whichever mean is on the wrong side counts."""
     for before, after in zip(base.measurements, other.measurements, strict=True):
@@ -136,9 +174,13 @@ def _mean(measurement: Measurement) -> float:
     return sum(sum(group) / len(group) for group in measurement.groups) / len(measurement.groups)
 
 
-def _round_to(num_bits: int, denoiser: nn.Module) -> None:
-    """Each linear weight to 2**bits levels between its extremes."""
-    for weight in _weights(denoiser):
+def _round_to(num_bits: int, part: str, denoiser: nn.Module) -> None:
+    """Each linear weight whose name has the part in it to 2**bits levels between its extremes."""
+    weights = [
+        module.weight for name, module in denoiser.named_modules() if isinstance(module, nn.Linear) and part in name
+    ]
+    assert weights
+    for weight in weights:
         step = 2 * weight.abs().max() / (2**num_bits - 1)
         weight.copy_(((weight / step - 0.5).round() + 0.5) * step)
 
@@ -158,7 +200,3 @@ def _skip(places: Sequence[int], denoiser: Any) -> None:
 class _Skipped(nn.Module):
     def forward(self, hidden_states: Tensor, encoder_hidden_states: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
         return encoder_hidden_states, hidden_states
-
-
-def _weights(denoiser: nn.Module) -> list[Tensor]:
-    return [module.weight for module in denoiser.modules() if isinstance(module, nn.Linear)]

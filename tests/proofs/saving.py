@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +11,27 @@ import torch
 
 from foretune.run.checkpoints import Checkpoint, CheckpointStore
 from tests.proofs.naive_store import NaiveStore
+from tests.proofs.recorded_writes import recorded
 from tests.proofs.syscalls import NotPermitted, run_until_syscall
 
 COMPONENTS = ("weights", "optimizer", "ema")
 _NUM_VALUES = 20_000
 
 
-def made_checkpoint(step: int) -> Checkpoint:
+def made_checkpoint(step: int, num_values: int = _NUM_VALUES) -> Checkpoint:
     """Different in every value from that of any other step."""
     tensors = {
         component: {
-            f"{part}": torch.arange(_NUM_VALUES, dtype=torch.float32) + 1_000_000 * step + part for part in range(4)
+            f"{part}": torch.arange(num_values, dtype=torch.float32) + 1_000_000 * step + part for part in range(4)
         }
         for component in COMPONENTS
     }
     return Checkpoint(step, tensors, {"scaler": {"scale": float(step)}})
 
 
-def is_made_checkpoint(found: Checkpoint) -> bool:
+def is_made_checkpoint(found: Checkpoint, num_values: int = _NUM_VALUES) -> bool:
     """Whether it is, bit for bit, the one of its step."""
-    made = made_checkpoint(found.step)
+    made = made_checkpoint(found.step, num_values)
     return dict(found.scalars) == made.scalars and all(
         set(found.tensors[component]) == set(tensors)
         and all(torch.equal(found.tensors[component][name], tensor) for name, tensor in tensors.items())
@@ -84,6 +86,19 @@ def _loaded(store: CheckpointStore | NaiveStore) -> str:
     return f"step {found[0].step}"
 
 
-def facts_of(result: Path) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(result.read_text())
-    return facts
+def record_save(directory: str, keep: int, step: int, num_values: int, result: str) -> None:
+    """Saves a step and writes down what that changed in the directory; nothing where no process can be traced."""
+    checkpoint = made_checkpoint(step, num_values)
+
+    def save() -> None:
+        CheckpointStore(Path(directory), keep).write(checkpoint)
+
+    try:
+        changes = recorded(save, Path(directory))
+    except NotPermitted:
+        changes = []
+    Path(result).write_text(json.dumps([asdict(change) for change in changes]))
+
+
+def facts_of(result: Path) -> Any:
+    return json.loads(result.read_text())

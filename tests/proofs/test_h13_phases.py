@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +13,11 @@ import pytest
 from foretune.record.events import read_events
 from foretune.run import loop, train
 from foretune.run.phases import PhaseClock
+from foretune.run.preparing import Prepared
 from tests.conftest import ProofSize
+from tests.proofs import harness
 from tests.proofs.conftest import TinyModels
-from tests.proofs.harness import take_turns
+from tests.proofs.harness import bare_steps, take_turns
 from tests.run.short_runs import PROMPT, short_prepared, short_run
 
 pytestmark = pytest.mark.proof
@@ -93,24 +95,51 @@ def test_h13_harness_overhead(
 
 
 def test_h13_a_clock_that_costs_is_seen(
-    tiny_models: TinyModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_models: TinyModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report_figure: Callable[[str], None]
 ) -> None:
-    """The control: five percent of work in the clock shows in the same measurement."""
+    """The control: five percent of a bare step's time, spent in the clock, shows in the same measurement."""
+    num_turns = 60
     prepared = short_prepared(
         tiny_models.path("flux"),
         tmp_path,
         "full",
-        train={"steps": 40, "batch_size": 16},
+        train={"steps": num_turns, "batch_size": 16},
         data={"resolution": 64, "num_samples": 64, "cache_dir": str(tiny_models.cache)},
         validate={"num_held_out": 0},
     )
-    enter = PhaseClock.enter
+    enter, num_entered = PhaseClock.enter, 0
+    bare_s: list[float] = []
+    spun_s: list[float] = [0.0]
+
+    def timed_bare_steps(prepared: Prepared) -> Iterator[int]:
+        steps = bare_steps(prepared)
+        while True:
+            begun_s = time.process_time()
+            step = next(steps)
+            bare_s.append(time.process_time() - begun_s)
+            spun_s.append(0.0)
+            yield step
 
     def slow_enter(self: PhaseClock, name: str) -> None:
-        end_s = time.process_time() + 0.002
-        while time.process_time() < end_s:
-            pass
+        """By what bare steps take at this moment, so that a machine that gets slower does not change the share."""
+        nonlocal num_entered
+        num_entered += 1
+        begun_s = time.process_time()
+        if bare_s:
+            spin_s = _PLANTED * statistics.median(bare_s[-9:]) / (num_entered / len(spun_s))
+            while time.process_time() - begun_s < spin_s:
+                pass
+        spun_s[-1] += time.process_time() - begun_s
         enter(self, name)
 
     monkeypatch.setattr(PhaseClock, "enter", slow_enter)
-    assert take_turns(prepared, tmp_path, 40).overhead(0) > 0.05
+    monkeypatch.setattr(harness, "bare_steps", timed_bare_steps)
+    overhead = take_turns(prepared, tmp_path, num_turns).overhead(0)
+    # Over many turns: who goes first changes, so that two steps of the harness may lie between two bare ones.
+    planted = statistics.fmean(spun_s[num_turns // 4 :]) / statistics.median(bare_s[num_turns // 4 :])
+    report_figure(f"control: {planted:.1%} of a step planted in the clock, {overhead:+.1%} measured")
+    assert planted == pytest.approx(_PLANTED, rel=0.25), "the control plants what it says"
+    assert overhead > _LIMIT
+
+
+_PLANTED, _LIMIT = 0.05, 0.01

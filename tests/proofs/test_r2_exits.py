@@ -1,22 +1,21 @@
 """R2: a save that ends at any of its system calls leaves the last committed checkpoint loadable."""
 
 import collections
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ProofSize
+from tests.conftest import ProofSize, lacking
 from tests.proofs.fork_server import ForkServer
 from tests.proofs.saving import facts_of
+from tests.proofs.syscalls import PTRACE
 
 pytestmark = [pytest.mark.proof, pytest.mark.slow]
 
 _LIMIT_S = 1200.0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="system calls are counted with Linux's ptrace")
 def test_r2_the_last_committed_step_loads_after_an_end_at_any_system_call(
     fork_server: ForkServer, tmp_path: Path, proof_size: ProofSize, report_figure: Callable[[str], None]
 ) -> None:
@@ -27,7 +26,7 @@ def test_r2_the_last_committed_step_loads_after_an_end_at_any_system_call(
     assert child.wait(_LIMIT_S) == 0, f"see {fork_server.log}"
     facts = facts_of(result)
     if not facts["real"]:
-        pytest.skip("this system does not let a process trace its child")
+        lacking(PTRACE)
     outcomes, control = collections.Counter(facts["real"]), collections.Counter(facts["naive"])
     num_lost = sum(num for outcome, num in outcomes.items() if outcome.startswith("lost"))
     num_lost_by_control = sum(num for outcome, num in control.items() if outcome.startswith("lost"))

@@ -9,7 +9,6 @@ import html
 import http.server
 import os
 import re
-import shutil
 import signal
 import subprocess
 import threading
@@ -134,7 +133,7 @@ def counting_server() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs the chromium browser")
+@pytest.mark.usefixtures("chromium")
 def test_s7_a_browser_executes_and_fetches_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report_figure: Callable[[str], None]
 ) -> None:

@@ -108,7 +108,7 @@ def test_a_study_without_enough_steps_says_so_at_the_top(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs the chromium browser")
+@pytest.mark.usefixtures("chromium")
 @pytest.mark.parametrize("name", _PAGES)
 def test_nothing_is_wider_than_a_phone(name: str, tmp_path: Path) -> None:
     page = tmp_path / f"{name}.html"

@@ -117,6 +117,14 @@ def test_an_fp32_average_of_bf16_weights_is_exported_unrounded(
     assert any(not torch.equal(tensor, tensor.bfloat16().float()) for tensor in tensors)
 
 
+def test_a_proof_holds_where_every_tensor_arrived_and_no_pixel_differs() -> None:
+    """Each alone: an image can be the same by chance though a tensor is lost, and the other way round."""
+    assert ExportProof(num_tensors=10, num_consumed=10, max_pixel_difference=0.0).holds
+    assert not ExportProof(num_tensors=10, num_consumed=9, max_pixel_difference=0.0).holds
+    assert not ExportProof(num_tensors=10, num_consumed=10, max_pixel_difference=1e-6).holds
+    assert not ExportProof(num_tensors=0, num_consumed=0, max_pixel_difference=0.0).holds
+
+
 @pytest.mark.usefixtures("proof_in_this_process")
 @pytest.mark.parametrize("family", ["sd3", "flux"])
 def test_control_an_adapter_without_its_alpha_is_caught(

@@ -126,14 +126,20 @@ def test_a_loss_that_is_no_number_stops_the_run_and_nothing_after_it_is_saved(
     assert record.outcome == outcome
 
 
-def test_a_gradient_that_is_no_number_stops_the_run_before_it_is_saved(
-    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("part", "reason"), [("loss", "the loss of step 2 is"), ("grad_norm", "the gradient of step 2 has norm")]
+)
+def test_what_is_not_finite_stops_the_run_before_it_is_saved(
+    part: str, reason: str, value: float, tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loss before it is fine, but the weights after it are lost: they must not become the newest checkpoint."""
-    spoil_step(monkeypatch, 1, lambda outcome: replace(outcome, grad_norm=torch.tensor(math.nan)))
+    """The loss before a gradient may be fine, but the weights after it are lost: they must not be the newest
+    checkpoint.
+    """
+    spoil_step(monkeypatch, 1, lambda outcome: replace(outcome, **{part: torch.tensor(value)}))
     trained = short_run(tiny_pipeline("flux"), tmp_path, save={"every": 1, "keep": 9})
     assert trained.record.outcome.status == "failed"
-    assert "the gradient of step 2 has norm nan" in (trained.record.outcome.reason or "")
+    assert f"{reason} {value}" in (trained.record.outcome.reason or "")
     assert checkpoints_of(trained) == ["step-000000001"]
 
 

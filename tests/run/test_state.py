@@ -135,10 +135,11 @@ def test_an_optimizer_takes_no_other_ones_state(tiny_pipeline: TinyPipeline) -> 
 
 
 def test_shown_weights_of_a_checkpoint_are_those_of_the_step(tiny_pipeline: TinyPipeline) -> None:
-    """What is exported is what was validated: the average of schedule-free, and the copy on the host."""
+    """What is exported is what was validated: the moving average, that of schedule-free, and the copy on the host."""
+    moving = small_step(tiny_pipeline("flux"), train={"ema": {}})
     averaged = small_step(tiny_pipeline("flux"), optimizer={"kind": "schedule-free"})
     on_host = small_step(tiny_pipeline("flux"), train=BF16, levers={"optimizer_on_host": True})
-    for small in (averaged, on_host):
+    for small in (moving, averaged, on_host):
         advance(small, 0, 3)
         checkpoint = copied(collect(small.step, 3))
         shown = shown_weights(small.experiment.optimizer, checkpoint)
@@ -146,5 +147,6 @@ def test_shown_weights_of_a_checkpoint_are_those_of_the_step(tiny_pipeline: Tiny
         for name, weight in small.step.trained.items():
             assert shown[name].dtype == torch.float32
             assert torch.equal(shown[name].to(weight.dtype), expected.get(name, weight))
-    assert averaged.step.shown_weights().keys() == averaged.step.trained.keys()
+    for small in (moving, averaged):
+        assert small.step.shown_weights().keys() == small.step.trained.keys()
     assert on_host.step.shown_weights() == {}

@@ -36,6 +36,18 @@ def test_no_difference_is_said_only_where_one_would_have_shown() -> None:
     assert decide(wide, wide, smallest_difference=0.5).answer == "no difference shown"
 
 
+def test_an_interval_that_is_narrow_on_one_side_only_is_inconclusive() -> None:
+    """It ends close above one, and reaches far below: b may well be lower by more than matters."""
+    a = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+    b = [math.exp(-0.04 + reach) for reach in (0.05, -0.05, 0.04, -0.04, 0.05, -0.05)]
+    for found in (decide(a, b, smallest_difference=0.05), decide(b, a, smallest_difference=0.05)):
+        assert found.low is not None
+        assert found.high is not None
+        assert found.low < 1 < found.high
+        assert (found.high > 1.05) != (found.low < 1 / 1.05)
+        assert found.answer == "inconclusive"
+
+
 def test_one_run_has_a_ratio_and_no_interval() -> None:
     found = decide([1.0], [2.0, 2.1])
     assert found.ratio == pytest.approx(math.sqrt(2.0 * 2.1))

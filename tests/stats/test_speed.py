@@ -2,7 +2,8 @@
 
 import pytest
 
-from foretune.stats.speed import median_step_s, samples_per_s
+from foretune.stats.intervals import Estimate
+from foretune.stats.speed import median_step_s, rate_of, samples_per_s
 
 # Two slow steps while it warms up, then four, one of them slow.
 STEP_TIMES_S = [10.0, 4.0, 1.0, 2.0, 1.0, 4.0]
@@ -33,3 +34,17 @@ def test_without_a_warm_step_there_is_no_speed(step_times_s: list[float]) -> Non
 
 def test_no_time_is_no_speed() -> None:
     assert samples_per_s([0.0, 0.0, 0.0], 4, num_warmup=0) is None
+
+
+def _estimate(value: float | None, low: float | None, high: float | None) -> Estimate:
+    return Estimate(value, low, high, 0.95, 3, 30, 0, None)
+
+
+def test_the_longest_time_is_the_lowest_rate() -> None:
+    assert rate_of(_estimate(0.5, 0.4, 0.8), 4) == (8.0, 5.0, 10.0)
+
+
+def test_a_rate_without_an_end_has_none() -> None:
+    assert rate_of(_estimate(0.5, None, None), 4) == (8.0, None, None)
+    assert rate_of(_estimate(0.5, -0.1, 1.0), 4) == (8.0, 4.0, None), "an interval of times that reaches zero"
+    assert rate_of(_estimate(None, None, None), 4) is None

@@ -2,7 +2,8 @@
 
 import pytest
 
-from foretune.trace.growth import IrregularGrowth, Sizes, fit
+from foretune.core.values.step_trace import Growth
+from foretune.trace.growth import IrregularGrowth, Sizes, fit, for_each_sample
 
 PROBES: list[Sizes] = [(2, 64, 16, 4), (3, 64, 16, 8), (2, 128, 16, 4), (2, 64, 32, 4), (5, 256, 48, 2)]
 ELSEWHERE: Sizes = (7, 1000, 77, 32)
@@ -38,3 +39,11 @@ def test_without_an_adapter_nothing_depends_on_its_rank() -> None:
 def test_refuses_what_it_does_not_know(function) -> None:
     with pytest.raises(IrregularGrowth):
         fit(PROBES, [function(*sizes) for sizes in PROBES])
+
+
+def test_what_grows_with_the_tokens_of_one_sample_is_there_for_each_sample() -> None:
+    """All of it, its constant part included; what knows no tokens, such as a weight, is there once."""
+    of_a_sample = Growth(terms=((4.0, (0, 0, 0, 0)), (8.0, (0, 1, 0, 0)), (2.0, (0, 0, 1, 0))))
+    assert for_each_sample(of_a_sample).at((3, 100, 10, 1)) == 3 * (4 + 8 * 100 + 2 * 10)
+    of_a_weight = Growth(terms=((64.0, (0, 0, 0, 1)),))
+    assert for_each_sample(of_a_weight).at((3, 100, 10, 2)) == 64 * 2

@@ -32,6 +32,8 @@ _FOLDERS = ("PWD", "OLDPWD")
 """Variables of the shell: the folder it is in, and the one before. Every path of a run may begin with them."""
 _SECRET_NAME = re.compile(rf"(?i){_NAMED}(?![a-z])")
 _VALUE = r"[^\s\"'\\,;&<>\[\]{}()]{6,}"
+_QUOTE = r"(?:\\*[\"'])?"
+"""Also as it stands in JSON, behind backslashes. A backslash without a quote begins something else, such as "\\n"."""
 _RULES = (
     # Also in JSON, where the ends of its lines are written out, and where it was cut short.
     (
@@ -48,10 +50,13 @@ _RULES = (
         ),
         rf"\1{MARK}",
     ),
-    (re.compile(r"(?i)(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)?\s*)[^\s\"'\\,;<>]+"), rf"\1{MARK}"),
+    (
+        re.compile(rf"(?i)(\bauthorization{_QUOTE}\s*[:=]\s*{_QUOTE}(?:bearer|basic|token)?\s*)[^\s\"'\\,;<>]+"),
+        rf"\1{MARK}",
+    ),
     (re.compile(r"(?i)(\bbearer\s+)[\w.~+/=-]{8,}"), rf"\1{MARK}"),
-    (re.compile(rf"(?i)(?<![a-z])([\w.-]*{_NAMED}[\"']?\s*[:=]\s*[\"']?){_VALUE}"), rf"\1{MARK}"),
-    (re.compile(rf"(?i)(--[\w-]*{_NAMED}[\s=]+[\"']?){_VALUE}"), rf"\1{MARK}"),
+    (re.compile(rf"(?i)(?<![a-z])([\w.-]*{_NAMED}{_QUOTE}\s*[:=]\s*{_QUOTE}){_VALUE}"), rf"\1{MARK}"),
+    (re.compile(rf"(?i)(--[\w-]*{_NAMED}[\s=]+{_QUOTE}){_VALUE}"), rf"\1{MARK}"),
     (
         re.compile(
             r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"

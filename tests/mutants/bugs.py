@@ -1,0 +1,5 @@
+"""All bugs that are planted. One more is one entry in one of the two tables."""
+
+from tests.mutants import bugs_of_answers, bugs_of_runs
+
+BUGS = (*bugs_of_answers.BUGS, *bugs_of_runs.BUGS)
