@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+import hypothesis
 import pytest
 
 FIGURE = "foretune-figure"
@@ -43,6 +44,9 @@ def _prepare_environment() -> None:
 
 
 _prepare_environment()
+# The default of 200 ms for an example is wall time.
+hypothesis.settings.register_profile("foretune", deadline=None)
+hypothesis.settings.load_profile("foretune")
 
 
 class ProofSize(Protocol):

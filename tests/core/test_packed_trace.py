@@ -66,7 +66,7 @@ def test_what_was_composed_is_not_packed() -> None:
 
 
 @given(outside=storages, of_blocks=st.lists(kinds, max_size=2), growths=st.lists(terms, max_size=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_trace_comes_back(
     outside: tuple[Storage, ...], of_blocks: list[BlockKind], growths: list[tuple[tuple[float, tuple[int, ...]], ...]]
 ) -> None:

@@ -157,15 +157,15 @@ BUGS = (
     bug(
         "the allocator rounds requests down",
         "plan/allocator.py",
-        "size = max(ROUNDING_BYTES, -(-num_bytes // ROUNDING_BYTES) * ROUNDING_BYTES)",
-        "size = max(ROUNDING_BYTES, num_bytes // ROUNDING_BYTES * ROUNDING_BYTES)",
+        "size = -(-num_bytes // ROUNDING_BYTES) * ROUNDING_BYTES or ROUNDING_BYTES",
+        "size = num_bytes // ROUNDING_BYTES * ROUNDING_BYTES or ROUNDING_BYTES",
         "plan/test_allocator.py",
     ),
     bug(
         "free neighbours are not merged",
         "plan/allocator.py",
-        "if neighbour is not None and neighbour.is_free and neighbour.is_mapped:",
-        "if neighbour is not None and neighbour.is_free and not neighbour.is_mapped:",
+        "if after is not None and after.is_free and after.is_mapped:",
+        "if after is not None and after.is_free and not after.is_mapped:",
         "plan/test_allocator.py",
     ),
     bug(
