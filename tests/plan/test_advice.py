@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from foretune import catalog
+from foretune.catalog.number_formats import multiplies
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import StepForm
 from foretune.core.values.plan import Plan, Remedy
@@ -156,14 +157,15 @@ def test_caches_are_proposed_where_they_are_off() -> None:
         ("flux.1-dev", ("method.kind=full",), "l4"),
         ("cogvideox-2b", (KEPT,), "rtx-4090"),
         ("flux.1-dev", (KEPT,), "rtx-3060"),
+        ("qwen-image", (), "rtx-4080"),
     ],
 )
 def test_the_smallest_device_is_the_smallest(target: str, overrides: tuple[str, ...], device: str) -> None:
     found = advised(target, *overrides, on=device)
     assert found.smallest_device is not None
-    ordered = [
-        d for d in sorted(catalog.devices().values(), key=lambda d: (usable_bytes(d), d.name)) if d.kind == "cuda"
-    ]
+    # A card without bf16 is not what to buy for it.
+    able = [d for d in catalog.devices().values() if d.kind == "cuda" and multiplies(d, "bf16") is not False]
+    ordered = sorted(able, key=lambda d: (usable_bytes(d), d.name))
     names = [d.name for d in ordered]
     place = names.index(found.smallest_device)
     assert plan(target, *overrides, on=found.smallest_device, has_advice=False).verdict == "fits"

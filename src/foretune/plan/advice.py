@@ -6,6 +6,7 @@ from typing import Any
 
 from foretune.catalog.devices import Device
 from foretune.choices.method import Adapter
+from foretune.choices.objections.hardware import hardware_objections
 from foretune.core.values.plan import Plan, Remedy, ValidationMemory
 from foretune.plan.encoders import BYTES_PER_WEIGHT
 from foretune.plan.knobs import (
@@ -52,8 +53,12 @@ def with_advice(
 
 
 def smallest_device(found: Footprint, candidates: Sequence[Device], kind: str) -> str | None:
-    """The device with the least memory on which it fits unchanged: of the given kind, else of any other."""
-    ordered = sorted(candidates, key=lambda device: (device.kind != kind, usable_bytes(device), device.name))
+    """The device with the least memory on which it fits unchanged, of the given kind or else any other.
+
+    One that lacks what the experiment uses (bf16, float8) is no advice.
+    """
+    able = [device for device in candidates if not any(hardware_objections(found.experiment, device))]
+    ordered = sorted(able, key=lambda device: (device.kind != kind, usable_bytes(device), device.name))
     return next((device.name for device in ordered if fits_on(found, device)), None)
 
 
