@@ -228,7 +228,7 @@ def test_damage_inside_of_a_compressed_trace_is_refused_by_name(tmp_path: Path) 
     path = tmp_path / "torn.pt.trace.json.gz"
     head, no_kind_of_block = b"\x1f\x8b\x08\0\0\0\0\0\0\xff", b"\xff" * 40
     path.write_bytes(head + no_kind_of_block)
-    with pytest.raises(UserError, match=r"torn\.pt\.trace\.json\.gz is no trace"):
+    with pytest.raises(UserError, match=r"torn\.pt\.trace\.json\.gz is not a readable trace"):
         digest(path)
 
 

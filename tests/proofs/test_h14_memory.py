@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-import torch
 
 from foretune.plan.expansion import Event
 from foretune.plan.verdict import TRACE_ERROR
 from tests.conftest import ProofSize
+from tests.cpu_kernels import tolerance
 from tests.proofs.h14_cases import Case, cases, share_of_pairs
 from tests.proofs.h14_cells import CellCase, cell_cases
 from tests.proofs.h14_forecast import MIB, MMAP_THRESHOLD_BYTES, Planned, forecast
@@ -167,8 +167,8 @@ def _examine(
     assert verdicts["said fits, did not finish"] == 0
     # One in twenty; of the few that a routine run has, one.
     assert verdicts["said does not fit, finished"] <= max(1, 0.05 * len(found))
-    assert _p95(errors["step"].values()) <= (most_error if torch.cpu._is_amx_tile_supported() else 0.10)
-    assert _p95(errors["process"].values()) <= 0.10
+    assert _p95(errors["step"].values()) <= tolerance(most_error)
+    assert _p95(errors["process"].values()) <= tolerance(0.10)
     if not has_controls:
         return
     # A tracker that leaves out what this one sees is not this good.

@@ -9,13 +9,14 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from foretune.trace.cpu_workspace import CpuWorkspaces, workspace_bytes
+from tests.cpu_kernels import has_measured_kernels
 
 KIB, MIB = 2**10, 2**20
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 aten = torch.ops.aten
 
 pytestmark = pytest.mark.skipif(
-    not (torch.backends.mkldnn.is_available() and torch.cpu._is_amx_tile_supported()),
+    not has_measured_kernels(),
     reason="the rules were measured on processors with AMX; others have other kernels",
 )
 

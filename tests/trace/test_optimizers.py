@@ -13,6 +13,7 @@ from foretune.models.family import Family
 from foretune.models.locating import open_family
 from foretune.trace.recorder import Allocation
 from foretune.trace.tracing import StepSizes, TracedStep, trace_step
+from tests.cpu_kernels import tolerance
 from tests.trace.test_truth import measured_peak_bytes, traced_peak_bytes
 
 TinyPipeline = Callable[..., Path]
@@ -69,8 +70,8 @@ def family(tiny_pipeline: TinyPipeline) -> Family:
 def test_traced_peak_is_the_real_one(method: str, case: str, family: Family) -> None:
     experiment = asked(method, **CASES[case])
     truth = measured_peak_bytes(experiment, family, SMALL)
-    tolerance = 0.002 if experiment.train.weights == "fp32" else 0.01
-    assert traced_peak_bytes(experiment, family, SMALL) == pytest.approx(truth, rel=tolerance)
+    most_apart = 0.002 if experiment.train.weights == "fp32" else tolerance(0.01)
+    assert traced_peak_bytes(experiment, family, SMALL) == pytest.approx(truth, rel=most_apart)
 
 
 def lasting(traced: TracedStep, *, on_host: bool) -> Counter[str]:

@@ -35,7 +35,7 @@ from foretune.trace.recorder import Recorder, Recording
 Numerics = Literal["cuda", "cpu"]
 
 # Steps are recorded at sizes at which activations are small. What is smaller still are single numbers for each sample.
-_SMALLEST_MOVED_BYTES_PER_SAMPLE = 32
+_SMALL_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +112,7 @@ def trace_step(
             gradient_owners: dict[int, int] = {}
             beside = {id(p): i for i, unit in enumerate(beside_units) for module in unit for p in module.parameters()}
             marker = _marker(recorder, step, categories, beside, gradient_owners)
-            smallest_moved_bytes = _SMALLEST_MOVED_BYTES_PER_SAMPLE * sizes.batch_size
-            with _both(as_on_gpus(), moving_from(smallest_moved_bytes)) if on_accelerator else nullcontext():
+            with _both(as_on_gpus(), moving_from(_SMALL_BYTES * sizes.batch_size)) if on_accelerator else nullcontext():
                 step(1, 1e-4, batches, accumulation, marker)
             recorder.phase = "between"
             owners = {**before, **_owners(recorder, step, owned), **gradient_owners}

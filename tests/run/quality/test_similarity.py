@@ -114,7 +114,7 @@ def test_ms_ssim_is_one_of_equals_and_less_of_others() -> None:
 
 
 def test_without_held_out_images_there_is_a_reason() -> None:
-    assert "is no run" in (Psnr().why_absent(made_setting(data=None)) or "")
+    assert "a model without a run has none" in (Psnr().why_absent(made_setting(data=None)) or "")
     assert "data.held_out" in (Psnr().why_absent(made_setting(data=MadeData())) or "")
 
 

@@ -183,5 +183,5 @@ def test_another_kind_or_two_files_are_refused(tmp_path: Path, tiny_pipeline: Ti
         small_step(folder, {**KINDS["lora"], "training_adapter": str(tmp_path / "loha")})
     for name in ("one", "two"):
         save_file({"a": torch.zeros(1)}, tmp_path / f"{name}.safetensors")
-    with pytest.raises(Refused, match=r"holds 2 \.safetensors files; a folder with one LoRA"):
+    with pytest.raises(Refused, match=r"holds 2 \.safetensors files; expected a folder with one LoRA"):
         small_step(folder, {**KINDS["lora"], "training_adapter": str(tmp_path)})
