@@ -191,8 +191,8 @@ class SlowFiles:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """One option of our own."""
-    told = f"write the files of tests that took at least {_LEAST_STORED_S} s to {SLOW_FILES.name}, which orders runs"
-    parser.addoption("--store-slow-files", action="store_true", help=told)
+    text = f"write the files of tests that took at least {_LEAST_STORED_S} s to {SLOW_FILES.name}, which orders runs"
+    parser.addoption("--store-slow-files", action="store_true", help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:

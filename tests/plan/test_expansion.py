@@ -12,10 +12,12 @@ from foretune.choices.checkpointing import chosen_blocks
 from foretune.choices.experiment import Experiment
 from foretune.core.values.step_trace import NEVER, BlockKind, Growth, Moment, StepTrace, Storage
 from foretune.models.locating import open_family
-from foretune.plan.expansion import Event, Variant, expand, expand_variant
-from foretune.plan.live_memory import find_peak
+from foretune.plan.expansion import Event, Variant, expand, expand_variant, storages_at
+from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, device_peaks_by_phase, find_peak
+from foretune.plan.streams import device_events
 from foretune.trace.making import make_point_trace
 from foretune.trace.recorder import Allocation
+from foretune.trace.shipped import read_trace
 from foretune.trace.tracing import StepSizes, trace_step
 
 SETUP, FORWARD, BACKWARD, OPTIMIZER = range(4)
@@ -265,3 +267,13 @@ def test_fp16_of_flux_that_keeps_its_blocks_is_low(
     found = error(tiny_pipeline("flux"), LORA, 0.0, "fp32", precision="fp16")
     report_figure(f"tiny flux, fp16, all kept: {found:+.3%} from a recording of that step (known)")
     assert -0.03 < found < -CLOSE
+
+
+@pytest.mark.parametrize("model", ["flux.1-dev", "sd1.5-unet"])
+def test_quick_peaks_by_phase_are_those_of_the_events(model: str) -> None:
+    """The quick estimate adds bytes without making events: with tensors on the host, which do not count."""
+    trace = read_trace(f"{model}.lora.bf16.checkpointed.activation-offload")
+    assert trace is not None
+    sizes, counts = (2, 4096, 256, 16), [kind.count for kind in trace.kinds]
+    expected = find_peak(device_events(expand(trace, sizes)), CUDA_ROUNDING_BYTES, 0).by_phase
+    assert device_peaks_by_phase(storages_at(trace, sizes, counts, Variant())) == expected

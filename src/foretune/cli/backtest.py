@@ -29,9 +29,10 @@ def backtest(
     from foretune.plan.exam.sitting import Sitting
 
     rows, unreadable = (tuple(catalog.measurements().values()), ()) if data is None else read_rows(data)
-    with _progress() as told:
+    with _progress() as report:
         sitting = Sitting(
-            _live_traces(told) if live else None, lambda model, done, total: told(f"{model} ({done} of {total} rows)")
+            _live_traces(report) if live else None,
+            lambda model, done, total: report(f"{model} ({done} of {total} rows)"),
         )
         score: Score = sitting.score(rows, unreadable)
     if as_json:
@@ -40,13 +41,13 @@ def backtest(
         print_score(score)
 
 
-def _live_traces(told: Callable[[str], None]) -> "Callable[[str], Traces]":
+def _live_traces(report: Callable[[str], None]) -> "Callable[[str], Traces]":
     """The package's traces; forms that are not among them are recorded, and kept in the user's cache."""
     from foretune.choices.model import resolve_model
     from foretune.cli.plan import live_source
     from foretune.plan.traces import Traces
 
-    live = live_source(told, needed=True)
+    live = live_source(report, needed=True)
     known: dict[str, Traces] = {}
 
     def find(model: str) -> Traces:

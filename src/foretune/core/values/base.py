@@ -32,7 +32,7 @@ class Part(BaseModel):
     def of_all_fields(cls, **fields: Any) -> Self:
         """A part from all of its fields, unchecked and without defaults.
 
-        Several times as fast as `model_construct`: a plan makes hundreds of thousands of storages.
+        Several times as fast as `model_construct`: composing a trace makes tens of thousands of growths.
         """
         made = cls.__new__(cls)
         object.__setattr__(made, "__dict__", fields)
