@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,29 @@ SLOW = ("sdxl-unet", "kolors-unet", "sd1.5-unet", "sd2-unet", "hidream-i1")
 def content(trace: StepTrace) -> StepTrace:
     """A trace without what says when and with what it was made."""
     return trace.model_copy(update={"made_from": "", "made_with": {}})
+
+
+def differences(made: StepTrace, shipped: StepTrace) -> list[str]:
+    """What is unlike, field by field: a trace that differs on one machine only has to be explained from its message."""
+    made_fields, shipped_fields = content(made).model_dump(), content(shipped).model_dump()
+    unlike = [name for name in made_fields if made_fields[name] != shipped_fields[name]]
+    versions = f"made with torch {shipped.made_with['torch']}, here {version('torch')}"
+    return [f"{name} ({versions}): {_first_unlike(made_fields[name], shipped_fields[name])}" for name in unlike]
+
+
+def _first_unlike(made: Any, shipped: Any) -> str:
+    """The innermost pair of values that differ, and the path to it."""
+    if isinstance(made, dict) and isinstance(shipped, dict) and made.keys() == shipped.keys():
+        key = next(key for key in made if made[key] != shipped[key])
+        return f"{key} > {_first_unlike(made[key], shipped[key])}"
+    if isinstance(made, list | tuple) and isinstance(shipped, list | tuple) and len(made) == len(shipped):
+        index = next(index for index, pair in enumerate(zip(made, shipped, strict=True)) if pair[0] != pair[1])
+        return f"{index} > {_first_unlike(made[index], shipped[index])}"
+    if isinstance(made, list | tuple) and isinstance(shipped, list | tuple):
+        only_made = [item for item in made if item not in shipped][:3]
+        only_shipped = [item for item in shipped if item not in made][:3]
+        return f"{len(made)} of {len(shipped)}; only made: {only_made}; only shipped: {only_shipped}"
+    return f"{made!r} instead of {shipped!r}"
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +101,8 @@ def test_a_sample_made_again_is_the_same(
     for slug in chosen:
         shipped = read_trace(slug)
         assert shipped is not None
-        if content(jobs[slug].make()) != content(shipped):
-            stale.append(f"{slug} (made with torch {shipped.made_with['torch']}, here {version('torch')})")
-    report_figure(f"{len(chosen)} of {len(jobs)} shipped traces made again: {len(stale)} differ")
+        stale += [f"{slug}: {difference}" for difference in differences(jobs[slug].make(), shipped)]
+    report_figure(f"{len(chosen)} of {len(jobs)} shipped traces made again: {len(stale)} differences")
     assert stale == []
 
 

@@ -1,5 +1,6 @@
 """The traced step against the same step really run, by the profiler's own record of allocations."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ def measured_peak_bytes(asked: Experiment, family: Family, sizes: StepSizes) -> 
     """Two real steps on the CPU; every allocation and release as the profiler saw it, added up in order."""
     accumulation = asked.train.gradient_accumulation
     dtype = METHODS[asked.method.kind].load_dtype(PrecisionPolicy.of(asked.train))
+    gc.collect()  # garbage of earlier tests, released while the profiler watches, would count as negative memory
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         # Made here, not loaded: weights that are mapped from a file are no allocation that the profiler could see.
         config = {key: value for key, value in family.architecture.denoiser.items() if not key.startswith("_")}
