@@ -13,8 +13,8 @@ import yaml
 
 from foretune.core.units import memory_text
 from foretune.core.values.plan import Plan
-from foretune.plan.asking import Wanted, devices_named, plan_everything
-from foretune.report.remedy_words import settings_text
+from foretune.planner.asking import Wanted, devices_named, plan_everything
+from foretune.reports.remedy_words import settings_text
 
 DOCS = Path(__file__).parents[1] / "docs"
 QUESTIONS = DOCS / "data" / "practitioner_questions.yaml"

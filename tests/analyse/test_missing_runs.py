@@ -10,8 +10,8 @@ import pytest
 from foretune.analyse.missing_runs import missing_findings
 from foretune.analyse.ranking import rank
 from foretune.analyse.run_report import Task, gather, run_report
-from foretune.report.run_markdown import report_markdown
-from foretune.report.run_page import report_page
+from foretune.reports.run_markdown import report_markdown
+from foretune.reports.run_page import report_page
 from tests.analyse.made_runs import asked, make_run
 from tests.analyse.made_studies import write_evaluation
 

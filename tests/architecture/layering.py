@@ -8,11 +8,11 @@ from tests.architecture.source_tree import PACKAGE, Module, by_name, imports_of,
 # Top to bottom: an import points down this list or stays in its folder.
 LAYERS = (
     "cli",
-    "report",
+    "reports",
     "analyse",
     "sweep",
     "run",
-    "plan",
+    "planner",
     "trace",
     "step",
     "models",
@@ -24,7 +24,7 @@ LAYERS = (
     "stats",
     "core",
 )
-WITHOUT_TORCH = frozenset({"core", "stats", "catalog", "choices", "config", "plan", "analyse", "report"})
+WITHOUT_TORCH = frozenset({"core", "stats", "catalog", "choices", "config", "planner", "analyse", "reports"})
 # torch and what cannot be imported without it.
 TORCH_PACKAGES = frozenset(
     {"accelerate", "bitsandbytes", "diffusers", "peft", "torch", "torchao", "torchvision", "transformers"}

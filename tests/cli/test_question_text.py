@@ -3,7 +3,7 @@
 import pytest
 
 from foretune.cli.question_text import question_text
-from foretune.plan.asking import Wanted, asked_of
+from foretune.planner.asking import Wanted, asked_of
 
 PLAIN = "LoRA rank 16, bf16, gradient checkpointing on all blocks"
 

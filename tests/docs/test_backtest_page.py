@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foretune.catalog.backtest import RECORD_FILE, BacktestRecord, backtest_record
-from foretune.plan.verdict import TRACE_ERROR
+from foretune.planner.verdict import TRACE_ERROR
 from tests.docs.backtest_page import PAGE, percent, unexplained, written
 
 ROOT = Path(__file__).parents[2]

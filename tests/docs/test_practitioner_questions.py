@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from benchmarks.practitioners import PAGE, answer, command, first_line, other_lines
-from foretune.plan.asking import Wanted, asked_of
-from foretune.plan.sizing import size_of
+from foretune.planner.asking import Wanted, asked_of
+from foretune.planner.sizing import size_of
 from foretune.trace.shipped import geometries
 
 FILE = Path(__file__).parents[2] / "docs" / "data" / "practitioner_questions.yaml"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from foretune.cli.main import main
-from foretune.report.pictures import MOST_BYTES
-from foretune.report.run_figures import MOST_CURVES
-from tests.report.whole_runs import two_configurations
+from foretune.reports.pictures import MOST_BYTES
+from foretune.reports.run_figures import MOST_CURVES
+from tests.reports.whole_runs import two_configurations
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")
 COMMANDS = [

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from foretune import catalog
-from foretune.plan.expansion import Event
-from foretune.plan.overheads import in_this_process, overhead_for
-from foretune.plan.verdict import Judgement, judge
+from foretune.planner.expansion import Event
+from foretune.planner.overheads import in_this_process, overhead_for
+from foretune.planner.verdict import Judgement, judge
 from foretune.step.methods import METHODS
 from foretune.step.precision import PrecisionPolicy
 from foretune.trace.recorder import WORKSPACE, Allocation, Recording

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import pytest
 
-from foretune.plan.expansion import Event
-from foretune.plan.verdict import TRACE_ERROR
+from foretune.planner.expansion import Event
+from foretune.planner.verdict import TRACE_ERROR
 from tests.conftest import ProofSize
 from tests.cpu_kernels import tolerance
 from tests.proofs.h14_cases import Case, cases, share_of_pairs
@@ -192,7 +192,7 @@ def test_h14_the_verdict_is_the_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan without a band would have other verdicts here, too."""
     planned = Planned(((Event(0, 1000 * MIB, "", "step"),),))
     high = planned.high_bytes()
-    monkeypatch.setattr("foretune.plan.verdict.Ends.high", lambda _ends, reserved_bytes: reserved_bytes)
+    monkeypatch.setattr("foretune.planner.verdict.Ends.high", lambda _ends, reserved_bytes: reserved_bytes)
     assert planned.high_bytes() < high
     assert planned.on(1001 * MIB).verdict == "fits"
 

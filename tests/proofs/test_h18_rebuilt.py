@@ -21,9 +21,9 @@ import pytest
 import yaml
 
 from foretune.analyse.run_report import gather, run_report
-from foretune.report.run_page import report_page
-from tests.report.pages import Node, Page
-from tests.report.whole_runs import two_configurations, whole_run
+from foretune.reports.run_page import report_page
+from tests.reports.pages import Node, Page
+from tests.reports.whole_runs import two_configurations, whole_run
 
 pytestmark = pytest.mark.proof
 

@@ -7,8 +7,8 @@ import pytest
 from foretune import catalog
 from foretune.choices.step_form import StepForm
 from foretune.models.locating import family_from_catalogue
-from foretune.plan.expansion import expand
-from foretune.plan.live_memory import CUDA_ROUNDING_BYTES, find_peak
+from foretune.planner.expansion import expand
+from foretune.planner.live_memory import CUDA_ROUNDING_BYTES, find_peak
 from foretune.trace.probing import Probe
 from foretune.trace.recorder import Allocation
 from foretune.trace.shipped import read_trace

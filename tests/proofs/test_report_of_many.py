@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from foretune.analyse.run_report import gather, run_report
-from foretune.report.run_csv import runs_csv
-from foretune.report.run_page import report_page
+from foretune.reports.run_csv import runs_csv
+from foretune.reports.run_page import report_page
 from tests.conftest import ProofSize
-from tests.report.whole_runs import many_copies, picture, whole_run
+from tests.reports.whole_runs import many_copies, picture, whole_run
 
 pytestmark = pytest.mark.proof
 

@@ -21,9 +21,9 @@ from foretune.config.reading import understand
 from foretune.record import redaction
 from foretune.record.checking import check_run
 from foretune.record.events import EventLog
-from foretune.report.run_csv import runs_csv
-from foretune.report.run_markdown import report_markdown
-from foretune.report.run_page import report_page
+from foretune.reports.run_csv import runs_csv
+from foretune.reports.run_markdown import report_markdown
+from foretune.reports.run_page import report_page
 from foretune.run.observer import Observer, StepReport
 from foretune.run.trackers.tracker import settings_of
 from foretune.run.train import train

@@ -20,12 +20,12 @@ import pytest
 
 from foretune.analyse.run_report import RunReport, gather, run_report
 from foretune.core.values import Finding
-from foretune.report.run_csv import runs_csv
-from foretune.report.run_markdown import report_markdown
-from foretune.report.run_page import report_page
+from foretune.reports.run_csv import runs_csv
+from foretune.reports.run_markdown import report_markdown
+from foretune.reports.run_page import report_page
 from tests.proofs.script_payloads import payloads
-from tests.report.pages import Page, dangers, policy_of
-from tests.report.whole_runs import ENVIRONMENT, whole_run
+from tests.reports.pages import Page, dangers, policy_of
+from tests.reports.whole_runs import ENVIRONMENT, whole_run
 
 pytestmark = pytest.mark.proof
 

@@ -9,7 +9,7 @@ from foretune import catalog
 from foretune.catalog.devices import Device
 from foretune.core.errors import Refused
 from foretune.core.units import GIB, MIB
-from foretune.plan.overheads import usable_bytes
+from foretune.planner.overheads import usable_bytes
 from foretune.record.machine import host_memory_bytes
 from foretune.run import devices, forecast
 from foretune.run.forecast import device_here

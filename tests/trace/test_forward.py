@@ -15,8 +15,8 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.forward_form import ForwardForm
 from foretune.choices.model import read_json
 from foretune.models.locating import family_from_catalogue, open_family
-from foretune.plan.expansion import expand
-from foretune.plan.live_memory import find_peak
+from foretune.planner.expansion import expand
+from foretune.planner.live_memory import find_peak
 from foretune.step.building import attach_method
 from foretune.trace.compacting import compacted, fitted, peak_bytes
 from foretune.trace.components import component_on_meta, decode, encode, encode_tokens

@@ -11,8 +11,8 @@ from foretune.choices.experiment import Experiment
 from foretune.core.values.step_trace import StepTrace
 from foretune.models.family import Family
 from foretune.models.locating import open_family
-from foretune.plan.expansion import expand
-from foretune.plan.live_memory import find_peak
+from foretune.planner.expansion import expand
+from foretune.planner.live_memory import find_peak
 from foretune.trace.program import IrregularStep, block_runs, build_program
 from foretune.trace.recorder import Allocation
 from foretune.trace.timeline import Timeline, timeline

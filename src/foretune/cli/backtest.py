@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from foretune.plan.exam.scoring import Score
-    from foretune.plan.traces import Traces
+    from foretune.planner.exam.scoring import Score
+    from foretune.planner.traces import Traces
 
 
 def backtest(
@@ -25,8 +25,8 @@ def backtest(
     """Rerun the exam: predicted memory against published, by source and by model, beside a trivial baseline."""
     from foretune import catalog
     from foretune.cli.backtest_text import print_score
-    from foretune.plan.exam.reading import read_rows
-    from foretune.plan.exam.sitting import Sitting
+    from foretune.planner.exam.reading import read_rows
+    from foretune.planner.exam.sitting import Sitting
 
     rows, unreadable = (tuple(catalog.measurements().values()), ()) if data is None else read_rows(data)
     with _progress() as report:
@@ -45,7 +45,7 @@ def _live_traces(report: Callable[[str], None]) -> "Callable[[str], Traces]":
     """The package's traces; forms that are not among them are recorded, and kept in the user's cache."""
     from foretune.choices.model import resolve_model
     from foretune.cli.plan import live_source
-    from foretune.plan.traces import Traces
+    from foretune.planner.traces import Traces
 
     live = live_source(report, needed=True)
     known: dict[str, Traces] = {}

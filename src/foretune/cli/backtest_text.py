@@ -11,7 +11,7 @@ from foretune.core.units import GIB
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from foretune.plan.exam.scoring import FitResult, Result, Score
+    from foretune.planner.exam.scoring import FitResult, Result, Score
 
 _NUM_WORST = 10
 
@@ -51,7 +51,7 @@ def _print_rows(out: "Console", results: Sequence["Result"]) -> None:
 
 
 def _print_groups(out: "Console", heading: str, results: Sequence["Result"], key: Callable[["Result"], str]) -> None:
-    from foretune.plan.exam.scoring import percentile
+    from foretune.planner.exam.scoring import percentile
 
     groups: dict[str, list[Result]] = {}
     for result in results:

@@ -54,8 +54,8 @@ def _plan_real_model(page: Path) -> None:
     from foretune.cli.plan_text import print_advice, print_verdicts
     from foretune.cli.question_text import question_text
     from foretune.cli.tables import console
-    from foretune.plan.asking import Wanted, devices_named, plan_everything
-    from foretune.report.plan_page import plan_page
+    from foretune.planner.asking import Wanted, devices_named, plan_everything
+    from foretune.reports.plan_page import plan_page
 
     wanted = Wanted(target=_MODEL, overrides=(_QUESTION,))
     ((asked, plans),) = plan_everything(wanted, devices_named(_CARDS), None)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from foretune.cli.plan_text import Groups
     from foretune.core.errors import UserError
     from foretune.core.values import StepTrace
-    from foretune.plan.asking import LiveSource, Wanted
-    from foretune.plan.host_memory import HostBudget
-    from foretune.plan.sizing import StepSize
-    from foretune.plan.traces import LiveTracer
+    from foretune.planner.asking import LiveSource, Wanted
+    from foretune.planner.host_memory import HostBudget
+    from foretune.planner.sizing import StepSize
+    from foretune.planner.traces import LiveTracer
     from foretune.trace.shipped import Geometry
 
 _ALL = "all"
@@ -67,7 +67,7 @@ def plan(
     """Say what fits. Example: foretune plan flux.1-dev method.kind=lora --on rtx-4090,l4,h100-sxm"""
     # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
     gc.disable()
-    from foretune.plan.asking import Wanted
+    from foretune.planner.asking import Wanted
 
     devices, host = _devices_and_host(target, tuple(overrides or ()), on, ram, is_live=live)
     wanted = Wanted(
@@ -93,8 +93,8 @@ def _devices_and_host(
 ) -> "tuple[list[Device], HostBudget | None]":
     """What `--on` and `--ram` mean. Where they are wrong, what else is wrong with the command is reported with them."""
     from foretune.core.errors import Mistakes
-    from foretune.plan.asking import Wanted, check_question, devices_named
-    from foretune.plan.host_memory import budget_named
+    from foretune.planner.asking import Wanted, check_question, devices_named
+    from foretune.planner.host_memory import budget_named
 
     mistakes = Mistakes()
     devices = mistakes.attempt(devices_named, on, _note)
@@ -114,7 +114,7 @@ def _answer(groups: "Groups", html: Path | None, *, as_json: bool, explain: bool
 
     plans = [one for _, group in groups for one in group]
     if html is not None:
-        from foretune.report.plan_page import plan_page
+        from foretune.reports.plan_page import plan_page
 
         write_file(html, plan_page(plans, {one[0].experiment: question_text(asked) for asked, one in groups}))
     if as_json:
@@ -129,7 +129,7 @@ def _answer(groups: "Groups", html: Path | None, *, as_json: bool, explain: bool
 
 def _planned(wanted: "Wanted", devices: "list[Device]", refused: "Refusals") -> "Groups":
     """The plans of every question; what cannot be planned is left with `refused`."""
-    from foretune.plan.asking import plan_everything
+    from foretune.planner.asking import plan_everything
 
     groups = []
     with _progress(wanted.target) as told:
@@ -186,7 +186,7 @@ class Recording:
         def trace(form: "StepForm", size: "StepSize") -> "StepTrace":
             self._told("importing torch")
             quieten()
-            from foretune.plan.traces import NotTraced
+            from foretune.planner.traces import NotTraced
             from foretune.trace.live import LiveTraces, default_cache_dir, family_of
             from foretune.trace.program import IrregularStep
             from foretune.trace.tracing import StepSizes

@@ -9,7 +9,7 @@ from foretune.cli.question_text import question_text
 from foretune.cli.tables import console, right, table
 from foretune.core.units import memory_text
 from foretune.core.values.plan import HostMemory
-from foretune.report.remedy_words import cost_text, effect_text, memory_of, settings_text
+from foretune.reports.remedy_words import cost_text, effect_text, memory_of, settings_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -58,7 +58,7 @@ def _profiled(experiment: Path, overrides: list[str], steps: int, runs: Path) ->
 
 
 def _draw(found: "TraceDigest", directory: Path) -> None:
-    from foretune.report.profile_plot import write_profile_plot
+    from foretune.reports.profile_plot import write_profile_plot
 
     try:
         drawn = write_profile_plot(found, directory)

@@ -25,9 +25,9 @@ def report(
     from foretune.analyse.run_report import gather, run_report
     from foretune.analyse.study_findings import study_findings
     from foretune.cli.files import write_file
-    from foretune.report.run_csv import runs_csv
-    from foretune.report.run_markdown import report_markdown
-    from foretune.report.run_page import report_page
+    from foretune.reports.run_csv import runs_csv
+    from foretune.reports.run_markdown import report_markdown
+    from foretune.reports.run_page import report_page
 
     found = run_report(gather(runs), output.parent, usd_per_hour=price, quality=quality)
     findings = study_findings(runs)

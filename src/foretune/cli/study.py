@@ -65,7 +65,7 @@ def study(
     with ProgressObserver() as observer:
         path, result = run_study(chosen, studies, model=model, is_quick=quick, observer=observer)
     if plot:
-        from foretune.report.study_plots import write_study_plots
+        from foretune.reports.study_plots import write_study_plots
 
         write_study_plots(result.to_mapping(), path)
     if as_json:

@@ -76,7 +76,7 @@ def sum_up(directory: Path, least_gain: float | None, *, has_plot: bool, form: F
     text = json.dumps(summary.to_mapping(), indent=2, allow_nan=False) + "\n"
     write_text(directory / STUDY_FILE, text)
     if has_plot:
-        from foretune.report.protocol_plots import write_protocol_plots
+        from foretune.reports.protocol_plots import write_protocol_plots
 
         write_protocol_plots(summary.to_mapping(), directory)
     if form == "json":

@@ -7,11 +7,11 @@ from importlib.metadata import version
 
 from foretune import catalog
 from foretune.catalog.backtest import RECORD_FILE, BacktestRecord
-from foretune.plan.exam.inferring import without_inferences
-from foretune.plan.exam.pairs import pairs
-from foretune.plan.exam.scoring import Score
-from foretune.plan.exam.sitting import Sitting
-from foretune.plan.verdict import TRACE_ERROR
+from foretune.planner.exam.inferring import without_inferences
+from foretune.planner.exam.pairs import pairs
+from foretune.planner.exam.scoring import Score
+from foretune.planner.exam.sitting import Sitting
+from foretune.planner.verdict import TRACE_ERROR
 
 _MADE_WITH = ("torch", "diffusers")
 

@@ -10,9 +10,9 @@ from foretune.config.reading import Asked
 from foretune.core.errors import UserError
 from foretune.core.units import GIB, MIB
 from foretune.core.values.plan import Plan
-from foretune.plan.asking import LiveSource, Wanted, plan_question
-from foretune.plan.device_requests import HERE, cpu_here
-from foretune.plan.overheads import overhead_for
+from foretune.planner.asking import LiveSource, Wanted, plan_question
+from foretune.planner.device_requests import HERE, cpu_here
+from foretune.planner.overheads import overhead_for
 from foretune.record.machine import host_memory_bytes
 from foretune.run.devices import choose_device, peak_host_bytes
 from foretune.trace.live import family_of

@@ -24,9 +24,9 @@ from foretune.choices.step_form import StepForm
 from foretune.core.values.packed_trace import pack
 from foretune.core.values.step_trace import StepTrace
 from foretune.models.locating import family_from_catalogue
-from foretune.plan.exam.questions import Question
-from foretune.plan.exam.rows import is_exact, question
-from foretune.plan.sizing import with_default_targets
+from foretune.planner.exam.questions import Question
+from foretune.planner.exam.rows import is_exact, question
+from foretune.planner.sizing import with_default_targets
 from foretune.trace.forward import forward_forms, make_forward_trace
 from foretune.trace.geometry import geometry_of
 from foretune.trace.making import habits_of, make_step_trace

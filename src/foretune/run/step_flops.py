@@ -10,9 +10,9 @@ from foretune.choices.training import Levers
 from foretune.config.reading import Asked
 from foretune.core.values.step_trace import StepTrace
 from foretune.models.family import Family
-from foretune.plan.asking import find_subject
-from foretune.plan.sizing import StepSize, size_of, with_default_targets
-from foretune.plan.traces import LiveTracer, Traces, flops_per_sample
+from foretune.planner.asking import find_subject
+from foretune.planner.sizing import StepSize, size_of, with_default_targets
+from foretune.planner.traces import LiveTracer, Traces, flops_per_sample
 from foretune.trace.live import described, family_of
 from foretune.trace.making import make_point_trace
 from foretune.trace.shipped import Geometry

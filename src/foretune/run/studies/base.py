@@ -101,7 +101,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult:
-    """The answer of a study: what report/study_plots.py draws."""
+    """The answer of a study: what reports/study_plots.py draws."""
 
     name: str
     title: str

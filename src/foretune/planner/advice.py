@@ -1,0 +1,246 @@
+"""What to do: a short menu that makes a run fit, what an expert would do first; or how to use memory that is left."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from foretune.catalog.devices import Device
+from foretune.choices.method import Adapter
+from foretune.choices.objections.hardware import hardware_objections
+from foretune.core.values.plan import Plan, Remedy, ValidationMemory
+from foretune.planner.encoders import BYTES_PER_WEIGHT
+from foretune.planner.knobs import (
+    QUANTISED_BASES,
+    Change,
+    block_swap,
+    fewer_frames,
+    host_memory,
+    larger_batches,
+    less_checkpointing,
+    lighter_optimizers,
+    lora_instead,
+    quantised_bases,
+    recompute,
+    smaller_images,
+    smaller_ranks,
+)
+from foretune.planner.overheads import usable_bytes
+from foretune.planner.planning import Footprint, fits_on, validation_on
+from foretune.planner.quantized import dense_over_bits
+from foretune.planner.trial import Look, Trial
+
+_HARDLY_MORE_FLOPS = 0.01
+_SMALL_PART = 0.1
+"""An adapter below this share of what is missing is not worth making smaller."""
+_OF_THE_ADAPTER = ("trained weights", "gradients", "optimizer state", "moving average", "cast weights")
+_SHARED_MEMORY = ("cpu", "mps")
+"""Kinds of devices that have no memory apart from the host's."""
+
+
+def with_advice(
+    plan: Plan, found: Footprint, device: Device, candidates: Sequence[Device], *, has_headroom: bool = True
+) -> Plan:
+    """The plan with advice. `candidates` are the devices among which the smallest that fits is sought."""
+    trial = Trial(plan, found, device)
+    if plan.verdict == "fits":
+        headroom = tuple(map(trial.remedy, _headroom(trial))) if has_headroom else ()
+        validation = _with_settings(plan.validation, trial)
+        return plan.model_copy(update={"headroom": headroom, "validation": validation})
+    remedies = _without_repeats(trial.remedy(look) for look in _menu(trial))
+    return plan.model_copy(
+        update={"remedies": remedies, "smallest_device": smallest_device(found, candidates, device.kind)}
+    )
+
+
+def smallest_device(found: Footprint, candidates: Sequence[Device], kind: str) -> str | None:
+    """The device with the least memory on which it fits unchanged, of the given kind or else any other.
+
+    One that lacks what the experiment uses (bf16, float8) is no advice.
+    """
+    able = [device for device in candidates if not any(hardware_objections(found.experiment, device))]
+    ordered = sorted(able, key=lambda device: (device.kind != kind, usable_bytes(device), device.name))
+    return next((device.name for device in ordered if fits_on(found, device)), None)
+
+
+def _menu(trial: Trial) -> Iterator[Look]:
+    """At most one of each kind: no host traffic first, and what changes the result least before what changes it more.
+
+    Where settings that cost nothing are enough, nothing else is offered.
+    """
+    needed = _needed_for_caches(trial)
+    if needed is None:
+        return
+    experiment = trial.found.experiment
+    cheap = sorted(recompute(trial.found), key=lambda change: (trial.extra_flops_share(change), len(change.words())))
+    # Where a cache is all that does not fit, what it needs is enough.
+    least = [Change("recompute")] if needed else []
+    found = trial.first_that_fits(change.on_top_of(needed) for change in [*least, *cheap])
+    if found is not None:
+        yield found
+        if trial.extra_flops_share(found.change) < _HARDLY_MORE_FLOPS:
+            return
+    # All that computes more without changing the result, for what is tried on top of it.
+    saving = {**needed, **(cheap[-1].settings if cheap else {})}
+    offered = [*_of_an_adapter(trial, needed, saving), *_of_all_weights(trial, needed, saving)]
+    yield from offered
+    if found is None:
+        # A smaller input on a quantised base is of use only where that base alone is not enough.
+        alone = [
+            look for look in offered if look.change.kind == "quantised base" and not look.footprint.moved.total_bytes
+        ]
+        yield from _smaller_input(trial, needed, saving, also_quantised=not alone)
+    lora = lora_instead(experiment)
+    if lora is not None:
+        on_lora = [lora, *(lora.on_top_of({"quantize.denoiser": base}) for base in QUANTISED_BASES)]
+        yield from _found(trial.first_that_fits(_on_top(on_lora, needed, saving)))
+
+
+def _of_an_adapter(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str, Any]) -> Iterator[Look]:
+    """Quantised bases; then the base as it is, with tensors that wait on the host."""
+    found = trial.found
+    if not isinstance(found.experiment.method, Adapter):
+        return
+    missing_bytes = trial.plan.process_high_bytes - trial.usable_bytes
+    parts = found.worst.memory.device_bytes_by_part
+    adapter_bytes = sum(parts.get(part, 0) for part in _OF_THE_ADAPTER)
+    if adapter_bytes > missing_bytes * (1 + _SMALL_PART):
+        yield from _found(trial.first_that_fits(_on_top(smaller_ranks(found.experiment), needed, saving)))
+    finest: Look | None = None
+    bases = quantised_bases(found.experiment)
+    for place, base in enumerate(bases):
+        finest = trial.first_that_fits(_on_top([base], needed, saving))
+        if finest is not None:
+            yield finest
+            if place:
+                # The finer one fits only with block swap: slower, and nearer to the base as it is.
+                yield from _found(_fewest_swapped(trial, bases[0].on_top_of(needed)))
+            break
+    if finest is None:
+        swapped = (_fewest_swapped(trial, base.on_top_of(needed)) for base in bases)
+        yield from _found(next((look for look in swapped if look is not None), None))
+    yield from _found(_least_traffic(trial, saving))
+
+
+def _of_all_weights(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str, Any]) -> Iterator[Look]:
+    """Full fine-tuning: fewer bytes a weight, or the same ones on the host."""
+    experiment = trial.found.experiment
+    if experiment.method.kind != "full":
+        return
+    lighter = list(lighter_optimizers(experiment))
+    yield from _found(trial.first_that_fits(_on_top(lighter, needed, saving)))
+    yield from _found(_least_traffic(trial, saving))
+
+
+def _least_traffic(trial: Trial, saving: Mapping[str, Any]) -> Look | None:
+    """The same result with tensors on the host. Only where the host has a memory of its own is anything saved."""
+    if trial.device.kind in _SHARED_MEMORY:
+        return None
+    found = trial.first_that_fits(change.on_top_of(saving) for change in host_memory(trial.found))
+    if found is not None or not isinstance(trial.found.experiment.method, Adapter):
+        return found
+    plain = Change("host memory", saving)
+    with_offload = Change("host memory", {**saving, "levers.activation_offload": True})
+    return _fewest_swapped(trial, plain) or _fewest_swapped(trial, with_offload)
+
+
+def _fewest_swapped(trial: Trial, change: Change) -> Look | None:
+    """The change with as few swapped blocks as make it fit."""
+    if trial.device.kind in _SHARED_MEMORY:
+        return None
+    num_blocks = sum(trial.found.subject.geometry.stacks)
+    if not num_blocks:
+        return None
+    experiment = change.applied(trial.found.experiment)
+    dense = BYTES_PER_WEIGHT[experiment.train.precision]
+    bytes_per_weight = dense / (dense_over_bits(experiment.quantize.denoiser, dense) or 1)
+
+    def with_swap(number: int) -> Change:
+        swap = block_swap(number)
+        return replace(change, settings={**change.settings, **swap.settings})
+
+    already = trial.found.experiment.levers.swapped_blocks
+    bytes_each = trial.found.subject.row.num_params * bytes_per_weight / num_blocks
+    look = trial.fewest_that_fits(with_swap, num_blocks, bytes_each)
+    return None if look is not None and look.change.settings["levers.swapped_blocks"] <= already else look
+
+
+def _smaller_input(
+    trial: Trial, needed: Mapping[str, Any], saving: Mapping[str, Any], *, also_quantised: bool
+) -> Iterator[Look]:
+    """Smaller images or shorter videos, with the base as it is or, where that is not enough, quantised."""
+    is_video = trial.found.size.num_frames > 1
+    smaller = list(fewer_frames(trial.found) if is_video else smaller_images(trial.found))
+    quantised = quantised_bases(trial.found.experiment) if also_quantised else []
+    bases: list[Mapping[str, Any]] = [{}, *(base.settings for base in quantised)]
+    for base in bases:
+        found = trial.first_that_fits(_on_top((change.on_top_of(base) for change in smaller), needed, saving))
+        if found is None and is_video:
+            small = list(smaller_images(trial.found))
+            found = trial.first_that_fits(_on_top((change.on_top_of(base) for change in small), needed, saving))
+        if found is not None:
+            yield found
+            return
+
+
+def _needed_for_caches(trial: Trial) -> dict[str, Any] | None:
+    """What filling the caches needs, whatever the training step does; None where nothing makes a cache fit."""
+    found, needed = trial.found, dict[str, Any]()
+    cures: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+        ("caching text", "quantize.text_encoders", ("int8", "nf4")),
+        ("caching latents", "levers.vae_tiling", (True,)),
+    )
+    for stretch, key, values in cures:
+        if trial.fits_in(stretch, found):
+            continue
+        for value in values:
+            changed = trial.changed(Change("other", {**needed, key: value}))
+            if changed is not None and trial.fits_in(stretch, changed):
+                needed[key] = value
+                break
+        else:
+            return None
+    return needed
+
+
+def _headroom(trial: Trial) -> Iterator[Look]:
+    """Less recomputation, or more samples at once, as far as both surely fit."""
+    experiment = trial.found.experiment
+    yield from _found(trial.first_that_fits(less_checkpointing(experiment)))
+    largest_first = reversed([c for c in larger_batches(experiment) if trial.quick_spare_bytes(c) > 0])
+    yield from _found(trial.first_that_fits(largest_first))
+
+
+def _with_settings(validation: ValidationMemory | None, trial: Trial) -> ValidationMemory | None:
+    """What makes validation fit: samples decoded in tiles, else none."""
+    if validation is None or validation.verdict == "fits" or not trial.found.experiment.validation.prompts:
+        return validation
+    tiled = Change("other", {"levers.vae_tiling": True})
+    without = Change("other", {"validate.prompts": ()})
+    for change in (tiled, without):
+        changed = trial.changed(change)
+        judged = None if changed is None else validation_on(changed, trial.device)
+        if judged is not None and judged.verdict == "fits":
+            return validation.model_copy(update={"settings": change.words()})
+    return validation
+
+
+def _on_top(changes: Iterable[Change], needed: Mapping[str, Any], saving: Mapping[str, Any]) -> Iterator[Change]:
+    """Each with what is needed anyway, then with all that computes more."""
+    for change in changes:
+        yield change.on_top_of(needed)
+        if saving != needed:
+            yield change.on_top_of(saving)
+
+
+def _found(look: Look | None) -> Iterator[Look]:
+    if look is not None:
+        yield look
+
+
+def _without_repeats(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
+    """Each set of settings once, and none that only adds to one before it."""
+    kept: list[Remedy] = []
+    for remedy in remedies:
+        if not any(earlier.settings.items() <= remedy.settings.items() for earlier in kept):
+            kept.append(remedy)
+    return tuple(kept)

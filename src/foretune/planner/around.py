@@ -1,0 +1,239 @@
+"""What a run has around its training step: encoders that are loaded, validation, sums of weights."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from foretune import catalog
+from foretune.catalog import ModelComponent
+from foretune.choices.experiment import Experiment
+from foretune.data.at_once import IN_A_BATCH, images_at_once
+from foretune.planner.encoders import (
+    BYTES_PER_WEIGHT,
+    Extent,
+    Forwards,
+    Pass,
+    autoencoder_pass,
+    sampling_pass,
+    text_pass,
+)
+from foretune.planner.expansion import Event, Sizes
+from foretune.planner.quantized import FEWER_BITS, dense_over_bits
+from foretune.planner.streams import Stream, bytes_by_category, lasting_only, split
+from foretune.planner.swapping import SWAPPED
+
+AUTOENCODER = "autoencoder"
+TEXT_ENCODERS = "text encoders"
+CAST_WEIGHTS = "cast weights"
+
+_FP32_BYTES = 4
+_CHECKSUM_BYTES = 8
+# Pipelines that give the denoiser both halves of guidance in one batch; the others make two passes, or need one.
+_GUIDED_AT_ONCE = frozenset(
+    {"sd3", "sdxl", "sd1", "kolors", "pixart", "dit", "auraflow", "sana", "cogvideox", "mochi", "ltx_video", "hidream",
+     "z_image"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunToPlan:
+    """What the phases follow from."""
+
+    experiment: Experiment
+    denoiser: ModelComponent
+    step: Sequence[Event]
+    """One training step on the largest bucket, with all that outlives it: what it takes of the device."""
+    sizes: Sizes
+    """At which the step was expanded."""
+    extent: Extent
+    forwards: Forwards
+    num_images: int | None = None
+    """None where the data has not been counted."""
+    on_host: Sequence[Event] = ()
+    """What the step takes of the host's memory: what levers moved there, and what the host computes with."""
+    largest_swapped_bytes: int = 0
+    """Weights of the largest block that has them on the host: on the device while it runs."""
+    trains_on_host: bool = False
+    """The CPU is the device: its memory is the host's."""
+
+
+class Around:
+    """The components beside the denoiser, which of them stay loaded, and what of the step outlives it."""
+
+    def __init__(self, run: RunToPlan) -> None:
+        levers, train, system = run.experiment.levers, run.experiment.train, run.denoiser.system
+        self.lasting, self.passing = split(run.step)
+        self.lasting_on_host = lasting_only(run.on_host)
+        self.notes: tuple[str, ...] = ()
+        batch = train.batch_size
+        self.vae_name = system.vae if system is not None else None
+        self.caches_latents = self.vae_name is not None and levers.cache_latents
+        names = system.text_encoders if system is not None else ()
+        self.has_text = bool(names) or bool(system is not None and system.not_in_catalogue)
+        self.caches_text = self.has_text and levers.cache_text
+        num_images = batch
+        if self.caches_latents:
+            is_image = run.extent.num_frames == 1
+            num_images = images_at_once(run.extent.height_px, run.extent.width_px) if is_image else 1
+        self.encode: Pass | None = None
+        if self.vae_name is not None:
+            self.encode = autoencoder_pass(
+                run.forwards,
+                self.vae_name,
+                "encode",
+                train.precision,
+                run.extent,
+                num_images,
+                tiled=levers.vae_tiling,
+            )
+        num_captions = IN_A_BATCH if self.caches_text else batch
+        self.texts = [
+            text_pass(
+                run.forwards,
+                name,
+                train.precision,
+                num_captions,
+                run.sizes[2],
+                quantized=run.experiment.quantize.text_encoders,
+            )
+            for name in names
+        ]
+        choice = run.experiment.validation
+        self.samples = bool(choice.prompts)
+        self.holds_out = run.experiment.data.held_out > 0 and choice.num_held_out > 0
+        self.validates = self.samples or self.holds_out
+        if system is None:
+            self.notes = (f"{run.denoiser.name}: the catalogue does not say what it runs beside",)
+        elif system.not_in_catalogue:
+            self.notes = tuple(f"{name}: not in the catalogue, so not counted" for name in system.not_in_catalogue)
+        # A pipeline that has an image encoder loads it with the text encoders.
+        self.image_encoder_bytes = 0
+        if system is not None and system.image_encoder is not None:
+            weight_bytes = BYTES_PER_WEIGHT[train.precision]
+            self.image_encoder_bytes = catalog.component(system.image_encoder).num_params * weight_bytes
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(text.weights_bytes for text in self.texts) + self.image_encoder_bytes
+
+    @property
+    def dense_text_bytes(self) -> int:
+        """The text encoders as they are loaded."""
+        return sum(text.dense_bytes or text.weights_bytes for text in self.texts) + self.image_encoder_bytes
+
+    @property
+    def quantized_text_bytes(self) -> int:
+        """And the bits that they are put into."""
+        return sum(text.weights_bytes for text in self.texts if text.dense_bytes)
+
+    @property
+    def lasting_host_bytes(self) -> int:
+        """What waits in host memory between steps."""
+        return sum(event.num_bytes for event in self.lasting_on_host)
+
+    @property
+    def live_vae_bytes(self) -> int:
+        return self.encode.weights_bytes if self.encode is not None and not self.caches_latents else 0
+
+    @property
+    def live_text_bytes(self) -> int:
+        return self.text_bytes if self.has_text and not self.caches_text else 0
+
+
+def play_pass(stream: Stream, found: Pass, phase: str) -> None:
+    """One pass: all that it makes is temporary, but for what autocast keeps while it lasts."""
+    parts = {event.category: "temporaries" for event in found.events if event.category != CAST_WEIGHTS}
+    beside = stream.hold(found.widened_bytes + found.stitched_bytes, "temporaries", phase)
+    stream.play(found.events, phase, parts)
+    stream.release(beside, "temporaries", phase)
+
+
+def hold_live(stream: Stream, around: Around, phase: str) -> None:
+    """Encoders whose results are not cached stay on the device."""
+    stream.hold(around.live_vae_bytes, AUTOENCODER, phase)
+    stream.hold(around.live_text_bytes, TEXT_ENCODERS, phase)
+
+
+def play_live(stream: Stream, around: Around, phase: str) -> None:
+    """`run.encoding.LiveEncoders.ready`."""
+    if around.live_vae_bytes and around.encode is not None:
+        play_pass(stream, around.encode, phase)
+    if around.live_text_bytes:
+        for text in around.texts:
+            play_pass(stream, text, phase)
+
+
+def play_validation(stream: Stream, run: RunToPlan, around: Around) -> tuple[str, ...]:
+    """`run.validating.Validator`: the held-out loss, then the samples; returns what is not known of it."""
+    name, precision = "validation", run.experiment.train.precision
+    _, positions, tokens, rank = run.sizes
+    used: list[Pass] = []
+    cast_bytes = _cast_bytes(run, around)
+    if around.holds_out:
+        used.append(sampling_pass(run.forwards, run.denoiser.name, precision, run.sizes))
+        cast = stream.hold(cast_bytes, CAST_WEIGHTS, name)
+        _play_denoiser(stream, run, around, used[-1], name)
+        stream.release(cast, CAST_WEIGHTS, name)
+    if around.samples:
+        decoding = []
+        if around.vae_name is not None:
+            tiled = run.experiment.levers.vae_tiling
+            decoding = [
+                autoencoder_pass(run.forwards, around.vae_name, "decode", precision, run.extent, 1, tiled=tiled)
+            ]
+        vae = stream.hold(sum(d.weights_bytes for d in decoding), AUTOENCODER, name)
+        cast = stream.hold(cast_bytes, CAST_WEIGHTS, name)
+        sizes = (_guided_batch(run), positions, tokens, rank)
+        sampling = [sampling_pass(run.forwards, run.denoiser.name, precision, sizes), *decoding]
+        _play_denoiser(stream, run, around, sampling[0], name)
+        for found in decoding:
+            play_pass(stream, found, name)
+        stream.release(cast, CAST_WEIGHTS, name)
+        stream.release(vae, AUTOENCODER, name)
+        used += sampling
+    return notes_of(*used)
+
+
+def _play_denoiser(stream: Stream, run: RunToPlan, around: Around, found: Pass, phase: str) -> None:
+    """A pass through the denoiser; weights that are on the host come for one block at a time.
+
+    It is traced with a dense base. Of a quantised one, a layer that is widened for its product is there beside it.
+    """
+    brought = stream.hold(run.largest_swapped_bytes, SWAPPED, phase)
+    bits = (event.num_bytes for event in around.lasting if event.category == "frozen weights")
+    factor = dense_over_bits(run.experiment.quantize.denoiser, BYTES_PER_WEIGHT[run.experiment.train.precision])
+    play_pass(stream, replace(found, widened_bytes=max(bits, default=0) * factor), phase)
+    stream.release(brought, SWAPPED, phase)
+
+
+def _cast_bytes(run: RunToPlan, around: Around) -> int:
+    """Autocast keeps low copies of the fp32 weights that are trained until it is left."""
+    train = run.experiment.train
+    if train.precision == "fp32" or train.weights != "fp32":
+        return 0
+    trained_bytes = bytes_by_category(around.lasting).get("trained weights", 0)
+    return trained_bytes * BYTES_PER_WEIGHT[train.precision] // _FP32_BYTES
+
+
+def _guided_batch(run: RunToPlan) -> int:
+    scale = run.experiment.validation.guidance_scale
+    return 2 if run.denoiser.family in _GUIDED_AT_ONCE and (scale is None or scale > 1) else 1
+
+
+def play_checksum(stream: Stream, run: RunToPlan, around: Around, phase: str) -> None:
+    """`step.weights.checksums` adds up each tensor's bits as 64-bit numbers, which takes a copy of it in that type."""
+    train = run.experiment.train
+    is_quantized = run.experiment.quantize.denoiser in FEWER_BITS
+    sizes = {
+        "frozen weights": 1 if is_quantized else BYTES_PER_WEIGHT[train.precision],
+        "trained weights": BYTES_PER_WEIGHT[train.weights],
+    }
+    largest = max(
+        (e.num_bytes // sizes[e.category] * _CHECKSUM_BYTES for e in around.lasting if e.category in sizes),
+        default=0,
+    )
+    stream.release(stream.hold(largest, "temporaries", phase), "temporaries", phase)
+
+
+def notes_of(*passes: Pass) -> tuple[str, ...]:
+    """What is not known of passes, each thing once."""
+    return tuple(dict.fromkeys(p.note for p in passes if p.note is not None))

@@ -1,0 +1,230 @@
+"""From what a user types to plans: a file, a model or all of them, on some devices or all of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from foretune import catalog
+from foretune.catalog import ModelComponent
+from foretune.catalog.devices import Device
+from foretune.choices.model import ModelReference, read_json, resolve_model
+from foretune.choices.step_form import Numerics
+from foretune.config.overrides import overridden, parse_overrides
+from foretune.config.reading import Asked, read_experiment, understand
+from foretune.config.starting import starting_text
+from foretune.config.yaml_files import parse
+from foretune.core.errors import ExperimentErrors, MissingExtra, Mistakes, UserError
+from foretune.core.values.plan import Plan
+from foretune.planner.advice import with_advice
+from foretune.planner.device_requests import requested_devices
+from foretune.planner.host_memory import HostBudget
+from foretune.planner.overheads import usable_bytes
+from foretune.planner.planning import Footprint, Subject, footprint, plan_on
+from foretune.planner.sizing import size_of, with_default_targets
+from foretune.planner.traces import LiveTracer, Traces
+from foretune.trace.shipped import Geometry, geometries
+
+_MOST_WITH_HEADROOM = 2
+ALL = "all"
+COMMON = "common"
+COMMON_CARDS = ("rtx-3080-10gb", "rtx-3060", "rtx-4080", "rtx-4090", "rtx-5090", "l40s", "h100-sxm")
+"""One card of each size of memory that people have: 10, 12, 16, 24, 32, 48 and 80 GB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """A question as it was typed."""
+
+    target: str
+    overrides: tuple[str, ...] = ()
+    height_px: int | None = None
+    width_px: int | None = None
+    num_frames: int | None = None
+    expandable_segments: bool = False
+    always_live: bool = False
+    host_numerics: bool = False
+    """Record steps on a CPU as it runs them; otherwise they are taken to be like those of an accelerator."""
+    host_context_bytes: int | None = None
+    """What this process holds already, where the plan is for it."""
+    has_advice: bool = True
+    host: HostBudget | None = None
+    """What the host's memory can give; None leaves it without a verdict."""
+
+
+class LiveSource(Protocol):
+    """What can be found out about a model where torch is installed."""
+
+    def tracer(self, model: ModelReference) -> LiveTracer:
+        """Records steps of a model."""
+        ...
+
+    def described(self, model: ModelReference) -> tuple[ModelComponent, Geometry]:
+        """What a model's own configuration says."""
+        ...
+
+
+def devices_named(text: str, say: Callable[[str], None] = lambda _: None) -> list[Device]:
+    """`common`, `all` (least memory first), or names separated by commas.
+
+    A name may also be a size (24GiB) or `here`. `say` is told how a name was understood that is not exact.
+    """
+    if text.strip() == ALL:
+        return sorted(catalog.devices().values(), key=lambda device: (usable_bytes(device), device.name))
+    if text.strip() == COMMON:
+        return [catalog.devices()[name] for name in COMMON_CARDS]
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UserError("No device was named. Run: foretune plan ... --on rtx-4090,h100-sxm, or --on all")
+    mistakes = Mistakes()
+    found: list[Device] = []
+    for name in dict.fromkeys(names):
+        mistakes.attempt(found.extend, requested_devices(name, say))
+    mistakes.raise_all()
+    return list({device.name: device for device in found}.values())
+
+
+def plan_everything(
+    wanted: Wanted,
+    devices: Sequence[Device],
+    live: LiveSource | None,
+    refused: Callable[[str, UserError], None] | None = None,
+) -> Iterator[tuple[Asked, tuple[Plan, ...]]]:
+    """The plans of each question, in the order of the devices.
+
+    With `all` models, one that cannot be planned does not stop the others: `refused` is told its name and the reason.
+    Where every model is refused, the first reason is raised.
+    """
+    is_all = wanted.target == ALL
+    first_error: UserError | None = None
+    num_planned = 0
+    for target in list(catalog.denoisers()) if is_all else [wanted.target]:
+        try:
+            asked = asked_of(replace(wanted, target=target))
+            plans = plan_question(asked, wanted, devices, live)
+        except UserError as error:
+            if not is_all or refused is None:
+                raise
+            first_error = first_error or error
+            refused(target, error)
+            continue
+        num_planned += 1
+        yield asked, plans
+    if first_error is not None and not num_planned:
+        raise first_error
+
+
+def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live: LiveSource | None) -> tuple[Plan, ...]:
+    """One experiment on every device."""
+    subject = find_subject(asked.model, live)
+    # Traces are found under the catalogue's name, wherever the model lies.
+    experiment = with_default_targets(asked.experiment.model_copy(update={"model": subject.row.name}), subject.geometry)
+    size = size_of(
+        experiment,
+        subject.geometry,
+        height_px=wanted.height_px,
+        width_px=wanted.width_px,
+        num_frames=wanted.num_frames,
+    )
+    traces = Traces(live.tracer(asked.model) if live is not None else None, always_live=wanted.always_live)
+    by_host: dict[bool, Footprint] = {}
+    plans = []
+    everything = list(catalog.devices().values())
+    for device in devices:
+        on_host = device.kind == "cpu"
+        if on_host not in by_host:
+            numerics: Numerics = "cpu" if on_host and (wanted.host_numerics or wanted.always_live) else "cuda"
+            by_host[on_host] = footprint(
+                experiment,
+                subject,
+                size,
+                traces,
+                trains_on_host=on_host,
+                numerics=numerics,
+                context_bytes=wanted.host_context_bytes if on_host else None,
+            )
+        found = by_host[on_host]
+        plan = plan_on(found, device, expandable_segments=wanted.expandable_segments, host=wanted.host)
+        plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash()})
+        same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
+        if wanted.has_advice:
+            # Where many are compared, the question is which of them fits, not what else one could do there.
+            plan = with_advice(plan, found, device, same_kind, has_headroom=len(devices) <= _MOST_WITH_HEADROOM)
+        plans.append(plan)
+    return tuple(plans)
+
+
+def find_subject(model: ModelReference, live: LiveSource | None) -> Subject:
+    """The catalogue's row of a model: by its name, its repository, or a configuration that is the same."""
+    row = _row(model)
+    if row is not None:
+        return Subject(row=row, geometry=geometries()[row.name])
+    if model.kind == "hub":
+        raise UserError(
+            f"{model.asked} is not in the catalogue, and planning downloads nothing. Run: foretune list models, or "
+            "point `model` at a local folder in the diffusers layout"
+        )
+    if live is None:
+        raise MissingExtra(f"Planning {model.asked}, which is not in the catalogue,", "train")
+    row, geometry = live.described(model)
+    return Subject(row=row, geometry=geometry)
+
+
+def _row(model: ModelReference) -> ModelComponent | None:
+    rows = catalog.denoisers()
+    if model.kind == "catalogue":
+        return rows[model.asked]
+    if model.kind == "hub":
+        return next((row for row in rows.values() if row.hub_repo == model.repo), None)
+    assert model.folder is not None
+    for part in ("transformer", "unet"):
+        path = model.folder / part / "config.json"
+        if path.is_file():
+            config = _essential(read_json(path))
+            return next((row for row in rows.values() if _essential(dict(row.config)) == config), None)
+    return None
+
+
+def _essential(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if not key.startswith("_")}
+
+
+def check_question(wanted: Wanted, mistakes: Mistakes) -> None:
+    """Leaves with `mistakes` what is wrong with a question; of all models, only what is wrong with every one."""
+    if wanted.target == ALL:
+        parse_overrides(wanted.overrides, mistakes)
+    else:
+        mistakes.attempt(asked_of, wanted)
+
+
+def asked_of(wanted: Wanted) -> Asked:
+    """The experiment of a question: a file's, or what `foretune init` would write for a model."""
+    path = Path(wanted.target)
+    if path.suffix in (".yaml", ".yml", ".json") or path.is_file():
+        return read_experiment(path, wanted.overrides, only_planned=True)
+    mistakes = Mistakes()
+    reference = mistakes.attempt(resolve_model, wanted.target)
+    model, family = (wanted.target, None) if reference is None else (reference.asked, reference.family)
+    form = parse(starting_text("experiment.yaml", model, "lora", None, family=family))
+    # The model's own size, and a method that may be chosen anew.
+    del form["data"]["resolution"]
+    mapping = overridden(form, wanted.overrides, mistakes)
+    if mapping["optimizer"].get("kind") == "prodigy":
+        # It multiplies the rate it finds by this. A question about memory need not name it.
+        mapping["optimizer"].setdefault("lr", 1.0)
+    asked = mistakes.attempt(_understood, mapping, reference is not None)
+    mistakes.raise_all()
+    assert asked is not None, "nothing was wrong with it"
+    assert reference is not None, "nothing was wrong with it"
+    return replace(asked, model=replace(asked.model, note=asked.model.note or reference.note))
+
+
+def _understood(mapping: dict[str, Any], knows_model: bool) -> Asked | None:
+    """None where nothing is wrong but the model's name, which is reported elsewhere."""
+    try:
+        return understand(mapping, source=None, only_planned=True)
+    except ExperimentErrors as error:
+        others = [text for text in error.problems if knows_model or not text.startswith("model: ")]
+        if others:
+            raise ExperimentErrors(None, others) from error
+        return None

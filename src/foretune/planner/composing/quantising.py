@@ -1,0 +1,108 @@
+"""A base in fewer bits in the place of a dense one.
+
+Exact because a quantised layer keeps its bits and nothing else (`step.quantizing.layer`): for each product, forward and
+backward, it makes what the recipe says and gives it back. The marked trace was recorded with products made that way.
+"""
+
+from collections.abc import Sequence
+
+from foretune.core.values.recipes import Act, Count, LayerRecipe, Piece
+from foretune.core.values.step_trace import Growth, Moment, Storage
+from foretune.planner.composing.pieces import AFTER, BEFORE, Composer, Mark, Place, constant, scaled, shifted
+
+_BYTES_IN_COMPUTE_TYPE = 2
+
+
+def quantise(composer: Composer, recipe: LayerRecipe) -> None:
+    """Replaces the weights of linear layers in blocks, and adds what their products make."""
+    for place in composer.lists:
+        _replace_weights(composer, recipe, place)
+        for what, pieces, before, after in (
+            ("product", recipe.pieces, recipe.before_product, recipe.after_product),
+            ("gradient", recipe.gradient_pieces, recipe.before_gradient, recipe.after_gradient),
+        ):
+            sides = _sides(composer.marks[place], f"{what} ")
+            for inputs, outputs in sides:
+                num_inputs, num_outputs = _whole(inputs), _whole(outputs)
+                if _takes(recipe, num_inputs, num_outputs):
+                    result = num_outputs if what == "product" else num_inputs
+                    counts = _counts(num_inputs, num_outputs, _rows(composer, place, inputs, result))
+                    _add(composer, place, inputs, counts, pieces, before, after)
+
+
+def _replace_weights(composer: Composer, recipe: LayerRecipe, place: Place) -> None:
+    sides = {mark.made.position: (mark, other) for mark, other in _sides(composer.marks[place], "")}
+    kept: list[Storage] = []
+    for storage in composer.lists[place]:
+        marks = sides.get(storage.made.position) if composer.category(storage) == "frozen weights" else None
+        if marks is None or not _takes(recipe, _whole(marks[0]), _whole(marks[1])):
+            kept.append(storage)
+            continue
+        counts = _counts(_whole(marks[0]), _whole(marks[1]), constant(0))
+        for number, piece in enumerate(recipe.bits):
+            made = shifted(storage.made, number)
+            kept.append(composer.of_piece(piece, _number(counts, piece), made, None, "frozen weights"))
+    composer.lists[place][:] = kept
+
+
+def _sides(marks: Sequence[Mark], prefix: str) -> list[tuple[Mark, Mark]]:
+    """Inputs and outputs of the marked layers, in the order of the step."""
+    inputs, outputs = ([mark for mark in marks if mark.what == prefix + name] for name in ("inputs", "outputs"))
+    return list(zip(inputs, outputs, strict=True))
+
+
+def _takes(recipe: LayerRecipe, num_inputs: int, num_outputs: int) -> bool:
+    fits = num_inputs % recipe.side_multiple == 0 and num_outputs % recipe.side_multiple == 0
+    return fits and num_inputs * num_outputs % recipe.weights_multiple == 0
+
+
+def _rows(composer: Composer, place: Place, mark: Mark, num_results: int) -> Growth:
+    """Rows of what is multiplied, by the result: the last that is made in the product."""
+    found = constant(0)
+    for storage in composer.lists[place]:
+        made = storage.made
+        is_there = (made.phase, made.block, made.offset) == (mark.made.phase, mark.made.block, mark.made.offset)
+        if is_there and _in_block(mark.made) <= _in_block(made) <= _in_block(mark.released):
+            found = scaled(composer.growth(storage), 1 / num_results / _BYTES_IN_COMPUTE_TYPE)
+    return found
+
+
+def _counts(num_inputs: int, num_outputs: int, rows: Growth) -> dict[Count, Growth]:
+    return {
+        "weights": constant(num_inputs * num_outputs),
+        "inputs": constant(num_inputs),
+        "outputs": constant(num_outputs),
+        "samples": rows,
+        "samples x inputs": scaled(rows, num_inputs),
+        "samples x outputs": scaled(rows, num_outputs),
+    }
+
+
+def _add(
+    composer: Composer,
+    place: Place,
+    mark: Mark,
+    counts: dict[Count, Growth],
+    pieces: Sequence[Piece],
+    before: Sequence[Act],
+    after: Sequence[Act],
+) -> None:
+    made: dict[int, Moment] = {}
+    released: dict[int, Moment] = {}
+    for start, shift, acts in ((mark.made, BEFORE, before), (mark.released, AFTER, after)):
+        for number, act in enumerate(acts):
+            (released if act.is_release else made)[act.piece] = shifted(start, shift + number)
+    for index, piece in enumerate(pieces):
+        composer.lists[place].append(composer.of_piece(piece, _number(counts, piece), made[index], released[index]))
+
+
+def _number(counts: dict[Count, Growth], piece: Piece) -> Growth:
+    return constant(1) if piece.count == "one" else counts[piece.count]
+
+
+def _in_block(moment: Moment) -> tuple[int, int]:
+    return moment.position, moment.shift
+
+
+def _whole(mark: Mark) -> int:
+    return round(mark.number.at((1, 1, 1, 1)))

@@ -1,0 +1,46 @@
+"""What a forecast must beat: parameters times bytes."""
+
+from foretune import catalog
+from foretune.choices.experiment import Experiment
+from foretune.choices.method import rank_of
+from foretune.choices.quantize import DenoiserNumbers
+from foretune.planner.exam.questions import Question
+
+_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+_QUANTIZED_BYTES: dict[DenoiserNumbers, float] = {
+    "int8": 1,
+    "float8": 1,
+    "float8-dynamic": 1,
+    "int8-bnb": 1,
+    "nf4": 0.5,
+}
+_STATE_BYTES = {"adamw8bit": 2, "paged-adamw8bit": 2, "lion": 4, "lion8bit": 1, "adafactor": 0}
+"""Of the optimizers whose states do not have the weight's numbers; the others have two that do."""
+
+
+def baseline_bytes(asked: Question) -> int:
+    """Weights, and the gradients and states of what is trained, by counts of the catalogue: no activations."""
+    experiment = asked.experiment
+    row = catalog.denoiser(asked.model)
+    compute_bytes = _BYTES[experiment.train.precision]
+    beside = sum(catalog.component(name).num_params for name in asked.resident) * compute_bytes
+    if experiment.method.kind == "full":
+        return row.num_params * _bytes_per_trained(experiment) + beside
+    assert row.lora_params_per_rank is not None, "a denoiser has LoRA sizes"
+    # Of other adapters the catalogue knows no sizes; those that are asked about are smaller than LoRA's.
+    is_lora = experiment.method.kind == "lora"
+    num_trained = row.lora_params_per_rank.attn_qkvo * rank_of(experiment.method) if is_lora else 0
+    frozen_bytes = row.num_params * _QUANTIZED_BYTES.get(experiment.quantize.denoiser, compute_bytes)
+    return round(frozen_bytes) + num_trained * _bytes_per_trained(experiment) + beside
+
+
+def _bytes_per_trained(experiment: Experiment) -> int:
+    """The weight, its gradient and its states, as far as they are on the device."""
+    weight_bytes = _BYTES[experiment.train.weights]
+    num_bytes = weight_bytes + (4 if experiment.train.ema is not None else 0)
+    if not experiment.levers.fused_backward:
+        num_bytes += weight_bytes
+    if not experiment.levers.optimizer_on_host:
+        num_bytes += _STATE_BYTES.get(experiment.optimizer.kind, 2 * weight_bytes)
+        num_bytes += weight_bytes if experiment.optimizer.compensation == "kahan" else 0
+    return num_bytes

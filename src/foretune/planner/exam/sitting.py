@@ -1,0 +1,180 @@
+"""Sitting the exam: every row is asked, on all cores where that is possible."""
+
+import gc
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from multiprocessing import get_context
+
+from foretune.catalog import Measurement
+from foretune.core.values.base import content_hash
+from foretune.planner.exam.baseline import baseline_bytes
+from foretune.planner.exam.dialects import DIALECTS, Dialect
+from foretune.planner.exam.forecasting import Forecast, LastEvents, forecast
+from foretune.planner.exam.questions import LeftOut, Question
+from foretune.planner.exam.rows import is_exact, question
+from foretune.planner.exam.scoring import FitResult, Result, Score
+from foretune.planner.traces import NotTraced, Traces
+
+TracesByModel = Callable[[str], Traces]
+OnModel = Callable[[str, int, int], None]
+"""Told the model that is asked about, how many rows are done and how many there are."""
+
+_ROWS_PER_TASK = 8
+"""A process that is done takes the next rows; the fewer they are, the less the last one is waited for."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """The plan's answer to a question, or why there is none."""
+
+    forecast: Forecast | None
+    why_not: str = ""
+
+
+class Sitting:
+    """An exam on the traces of the package. What was forecast is kept: the same training is asked for once."""
+
+    def __init__(
+        self, traces: TracesByModel | None = None, progress: OnModel | None = None, *, num_processes: int | None = None
+    ) -> None:
+        """`traces`: others than the package's. Then all rows are asked in this process, as with `num_processes` of 1;
+        None takes all cores.
+        """
+        self._traces, self._progress = traces, progress or (lambda _model, _done, _total: None)
+        self._num_processes = 1 if traces is not None else num_processes or num_cores()
+        self._known: dict[str, Said] = {}
+
+    def score(
+        self,
+        rows: Iterable[Measurement],
+        unreadable: Sequence[LeftOut] = (),
+        dialects: Sequence[Dialect] = DIALECTS,
+    ) -> Score:
+        """Every row is turned into a question, or a reason why not, before any is forecast."""
+        # Rows of a file may have the same id, so each goes with its own question.
+        asked = [(row, question(row, dialects)) for row in rows]
+        left_out = [*unreadable, *(found for row, found in asked if is_exact(row) and isinstance(found, LeftOut))]
+        posed = [(row, found) for row, found in asked if isinstance(found, Question) and _is_wanted(row, found)]
+        self._ask([found for _, found in posed])
+        results, fits, not_judged = [], [], list[LeftOut]()
+        for row, one in posed:
+            said = self._known[_key(one)]
+            if said.forecast is None:
+                found = LeftOut(row_id=one.row_id, source=one.source, reason=said.why_not)
+                (left_out if _wants_peak(row, one) else not_judged).append(found)
+                continue
+            if _wants_peak(row, one):
+                results.append(_result(one, said.forecast))
+            if one.fitted is not None and said.forecast.verdict is not None:
+                fits.append(FitResult(one, bool(one.fitted), said.forecast.verdict))
+        num_exact = sum(is_exact(row) for row, _ in asked)
+        return Score(tuple(results), tuple(fits), tuple(left_out), num_exact, tuple(not_judged))
+
+    def _ask(self, questions: Sequence[Question]) -> None:
+        fresh = {key: one for one in questions if (key := _key(one)) not in self._known}
+        done = 0
+        for part, answers in self._answers(list(_parts(list(fresh.values())))):
+            done += len(part)
+            self._progress(part[-1].model, done, len(fresh))
+            self._known.update(zip(map(_key, part), answers, strict=True))
+
+    def _answers(self, parts: list[list[Question]]) -> Iterator[tuple[list[Question], list[Said]]]:
+        num_processes = min(self._num_processes, len(parts))
+        if num_processes <= 1:
+            yield from ((part, _answered(part, self._traces)) for part in parts)
+            return
+        # Started anew, so that it does not matter what else this process has loaded or which threads it runs.
+        with ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool:
+            yield from zip(parts, pool.map(_answered, parts), strict=True)
+
+
+def sit_exam(
+    rows: Iterable[Measurement],
+    traces: TracesByModel,
+    unreadable: Sequence[LeftOut] = (),
+    progress: OnModel | None = None,
+) -> Score:
+    """The exam on given traces, in this process."""
+    return Sitting(traces, progress).score(rows, unreadable)
+
+
+def num_cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _traces_of_package() -> Traces:
+    """One in each process, so that it reads no trace twice."""
+    return Traces()
+
+
+def _parts(questions: list[Question]) -> Iterator[list[Question]]:
+    """A few rows of one model each, in their order: neighbours are often one training on two devices."""
+    for _, group in groupby(questions, key=lambda one: one.model):
+        rows = list(group)
+        yield from (rows[start : start + _ROWS_PER_TASK] for start in range(0, len(rows), _ROWS_PER_TASK))
+
+
+def _answered(part: list[Question], traces: TracesByModel | None = None) -> list[Said]:
+    last, found = LastEvents(), list[Said]()
+    with _not_collecting():
+        for one in part:
+            try:
+                known = _traces_of_package() if traces is None else traces(one.model)
+                found.append(Said(forecast(one, known, last)))
+            except NotTraced as error:
+                found.append(Said(None, str(error)))
+    return found
+
+
+@contextmanager
+def _not_collecting() -> Iterator[None]:
+    """Hundreds of thousands of small objects, next to none of them in circles: looking for those costs a quarter."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _key(asked: Question) -> str:
+    """Equal for questions that have the same forecast."""
+    return content_hash(
+        [
+            asked.experiment.whole_hash(),
+            repr(asked.sizes),
+            *asked.resident,
+            "before",
+            *asked.loaded_before,
+            asked.device,
+            asked.device_bytes,
+            *asked.dialect.while_running(),
+        ]
+    )
+
+
+def _is_wanted(row: Measurement, asked: Question) -> bool:
+    return _wants_peak(row, asked) or (asked.fitted is not None and asked.device_bytes is not None)
+
+
+def _wants_peak(row: Measurement, asked: Question) -> bool:
+    return is_exact(row) and asked.published is not None
+
+
+def _result(asked: Question, said: Forecast) -> Result:
+    assert asked.published is not None
+    return Result(
+        asked=asked,
+        published_bytes=asked.published.num_bytes,
+        peak=asked.published.peak,
+        predicted_bytes=said.of(asked.published.peak),
+        baseline_bytes=baseline_bytes(asked),
+    )

@@ -1,0 +1,207 @@
+"""A StepTrace run at given sizes and depths: every storage of the step, in order, with its bytes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from foretune.core.values.step_trace import MARK, NEVER, ROOM, Moment, StepTrace, Storage, on_host
+from foretune.planner.swapping import Placed, SwappedUnit, swapped
+
+Sizes = tuple[float, float, float, float]
+
+# Before everything that happens in the step.
+_AT_THE_START = 0
+_FP32_BYTES = 4
+
+
+class Event(NamedTuple):
+    """A storage is made (its bytes are positive) or released (they are zero)."""
+
+    storage: int
+    num_bytes: int
+    category: str
+    phase: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """What a step may have beside what its trace was recorded with."""
+
+    chosen: frozenset[int] = frozenset()
+    """Numbers of the blocks, or units of neighbouring blocks, that are computed again."""
+    accumulates: bool = False
+    """Gradients of earlier passes are there from the start."""
+    averages: bool = False
+    """An fp32 moving average stands beside every trained weight."""
+    averages_on_host: bool = False
+    bytes_per_trained_weight: int = _FP32_BYTES
+    swapped: tuple[SwappedUnit, ...] = ()
+    """Units with blocks whose frozen weights are on the host."""
+
+
+def expand(
+    trace: StepTrace, sizes: Sizes, counts: Sequence[int] | None = None, variant: Variant | None = None
+) -> list[Event]:
+    """The events of a step with all blocks as they are in the trace.
+
+    `counts` are the blocks of each kind; left out, the model's own.
+    """
+    return _in_order(_expanded((trace, trace), sizes, counts, variant or Variant()))
+
+
+def storages_at(trace: StepTrace, sizes: Sizes, counts: Sequence[int], variant: Variant) -> list[Placed]:
+    """The storages of a step of another depth, not in the order of the step."""
+    return _expanded((trace, trace), sizes, counts, variant)
+
+
+def expand_variant(kept: StepTrace, checkpointed: StepTrace, sizes: Sizes, variant: Variant) -> list[Event]:
+    """The events of a step of which some of the blocks are checkpointed.
+
+    Each block's storages are taken from the trace in which it is what it is here: all blocks kept, or all computed
+    again. What is outside of the blocks does not depend on it.
+    """
+    return _in_order(_expanded((kept, checkpointed), sizes, None, variant))
+
+
+def _expanded(
+    traces: tuple[StepTrace, StepTrace],
+    sizes: Sizes,
+    counts: Sequence[int] | None,
+    variant: Variant,
+) -> list[Placed]:
+    base, chosen = traces[0], variant.chosen
+    assert all(trace.phases == base.phases for trace in traces), "both traces are of the same step"
+    counts = tuple(kind.count for kind in base.kinds) if counts is None else tuple(counts)
+    placing = _Placing(counts, frozenset(base.backward_phases))
+    # Outside of the blocks, a step that computes any of them again is like one that computes all of them again.
+    outside = traces[1] if chosen else base
+    templates = {id(trace): _Templates(trace, sizes, placing, variant) for trace in traces}
+    lives = [life.at(0) for life in templates[id(outside)].of(outside.outside)]
+    on_the_host = {unit.number: unit for unit in variant.swapped}
+    number = 0
+    for index, count in enumerate(counts):
+        for block in range(count):
+            trace = traces[1] if number in chosen else traces[0]
+            found = [life.at(number) for life in templates[id(trace)].of(trace.kinds[index].of_block(block, count))]
+            if number in on_the_host:
+                windows = [placing.window(base.phases.index(phase), number) for phase in ("forward", "backward")]
+                found = list(swapped(found, on_the_host[number], windows))
+            lives += found
+            number += 1
+    return lives
+
+
+def _in_order(lives: list[Placed]) -> list[Event]:
+    moments: list[int] = []
+    events: list[Event] = []
+    for storage, (made, released, num_bytes, category, made_in, released_in) in enumerate(lives):
+        moments.append(made)
+        events.append(Event(storage, num_bytes, category, made_in))
+        if released is not None:
+            moments.append(released)
+            events.append(Event(storage, 0, category, released_in))
+    return [events[index] for index in in_order_of(moments)]
+
+
+def in_order_of(moments: Sequence[int]) -> list[int]:
+    """Indices in the order of their moments; of those at one moment, the earlier storage first."""
+    return sorted(range(len(moments)), key=moments.__getitem__)
+
+
+class _Life(NamedTuple):
+    """A storage as it is in every block of its kind: its moments move with the block."""
+
+    made: int
+    made_step: int
+    """How much the moment moves from one block to the next."""
+    released: int | None
+    released_step: int
+    num_bytes: int
+    category: str
+    made_in: str
+    released_in: str
+
+    def at(self, number: int) -> Placed:
+        """In the how-manieth block of the whole model."""
+        released = None if self.released is None else self.released + number * self.released_step
+        made = self.made + number * self.made_step
+        return Placed(made, released, self.num_bytes, self.category, self.made_in, self.released_in)
+
+
+class _Templates:
+    """The storages of one trace at given sizes; blocks that share a list of them share the work."""
+
+    def __init__(self, trace: StepTrace, sizes: Sizes, placing: "_Placing", variant: Variant) -> None:
+        self._trace, self._placing, self._variant = trace, placing, variant
+        self._bytes = [max(0, round(growth.at(sizes))) for growth in trace.growths]
+        self._names = [None if name.startswith(MARK) else name for name in trace.categories]
+        self._made: dict[int, list[_Life]] = {}
+
+    def of(self, storages: tuple[Storage, ...]) -> list[_Life]:
+        if id(storages) not in self._made:
+            self._made[id(storages)] = self._lives(storages)
+        return self._made[id(storages)]
+
+    def _lives(self, storages: tuple[Storage, ...]) -> list[_Life]:
+        key, phases, variant = self._placing.key, self._trace.phases, self._variant
+        lives: list[_Life] = []
+        for made_at, released_at, growth, number in storages:
+            num_bytes, category = self._bytes[growth], self._names[number]
+            if not num_bytes or category is None:
+                continue
+            made, made_step = key(made_at)
+            released, released_step, released_in = None, 0, ""
+            if released_at.phase != NEVER:
+                released, released_step = key(released_at)
+                released_in = phases[released_at.phase]
+            made_in = phases[made_at.phase]
+            if category == "gradients" and variant.accumulates:
+                # The pass makes a gradient, adds it to what is there, and lets it go.
+                lives.append(_Life(made, made_step, made + 1, made_step, num_bytes, "temporaries", made_in, made_in))
+                made, made_step = _AT_THE_START, 0
+            lives.append(_Life(made, made_step, released, released_step, num_bytes, category, made_in, released_in))
+            if category == "trained weights" and variant.averages:
+                average_bytes = num_bytes * _FP32_BYTES // variant.bytes_per_trained_weight
+                average = on_host("moving average") if variant.averages_on_host else "moving average"
+                lives.append(_Life(_AT_THE_START, 0, None, 0, average_bytes, average, made_in, ""))
+        return lives
+
+
+class _Placing:
+    """Where a moment stands in the order of the whole step: phase, place of the block in it, place within the block.
+
+    The three are one number. What a moment of a storage's own block adds for each further block is given apart.
+    """
+
+    def __init__(self, counts: tuple[int, ...], backward_phases: frozenset[int]) -> None:
+        self._counts, self._backward = counts, backward_phases
+        self._starts = [sum(counts[:index]) for index in range(len(counts))]
+        self._num_blocks = sum(counts)
+
+    def key(self, moment: Moment) -> tuple[int, int]:
+        """Of a storage of the model's first block, and the step from one block to the next."""
+        phase, block, kind, offset, position, shift = moment
+        position = position * ROOM + shift
+        if block == "none":
+            return _key(phase, 0, position), 0
+        is_backward = phase in self._backward
+        if block == "own":
+            place = self._num_blocks - offset if is_backward else offset + 1
+            return _key(phase, place, position), -_ONE_BLOCK if is_backward else _ONE_BLOCK
+        number = self._starts[kind] + (offset if block == "from start" else self._counts[kind] - 1 - offset)
+        return _key(phase, self._num_blocks - number if is_backward else number + 1, position), 0
+
+    def window(self, phase: int, number: int) -> tuple[int, int]:
+        """Just before and just after all that a block does in a phase; nothing else has these moments."""
+        place = self._num_blocks - number if phase in self._backward else number + 1
+        return _key(phase, place, 0) - 1, _key(phase, place + 1, 0) - 3
+
+
+# Positions are even, so that something can stand between two of them.
+_POSITION_BITS = 36
+_BLOCK_BITS = 16
+_ONE_BLOCK = 1 << _POSITION_BITS
+
+
+def _key(phase: int, place: int, position: int) -> int:
+    return (((phase + 1 << _BLOCK_BITS) + place) << _POSITION_BITS) + 2 * position

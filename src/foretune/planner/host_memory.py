@@ -1,0 +1,127 @@
+"""What a run needs of the host's memory, and whether the host has it.
+
+The figures are those of the phases (`plan.phases`): weights while they are loaded, copies that levers keep on the host,
+waiting batches, the interpreter with its libraries. Added here: what the device's runtime takes on the host, loader
+processes, and the rounding of page-locked blocks (`plan.pinned`).
+
+How sure: loading was measured (see `ERROR_SHARE`), the runtime's part is published by others, and the whole has not
+been held against a run on a GPU.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretune.catalog.devices import Device
+from foretune.choices.experiment import Experiment
+from foretune.core.errors import UserError
+from foretune.core.units import GIB, MIB, bytes_of_text, bytes_text
+from foretune.core.values.plan import HostMemory
+from foretune.planner.overheads import host_runtime, other_programs_on_host
+from foretune.planner.phases import Phase
+from foretune.planner.verdict import decide
+from foretune.record.machine import host_memory_bytes
+
+ERROR_SHARE = 0.1
+"""Relative half-width of the band. Loading 851 MiB of bf16 weights took 1 % more than forecast in bf16 and 5 % more in
+fp32; twice the larger is assumed to cover what was not measured."""
+
+WORKER_BYTES = 380 * MIB
+"""A loader process that starts anew beside a GPU: interpreter and libraries, as the catalogue's `context` of a CPU."""
+
+_HERE = "here"
+
+
+@dataclass(frozen=True)
+class HostBudget:
+    """What the host can give to a run, and how much less or more that may be."""
+
+    usable_bytes: int
+    spread_low_bytes: int = 0
+    """By how much other programs may take less than assumed."""
+    spread_high_bytes: int = 0
+
+
+def budget_named(text: str, root: Path = Path("/")) -> HostBudget:
+    """`here`: what is free on this machine now. A size: that much memory, less what system and programs take of it."""
+    if text.strip().lower() == _HERE:
+        return HostBudget(host_memory_bytes(root)[1])
+    size = bytes_of_text(text)
+    if size is None:
+        raise UserError(f"{text} is not an amount of memory. Run: foretune plan ... --ram 32GiB, or --ram here")
+    num_bytes, is_binary = size
+    # Memory of computers is sold in units of 2**30, whatever the label says.
+    total_bytes = num_bytes if is_binary else round(num_bytes / 10**9 * GIB)
+    other = other_programs_on_host()
+    return HostBudget(max(0, total_bytes - other.likely), other.likely - other.low, other.high - other.likely)
+
+
+def host_memory_of(
+    experiment: Experiment, phases: tuple[Phase, ...], device: Device, budget: HostBudget | None
+) -> HostMemory | None:
+    """The host's part of a plan; None where the device computes in the host's memory."""
+    if device.kind in ("cpu", "mps"):
+        return None
+    runtime = host_runtime(device)
+    workers_bytes = experiment.data.num_workers * WORKER_BYTES
+    peak = max((phase for phase in phases if phase.occurs), key=_phase_bytes)
+    own_bytes = _phase_bytes(peak) - peak.pinned_rounding_bytes
+    likely = own_bytes + peak.pinned_rounding_bytes + runtime.likely + workers_bytes
+    low = round((own_bytes - peak.mapped_bytes) * (1 - ERROR_SHARE)) + runtime.low
+    high = round(_phase_bytes(peak) * (1 + ERROR_SHARE)) + runtime.high + workers_bytes
+    parts = {
+        "process, weights and batches": own_bytes - peak.mapped_bytes,
+        "pages of weight files": peak.mapped_bytes,
+        "rounding of page-locked blocks": peak.pinned_rounding_bytes,
+        "runtime of the device": runtime.likely,
+        "loader processes": workers_bytes,
+    }
+    found = HostMemory(
+        peak_phase=peak.name,
+        bytes_by_part={part: num_bytes for part, num_bytes in parts.items() if num_bytes},
+        low_bytes=low,
+        likely_bytes=likely,
+        high_bytes=high,
+    )
+    return found if budget is None else _judged(found, experiment, peak, budget)
+
+
+def _phase_bytes(phase: Phase) -> int:
+    return (phase.memory.host_bytes or 0) + phase.pinned_rounding_bytes
+
+
+def _judged(found: HostMemory, experiment: Experiment, peak: Phase, budget: HostBudget) -> HostMemory:
+    low, high = found.low_bytes - budget.spread_low_bytes, found.high_bytes + budget.spread_high_bytes
+    verdict = decide(low, found.likely_bytes, high, budget.usable_bytes)
+    lacking_bytes = max(0, high - budget.usable_bytes)
+    return found.model_copy(
+        update={
+            "usable_bytes": budget.usable_bytes,
+            "verdict": verdict,
+            "advice": () if verdict == "fits" else tuple(_advice(experiment, peak, lacking_bytes)),
+        }
+    )
+
+
+def _advice(experiment: Experiment, peak: Phase, lacking_bytes: int) -> Iterator[str]:
+    """What uses the host's memory in the peak phase and can be switched off; then what always helps."""
+    levers, mapped_bytes = experiment.levers, round(peak.mapped_bytes * (1 + ERROR_SHARE))
+    if levers.swapped_blocks and peak.pinned_rounding_bytes:
+        yield (
+            f"lower levers.swapped_blocks={levers.swapped_blocks}, or use quantize.denoiser=nf4: "
+            "swapped weights are in memory twice while they are loaded"
+        )
+    if levers.optimizer_on_host:
+        yield "levers.optimizer_on_host=false keeps fp32 weights and optimizer states on the device"
+    if levers.activation_offload:
+        yield "levers.activation_offload=false keeps activations on the device"
+    if experiment.data.num_workers:
+        yield f"data.num_workers=0 saves {bytes_text(experiment.data.num_workers * WORKER_BYTES)}"
+    if lacking_bytes <= mapped_bytes:
+        yield (
+            f"{bytes_text(peak.mapped_bytes)} of it are pages of weight files, which the system drops when memory runs "
+            "short: loading becomes slower, but does not fail"
+        )
+    else:
+        lacking = bytes_text(lacking_bytes - mapped_bytes)
+        yield f"add {lacking} of memory, or a swap file of that size on an SSD"

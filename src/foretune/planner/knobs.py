@@ -1,0 +1,220 @@
+"""Settings that change how much memory a run takes: what can be tried, each with what it costs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from foretune.choices.experiment import Experiment
+from foretune.choices.method import Adapter, Lora
+from foretune.core.values.plan import RemedyKind
+from foretune.planner.planning import Footprint
+from foretune.trace.shipped import Geometry
+
+EXPANDABLE = "PYTORCH_ALLOC_CONF"
+FRAMES = "--frames"
+"""The length of a video is an option of `foretune plan`, not a key of an experiment."""
+_EXPANDABLE_VALUE = "expandable_segments:True"
+_SHARES = (0.25, 0.5, 0.75, 1.0)
+_SMALLER_SIDES = (0.75, 0.5)
+_SIDE_MULTIPLE_PX = 64
+_MOST_DOUBLINGS = 6
+_SMALLEST_RANK = 4
+_SHORTER_VIDEOS = (0.75, 0.6, 0.5, 0.4, 0.3, 0.2)
+_OTHER_RESULT = frozenset({"quantize.denoiser", "quantize.text_encoders", "levers.vae_tiling"})
+"""Settings that change what is trained on, whatever they are combined with."""
+QUANTISED_BASES = ("int8", "nf4")
+"""Quantised bases from the finest to the coarsest. float8 takes the bytes of int8."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Settings to try."""
+
+    kind: RemedyKind
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    num_frames: int | None = None
+    expandable: bool = False
+    is_other_result: bool = False
+    """Whether another model comes out of it; some settings imply it."""
+
+    @property
+    def changes_the_result(self) -> bool:
+        return self.is_other_result or not _OTHER_RESULT.isdisjoint(self.settings)
+
+    def on_top_of(self, below: Mapping[str, Any]) -> "Change":
+        """The same beside other settings, which come after its own and give way where both have a key."""
+        return replace(self, settings={**self.settings, **below, **self.settings})
+
+    def without_idle(self, experiment: Experiment) -> "Change":
+        """Only settings that the experiment does not have already."""
+        now = experiment.to_mapping()
+        after = self.applied(experiment).to_mapping()
+        deciding = {}
+        for key, value in self.settings.items():
+            section, name = key.split(".")
+            if now[section].get(name) != after[section].get(name):
+                deciding[key] = value
+        return replace(self, settings=deciding)
+
+    def applied(self, experiment: Experiment) -> Experiment:
+        data = experiment.to_mapping()
+        for key, value in self.settings.items():
+            section, name = key.split(".")
+            if name == "kind" and section == "method":
+                data[section] = {"kind": value}
+            else:
+                data[section][name] = value
+        return Experiment.from_mapping(data)
+
+    def words(self) -> dict[str, str]:
+        """The settings as a user types them."""
+        typed = {key: _text(value) for key, value in self.settings.items()}
+        if self.num_frames is not None:
+            typed[FRAMES] = str(self.num_frames)
+        return {**typed, **({EXPANDABLE: _EXPANDABLE_VALUE} if self.expandable else {})}
+
+
+def recompute(found: Footprint) -> list[Change]:
+    """The same result without host traffic: caches, smaller passes, gradient checkpointing, expandable segments."""
+    experiment = found.experiment
+    caches = {
+        f"levers.{name}": True for name in ("cache_latents", "cache_text") if not getattr(experiment.levers, name)
+    }
+    splits = [dict[str, Any]()]
+    batch, accumulation = experiment.train.batch_size, experiment.train.gradient_accumulation
+    while batch % 2 == 0:
+        batch, accumulation = batch // 2, accumulation * 2
+        splits.append({"train.batch_size": batch, "train.gradient_accumulation": accumulation})
+    share = experiment.levers.gradient_checkpointing
+    shares = [dict[str, Any](), *({"levers.gradient_checkpointing": s} for s in _SHARES if s > share)]
+    return [
+        Change("recompute", {**caches, **split, **more}, expandable=expandable)
+        for split, more, expandable in product(splits, shares, (False, True))
+        if caches or split or more or expandable
+    ]
+
+
+def quantised_bases(experiment: Experiment) -> list[Change]:
+    """Frozen weights in fewer bits than now, the finest first."""
+    if not isinstance(experiment.method, Adapter):
+        return []
+    now = experiment.quantize.denoiser
+    if now not in ("none", *QUANTISED_BASES, "float8", "int8-bnb"):
+        return []
+    coarser = QUANTISED_BASES if now == "none" else tuple(b for b in QUANTISED_BASES if b == "nf4" and now != "nf4")
+    return [Change("quantised base", {"quantize.denoiser": base}) for base in coarser]
+
+
+def block_swap(num_blocks: int) -> Change:
+    return Change("host memory", {"levers.gradient_checkpointing": 1.0, "levers.swapped_blocks": num_blocks})
+
+
+def host_memory(found: Footprint) -> Iterator[Change]:
+    """The same result with tensors on the host, the least traffic first. Block swap, a number to find, is apart."""
+    experiment, levers = found.experiment, found.experiment.levers
+    base: dict[str, Any] = {}
+    if experiment.train.ema is not None and not levers.ema_on_host:
+        base["levers.ema_on_host"] = True
+        yield Change("host memory", base)
+    if not levers.activation_offload:
+        yield Change("host memory", {**base, "levers.activation_offload": True})
+    if experiment.method.kind == "full" and not levers.optimizer_on_host:
+        yield Change("host memory", {**base, "levers.optimizer_on_host": True})
+        yield Change("host memory", {**base, "levers.optimizer_on_host": True, "train.weights": "bf16"})
+
+
+def lighter_optimizers(experiment: Experiment) -> Iterator[Change]:
+    """Full fine-tuning with fewer bytes a weight, the mildest first."""
+    if experiment.method.kind != "full":
+        return
+    in_bf16 = {"train.weights": "bf16", "optimizer.compensation": "none"}
+    fused: dict[str, Any] = {
+        "levers.fused_backward": True,
+        "train.max_grad_norm": None,
+        "train.gradient_accumulation": 1,
+    }
+    kinds: list[dict[str, Any]] = []
+    if experiment.train.ema is not None:
+        kinds.append({"train.ema": None})
+    if experiment.optimizer.kind == "adamw" and experiment.train.weights == "fp32":
+        kinds += [{"optimizer.kind": "adamw8bit"}, {"optimizer.kind": "adafactor"}]
+    if experiment.train.precision == "bf16":
+        kinds += [
+            {"train.weights": "bf16", "optimizer.kind": "adamw", "optimizer.compensation": "stochastic"},
+            {**in_bf16, "optimizer.kind": "adamw8bit"},
+            {**in_bf16, "optimizer.kind": "adafactor"},
+            {**in_bf16, "optimizer.kind": "adafactor", **fused},
+        ]
+    for settings in kinds:
+        yield Change("lighter optimizer", settings, is_other_result=True)
+
+
+def smaller_images(found: Footprint) -> Iterator[Change]:
+    """Lower resolutions, the largest first."""
+    side_px = min(found.size.height_px, found.size.width_px)
+    for share in _SMALLER_SIDES:
+        smaller_px = int(side_px * share) // _SIDE_MULTIPLE_PX * _SIDE_MULTIPLE_PX
+        if smaller_px:
+            yield Change("smaller input", {"data.resolution": smaller_px}, is_other_result=True)
+
+
+def fewer_frames(found: Footprint) -> Iterator[Change]:
+    """Shorter videos of lengths that the model takes, the longest first."""
+    now = found.size.num_frames
+    lengths = (legal_num_frames(round(now * share), found.subject.geometry) for share in _SHORTER_VIDEOS)
+    for num_frames in dict.fromkeys(lengths):
+        if 1 < num_frames < now:
+            yield Change("smaller input", num_frames=num_frames, is_other_result=True)
+
+
+def legal_num_frames(most: int, geometry: Geometry) -> int:
+    """The longest length up to `most` that makes whole latent frames: 4n + 1 where four frames share one."""
+    return max(0, most - 1) // geometry.temporal_factor * geometry.temporal_factor + 1
+
+
+def lora_instead(experiment: Experiment) -> Change | None:
+    if experiment.method.kind != "full":
+        return None
+    lora = {"method.kind": "lora", "train.weights": "fp32", "optimizer.compensation": "none"}
+    return Change("adapter", lora, is_other_result=True)
+
+
+def smaller_ranks(experiment: Experiment) -> Iterator[Change]:
+    """Half the rank, a quarter, ... down to the smallest that is worth an adapter."""
+    if isinstance(experiment.method, Lora):
+        rank = experiment.method.rank // 2
+        while rank >= _SMALLEST_RANK:
+            yield Change("other", {"method.rank": rank}, is_other_result=True)
+            rank //= 2
+
+
+def larger_batches(experiment: Experiment) -> Iterator[Change]:
+    """Larger passes that make the same optimizer step with less accumulation; without accumulation, larger steps."""
+    batch, accumulation = experiment.train.batch_size, experiment.train.gradient_accumulation
+    if accumulation == 1:
+        for doublings in range(1, _MOST_DOUBLINGS + 1):
+            yield Change("larger batch", {"train.batch_size": batch << doublings}, is_other_result=True)
+        return
+    for divisor in range(2, accumulation + 1):
+        if accumulation % divisor == 0:
+            settings = {"train.batch_size": batch * divisor, "train.gradient_accumulation": accumulation // divisor}
+            yield Change("larger batch", settings)
+
+
+def less_checkpointing(experiment: Experiment) -> Iterator[Change]:
+    """Smaller shares of checkpointed blocks, none first."""
+    levers = experiment.levers
+    if levers.checkpoint_stride is not None or levers.swapped_blocks:
+        return
+    for share in (0.0, *_SHARES):
+        if share < levers.gradient_checkpointing:
+            yield Change("less checkpointing", {"levers.gradient_checkpointing": share})
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{','.join(map(str, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

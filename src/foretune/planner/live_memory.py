@@ -1,0 +1,89 @@
+"""Live bytes over a step: the peak, and what it is made of."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from foretune.core.values.step_trace import is_on_host
+from foretune.planner.expansion import Event, in_order_of
+from foretune.planner.swapping import Placed
+
+# Every allocation of the CUDA allocator is rounded up to this.
+CUDA_ROUNDING_BYTES = 512
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The moment with the most live bytes."""
+
+    num_bytes: int
+    by_category: dict[str, int]
+    phase: str
+    by_phase: dict[str, int]
+    """The most there was in each phase."""
+    largest: tuple[tuple[str, int, int], ...]
+    """The storages that took most of it: category, bytes of one, how many of that size."""
+
+
+def find_peak(events: Iterable[Event], rounding_bytes: int = 1, num_largest: int = 12) -> Peak:
+    """Adds up what is alive after each event."""
+    events = list(events)
+    total = peak_bytes = peak_index = 0
+    by_phase: dict[str, int] = {}
+    sizes: dict[int, int] = {}
+    for index, event in enumerate(events):
+        if event.num_bytes:
+            sizes[event.storage] = -(-event.num_bytes // rounding_bytes) * rounding_bytes
+            total += sizes[event.storage]
+            by_phase[event.phase] = max(by_phase.get(event.phase, 0), total)
+            if total > peak_bytes:
+                peak_bytes, peak_index = total, index
+        else:
+            total -= sizes[event.storage]
+    alive = _alive(events[: peak_index + 1])
+    by_category: Counter[str] = Counter()
+    alike: Counter[tuple[str, int]] = Counter()
+    for event in alive:
+        by_category[event.category] += sizes[event.storage]
+        alike[event.category, sizes[event.storage]] += 1
+    most = sorted(alike.items(), key=lambda item: -item[0][1] * item[1])[:num_largest]
+    return Peak(
+        num_bytes=peak_bytes,
+        by_category=dict(by_category),
+        phase=events[peak_index].phase if events else "",
+        by_phase=by_phase,
+        largest=tuple((category, num_bytes, count) for (category, num_bytes), count in most),
+    )
+
+
+def device_peaks_by_phase(storages: Iterable[Placed]) -> dict[str, int]:
+    """The most live bytes of the device in each phase: all that `find_peak` says of it, at a third of the work."""
+    moments: list[int] = []
+    changes: list[tuple[int, str]] = []
+    for made, released, num_bytes, category, made_in, released_in in storages:
+        if is_on_host(category):
+            continue
+        rounded = -(-num_bytes // CUDA_ROUNDING_BYTES) * CUDA_ROUNDING_BYTES
+        moments.append(made)
+        changes.append((rounded, made_in))
+        if released is not None:
+            moments.append(released)
+            changes.append((-rounded, released_in))
+    total = 0
+    by_phase: dict[str, int] = {}
+    for index in in_order_of(moments):
+        change, phase = changes[index]
+        total += change
+        if change > 0 and total > by_phase.get(phase, 0):
+            by_phase[phase] = total
+    return by_phase
+
+
+def _alive(events: Iterable[Event]) -> list[Event]:
+    found: dict[int, Event] = {}
+    for event in events:
+        if event.num_bytes:
+            found[event.storage] = event
+        else:
+            del found[event.storage]
+    return list(found.values())

@@ -1,0 +1,372 @@
+"""Every phase of a run, in the order they happen: what it takes of device, host and disk.
+
+Modelled on what a run does; the function that does it is named with each phase. The caches are filled first, each by
+its own encoders, which are freed and their memory given back; then the denoiser is loaded; then validation, steps and
+checkpoints follow each other in one process.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from foretune import catalog
+from foretune.core.units import MIB
+from foretune.core.values.plan import PhaseMemory
+from foretune.core.values.step_trace import on_host
+from foretune.data.at_once import IN_A_BATCH
+from foretune.planner.around import (
+    AUTOENCODER,
+    TEXT_ENCODERS,
+    Around,
+    RunToPlan,
+    hold_live,
+    notes_of,
+    play_checksum,
+    play_live,
+    play_pass,
+    play_validation,
+)
+from foretune.planner.encoders import BYTES_PER_WEIGHT, latent_positions
+from foretune.planner.expansion import Event
+from foretune.planner.live_memory import CUDA_ROUNDING_BYTES, find_peak
+from foretune.planner.pinned import pinned_rounding_bytes
+from foretune.planner.quantized import FEWER_BITS
+from foretune.planner.streams import LASTING, Stream, bytes_by_category
+
+TRAINING = "training"
+"""Loading, steps and saving, between which the allocator keeps what it has."""
+VALIDATION = "validation"
+_STATE = "optimizer state"
+# The program with torch (CPU build), diffusers, transformers and peft imported: 390 MB were measured. What a build for
+# an accelerator holds beyond that is not in it.
+_PROCESS_BYTES = 400 * MIB
+# Most published checkpoints are stored in half precision; where one is not, its files are twice as large.
+_FILE_BYTES_PER_WEIGHT = 2
+_FP32_BYTES = 4
+_PIXEL_BYTES = 3
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """What a phase takes of the host's memory beside the process itself."""
+
+    num_bytes: int
+    mapped_bytes: int = 0
+    """Of these, pages of weight files."""
+    pinned: Sequence[Event] = ()
+    """Storages among these that are page-locked, as they are made and released."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase: its figures, and the allocations they come from."""
+
+    memory: PhaseMemory
+    occurs: bool
+    events: tuple[Event, ...]
+    """On a device that holds nothing before: what is resident is made first."""
+    disk_bytes_per_sample: int | None = None
+    """Where the disk it takes grows with the data."""
+    notes: tuple[str, ...] = ()
+    """What is not known, and so not in the figures."""
+    mapped_bytes: int = 0
+    """Of the host's memory, pages of weight files, which the system can drop and read again."""
+    pinned_rounding_bytes: int = 0
+    """What the host's memory has beyond `memory.host_bytes` because page-locked blocks are rounded up."""
+
+    @property
+    def name(self) -> str:
+        return self.memory.phase
+
+
+def plan_phases(run: RunToPlan) -> tuple[Phase, ...]:
+    """All phases in the order they happen, those that this run does not have included."""
+    around = Around(run)
+    return (
+        _caching_latents(run, around),
+        _caching_text(run, around),
+        _loading(run, around),
+        _training_step(run, around),
+        _validation(run, around),
+        _saving(run, around),
+    )
+
+
+def worst_phase(phases: Sequence[Phase]) -> Phase:
+    """The phase that decides whether it fits: of those that must succeed, the one that takes most of the device."""
+    decisive = (phase for phase in phases if phase.occurs and phase.name != VALIDATION)
+    return max(decisive, key=lambda phase: phase.memory.device_bytes)
+
+
+def replay_streams(run: RunToPlan) -> tuple[tuple[str, tuple[Event, ...]], ...]:
+    """What must succeed, as the allocator meets it: each row from an empty pool, each event with its phase.
+
+    After each cache the pool is emptied (`run.encoding.free_memory`); from loading on it is not. Validation is left
+    out: one that runs out of memory is recorded, and the training continues (`run.loop.Loop._attempted`).
+    """
+    around = Around(run)
+    rows = [
+        (phase.name, phase.events)
+        for phase in (_caching_latents(run, around), _caching_text(run, around))
+        if phase.occurs
+    ]
+    return (*rows, (TRAINING, _training_stream(run, around, validates=False)))
+
+
+def validation_stream(run: RunToPlan) -> tuple[Event, ...] | None:
+    """Training with a validation before the first step and after a later one; None where the run has none."""
+    around = Around(run)
+    return _training_stream(run, around, validates=True) if around.validates else None
+
+
+def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tuple[Event, ...]:
+    """Loading and two steps. The first makes the optimizer's state between its gradients and its update."""
+    stream = Stream()
+    hold_live(stream, around, "loading")
+    states = [event for event in around.lasting if event.category == _STATE]
+    stream.run([event for event in around.lasting if event.category != _STATE], keeps=LASTING)
+    play_checksum(stream, run, around, "loading")
+    if validates:
+        play_validation(stream, run, around)
+    body = around.passing
+    update = _start_of(body, "optimizer")
+    stream.run([*body[:update], *states, *body[update:]], keeps=LASTING)
+    play_live(stream, around, "training step")
+    stream.run(body)
+    if validates:
+        play_validation(stream, run, around)
+    return tuple(stream.events)
+
+
+def _caching_latents(run: RunToPlan, around: Around) -> Phase:
+    """`run.encoding.EncoderPlan.fill_latents`: the autoencoder alone, fp32."""
+    name = "caching latents"
+    if around.encode is None or not around.caches_latents:
+        return _absent(name, around.notes if run.denoiser.system is None else ())
+    stream = Stream()
+    stream.hold(around.encode.weights_bytes, AUTOENCODER, name)
+    play_pass(stream, around.encode, name)
+    assert around.vae_name is not None
+    channels = catalog.component(around.vae_name).latent_channels or 0
+    # Mean and log-variance, in fp32.
+    positions = latent_positions(around.vae_name, run.extent, run.extent.num_frames)
+    entry_bytes = 2 * channels * positions * _FP32_BYTES
+    flips = 2 if 0 < run.experiment.data.flip < 1 else 1
+    pixels_bytes = IN_A_BATCH * 3 * run.extent.height_px * run.extent.width_px * run.extent.num_frames * _FP32_BYTES
+    return _phase(
+        run,
+        name,
+        stream,
+        # The images one by one and as a batch.
+        host=_loaded(around.encode.weights_bytes, _FP32_BYTES, beside_bytes=2 * pixels_bytes),
+        disk_bytes_per_sample=entry_bytes * flips,
+        notes=notes_of(around.encode),
+    )
+
+
+def _caching_text(run: RunToPlan, around: Around) -> Phase:
+    """`run.encoding.EncoderPlan.fill_text`: all text encoders at once, in the compute type, one pass after another.
+
+    Those that are quantised are whole on the host before.
+    """
+    name = "caching text"
+    if not around.caches_text:
+        return _absent(name)
+    stream = Stream()
+    stream.hold(around.live_vae_bytes, AUTOENCODER, name)
+    stream.hold(around.text_bytes, TEXT_ENCODERS, name)
+    for text in around.texts:
+        play_pass(stream, text, name)
+    per_weight = BYTES_PER_WEIGHT[run.experiment.train.precision]
+    return _phase(
+        run,
+        name,
+        stream,
+        host=_loaded(around.dense_text_bytes, per_weight, beside_bytes=around.quantized_text_bytes),
+        disk_bytes_per_sample=_caption_bytes(run, around),
+        notes=(*around.notes, *notes_of(*around.texts)),
+    )
+
+
+def _loading(run: RunToPlan, around: Around) -> Phase:
+    """`run.preparing.prepare`: weights to the host, then one by one to the device; every tensor is summed there."""
+    name, stream = "loading", Stream()
+    hold_live(stream, around, name)
+    weights = [e for e in around.lasting if e.category != _STATE]
+    stream.run(weights, keeps=LASTING)
+    play_checksum(stream, run, around, name)
+    totals = bytes_by_category(weights)
+    frozen_bytes, trained_bytes = totals.get("frozen weights", 0), totals.get("trained weights", 0)
+    swapped_bytes = bytes_by_category(around.lasting_on_host).get(on_host("frozen weights"), 0)
+    trains_base = run.experiment.method.kind == "full"
+    per_weight = BYTES_PER_WEIGHT[run.experiment.train.weights if trains_base else run.experiment.train.precision]
+    if run.experiment.quantize.denoiser in FEWER_BITS:
+        # The weights as they are in the file, and beside them the fewer bits that they are put into.
+        host = _loaded(run.denoiser.num_params * per_weight, per_weight, beside_bytes=frozen_bytes + swapped_bytes)
+    else:
+        host = _loaded(trained_bytes if trains_base else frozen_bytes + swapped_bytes, per_weight)
+    # What waits on the host is a copy in memory of another kind.
+    copies = [event for event in around.lasting_on_host if event.category == on_host("frozen weights")]
+    host = replace(host, num_bytes=host.num_bytes + swapped_bytes, pinned=copies)
+    system = run.denoiser.system
+    names = [] if system is None else [n for n in (system.vae, *system.text_encoders, system.image_encoder) if n]
+    num_weights = run.denoiser.num_params + sum(catalog.component(n).num_params for n in names)
+    return _phase(
+        run,
+        name,
+        stream,
+        host=host,
+        disk_bytes=num_weights * _FILE_BYTES_PER_WEIGHT,
+        notes=around.notes,
+    )
+
+
+def _training_step(run: RunToPlan, around: Around) -> Phase:
+    """`run.loop.Loop.steps`: the step; before it, where nothing is cached, its images and captions are encoded."""
+    name, stream = "training step", Stream()
+    hold_live(stream, around, name)
+    stream.run(around.lasting, keeps=LASTING)
+    body = around.passing
+    if around.live_vae_bytes or around.live_text_bytes:
+        # Gradients that accumulate are there while the next images are encoded.
+        accumulated = body[: _start_of(body, "inputs")]
+        stream.run(accumulated, keeps={event.category for event in accumulated})
+        play_live(stream, around, name)
+        stream.run(body[len(accumulated) :])
+    else:
+        stream.run(body)
+    batch_bytes = bytes_by_category(e for e in body if e.category == "inputs").get("inputs", 0)
+    num_waiting = 2 * run.experiment.data.num_workers + 2
+    moved_bytes = find_peak(run.on_host, num_largest=0).num_bytes
+    host = OnHost(batch_bytes * num_waiting + moved_bytes, pinned=run.on_host)
+    return _phase(run, name, stream, host=host, notes=around.notes)
+
+
+def _validation(run: RunToPlan, around: Around) -> Phase:
+    """`run.validating.Validator`: no gradients, beside all that training keeps; the autoencoder comes for the samples.
+
+    The moving average takes the place of the weights without a copy.
+    """
+    name, stream = VALIDATION, Stream()
+    if not around.validates:
+        return _absent(name)
+    hold_live(stream, around, name)
+    stream.run(around.lasting, keeps=LASTING)
+    notes = play_validation(stream, run, around)
+    num_pixels = run.extent.height_px * run.extent.width_px * run.extent.num_frames
+    sampled = around.samples and around.encode is not None
+    weights_bytes = around.encode.weights_bytes if sampled and around.encode is not None else 0
+    return _phase(
+        run,
+        name,
+        stream,
+        host=replace(
+            _loaded(weights_bytes, _FP32_BYTES, beside_bytes=around.lasting_host_bytes), pinned=around.lasting_on_host
+        ),
+        disk_bytes=len(run.experiment.validation.prompts) * num_pixels * _PIXEL_BYTES * _num_validations(run),
+        notes=(*around.notes, *notes),
+    )
+
+
+def _saving(run: RunToPlan, around: Around) -> Phase:
+    """`run.checkpoints.CheckpointStore.write`: one component after another is copied to the host and written.
+
+    The oldest checkpoint is removed only when the newest is whole.
+    """
+    name, stream = "saving", Stream()
+    hold_live(stream, around, name)
+    stream.run(around.lasting, keeps=LASTING)
+    totals = bytes_by_category([*around.lasting, *around.lasting_on_host])
+    parts = ("trained weights", "optimizer state", "moving average")
+    components = [totals.get(part, 0) for part in parts]
+    on_the_host = [totals.get(on_host(part), 0) for part in parts]
+    return _phase(
+        run,
+        name,
+        stream,
+        # On the host nothing needs to be copied.
+        host=OnHost(
+            0 if run.trains_on_host else max(components) + around.lasting_host_bytes, pinned=around.lasting_on_host
+        ),
+        disk_bytes=sum((*components, *on_the_host)) * (run.experiment.save.keep + 1),
+    )
+
+
+# ---- what phases share
+
+
+def _start_of(events: Sequence[Event], phase: str) -> int:
+    return next((index for index, event in enumerate(events) if event.phase == phase), len(events))
+
+
+def _loaded(num_bytes: int, bytes_per_weight: int, *, beside_bytes: int = 0) -> OnHost:
+    """Host memory while weights are loaded.
+
+    Files are mapped: weights in the file's own type are its pages, and only those of another type are copies beside
+    them. Measured with 851 MiB of bf16: 860 MiB in bf16, 2,670 MiB in fp32, less what the process holds anyway.
+    """
+    file_bytes = num_bytes // bytes_per_weight * _FILE_BYTES_PER_WEIGHT
+    copied_bytes = 0 if bytes_per_weight == _FILE_BYTES_PER_WEIGHT else num_bytes
+    return OnHost(file_bytes + copied_bytes + beside_bytes, mapped_bytes=file_bytes)
+
+
+def _caption_bytes(run: RunToPlan, around: Around) -> int:
+    """What the step is given beside latents, noise and level, which are fp32 there, in the type it is cached in."""
+    inputs = [e for e in run.step if e.num_bytes and e.category == "inputs"]
+    num_samples = run.sizes[0]
+    num_latents = 0
+    if around.vae_name is not None:
+        channels = catalog.component(around.vae_name).latent_channels or 0
+        num_latents = channels * latent_positions(around.vae_name, run.extent, run.extent.num_frames)
+    # Mean and log-variance, the draw from them, and the noise.
+    latent_bytes = 4 * num_latents * _FP32_BYTES
+    given = sum(event.num_bytes for event in inputs) / num_samples - latent_bytes
+    return max(0, round(given * BYTES_PER_WEIGHT[run.experiment.train.precision] / _FP32_BYTES))
+
+
+def _num_validations(run: RunToPlan) -> int:
+    """Before the first step, after the last, and in between."""
+    train, every = run.experiment.train, run.experiment.validation.every
+    return 2 + (max(0, train.steps - 1) // every if train.steps is not None and every is not None else 0)
+
+
+def _absent(name: str, notes: tuple[str, ...] = ()) -> Phase:
+    return Phase(PhaseMemory(phase=name, device_bytes_by_part={}), occurs=False, events=(), notes=notes)
+
+
+def _phase(
+    run: RunToPlan,
+    name: str,
+    stream: Stream,
+    *,
+    host: OnHost,
+    disk_bytes: int | None = 0,
+    disk_bytes_per_sample: int | None = None,
+    notes: tuple[str, ...] = (),
+) -> Phase:
+    peak = find_peak(stream.events, CUDA_ROUNDING_BYTES)
+    if disk_bytes_per_sample is not None:
+        disk_bytes = None if run.num_images is None else disk_bytes_per_sample * _num_encoded(run, run.num_images)
+    # Where the host is the device, what is loaded is what is there; only waiting batches come on top.
+    is_beside = name == "training step"
+    with_device_bytes = host.num_bytes + peak.num_bytes if is_beside else max(host.num_bytes, peak.num_bytes)
+    memory = PhaseMemory(
+        phase=name,
+        device_bytes_by_part=dict(sorted(peak.by_category.items(), key=lambda item: -item[1])),
+        host_bytes=_PROCESS_BYTES + (with_device_bytes if run.trains_on_host else host.num_bytes),
+        disk_bytes=disk_bytes,
+    )
+    return Phase(
+        memory,
+        True,
+        tuple(stream.events),
+        disk_bytes_per_sample,
+        tuple(dict.fromkeys(notes)),
+        mapped_bytes=host.mapped_bytes,
+        pinned_rounding_bytes=pinned_rounding_bytes(host.pinned),
+    )
+
+
+def _num_encoded(run: RunToPlan, num_images: int) -> int:
+    """A run that is shorter than an epoch encodes only what it will see."""
+    steps = run.experiment.train.steps
+    return num_images if steps is None else min(num_images, steps * run.experiment.samples_per_step())

@@ -1,0 +1,293 @@
+"""From an experiment to a Plan: what it takes in every phase, and whether a device can give it."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from foretune.catalog import ModelComponent
+from foretune.catalog.devices import UNKNOWN, Device
+from foretune.choices.experiment import Experiment
+from foretune.choices.objections.hardware import hardware_objections
+from foretune.choices.step_form import Numerics
+from foretune.core.units import share_text
+from foretune.core.values.plan import Plan, Tensor, Transfers, ValidationMemory
+from foretune.planner.around import RunToPlan
+from foretune.planner.expansion import Event, expand_variant
+from foretune.planner.host_memory import HostBudget, host_memory_of
+from foretune.planner.live_memory import CUDA_ROUNDING_BYTES, find_peak
+from foretune.planner.overheads import Overhead, in_this_process, overhead_for, usable_bytes
+from foretune.planner.phases import VALIDATION, Phase, plan_phases, replay_streams, validation_stream, worst_phase
+from foretune.planner.sizing import StepSize
+from foretune.planner.streams import as_one, device_events, host_events
+from foretune.planner.swapping import moved_bytes
+from foretune.planner.traces import Traces, mixed_step, variant_of
+from foretune.planner.transfers import NOTHING_MOVED, Moved, moved_in_a_step, transfers_on
+from foretune.planner.verdict import COMPILED_ERROR, TRACE_ERROR, Ends, ErrorShares, Judgement, Replays, judge
+from foretune.trace.shipped import Geometry
+
+_VERDICTS = ("fits", "tight", "does not fit")
+_NUM_LARGEST = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model as it is planned: its row of the catalogue, and how large its latents are."""
+
+    row: ModelComponent
+    geometry: Geometry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footprint:
+    """What a run takes, whatever the device."""
+
+    experiment: Experiment
+    subject: Subject
+    size: StepSize
+    run: RunToPlan
+    traces: Traces
+    trains_on_host: bool = False
+    numerics: Numerics = "cuda"
+    """As which kind of device runs it the step was recorded."""
+    context_bytes: int | None = None
+    """What the process holds before the model is there, where it was measured; None takes the catalogue's figure."""
+    moved: Moved = NOTHING_MOVED
+    """Between host and device, in each step."""
+
+    @property
+    def error_share(self) -> ErrorShares:
+        """The relative part of the band."""
+        return COMPILED_ERROR if self.experiment.levers.compile != "off" else TRACE_ERROR
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """All phases in their order. Computed when needed: most settings that are tried only need `streams`."""
+        return plan_phases(self.run)
+
+    @cached_property
+    def streams(self) -> tuple[tuple[str, tuple[Event, ...]], ...]:
+        """What must succeed, as the allocator meets it, in stretches between which it gives everything back."""
+        return replay_streams(self.run)
+
+    @cached_property
+    def validation_stream(self) -> tuple[Event, ...] | None:
+        """The training with validation in it; None where there is none."""
+        return validation_stream(self.run)
+
+    def overhead_on(self, device: Device) -> Overhead:
+        overhead = overhead_for(device)
+        return overhead if self.context_bytes is None else in_this_process(overhead, self.context_bytes)
+
+    replays: Replays = field(default_factory=Replays)
+    """Replays that were made already: many devices need the same."""
+    others: dict[Hashable, "Footprint"] = field(default_factory=dict)
+    """The same model with other settings, as they were asked for."""
+
+    @property
+    def worst(self) -> Phase:
+        """The phase with the most tensors, whatever the allocator makes of it."""
+        return worst_phase(self.phases)
+
+    def worst_in(self, stretch: str) -> Phase:
+        """The hardest phase of a stretch: a phase of that name, or the hardest of those that share the allocator."""
+        names = {VALIDATION, *(name for name, _ in self.streams)}
+        if any(phase.name == stretch for phase in self.phases):
+            return worst_phase([phase for phase in self.phases if phase.name == stretch])
+        return worst_phase([phase for phase in self.phases if phase.name not in names])
+
+
+def footprint(
+    experiment: Experiment,
+    subject: Subject,
+    size: StepSize,
+    traces: Traces,
+    *,
+    trains_on_host: bool = False,
+    numerics: Numerics = "cuda",
+    context_bytes: int | None = None,
+) -> Footprint:
+    """Runs the traces at the experiment's sizes, phase by phase."""
+    geometry, sizes = subject.geometry, size.in_trace(subject.geometry)
+    mixed, variant = mixed_step(traces, experiment, size, geometry, numerics), variant_of(experiment, geometry)
+    events = expand_variant(mixed.kept, mixed.checkpointed, sizes, variant)
+    run = RunToPlan(
+        experiment=experiment,
+        denoiser=subject.row,
+        step=as_one(events) if trains_on_host else device_events(events),
+        sizes=sizes,
+        extent=size.extent(geometry),
+        forwards=traces.forward,
+        on_host=() if trains_on_host else host_events(events),
+        largest_swapped_bytes=max(moved_bytes(mixed.kept, sizes, variant.swapped), default=0),
+        trains_on_host=trains_on_host,
+    )
+    return Footprint(
+        experiment=experiment,
+        subject=subject,
+        size=size,
+        run=run,
+        traces=traces,
+        trains_on_host=trains_on_host,
+        numerics=numerics,
+        context_bytes=context_bytes,
+        moved=moved_in_a_step(mixed, experiment, sizes, events),
+    )
+
+
+def other_footprint(found: Footprint, experiment: Experiment, size: StepSize) -> Footprint:
+    """The same model with other settings; what was asked before, for another device, is remembered."""
+    key = (experiment.whole_hash(), size)
+    if key not in found.others:
+        found.others[key] = footprint(
+            experiment,
+            found.subject,
+            size,
+            found.traces,
+            trains_on_host=found.trains_on_host,
+            numerics=found.numerics,
+            context_bytes=found.context_bytes,
+        )
+    return found.others[key]
+
+
+def judge_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> Judgement:
+    """The hardest of the stretches of a run between which the allocator gives everything back."""
+    return _judged(found, device, expandable_segments=expandable_segments)[1]
+
+
+def _judged(found: Footprint, device: Device, *, expandable_segments: bool) -> tuple[str, Judgement]:
+    """That stretch's name, and its judgement with the most that any of them allocates and reserves."""
+    overhead, usable = found.overhead_on(device), usable_bytes(device)
+    judged = {
+        name: judge(
+            events,
+            overhead,
+            usable,
+            expandable_segments=expandable_segments,
+            error_share=found.error_share,
+            replays=found.replays,
+            name=name,
+        )
+        for name, events in found.streams
+    }
+    hardest, worst = max(judged.items(), key=lambda pair: (_VERDICTS.index(pair[1].verdict), pair[1].process.likely))
+    return hardest, replace(
+        worst,
+        allocated_bytes=max(one.allocated_bytes for one in judged.values()),
+        reserved_bytes=max(one.reserved_bytes for one in judged.values()),
+    )
+
+
+def fits_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> bool:
+    """Whether the verdict would be that it fits: less to find out than how far it is from fitting."""
+    overhead, usable = found.overhead_on(device), usable_bytes(device)
+    ends = Ends(overhead, found.error_share)
+    return all(
+        ends.high(held.reserved_bytes) <= usable
+        for held in (
+            found.replays.free(name, events, overhead, expandable_segments=expandable_segments)
+            for name, events in found.streams
+        )
+    )
+
+
+def validation_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> ValidationMemory | None:
+    """Whether training with validation in it fits; None where the run does not validate."""
+    if found.validation_stream is None:
+        return None
+    judged = judge(
+        found.validation_stream,
+        found.overhead_on(device),
+        usable_bytes(device),
+        expandable_segments=expandable_segments,
+        error_share=found.error_share,
+        replays=found.replays,
+        name=VALIDATION,
+    )
+    return ValidationMemory(
+        allocated_bytes=judged.allocated_bytes,
+        reserved_bytes=judged.reserved_bytes,
+        process_low_bytes=judged.process.low,
+        process_bytes=judged.process.likely,
+        process_high_bytes=judged.process.high,
+        verdict=judged.verdict,
+    )
+
+
+def plan_on(
+    found: Footprint, device: Device, *, expandable_segments: bool = False, host: HostBudget | None = None
+) -> Plan:
+    """The plan for one device, without advice. `host` is what the host's memory can give, where it is known."""
+    hardest, judged = _judged(found, device, expandable_segments=expandable_segments)
+    worst, transfers = found.worst_in(hardest), transfers_on(found.moved, device)
+    return Plan(
+        experiment=found.experiment.whole_hash(),
+        model=found.subject.row.name,
+        device=device.name,
+        world_size=1,
+        sizes=found.size.as_dict(),
+        phases=tuple(phase.memory for phase in found.phases if phase.occurs),
+        worst_phase=worst.name,
+        allocated_bytes=judged.allocated_bytes,
+        reserved_bytes=judged.reserved_bytes,
+        process_low_bytes=judged.process.low,
+        process_bytes=judged.process.likely,
+        process_high_bytes=judged.process.high,
+        usable_bytes=judged.usable_bytes,
+        error_band=found.error_share.high,
+        verdict=judged.verdict,
+        validation=validation_on(found, device, expandable_segments=expandable_segments),
+        largest=_largest(worst),
+        transfers=transfers,
+        host=host_memory_of(found.experiment, found.phases, device, host),
+        warnings=tuple(warning.text for warning in hardware_objections(found.experiment, device)),
+        assumptions=_assumptions(found, device, transfers, expandable_segments=expandable_segments),
+        notes=(*_notes(found.phases), *_of_the_device(found, device)),
+        traces=tuple(f"{name} {stamp}" for name, stamp in sorted(found.traces.used.items())),
+    )
+
+
+def _largest(phase: Phase) -> tuple[Tensor, ...]:
+    peak = find_peak(phase.events, CUDA_ROUNDING_BYTES, _NUM_LARGEST)
+    return tuple(Tensor(part=part, num_bytes=size, count=count) for part, size, count in peak.largest)
+
+
+def _assumptions(
+    found: Footprint, device: Device, transfers: Transfers | None, *, expandable_segments: bool
+) -> tuple[str, ...]:
+    size = found.size
+    frames = f" x {size.num_frames} frames" if size.num_frames > 1 else ""
+    said = [f"the largest step has {size.batch_size} x {size.width_px} x {size.height_px} px{frames}"]
+    if size.num_text_tokens:
+        said.append(f"captions are padded to {size.num_text_tokens} tokens")
+    segments = "expandable" if expandable_segments else "plain"
+    said.append(f"the allocator has {segments} segments and nothing else uses the device")
+    if device.arch == UNKNOWN:
+        said.append(f"{device.name}: driver and context take what they take on other {device.kind.upper()} cards")
+    if transfers is not None and transfers.is_link_assumed:
+        said.append(f"host and device are connected by {transfers.link}")
+    if found.experiment.quantize.text_encoders != "none":
+        said.append("all weights of a text encoder but its table of tokens are those of linear layers")
+    return tuple(said)
+
+
+def _notes(phases: Sequence[Phase]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(note for phase in phases if phase.occurs for note in phase.notes))
+
+
+def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
+    """Where the step was recorded otherwise than the device runs it."""
+    experiment = found.experiment
+    if experiment.levers.compile != "off":
+        width = share_text(COMPILED_ERROR.high)
+        yield f"what compiling blocks changes, which is not modelled: the high end of the band is {width} up instead"
+    if experiment.optimizer.kind == "paged-adamw8bit":
+        yield "pages of the optimizer's states that move to the host when the device is full; all are counted on it"
+    if experiment.train.precision == "fp16":
+        yield "what fp16 keeps beyond bf16: 2 to 3 % of a FLUX step whose blocks are kept"
+    elif device.kind == "cpu" and found.numerics != "cpu":
+        yield "what a CPU keeps unlike an accelerator; with torch installed, `foretune plan --live` records it"
+    elif device.kind == "mps":
+        yield "how Metal allocates; the step is taken to be as on CUDA"
+        if found.run.on_host:
+            yield "that what waits on the host is in the same memory here"

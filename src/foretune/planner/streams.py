@@ -1,0 +1,97 @@
+"""Rows of allocations put together from several: what is resident, what comes and goes."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from foretune.core.values.step_trace import is_on_host, off_host
+from foretune.planner.expansion import Event
+
+LASTING = ("frozen weights", "trained weights", "optimizer state", "moving average")
+"""What a training step finds and leaves behind."""
+
+
+# Above every number that a step's own storages have.
+_FIRST_NUMBER = 1 << 40
+
+
+class Stream:
+    """Events in the order they are added. Those of a step keep their storage numbers, all others get new ones."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._next = _FIRST_NUMBER
+
+    def run(self, events: Sequence[Event], keeps: Collection[str] = ()) -> None:
+        """Adds a step's events as they are and lets go of what they leave, but for the parts to keep."""
+        self.events += events
+        released = {event.storage for event in events if not event.num_bytes}
+        for event in events:
+            if event.num_bytes and event.storage not in released and event.category not in keeps:
+                self.events.append(Event(event.storage, 0, event.category, event.phase))
+
+    def hold(self, num_bytes: int, part: str, phase: str) -> int | None:
+        """Makes a storage that stays until it is released; nothing where there are no bytes."""
+        if num_bytes <= 0:
+            return None
+        self._next += 1
+        self.events.append(Event(self._next, num_bytes, part, phase))
+        return self._next
+
+    def release(self, storage: int | None, part: str, phase: str) -> None:
+        if storage is not None:
+            self.events.append(Event(storage, 0, part, phase))
+
+    def play(self, events: Iterable[Event], phase: str, parts: Mapping[str, str]) -> None:
+        """Runs a pass through under another phase and other names of its parts, and lets go of what it leaves."""
+        numbers: dict[int, tuple[int, str]] = {}
+        for event in events:
+            if event.num_bytes:
+                self._next += 1
+                part = parts.get(event.category, event.category)
+                numbers[event.storage] = (self._next, part)
+                self.events.append(Event(self._next, event.num_bytes, part, phase))
+            else:
+                number, part = numbers.pop(event.storage)
+                self.events.append(Event(number, 0, part, phase))
+        for number, part in numbers.values():
+            self.events.append(Event(number, 0, part, phase))
+
+
+def split(events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
+    """The storages of a step that outlive it, as they are made; and all other events of the step."""
+    released = {event.storage for event in events if not event.num_bytes}
+    kept: list[Event] = []
+    passing: list[Event] = []
+    for event in events:
+        is_kept = event.storage not in released and event.category in LASTING
+        (kept if is_kept else passing).append(event)
+    return kept, passing
+
+
+def lasting_only(events: Sequence[Event]) -> list[Event]:
+    """What is made and not released."""
+    released = {event.storage for event in events if not event.num_bytes}
+    return [event for event in events if event.num_bytes and event.storage not in released]
+
+
+def bytes_by_category(events: Iterable[Event]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for event in events:
+        totals[event.category] = totals.get(event.category, 0) + event.num_bytes
+    return totals
+
+
+def device_events(events: Sequence[Event]) -> list[Event]:
+    """Those of the device's memory."""
+    # There are few categories and many events.
+    of_host = {category for category in {event.category for event in events} if is_on_host(category)}
+    return [event for event in events if event.category not in of_host] if of_host else list(events)
+
+
+def host_events(events: Iterable[Event]) -> list[Event]:
+    """Those of the host's memory, where that is another."""
+    return [event for event in events if is_on_host(event.category)]
+
+
+def as_one(events: Iterable[Event]) -> list[Event]:
+    """All of them, where the CPU is the device."""
+    return [event._replace(category=off_host(event.category)) for event in events]

@@ -1,0 +1,194 @@
+"""Where traces come from: the package, or, where torch is installed, the step itself."""
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+
+from foretune.choices.checkpointing import chosen_units, units, without_idle_choices
+from foretune.choices.experiment import Experiment
+from foretune.choices.forward_form import ForwardForm
+from foretune.choices.step_form import Numerics, StepForm
+from foretune.core.errors import UserError
+from foretune.core.values.step_trace import OUTSIDE, StepTrace, Work
+from foretune.planner.composing.forms import composed_trace, composition_of, is_covered, what_is_missing
+from foretune.planner.expansion import Event, Variant, expand_variant
+from foretune.planner.sizing import StepSize
+from foretune.planner.streams import device_events
+from foretune.planner.swapping import swapped_units
+from foretune.trace.shipped import Geometry, read_trace
+
+LiveTracer = Callable[[StepForm, StepSize], StepTrace]
+"""Records a step of a form on fake tensors. The trace need hold for captions of this length only and, with the
+numerics of a CPU, for this size only."""
+
+_WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
+
+
+class NotTraced(UserError):
+    """A step that the package has no trace of, where none can be made."""
+
+
+@dataclass
+class Traces:
+    """Finds traces, and remembers what it found."""
+
+    live: LiveTracer | None = None
+    always_live: bool = False
+    """Record the step even where the package has a trace of it."""
+    used: dict[str, str] = field(default_factory=dict)
+    """What the traces that were asked for were made from, by name."""
+    quick_peaks: dict[Hashable, float] = field(default_factory=dict)
+    """Near answers that were found already; other devices ask the same."""
+    _found: dict[str, StepTrace] = field(default_factory=dict)
+
+    def step(self, form: StepForm, size: StepSize) -> StepTrace:
+        slug = form.slug()
+        if slug not in self._found and not (self.always_live and self.live is not None):
+            trace = read_trace(slug)
+            composition = composition_of(form) if trace is None else None
+            if composition is not None:
+                trace = composed_trace(composition)
+            if trace is not None:
+                self._keep(slug, slug, trace)
+        if slug in self._found:
+            return self._found[slug]
+        if self.live is None:
+            raise NotTraced(
+                f"The package has no trace of this step ({slug}): {what_is_missing(form)}. It can be recorded where "
+                "torch is installed. Run: pip install 'foretune[train]'"
+            )
+        key = self._key(form, size)
+        if key not in self._found:
+            self._keep(key, slug, self.live(form, size))
+        return self._found[key]
+
+    def has(self, form: StepForm, size: StepSize) -> bool:
+        """Whether a trace is at hand, recorded or composed. Nothing is read or recorded to find out."""
+        return form.slug() in self._found or self._key(form, size) in self._found or is_covered(form)
+
+    @staticmethod
+    def _key(form: StepForm, size: StepSize) -> str:
+        # What operators of a CPU use inside does not grow evenly with the sizes: such traces are for one size.
+        return f"{form.slug()} {size.num_text_tokens if form.numerics == 'cuda' else size}"
+
+    def _keep(self, key: str, slug: str, trace: StepTrace) -> None:
+        self._found[key] = trace
+        self.used[slug] = trace.made_from
+
+    def forward(self, form: ForwardForm) -> StepTrace | None:
+        slug = form.slug()
+        if slug not in self._found:
+            trace = read_trace(slug)
+            if trace is None:
+                return None
+            self._keep(slug, slug, trace)
+        return self._found[slug]
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A step as it is put together from traces: some of its units of blocks kept, some computed again."""
+
+    kept: StepTrace
+    checkpointed: StepTrace
+    chosen: frozenset[int]
+    """Numbers of the units that are computed again."""
+
+
+def mixed_step(
+    traces: Traces,
+    experiment: Experiment,
+    size: StepSize,
+    geometry: Geometry,
+    numerics: Numerics = "cuda",
+    *,
+    leaves_stay: bool = False,
+) -> Mixed:
+    """Where all or none of the units are computed again, one trace says it all."""
+    chosen = _chosen(experiment, geometry)
+    forms = forms_of(experiment, geometry, numerics, leaves_stay=leaves_stay)
+    kept, checkpointed = (traces.step(form, size) for form in forms)
+    return Mixed(kept, checkpointed, chosen)
+
+
+def is_at_hand(
+    traces: Traces, experiment: Experiment, size: StepSize, geometry: Geometry, numerics: Numerics = "cuda"
+) -> bool:
+    """Whether such a step can be put together from what is there."""
+    return all(traces.has(form, size) for form in forms_of(experiment, geometry, numerics))
+
+
+def forms_of(
+    experiment: Experiment, geometry: Geometry, numerics: Numerics, *, leaves_stay: bool = False
+) -> tuple[StepForm, StepForm]:
+    """Of the blocks that are kept, and of those that are computed again; one and the same where all are alike."""
+    num_chosen = len(_chosen(experiment, geometry))
+    num_units = len(units(geometry.stacks, without_idle_choices(experiment.levers)))
+    kept, checkpointed = (
+        StepForm.of(experiment, is_checkpointed=is_checkpointed, numerics=numerics, leaves_stay=leaves_stay)
+        for is_checkpointed in (num_chosen == num_units, num_chosen > 0)
+    )
+    return kept, checkpointed
+
+
+def _chosen(experiment: Experiment, geometry: Geometry) -> frozenset[int]:
+    return frozenset(chosen_units(geometry.stacks, without_idle_choices(experiment.levers)))
+
+
+def step_events(
+    traces: Traces,
+    experiment: Experiment,
+    size: StepSize,
+    geometry: Geometry,
+    numerics: Numerics = "cuda",
+    *,
+    leaves_stay: bool = False,
+) -> list[Event]:
+    """All that one training step of this experiment allocates on its device, in order.
+
+    `leaves_stay`: as a program would that leaves what has no gradient on the device (`StepForm.leaves_stay`).
+    """
+    mixed = mixed_step(traces, experiment, size, geometry, numerics, leaves_stay=leaves_stay)
+    variant = variant_of(experiment, geometry)
+    return device_events(expand_variant(mixed.kept, mixed.checkpointed, size.in_trace(geometry), variant))
+
+
+def variant_of(experiment: Experiment, geometry: Geometry) -> Variant:
+    """What the step has beside what traces are recorded with."""
+    levers = without_idle_choices(experiment.levers)
+    return Variant(
+        chosen=_chosen(experiment, geometry),
+        accumulates=experiment.train.gradient_accumulation > 1,
+        averages=experiment.train.ema is not None,
+        averages_on_host=levers.ema_on_host,
+        bytes_per_trained_weight=_WEIGHT_BYTES[experiment.train.weights],
+        swapped=swapped_units(units(geometry.stacks, levers), levers.swapped_blocks),
+    )
+
+
+def flops_per_sample(
+    traces: Traces, experiment: Experiment, size: StepSize, geometry: Geometry, numerics: Numerics = "cuda"
+) -> float:
+    """What one sample costs to compute, recomputation included."""
+    sizes = size.in_trace(geometry)
+    mixed = mixed_step(traces, experiment, size, geometry, numerics)
+    return sum(work.flops.at(sizes) * count for work, count in work_of(mixed)) / sizes[0]
+
+
+def work_of(mixed: Mixed) -> Iterator[tuple[Work, float]]:
+    """The work of a step, and how often each is done."""
+    counts = [kind.count for kind in mixed.kept.kinds]
+    starts = [sum(counts[:index]) for index in range(len(counts))]
+    again = [
+        sum(start <= number < start + count for number in mixed.chosen)
+        for start, count in zip(starts, counts, strict=True)
+    ]
+    # What is done once has the work of blocks in it that are not repeated.
+    share = len(mixed.chosen) / max(1, sum(counts))
+    for trace, is_again in ((mixed.checkpointed, True), (mixed.kept, False)):
+        for work in trace.work:
+            if work.kind == OUTSIDE:
+                times = share if is_again else 1 - share
+            else:
+                times = again[work.kind] if is_again else counts[work.kind] - again[work.kind]
+            if times:
+                yield work, times

@@ -1,0 +1,76 @@
+"""What each step moves between host and device, and the least time that takes."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from foretune.catalog.devices import Device
+from foretune.choices.experiment import Experiment
+from foretune.core.values.plan import Transfers
+from foretune.core.values.step_trace import TO_DEVICE, TO_HOST, is_on_host
+from foretune.planner.expansion import Event, Sizes
+from foretune.planner.swapping import SWAPPED
+from foretune.planner.traces import Mixed, work_of
+
+_ASSUMED_LINK = "PCIe 4.0 x16"
+_ASSUMED_GB_PER_S = 32.0
+"""One way, as the catalogue states it for the cards that have this link."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes over the bus in one optimizer step. Batches on their way to the device are not in it."""
+
+    to_host_bytes: int = 0
+    to_device_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.to_host_bytes + self.to_device_bytes
+
+
+NOTHING_MOVED = Moved()
+
+
+def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, events: list[Event]) -> Moved:
+    """Gradients and updates as the trace has them; all else by what the step has on the host and brings to the device.
+
+    Activations go to the host in the forward pass and come back in the backward pass. Neighbouring blocks share some of
+    them, so that they are counted by the storages there are, not block by block.
+    """
+    num_passes = experiment.train.gradient_accumulation
+    work: Counter[tuple[str, str]] = Counter()
+    for found, count in work_of(mixed):
+        if found.operator in (TO_HOST, TO_DEVICE):
+            work[found.phase, found.operator] += round(found.bytes_moved.at(sizes) * count)
+    activations = sum(e.num_bytes for e in events if e.phase == "forward" and is_on_host(e.category))
+    by_blocks = work["forward", TO_HOST]
+    swapped = sum(event.num_bytes for event in events if event.category == SWAPPED)
+    average = 0
+    if experiment.train.ema is not None and experiment.levers.ema_on_host:
+        average = sum(event.num_bytes for event in events if event.category == "trained weights")
+    to_host = activations + work["backward", TO_HOST]
+    to_device = activations + work["forward", TO_DEVICE] + work["backward", TO_DEVICE] - by_blocks + swapped
+    return Moved(
+        to_host_bytes=num_passes * to_host + work["optimizer", TO_HOST] + average,
+        to_device_bytes=num_passes * to_device + work["optimizer", TO_DEVICE],
+    )
+
+
+def transfers_on(moved: Moved, device: Device) -> Transfers | None:
+    """Over the device's own link; None where nothing is moved, or where host and device share their memory."""
+    if not moved.total_bytes or device.kind in ("cpu", "mps"):
+        return None
+    is_known = device.interconnect.startswith("PCIe") and device.interconnect_bidirectional_gb_per_s is not None
+    link, gb_per_s = _ASSUMED_LINK, _ASSUMED_GB_PER_S
+    if is_known and device.interconnect_bidirectional_gb_per_s is not None:
+        link, gb_per_s = device.interconnect.partition(" (")[0], device.interconnect_bidirectional_gb_per_s / 2
+    # Both ways at once, at the rate of the data sheet.
+    least_s = max(moved.to_host_bytes, moved.to_device_bytes) / (gb_per_s * 1e9)
+    return Transfers(
+        to_host_bytes=moved.to_host_bytes,
+        to_device_bytes=moved.to_device_bytes,
+        link=link,
+        gb_per_s=gb_per_s,
+        is_link_assumed=not is_known,
+        least_s=least_s,
+    )

@@ -1,0 +1,214 @@
+"""Trying settings on one device: a quick estimate of many, an exact look at few."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from foretune.catalog.devices import Device
+from foretune.choices.capabilities import objections
+from foretune.choices.experiment import Experiment
+from foretune.choices.method import Adapter, rank_of
+from foretune.core.errors import UserError
+from foretune.core.values.plan import Plan, Remedy
+from foretune.planner.composing.updates import state_bytes_per_weight
+from foretune.planner.encoders import BYTES_PER_WEIGHT
+from foretune.planner.knobs import Change
+from foretune.planner.overheads import usable_bytes
+from foretune.planner.planning import Footprint, judge_on, other_footprint
+from foretune.planner.quantized import dense_over_bits
+from foretune.planner.quick import quick_peak_bytes
+from foretune.planner.sizing import StepSize
+from foretune.planner.traces import flops_per_sample, is_at_hand
+from foretune.planner.transfers import transfers_on
+from foretune.planner.verdict import Ends
+
+# An exact look costs about a third of a second.
+_MOST_LOOKS = 2
+_MOST_LOOKS_FOR_A_NUMBER = 4
+
+
+@dataclass(frozen=True)
+class Look:
+    """Settings whose run was replayed in full, and how far they are from the device's limit."""
+
+    change: Change
+    footprint: Footprint
+    spare_bytes: int
+    """Between the high end of the estimate and what the device can give; negative where it does not surely fit."""
+
+    @property
+    def fits(self) -> bool:
+        return self.spare_bytes >= 0
+
+
+class Trial:
+    """Tries settings for one device."""
+
+    def __init__(self, plan: Plan, found: Footprint, device: Device) -> None:
+        self.plan, self.found, self.device = plan, found, device
+        self.usable_bytes = usable_bytes(device)
+        self._ends = Ends(found.overhead_on(device), found.error_share)
+        self._flops = self._flops_of(found.experiment)
+        # What the allocator holds beyond tensors is taken to stay in proportion, until a look says more.
+        self._reserved_share = plan.reserved_bytes / max(1, plan.allocated_bytes)
+        self._looks: dict[tuple[tuple[str, str], ...], Look | None] = {}
+
+    def quick_spare_bytes(self, change: Change) -> float:
+        """About what would be left; minus infinity where the settings cannot be tried."""
+        found, experiment = self.found, change.applied(self.found.experiment)
+        size = self._size(experiment, change)
+        # Weights alone settle many of them, without a trace.
+        if self._least_bytes(experiment) > self.usable_bytes or not self._is_possible(experiment, size):
+            return -math.inf
+        try:
+            peak_bytes = quick_peak_bytes(found.traces, experiment, size, found.subject.geometry, found.numerics)
+        except UserError:
+            return -math.inf
+        return self.usable_bytes - self._ends.high(round(peak_bytes * self._reserved_share))
+
+    def look(self, change: Change) -> Look | None:
+        """Exactly what would be left; None where the settings cannot be tried."""
+        change = change.without_idle(self.found.experiment)
+        key = tuple(sorted(change.words().items()))
+        if key not in self._looks:
+            self._looks[key] = self._look(change)
+        return self._looks[key]
+
+    def first_that_fits(self, changes: Iterable[Change]) -> Look | None:
+        """The first that fits, in their order. Those that seem hopeless are not looked at, and few that seem near."""
+        num_looks = 0
+        margin_bytes = self.usable_bytes * 0.04
+        for change in changes:
+            if self.quick_spare_bytes(change) < -margin_bytes:
+                continue
+            look = self.look(change)
+            if look is not None and look.fits:
+                return look
+            num_looks += 1
+            if num_looks >= _MOST_LOOKS:
+                return None
+        return None
+
+    def fewest_that_fits(self, make: Callable[[int], Change], most: int, bytes_each: float) -> Look | None:
+        """The smallest number, up to `most`, with which it fits: for block swap.
+
+        Each further one saves about `bytes_each`. A look says how many are still needed, or too many.
+        """
+        if most < 1 or self.quick_spare_bytes(make(most)) < -self.usable_bytes * 0.04:
+            return None
+        too_few, enough = 0, most + 1
+        best: Look | None = None
+        spare_bytes = self.quick_spare_bytes(make(1))
+        number = 1 + max(0, math.ceil(-spare_bytes / bytes_each)) if math.isfinite(spare_bytes) else most
+        for _ in range(_MOST_LOOKS_FOR_A_NUMBER):
+            number = min(max(number, too_few + 1), enough - 1)
+            look = self.look(make(number))
+            if look is None:
+                return best
+            if look.fits:
+                best, enough = look, number
+                number -= max(1, math.floor(look.spare_bytes / bytes_each))
+            else:
+                too_few = number
+                number += max(1, math.ceil(-look.spare_bytes / bytes_each))
+            if enough - too_few <= 1:
+                break
+        return best
+
+    def remedy(self, look: Look) -> Remedy:
+        """What is said of settings that were looked at."""
+        change, changed = look.change, look.footprint
+        judged = judge_on(changed, self.device, expandable_segments=change.expandable)
+        transfers = transfers_on(changed.moved, self.device)
+        return Remedy(
+            kind=change.kind,
+            settings=change.words(),
+            process_bytes=judged.process.likely,
+            saves_bytes=self.plan.process_bytes - judged.process.likely,
+            extra_flops_share=round(self.extra_flops_share(change), 4),
+            moves_bytes=changed.moved.total_bytes - self.found.moved.total_bytes,
+            least_transfer_s=None if transfers is None else transfers.least_s,
+            changes_the_result=change.changes_the_result,
+            verdict=judged.verdict,
+        )
+
+    def extra_flops_share(self, change: Change) -> float:
+        """How much more is computed for a sample of the same size."""
+        return self._flops_of(change.applied(self.found.experiment)) / self._flops - 1 if self._flops else 0.0
+
+    def fits_in(self, stretch: str, found: Footprint) -> bool:
+        """Whether one stretch of a run (a cache that is filled, the training) fits by itself."""
+        events = dict(found.streams).get(stretch)
+        if events is None:
+            return True
+        held = found.replays.free(stretch, events, found.overhead_on(self.device), expandable_segments=False)
+        return self._ends.high(held.reserved_bytes) <= self.usable_bytes
+
+    def changed(self, change: Change) -> Footprint | None:
+        if not change.settings and change.num_frames is None:
+            return self.found
+        experiment = change.applied(self.found.experiment)
+        try:
+            return other_footprint(self.found, experiment, self._size(experiment, change))
+        except UserError:
+            return None
+
+    def _look(self, change: Change) -> Look | None:
+        experiment = change.applied(self.found.experiment)
+        if not self._is_possible(experiment, self._size(experiment, change)):
+            return None
+        found = self.changed(change)
+        if found is None:
+            return None
+        overhead = found.overhead_on(self.device)
+        ends = Ends(overhead, found.error_share)
+        most_bytes = max(
+            found.replays.free(name, events, overhead, expandable_segments=change.expandable).reserved_bytes
+            for name, events in found.streams
+        )
+        return Look(change, found, self.usable_bytes - ends.high(most_bytes))
+
+    def _is_possible(self, experiment: Experiment, size: StepSize) -> bool:
+        """Whether it goes together with all else, and is known without a recording that nobody requested."""
+        found = self.found
+        if not is_at_hand(found.traces, experiment, size, found.subject.geometry, found.numerics):
+            return False
+        against = objections(experiment, found.subject.row.family or "", distilled=None, only_planned=True)
+        return all(objection.severity != "refused" for objection in against)
+
+    def _least_bytes(self, experiment: Experiment) -> float:
+        """Weights, optimizer states, and gradients where all of them are there at once: no step takes less."""
+        num_params, levers = self.found.subject.row.num_params, experiment.levers
+        if experiment.method.kind == "full":
+            per_weight = BYTES_PER_WEIGHT[experiment.train.weights]
+            keeps_gradients = not (levers.fused_backward or levers.optimizer_on_host)
+            per_weight *= 2 if keeps_gradients else 1
+            return num_params * (per_weight + state_bytes_per_weight(experiment))
+        dense = BYTES_PER_WEIGHT[experiment.train.precision]
+        stays = 1 - levers.swapped_blocks / max(1, sum(self.found.subject.geometry.stacks))
+        return num_params * dense / (dense_over_bits(experiment.quantize.denoiser, dense) or 1) * stays
+
+    def _size(self, experiment: Experiment, change: Change) -> StepSize:
+        size = replace(self.found.size, batch_size=experiment.train.batch_size)
+        if isinstance(experiment.method, Adapter):
+            size = replace(size, rank=rank_of(experiment.method))
+        if change.num_frames is not None:
+            size = replace(size, num_frames=change.num_frames)
+        resolution = change.settings.get("data.resolution")
+        multiple_px = self.found.subject.geometry.size_multiple_px
+        return size if resolution is None else _scaled(size, resolution, multiple_px)
+
+    def _flops_of(self, experiment: Experiment) -> float:
+        found = self.found
+        size = replace(found.size, batch_size=experiment.train.batch_size)
+        try:
+            return flops_per_sample(found.traces, experiment, size, found.subject.geometry, found.numerics)
+        except UserError:
+            return 0.0
+
+
+def _scaled(size: StepSize, resolution_px: int, multiple_px: int) -> StepSize:
+    """The same shape with another shorter side, as `sizing.size_of` would make it."""
+    scale = resolution_px / min(size.height_px, size.width_px)
+    height_px, width_px = (round(side * scale / multiple_px) * multiple_px for side in (size.height_px, size.width_px))
+    return replace(size, height_px=height_px, width_px=width_px)

@@ -1,0 +1,166 @@
+"""Does it fit? From a step's events to what the process takes on a device, with a band, and the verdict over it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from foretune.catalog.backtest import backtest_record
+from foretune.planner.allocator import OWN_ROUNDING_BYTES, CachingAllocator, replay
+from foretune.planner.expansion import Event
+from foretune.planner.overheads import Overhead, with_workspaces
+
+Verdict = Literal["fits", "tight", "does not fit"]
+
+
+class ErrorShares(NamedTuple):
+    """The relative part of the band: how far below and above a forecast the real peak may be."""
+
+    low: float
+    high: float
+
+
+TRACE_ERROR = ErrorShares(backtest_record().error_band, backtest_record().error_band)
+"""Nine of ten of the published peaks that `foretune backtest` asks for lie within this share; its record says which,
+and when. It is measured on the exam that it is also used in."""
+
+COMPILED_ERROR = ErrorShares(TRACE_ERROR.low, 0.15)
+"""The same where blocks are compiled, which is not modelled: fused operators keep less, and what is kept is chosen by
+the compiler. The high end is chosen, not measured. The low end stays: a saving that is not modelled is not promised, so
+that compiling never makes a verdict better."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """Bytes of a process on a device: at the least, likely, at the most."""
+
+    low: int
+    likely: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A step on a device: the three totals apart, and whether it fits."""
+
+    allocated_bytes: int
+    """The most that tensors and workspaces took (max_memory_allocated)."""
+    reserved_bytes: int
+    """The most that the allocator would hold on a device without end (max_memory_reserved)."""
+    process: Band
+    """With what driver and libraries take: what a monitor shows for the process."""
+    usable_bytes: int
+    num_retries: int
+    """How often the allocator had to give memory back in order to stay on the device, in one step."""
+    verdict: Verdict
+
+
+def decide(process_low: int, process_likely: int, process_high: int, usable: int) -> Verdict:
+    """fits: even the high end is within what the device can give. does not fit: not even the low end is.
+
+    tight: between. It may run as it is; it may also need one of these: expandable segments
+    (PYTORCH_ALLOC_CONF=expandable_segments:True), no desktop or other program on the card, a slightly smaller batch or
+    image, one more lever. A tight run can also slow down, because the allocator gives memory back and takes it again.
+    """
+    assert process_low <= process_likely <= process_high, "a band is ordered"
+    if process_high <= usable:
+        return "fits"
+    return "does not fit" if process_low > usable else "tight"
+
+
+class Ends:
+    """The ends of the band over a reserved figure.
+
+    The relative part is the trace's error. The absolute parts are the spreads of the context and of what the driver
+    keeps (the device's usable memory is stated with the likely figure), and at the high end a desktop.
+    """
+
+    def __init__(
+        self, overhead: Overhead, error_share: ErrorShares = TRACE_ERROR, *, is_headless: bool = False
+    ) -> None:
+        self._share = error_share
+        context, driver = overhead.context, overhead.driver
+        self._low_bytes = context.low + driver.low - driver.likely
+        self._high_bytes = context.high + driver.high - driver.likely + (0 if is_headless else overhead.display.high)
+
+    def low(self, reserved_bytes: int) -> int:
+        return round(reserved_bytes * (1 - self._share.low)) + self._low_bytes
+
+    def high(self, reserved_bytes: int) -> int:
+        return round(reserved_bytes * (1 + self._share.high)) + self._high_bytes
+
+    def least_process_bytes(self, allocated_bytes: float) -> tuple[int, int]:
+        """The least that the ends can be for a step that allocates this much: the allocator holds no less."""
+        return self.low(round(allocated_bytes)), self.high(round(allocated_bytes))
+
+    def most_reserved(self, usable_bytes: int) -> int:
+        """What a step may reserve by its trace so that its low end is still within the device."""
+        return max(0, int((usable_bytes - self._low_bytes) / (1 - self._share.low)))
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the allocator holds for a run on a device without end."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+
+
+class Replays:
+    """Replays without a limit that were made already: the run is the same for all devices, but for the workspaces.
+
+    These are made first and stay, in segments of their own, so they are added to what one replay found.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, bool], CachingAllocator] = {}
+
+    def free(self, name: str, events: Sequence[Event], overhead: Overhead, *, expandable_segments: bool) -> Held:
+        key = (name, expandable_segments)
+        if key not in self._made:
+            self._made[key] = replay(events, expandable_segments=expandable_segments)
+        found = self._made[key]
+        held = sum(-(-num_bytes // OWN_ROUNDING_BYTES) * OWN_ROUNDING_BYTES for num_bytes in overhead.workspaces_bytes)
+        return Held(found.peak_allocated_bytes + overhead.allocated_bytes, found.peak_reserved_bytes + held)
+
+
+def judge(
+    events: Sequence[Event],
+    overhead: Overhead,
+    usable_bytes: int,
+    *,
+    expandable_segments: bool = False,
+    is_headless: bool = False,
+    error_share: ErrorShares = TRACE_ERROR,
+    replays: Replays | None = None,
+    name: str = "",
+) -> Judgement:
+    """Replays a step and holds it against a device.
+
+    The high end is what the allocator would hold without a limit. The low end is what it cannot do without: it is
+    replayed with as much as the device has if trace, context and driver all turn out as small as they may, and gives
+    back what it cached before it gives up. The second replay is made only where it can change the verdict. `replays`
+    keeps the first, under `name`, for the next device.
+    """
+    ends = Ends(overhead, error_share, is_headless=is_headless)
+    free = (replays or Replays()).free(name, events, overhead, expandable_segments=expandable_segments)
+    squeezed: CachingAllocator | None = None
+    needed_bytes = free.reserved_bytes
+    if ends.high(needed_bytes) > usable_bytes:
+        needed_bytes = free.allocated_bytes
+        if ends.low(needed_bytes) <= usable_bytes:
+            limit_bytes = ends.most_reserved(usable_bytes)
+            all_events = with_workspaces(events, overhead)
+            squeezed = replay(all_events, expandable_segments=expandable_segments, limit_bytes=limit_bytes)
+            needed_bytes = squeezed.least_needed_bytes
+    low = ends.low(needed_bytes)
+    stays = squeezed is not None and not squeezed.ran_out_of_memory
+    likely = (needed_bytes if stays else free.reserved_bytes) + overhead.context.likely
+    high = ends.high(free.reserved_bytes)
+    return Judgement(
+        allocated_bytes=free.allocated_bytes,
+        reserved_bytes=free.reserved_bytes,
+        process=Band(low, likely, high),
+        usable_bytes=usable_bytes,
+        num_retries=squeezed.num_retries if squeezed is not None else 0,
+        verdict=decide(low, likely, high, usable_bytes),
+    )

@@ -1,0 +1,251 @@
+"""The allocator's rules, one by one, on hand-computed cases; and that it never loses or doubles a byte."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretune.core.units import MIB
+from foretune.planner.allocator import CachingAllocator, DeviceFullError, replay
+from foretune.planner.expansion import Event
+
+
+def _made(storage: int, num_bytes: int) -> Event:
+    return Event(storage, num_bytes, "temporary", "forward")
+
+
+def _released(storage: int) -> Event:
+    return Event(storage, 0, "temporary", "forward")
+
+
+def test_small_requests_share_a_segment_of_2_mib() -> None:
+    allocator = CachingAllocator()
+    for _ in range(4):
+        allocator.allocate(MIB // 2)
+    assert allocator.reserved_bytes == 2 * MIB
+    allocator.allocate(1)
+    assert allocator.reserved_bytes == 4 * MIB
+    assert allocator.allocated_bytes == 2 * MIB + 512
+
+
+def test_middle_requests_come_from_segments_of_20_mib() -> None:
+    allocator = CachingAllocator()
+    allocator.allocate(MIB + 1)
+    assert allocator.reserved_bytes == 20 * MIB
+    allocator.allocate(9 * MIB)
+    allocator.allocate(9 * MIB)
+    assert allocator.reserved_bytes == 20 * MIB
+    # 19 MiB and a bit are in use, and the rest is too small for three.
+    allocator.allocate(3 * MIB)
+    assert allocator.reserved_bytes == 40 * MIB
+
+
+def test_large_requests_have_segments_of_their_own_rounded_to_2_mib() -> None:
+    allocator = CachingAllocator()
+    block = allocator.allocate(25 * MIB + 1)
+    assert allocator.reserved_bytes == 26 * MIB
+    # A rest of at most 1 MiB is not split off: it counts as allocated.
+    assert block.num_bytes == 26 * MIB
+
+
+def test_a_freed_segment_is_used_again_and_kept() -> None:
+    allocator = CachingAllocator()
+    allocator.release(allocator.allocate(100 * MIB))
+    allocator.allocate(40 * MIB)
+    allocator.allocate(60 * MIB)
+    assert allocator.reserved_bytes == 100 * MIB
+
+
+def test_the_smallest_block_that_fits_is_taken() -> None:
+    allocator = CachingAllocator()
+    large, small = allocator.allocate(100 * MIB), allocator.allocate(50 * MIB)
+    allocator.release(large)
+    allocator.release(small)
+    allocator.allocate(50 * MIB)
+    allocator.allocate(100 * MIB)
+    assert allocator.reserved_bytes == 150 * MIB
+
+
+def test_fragmentation_costs_a_segment_that_expandable_segments_save() -> None:
+    """Free space in two pieces, neither large enough: the reason why reserved memory exceeds allocated memory."""
+    reserved = {}
+    for expandable in (False, True):
+        allocator = CachingAllocator(expandable_segments=expandable)
+        blocks = [allocator.allocate(40 * MIB) for _ in range(3)]
+        allocator.release(blocks[0])
+        allocator.release(blocks[1])
+        allocator.allocate(80 * MIB)
+        reserved[expandable] = allocator.reserved_bytes
+    assert reserved == {False: 200 * MIB, True: 120 * MIB}
+
+
+def test_replay_follows_events() -> None:
+    events = [_made(0, 30 * MIB), _made(1, 10 * MIB), _released(0), _made(2, 20 * MIB)]
+    allocator = replay(events)
+    assert allocator.peak_allocated_bytes == 40 * MIB
+    assert allocator.allocated_bytes == 30 * MIB
+    assert allocator.reserved_bytes == 40 * MIB
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "reserved_bytes"),
+    [
+        (MIB, 2 * MIB),
+        (MIB + 1, 20 * MIB),
+        (10 * MIB - 512, 20 * MIB),
+        (10 * MIB - 511, 10 * MIB),
+        (10 * MIB, 10 * MIB),
+        (10 * MIB + 1, 12 * MIB),
+    ],
+)
+def test_the_borders_between_the_sizes_of_segments(num_bytes: int, reserved_bytes: int) -> None:
+    allocator = CachingAllocator()
+    allocator.allocate(num_bytes)
+    assert allocator.reserved_bytes == reserved_bytes
+
+
+def test_a_small_rest_is_split_off_from_512_bytes_a_large_one_above_1_mib() -> None:
+    allocator = CachingAllocator()
+    assert allocator.allocate(MIB - 512).num_bytes == MIB - 512
+    assert allocator.allocate(MIB).num_bytes == MIB
+    assert allocator.reserved_bytes == 2 * MIB
+    allocator.release(allocator.allocate(20 * MIB))
+    assert allocator.allocate(19 * MIB).num_bytes == 20 * MIB
+    allocator.release(allocator.allocate(30 * MIB))
+    assert allocator.allocate(29 * MIB - 512).num_bytes == 29 * MIB - 512
+
+
+def test_small_requests_never_come_from_large_segments() -> None:
+    allocator = CachingAllocator()
+    allocator.release(allocator.allocate(100 * MIB))
+    allocator.allocate(MIB)
+    assert allocator.reserved_bytes == 102 * MIB
+
+
+def test_pages_of_expandable_segments_have_2_and_20_mib() -> None:
+    allocator = CachingAllocator(expandable_segments=True)
+    allocator.allocate(512)
+    assert allocator.reserved_bytes == 2 * MIB
+    assert allocator.allocate(25 * MIB).num_bytes == 25 * MIB
+    assert allocator.reserved_bytes == 42 * MIB
+    # The 15 MiB that are left of the second page serve first.
+    allocator.allocate(16 * MIB)
+    assert allocator.reserved_bytes == 62 * MIB
+
+
+def test_a_large_expandable_rest_is_split_off_however_small() -> None:
+    allocator = CachingAllocator(expandable_segments=True)
+    assert allocator.allocate(20 * MIB - 512).num_bytes == 20 * MIB - 512
+    assert allocator.allocated_bytes == 20 * MIB - 512
+
+
+def test_the_open_end_is_taken_last() -> None:
+    """A hole of 10 MiB is preferred to a smaller free end, which could still grow."""
+    allocator = CachingAllocator(expandable_segments=True)
+    hole = allocator.allocate(10 * MIB)
+    allocator.allocate(25 * MIB)
+    allocator.release(hole)
+    # Free now: the hole of 10 MiB and an end of 5 MiB.
+    assert allocator.allocate(4 * MIB).offset == 0
+
+
+def test_a_full_device_takes_back_what_is_wholly_free_and_tries_again() -> None:
+    events = [_made(0, 60 * MIB), _released(0), _made(1, 80 * MIB)]
+    without_end = replay(events)
+    assert (without_end.peak_reserved_bytes, without_end.num_retries) == (140 * MIB, 0)
+    limited = replay(events, limit_bytes=100 * MIB)
+    assert (limited.peak_reserved_bytes, limited.reserved_bytes) == (80 * MIB, 80 * MIB)
+    assert (limited.num_retries, limited.ran_out_of_memory) == (1, False)
+
+
+def test_a_segment_in_use_is_not_given_back() -> None:
+    """60 of 100 MiB are free, but in a segment of which a part is in use: 80 MiB more do not fit into 150."""
+    events = [_made(0, 100 * MIB), _released(0), _made(1, 40 * MIB), _made(2, 80 * MIB)]
+    allocator = replay(events, limit_bytes=150 * MIB)
+    assert allocator.ran_out_of_memory
+    assert allocator.num_retries == 1
+    assert allocator.least_needed_bytes == 180 * MIB
+    assert allocator.allocated_bytes == 40 * MIB
+
+
+def test_expandable_segments_give_back_pages_where_segments_cannot() -> None:
+    """The same requests: the pages of the free 60 MiB are taken away and put behind the 80 MiB."""
+    events = [_made(0, 100 * MIB), _released(0), _made(1, 40 * MIB), _made(2, 80 * MIB)]
+    allocator = replay(events, limit_bytes=150 * MIB, expandable_segments=True)
+    assert not allocator.ran_out_of_memory
+    assert allocator.peak_reserved_bytes == 120 * MIB
+
+
+def test_pages_in_the_middle_are_unmapped_and_filled_again() -> None:
+    allocator = CachingAllocator(expandable_segments=True, limit_bytes=120 * MIB)
+    first, middle, last = (allocator.allocate(40 * MIB) for _ in range(3))
+    allocator.release(middle)
+    small = allocator.allocate(10 * MIB)
+    assert small.offset == 40 * MIB
+    with pytest.raises(DeviceFullError):
+        allocator.allocate(40 * MIB)
+    # One page of the hole is wholly free, one is not.
+    assert allocator.reserved_bytes == 100 * MIB
+    assert allocator.least_needed_bytes == 140 * MIB
+    for block in (first, small, last):
+        allocator.release(block)
+    assert allocator.allocate(100 * MIB).offset == 0
+    assert allocator.reserved_bytes <= 120 * MIB
+
+
+def test_what_never_fits_is_said_with_what_it_needs() -> None:
+    for expandable in (False, True):
+        allocator = replay([_made(0, 200 * MIB)], limit_bytes=100 * MIB, expandable_segments=expandable)
+        assert allocator.ran_out_of_memory
+        assert allocator.least_needed_bytes == 200 * MIB
+        assert allocator.allocated_bytes == 0
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(1, 30 * MIB), st.integers(0, 10**6)), max_size=60),
+    st.booleans(),
+    st.integers(20, 200),
+)
+def test_a_limit_is_never_exceeded(steps: list[tuple[bool, int, int]], expandable: bool, limit_mib: int) -> None:
+    allocator = CachingAllocator(expandable_segments=expandable, limit_bytes=limit_mib * MIB)
+    live: list[Any] = []
+    for wants, num_bytes, pick in steps:
+        if live and not wants:
+            allocator.release(live.pop(pick % len(live)))
+            continue
+        try:
+            live.append(allocator.allocate(num_bytes))
+        except DeviceFullError:
+            assert allocator.least_needed_bytes > limit_mib * MIB
+        assert allocator.reserved_bytes <= limit_mib * MIB
+        assert allocator.allocated_bytes == sum(block.num_bytes for block in live) <= allocator.reserved_bytes
+    for block in live:
+        allocator.release(block)
+    allocator.give_back()
+    assert allocator.reserved_bytes == 0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 30 * MIB), st.integers(0, 10**6)), max_size=80), st.booleans())
+def test_no_byte_is_lost_or_doubled(steps: list[tuple[bool, int, int]], expandable: bool) -> None:
+    allocator = CachingAllocator(expandable_segments=expandable)
+    live: list[Any] = []
+    for wants, num_bytes, pick in steps:
+        if wants or not live:
+            live.append(allocator.allocate(num_bytes))
+        else:
+            allocator.release(live.pop(pick % len(live)))
+        places = sorted((block.segment, block.is_small, block.offset, block.num_bytes) for block in live)
+        for (segment, small, start, size), (other, other_small, next_start, _) in pairwise(places):
+            assert (segment, small) != (other, other_small) or start + size <= next_start
+        assert allocator.allocated_bytes == sum(block.num_bytes for block in live) <= allocator.reserved_bytes
+    for block in live:
+        allocator.release(block)
+    assert allocator.allocated_bytes == 0
+    # Everything is free and joined again: each pool's largest block serves a request of its whole size.
+    reserved = allocator.reserved_bytes
+    large = [entry[0] for entry in allocator._free[False]]
+    if large:
+        allocator.allocate(max(large))
+        assert allocator.reserved_bytes == reserved

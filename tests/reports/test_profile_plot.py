@@ -1,0 +1,49 @@
+"""A digest becomes a picture, and the same digest the same bytes."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from foretune.analyse.memory_timeline import CATEGORIES, MemoryTimeline
+from foretune.analyse.trace_digest import ModuleTime, OperatorTime, Shares, TraceDigest
+from foretune.core.errors import MissingExtra
+from foretune.reports.profile_plot import write_profile_plot
+
+DIGEST = TraceDigest(
+    device="cpu",
+    num_steps=2,
+    wall_s=0.2,
+    operators=tuple(OperatorTime(f"aten::operator_with_a_long_name_{n}", 0.02 / (n + 1), 0.1, 4) for n in range(14)),
+    phases_s={"data": 0.02, "forward": 0.06, "backward": 0.12},
+    modules=tuple(ModuleTime(f"single_transformer_blocks.{n}", 0.01, 0.02) for n in range(38)),
+    shares=Shares(input=0.1, launch=0.2, idle=0.0, copy=0.05),
+    memory=MemoryTimeline(times_s=(0.0, 0.1, 0.2), held_bytes=dict.fromkeys(CATEGORIES, (2**20, 2**21, 2**20))),
+    left_out=None,
+)
+
+
+def test_the_picture_names_what_it_shows(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    svg, png = write_profile_plot(DIGEST, tmp_path)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    text = svg.read_text(encoding="utf-8")
+    for words in (
+        "The ten longest operators",
+        "2 steps on the CPU",
+        "backward",
+        "stb.0",
+        "optimizer state",
+        "launch 20.0%",
+    ):
+        assert words in text
+    assert "operator_with_a_long_name_10" not in text
+    before = svg.read_bytes()
+    write_profile_plot(DIGEST, tmp_path)
+    assert svg.read_bytes() == before
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r"foretune\[plots\]"):
+        write_profile_plot(DIGEST, tmp_path)
