@@ -21,6 +21,7 @@ from torch import nn
 
 from foretune.cli.quiet import quieten
 from foretune.config.reading import understand
+from foretune.core.observer import Observer
 from foretune.data.loading import loader
 from foretune.models.locating import locate
 from foretune.models.tiny import write_tiny_pipeline
@@ -29,7 +30,6 @@ from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.interrupts import StopRequest
 from foretune.run.loop import Loop
-from foretune.run.observer import Observer
 from foretune.run.preparing import Prepared, prepare
 from foretune.run.train import build_validator
 

@@ -1,3 +1,108 @@
-"""Know before you fine-tune: what fine-tuning a diffusion model needs, costs and yields."""
+"""Know before you fine-tune: what fine-tuning a diffusion model needs, costs and yields.
+
+    import foretune as ft
+
+    plans = ft.plan("flux.1-dev", {"method.kind": "lora", "method.rank": 32}, on=["rtx-4090", "h100-sxm"])
+    plans[0].verdict, plans[0].process_bytes
+    run = ft.train("experiment.yaml", {"train.steps": 10})
+    ft.report("runs", "report.html")
+
+One function for each verb of the command line. Importing this package imports nothing else: each function brings what
+it needs when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foretune.api.backtest import backtest
+    from foretune.api.bench import bench, bench_inference
+    from foretune.api.compare import Gated, compare, gate, measure_and_compare
+    from foretune.api.demo import demo
+    from foretune.api.doctor import doctor
+    from foretune.api.evaluate import evaluate, sample
+    from foretune.api.experiment import check, init, schema
+    from foretune.api.export import export
+    from foretune.api.lists import list_devices, list_methods, list_models
+    from foretune.api.plan import Plans, plan
+    from foretune.api.profile import Profile, profile
+    from foretune.api.report import Report, report
+    from foretune.api.run import Run, RunFailed, open_run
+    from foretune.api.study import study, study_file
+    from foretune.api.tiny import tiny
+    from foretune.api.train import resume, train
+    from foretune.core.errors import UserError
+    from foretune.core.observer import Observer, StepReport
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Gated",
+    "Observer",
+    "Plans",
+    "Profile",
+    "Report",
+    "Run",
+    "RunFailed",
+    "StepReport",
+    "UserError",
+    "backtest",
+    "bench",
+    "bench_inference",
+    "check",
+    "compare",
+    "demo",
+    "doctor",
+    "evaluate",
+    "export",
+    "gate",
+    "init",
+    "list_devices",
+    "list_methods",
+    "list_models",
+    "measure_and_compare",
+    "open_run",
+    "plan",
+    "profile",
+    "report",
+    "resume",
+    "sample",
+    "schema",
+    "study",
+    "study_file",
+    "tiny",
+    "train",
+]
+
+_WHERE = {
+    "api.backtest": ("backtest",),
+    "api.bench": ("bench", "bench_inference"),
+    "api.compare": ("Gated", "compare", "gate", "measure_and_compare"),
+    "api.demo": ("demo",),
+    "api.doctor": ("doctor",),
+    "api.evaluate": ("evaluate", "sample"),
+    "api.experiment": ("check", "init", "schema"),
+    "api.export": ("export",),
+    "api.lists": ("list_devices", "list_methods", "list_models"),
+    "api.plan": ("Plans", "plan"),
+    "api.profile": ("Profile", "profile"),
+    "api.report": ("Report", "report"),
+    "api.run": ("Run", "RunFailed", "open_run"),
+    "api.study": ("study", "study_file"),
+    "api.tiny": ("tiny",),
+    "api.train": ("resume", "train"),
+    "core.errors": ("UserError",),
+    "core.observer": ("Observer", "StepReport"),
+}
+_MODULE_OF = {name: f"{__name__}.{module}" for module, names in _WHERE.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from foretune.analyse.run_report import RunReport, gather, run_report
+from foretune.analyse.run_data import gather
+from foretune.analyse.run_report import RunReport, run_report
 from tests.analyse.made_runs import asked, make_repeats, make_run
 
 

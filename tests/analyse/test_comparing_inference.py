@@ -38,13 +38,13 @@ def make_bench(path: Path, levels_s: Sequence[float], environment: dict[str, Any
 def test_denoising_images_and_memory_are_compared(tmp_path: Path) -> None:
     a = make_bench(tmp_path / "a" / "m" / "1", LEVELS_S).parents[1]
     b = make_bench(tmp_path / "b" / "m" / "1", [1.5 * level_s for level_s in LEVELS_S])
-    found = compare_paths(a, b)
+    found = compare_paths([a], [b])
     by_name = {one.comparison.quantity: one for one in found.quantities}
     assert list(by_name) == ["step time", "speed", "images end to end", "peak process memory"]
     assert by_name["step time"].comparison.answer == "b is higher"
     assert by_name["step time"].comparison.ratio == pytest.approx(1.5)
     assert "one bench was made after the other" in by_name["step time"].comparison.warnings[-1]
-    assert "the same benches" in compare_paths(a, a).quantities[0].comparison.warnings[-1]
+    assert "the same benches" in compare_paths([a], [a]).quantities[0].comparison.warnings[-1]
     # 4 images take a denoising step in about 0.1 s; one is finished in about a second.
     assert by_name["speed"].a.value == pytest.approx(40, rel=0.02)
     assert by_name["speed"].comparison.ratio == pytest.approx(1 / 1.5)
@@ -56,22 +56,22 @@ def test_other_batches_adapters_and_machines_are_refused_or_labelled(tmp_path: P
     a = make_bench(tmp_path / "a", LEVELS_S)
     b = make_bench(tmp_path / "b", LEVELS_S, batch_size=8, adapter="x.safetensors")
     with pytest.raises(Unlike, match=r"adapter: none against x\.safetensors; batch_size: 4 against 8"):
-        compare_paths(a, b)
-    assert "across questions" in compare_paths(a, b, Permission(across_questions=True)).labels[0]
+        compare_paths([a], [b])
+    assert "across questions" in compare_paths([a], [b], Permission(across_questions=True)).labels[0]
     c = make_bench(tmp_path / "c", LEVELS_S, {**ENVIRONMENT, "cpu": "other"})
     with pytest.raises(Unlike, match="cpu: one against other"):
-        compare_paths(a, c)
+        compare_paths([a], [c])
 
 
 def test_inference_and_training_are_not_mixed(tmp_path: Path) -> None:
     bench, runs = make_bench(tmp_path / "a", LEVELS_S), make_repeats(tmp_path / "runs", LEVELS_S)
     with pytest.raises(Unlike, match="is a bench of inference"):
-        compare_paths(bench, runs)
+        compare_paths([bench], [runs])
     with pytest.raises(UserError, match="does not exist"):
-        compare_paths(runs, tmp_path / "nowhere")
+        compare_paths([runs], [tmp_path / "nowhere"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(Unlike, match="no bench of inference in"):
-        compare_paths(bench, tmp_path / "empty")
+        compare_paths([bench], [tmp_path / "empty"])
     (bench / "bench.json").write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
-        compare_paths(bench, bench)
+        compare_paths([bench], [bench])

@@ -9,7 +9,8 @@ import pytest
 
 from foretune.analyse.missing_runs import missing_findings
 from foretune.analyse.ranking import rank
-from foretune.analyse.run_report import Task, gather, run_report
+from foretune.analyse.run_data import gather
+from foretune.analyse.run_report import Task, run_report
 from foretune.reports.run_markdown import report_markdown
 from foretune.reports.run_page import report_page
 from tests.analyse.made_runs import asked, make_run

@@ -8,6 +8,7 @@ from tests.architecture.source_tree import PACKAGE, Module, by_name, imports_of,
 # Top to bottom: an import points down this list or stays in its folder.
 LAYERS = (
     "cli",
+    "api",
     "reports",
     "analyse",
     "sweep",
@@ -53,8 +54,9 @@ def upward_imports(source: Path) -> list[str]:
 def _may_import(module: Module, target_layer: str) -> bool:
     if module.layer in LAYERS:
         return LAYERS.index(module.layer) <= LAYERS.index(target_layer)
-    # The package itself is imported by every layer, so it knows none. Its other modules start the program.
-    return module.name != PACKAGE
+    # The package itself is imported by every layer: it only names the functions of the API, and what they take and
+    # raise. Its other modules start the program.
+    return module.name != PACKAGE or target_layer in ("api", "core")
 
 
 def _layer_of(target: str) -> str | None:
@@ -94,4 +96,22 @@ def torch_imports(source: Path) -> list[str]:
 
 def modules_without_torch(source: Path) -> list[str]:
     """The modules whose import must leave torch alone: those layers, and the command line, which is lazy."""
-    return [m.name for m in read_tree(source) if m.layer in WITHOUT_TORCH or m.layer == "cli" or m.name == PACKAGE]
+    lazy = ("cli", "api")
+    return [m.name for m in read_tree(source) if m.layer in (*WITHOUT_TORCH, *lazy) or m.name == PACKAGE]
+
+
+_OF_THE_COMMAND_LINE = ("foretune.cli", "foretune.api", "foretune.core", "foretune.reports.terminal")
+
+
+def more_than_a_client(source: Path) -> list[str]:
+    """Imports of the command line that go past the API: it parses, calls one function and prints."""
+    modules = read_tree(source)
+    known = by_name(modules)
+    return [
+        f"{module.at(imported.line)}: {module.name} imports {imported.target}"
+        for module in modules
+        if module.layer == "cli"
+        for imported in imports_of(module, known)
+        if imported.target.startswith(f"{PACKAGE}.")
+        and not any(imported.target == name or imported.target.startswith(f"{name}.") for name in _OF_THE_COMMAND_LINE)
+    ]

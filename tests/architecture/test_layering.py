@@ -10,6 +10,7 @@ from tests.architecture.layering import (
     WITHOUT_TORCH,
     import_circle,
     modules_without_torch,
+    more_than_a_client,
     torch_imports,
     unknown_folders,
     upward_imports,
@@ -38,6 +39,16 @@ def test_every_folder_is_a_layer() -> None:
 
 def test_imports_point_down() -> None:
     assert upward_imports(SOURCE) == []
+
+
+def test_the_command_line_is_a_client_of_the_api() -> None:
+    assert more_than_a_client(SOURCE) == []
+
+
+def test_control_a_command_that_goes_past_the_api(plant: Plant) -> None:
+    files = {"cli/a.py": "def verb():\n    from foretune.run.loop import Loop", "run/loop.py": "class Loop: ..."}
+    (violation,) = more_than_a_client(plant(files))
+    assert "foretune.cli.a imports foretune.run.loop" in violation
 
 
 def test_no_circular_imports() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from foretune.cli import study
-from foretune.cli.bench_text import print_bench, print_inference
 from foretune.cli.main import app
 from foretune.core.errors import UnknownName, UserError
+from foretune.reports.terminal.bench import print_bench, print_inference
 from foretune.run.bench import Bench, BenchChoices
 from foretune.run.bench_inference import InferenceBench, InferenceChoices
 from foretune.run.bench_summary import summary_of

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from foretune.cli.evaluate_text import print_evaluation
 from foretune.core.values import Evaluation, Score
+from foretune.reports.terminal.evaluation import print_evaluation
 from tests.cli.conftest import Foretune
 from tests.core.formats import frozen_file
 from tests.run.short_runs import short_run

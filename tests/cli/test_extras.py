@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from foretune.cli.extras import require
 from foretune.core import extras
 from foretune.core.errors import MissingExtra
+from foretune.core.extras import require
 from tests.cli.conftest import Foretune
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"

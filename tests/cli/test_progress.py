@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from foretune.cli.progress import ProgressObserver
-from foretune.run.observer import StepReport
+from foretune.core.observer import StepReport
 
 
 def report(step: int, step_s: float = 0.5, loss: float = 0.25) -> StepReport:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from foretune.cli.question_text import question_text
 from foretune.planner.asking import Wanted, asked_of
+from foretune.reports.question_text import question_text
 
 PLAIN = "LoRA rank 16, bf16, gradient checkpointing on all blocks"
 

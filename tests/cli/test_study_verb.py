@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from foretune.cli.study import NAMED
+from foretune.api.study import NAMED_STUDIES
 from foretune.config.study_files import StudyAsked
 from foretune.run import study_file
 from foretune.run.studies import STUDIES
@@ -73,7 +73,7 @@ def test_a_part_is_run_alone_and_several_devices_are_refused_for_now(
 
 
 def test_a_folder_does_not_hide_a_study_that_has_a_name(tmp_path: Path, foretune: Foretune) -> None:
-    assert set(NAMED) == set(STUDIES)
+    assert set(NAMED_STUDIES) == set(STUDIES)
     (tmp_path / "workers").mkdir()
     assert "--only goes with a study file" in foretune("study", "workers", "--no-plot", "--only", "a").stderr
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from foretune.choices.running import Profile
-from foretune.cli.summary import measurements
 from foretune.record.run_directory import RunDirectory
+from foretune.reports.terminal.run import measurements
 from tests.analyse.made_runs import make_run
 
 

@@ -15,8 +15,8 @@ import pytest
 from foretune.analyse.studying import summarise_study
 from foretune.config import read_experiment
 from foretune.config.study_files import read_study
+from foretune.core.observer import Observer
 from foretune.data.sources import open_source
-from foretune.run.observer import Observer
 from foretune.run.study_part import PartRequest, do_part
 from foretune.run.train import Trained, train
 

@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 
 from foretune.choices.matrix import Cell, experiment_of
 from foretune.config.reading import Asked, understand
+from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
 from foretune.run.exporting import ExportProof, export
-from foretune.run.observer import Observer
 from foretune.run.reload_check import check
 from foretune.run.train import Trained, resume, train
 

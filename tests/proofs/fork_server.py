@@ -147,7 +147,7 @@ def _import_everything() -> None:
         getattr(transformers, name)
     for name in (
         "foretune.cli.progress",
-        "foretune.cli.summary",
+        "foretune.reports.terminal.run",
         "foretune.run.train",
         "tests.proofs.children",
         "tests.proofs.saving",

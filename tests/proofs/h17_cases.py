@@ -12,11 +12,11 @@ import yaml
 from torch import Tensor, nn
 
 from foretune.analyse.evaluations import EVALUATION_FILE
-from foretune.analyse.run_report import gather as gather_runs
+from foretune.analyse.run_data import gather as gather_runs
 from foretune.analyse.run_report import run_report
 from foretune.config.reading import understand
+from foretune.core.observer import Observer
 from foretune.core.values import Evaluation, ScoreDifference
-from foretune.run.observer import Observer
 from foretune.run.quality.evidence import Evidence
 from foretune.run.quality.gathering import Encoded, encode_texts, gather
 from foretune.run.quality.measurement import Measurement, Need

@@ -14,15 +14,15 @@ from unittest import mock
 from rich.console import Console
 
 from foretune.cli.progress import ProgressObserver
+from foretune.core.interrupts import StopRequest
+from foretune.core.observer import Observers
 from foretune.data.loading import loader
 from foretune.record import events as events_module
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
 from foretune.run import memory_now
 from foretune.run.checkpoints import CheckpointStore
-from foretune.run.interrupts import StopRequest
 from foretune.run.loop import Loop
-from foretune.run.observer import Observers
 from foretune.run.preparing import Prepared
 from foretune.run.telemetry.sampler import Sampler
 from foretune.run.train import build_validator

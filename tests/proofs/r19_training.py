@@ -9,7 +9,7 @@ import time
 from typing import Any
 from unittest import mock
 
-from foretune.cli import train
+from foretune.cli import progress
 from foretune.cli.main import main
 from foretune.cli.quiet import quieten
 
@@ -19,7 +19,7 @@ def train_and_note(arguments: list[str]) -> dict[str, Any]:
     noted: dict[str, Any] = {}
 
     def quieten_and_wrap() -> None:
-        """Takes the place of what the command calls first once it may import torch."""
+        """Takes the place of what the command calls first once torch is imported."""
         quieten()
         from foretune.run.loop import Loop
 
@@ -34,7 +34,7 @@ def train_and_note(arguments: list[str]) -> dict[str, Any]:
         mock.patch.object(Loop, "run", timed).start()
 
     with (
-        mock.patch.object(train, "quieten", quieten_and_wrap),
+        mock.patch.object(progress, "quieten", quieten_and_wrap),
         mock.patch.object(sys, "argv", ["foretune", "train", *arguments]),
     ):
         try:

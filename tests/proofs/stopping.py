@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from foretune.config.reading import understand
+from foretune.core.observer import Observer, StepReport
 from foretune.data.batch import Batch
 from foretune.record.run_directory import RunDirectory
 from foretune.run.encoding import LiveEncoders
-from foretune.run.observer import Observer, StepReport
 from foretune.run.train import resume, train
 
 

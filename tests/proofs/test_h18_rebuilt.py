@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from foretune.analyse.run_report import gather, run_report
+from foretune.analyse.run_data import gather
+from foretune.analyse.run_report import run_report
 from foretune.reports.run_page import report_page
 from tests.reports.pages import Node, Page
 from tests.reports.whole_runs import two_configurations, whole_run

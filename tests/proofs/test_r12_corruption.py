@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore, NoGoodCheckpoint
-from foretune.run.observer import Observer
 from foretune.run.preparing import prepare
 from foretune.run.state import check, components
 from foretune.step.training_step import TrainingStep

@@ -19,7 +19,8 @@ from types import ModuleType
 import pytest
 
 from foretune.analyse.comparability import too_few_steps
-from foretune.analyse.run_report import gather, run_report
+from foretune.analyse.run_data import gather
+from foretune.analyse.run_report import run_report
 
 pytestmark = [pytest.mark.proof, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]

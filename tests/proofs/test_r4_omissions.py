@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from foretune.core.observer import Observer
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import Checkpoint, CheckpointStore, NoGoodCheckpoint
-from foretune.run.observer import Observer
 from foretune.run.preparing import Prepared, prepare
 from foretune.run.state import check, collect, components, restore
 from foretune.step.training_step import TrainingStep

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore, NoGoodCheckpoint
-from foretune.run.observer import Observer
 from foretune.run.preparing import Prepared, prepare
 from foretune.run.state import check, components
 from tests.conftest import ProofSize

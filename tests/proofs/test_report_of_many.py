@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from foretune.analyse.run_report import gather, run_report
+from foretune.analyse.run_data import gather
+from foretune.analyse.run_report import run_report
 from foretune.reports.run_csv import runs_csv
 from foretune.reports.run_page import report_page
 from tests.conftest import ProofSize

@@ -16,15 +16,16 @@ from typing import Any
 
 import pytest
 
-from foretune.analyse.run_report import gather, run_report
+from foretune.analyse.run_data import gather
+from foretune.analyse.run_report import run_report
 from foretune.config.reading import understand
+from foretune.core.observer import Observer, StepReport
 from foretune.record import redaction
 from foretune.record.checking import check_run
 from foretune.record.events import EventLog
 from foretune.reports.run_csv import runs_csv
 from foretune.reports.run_markdown import report_markdown
 from foretune.reports.run_page import report_page
-from foretune.run.observer import Observer, StepReport
 from foretune.run.trackers.tracker import settings_of
 from foretune.run.train import train
 from tests.proofs.conftest import TinyModels

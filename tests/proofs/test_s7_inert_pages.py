@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from foretune.analyse.run_report import RunReport, gather, run_report
+from foretune.analyse.run_data import gather
+from foretune.analyse.run_report import RunReport, run_report
 from foretune.core.values import Finding
 from foretune.reports.run_csv import runs_csv
 from foretune.reports.run_markdown import report_markdown

@@ -10,8 +10,8 @@ import pytest
 from diffusers import FluxTransformer2DModel
 
 from foretune.analyse.trace_digest import digest, newest_trace
+from foretune.core.observer import Observer
 from foretune.models.tiny import flux, write_tiny_pipeline
-from foretune.run.observer import Observer
 from foretune.run.profiling import running
 from foretune.run.profiling.trace_file import MOST_TRACE_BYTES
 from tests.conftest import ProofSize

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
-from foretune.run.observer import Observer
 from foretune.run.train import PreparationFailed, resume
 from tests.run.short_runs import Recording, short_run
 

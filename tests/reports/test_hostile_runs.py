@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from foretune.analyse.run_report import gather, run_report
+from foretune.analyse.run_data import gather
+from foretune.analyse.run_report import run_report
 from foretune.core.errors import UserError
 from foretune.record.checking import check_run
 from foretune.record.run_directory import RunDirectory

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from foretune.analyse.run_report import gather, run_report
+from foretune.analyse.run_data import gather
+from foretune.analyse.run_report import run_report
 from foretune.core.values import Finding
 from foretune.core.values.evaluation import sample_file
 from foretune.planner.asking import Wanted, devices_named, plan_everything

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from foretune.analyse.run_report import RunReport, gather, run_report
+from foretune.analyse.run_data import gather
+from foretune.analyse.run_report import RunReport, run_report
 from foretune.core.errors import UserError
 from foretune.core.values import Finding
 from foretune.reports.run_csv import runs_csv, safe

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from foretune.config.reading import Asked, understand
+from foretune.core.observer import Observer, StepReport
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
-from foretune.run.observer import Observer, StepReport
 from foretune.run.preparing import Prepared, prepare
 from foretune.run.train import Trained, train
 

@@ -12,6 +12,7 @@ import torch
 
 from foretune.config.reading import Asked, understand
 from foretune.core.errors import UserError
+from foretune.core.observer import Observer
 from foretune.models.locating import open_family
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
@@ -24,7 +25,6 @@ from foretune.run.bench_summary import Repeat, summary_of
 from foretune.run.bench_worker import measure_training
 from foretune.run.fresh_process import MeasurementFailed
 from foretune.run.inference import measure_inference
-from foretune.run.observer import Observer
 from foretune.run.peak import measured_peak
 from foretune.run.step_flops import StepFlops
 from foretune.run.synthetic import SyntheticBatches

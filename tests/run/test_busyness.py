@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from foretune.core.observer import Observer
 from foretune.run.busyness import BusyWatch, busy_warnings_of
-from foretune.run.observer import Observer
 from foretune.run.telemetry.host import HostSensor
 
 

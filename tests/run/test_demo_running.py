@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from foretune.config.study_files import StudyAsked, StudyPart
+from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
 from foretune.run.demo import running
 from foretune.run.demo.running import DemoRun, run_demo
-from foretune.run.observer import Observer
 from foretune.run.study_file import PartDone
 from tests.analyse.made_runs import make_run
 

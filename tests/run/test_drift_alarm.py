@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from foretune.core.observer import StepReport
 from foretune.run.drift_alarm import Alarm, DriftAlarm
-from foretune.run.observer import StepReport
 
 Step = dict[str, float]
 Series = Sequence[Step]

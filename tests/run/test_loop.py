@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from foretune.core.interrupts import StopRequest
+from foretune.core.observer import Observer, Observers
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
 from foretune.run import validating
 from foretune.run.checkpoints import CheckpointStore
-from foretune.run.interrupts import StopRequest
 from foretune.run.loop import Loop
 from foretune.run.meter import Reading
-from foretune.run.observer import Observer, Observers
 from foretune.run.preparing import Prepared
 from foretune.run.train import Trained, build_validator, resume
 from foretune.run.validating import Validator

@@ -11,10 +11,10 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from foretune.core.errors import Refused, UserError
+from foretune.core.observer import Observer
 from foretune.models.adapters import ADAPTER_FILE, load_adapter
 from foretune.models.locating import open_family
 from foretune.run.exporting import export
-from foretune.run.observer import Observer
 from foretune.run.sampling import SampleRequest, sample, to_image
 from foretune.run.train import resume
 from tests.run.short_runs import PROMPT, Recording, events_of, losses_of, short_prepared, short_run

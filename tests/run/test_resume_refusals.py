@@ -10,9 +10,9 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from foretune.core.errors import UserError
+from foretune.core.interrupts import StopRequest
 from foretune.models.tiny import write_tiny_pipeline
 from foretune.record.run_directory import RunDirectory
-from foretune.run.interrupts import StopRequest
 from foretune.run.loop import Loop
 from foretune.run.train import resume
 from tests.run.short_runs import Recording, short_run

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from foretune.core.observer import Observer
 from foretune.run.bench_summary import Series, summary_of
-from foretune.run.observer import Observer
 from foretune.run.studies import STUDIES, operators, workers
 from foretune.run.studies.base import StudyRequest, StudyResult, Value, as_fast
 from foretune.run.studying import run_study

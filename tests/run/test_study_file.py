@@ -8,11 +8,11 @@ import yaml
 
 from foretune.config.study_files import StudyAsked, read_study
 from foretune.core.errors import Refused
+from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
 from foretune.run import study_file
 from foretune.run.bench_inference import InferenceChoices
 from foretune.run.fresh_process import MeasurementFailed
-from foretune.run.observer import Observer
 from foretune.run.study_file import run_study_file
 from foretune.run.study_part import PartRequest
 from tests.analyse.made_runs import make_run

@@ -3,7 +3,7 @@
 import io
 import json
 
-from foretune.run.observer import StepReport
+from foretune.core.observer import StepReport
 from foretune.run.worker_output import Teller
 
 

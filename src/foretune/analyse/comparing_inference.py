@@ -21,7 +21,7 @@ from foretune.analyse.comparing import (
 from foretune.analyse.environments import differences, named
 from foretune.analyse.inference_data import InferenceData, inference_in, times_of
 from foretune.analyse.quantities import SPEED, STEP_TIME, one_number_each
-from foretune.analyse.run_data import has_runs, runs_in
+from foretune.analyse.run_data import gather, has_runs
 from foretune.stats.intervals import Estimate, Statistic, typical
 from foretune.stats.speed import rate_of
 
@@ -63,20 +63,26 @@ _QUANTITIES: tuple[tuple[str, str, Callable[[_Benches], Estimate | None]], ...] 
 
 
 def compare_paths(
-    a: Path, b: Path, permission: Permission | None = None, *, names: tuple[str, str] = ("a", "b")
+    a: Sequence[Path], b: Sequence[Path], permission: Permission | None = None, *, names: tuple[str, str] = ("a", "b")
 ) -> ComparedRuns:
-    """What lies at two paths: trainings where there are any, else benches of inference."""
-    is_training = [has_runs(path) for path in (a, b)]
-    benches = [inference_in(path) for path in (a, b)]
+    """What lies at the paths of two sides: trainings where there are any, else benches of inference."""
+    is_training = [any(has_runs(path) for path in side) for side in (a, b)]
+    benches = [[found for path in side for found in inference_in(path)] for side in (a, b)]
     if any(is_training) or not any(benches):
-        for path, has_trained, found in zip((a, b), is_training, benches, strict=True):
+        for side, has_trained, found in zip((a, b), is_training, benches, strict=True):
             if found and not has_trained:
-                raise Unlike(f"{path} is a bench of inference, the other side one of training: they share no quantity.")
-        return compare(runs_in(a), runs_in(b), permission, names=names)
-    for path, found in zip((a, b), benches, strict=True):
+                raise Unlike(
+                    f"{_listed(side)} is a bench of inference, the other side one of training: they share no quantity."
+                )
+        return compare(gather(a), gather(b), permission, names=names)
+    for side, found in zip((a, b), benches, strict=True):
         if not found:
-            raise Unlike(f"There is no bench of inference in {path}, and the other side is one.")
+            raise Unlike(f"There is no bench of inference in {_listed(side)}, and the other side is one.")
     return compare_inference(benches[0], benches[1], permission, names=names)
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    return ", ".join(map(str, paths))
 
 
 def compare_inference(

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,15 @@ def runs_in(path: Path) -> list[RunData]:
             "`foretune bench` and `foretune train` print the paths of what they make."
         )
     return sorted(found, key=lambda run: (math.inf if run.started_s is None else run.started_s, run.run_id))
+
+
+def gather(paths: Sequence[Path]) -> list[RunData]:
+    """The runs of all folders, each once."""
+    found: dict[Path, RunData] = {}
+    for path in paths:
+        for run in runs_in(path):
+            found.setdefault(run.path.resolve(), run)
+    return list(found.values())
 
 
 def has_runs(path: Path) -> bool:

@@ -14,7 +14,7 @@ from foretune.analyse.groups import Configuration, configurations, differing, en
 from foretune.analyse.missing_runs import missing_findings
 from foretune.analyse.money import Price, pricing
 from foretune.analyse.recommending import Recommendation, has_one_price, is_time_held_equal, recommend
-from foretune.analyse.run_data import RunData, runs_in
+from foretune.analyse.run_data import RunData
 from foretune.analyse.run_numbers import MEMORY, MONEY, SPEED, TIME, Evaluations, Measure, measures, quality_metrics
 from foretune.analyse.single_result import with_result
 from foretune.core.errors import UnknownName, UserError
@@ -95,15 +95,6 @@ class RunReport:
         every = [one.settings for one in self.configurations]
         apart = set(differing(every))
         return {name: value for name, value in every[0].items() if name not in apart and all(name in s for s in every)}
-
-
-def gather(paths: Sequence[Path]) -> list[RunData]:
-    """The runs of all folders, each once."""
-    found: dict[Path, RunData] = {}
-    for path in paths:
-        for run in runs_in(path):
-            found.setdefault(run.path.resolve(), run)
-    return list(found.values())
 
 
 def run_report(

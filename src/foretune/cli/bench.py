@@ -1,17 +1,13 @@
 """`foretune bench`: how fast it trains or samples here, honestly measured."""
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from foretune.cli.extras import require
 from foretune.cli.options import refuse_given
-from foretune.cli.quiet import quieten
-from foretune.cli.starting import read_to_start
-
-if TYPE_CHECKING:
-    from foretune.config.readiness import Need
+from foretune.core.errors import UserError
 
 _OF_A_PRESET = {
     "batch": "is what a preset decides. Leave out one of the two.",
@@ -70,104 +66,57 @@ def bench(
     if preset is not None:
         refuse_given(context, _OF_A_PRESET)
     if inference:
-        asked = {
-            "batch_size": batch,
-            "precision": precision,
-            "size_px": size,
-            "num_steps": steps or 20,
-            "num_repeats": repeat,
-            "num_images": images,
-            "image_batch_size": image_batch,
-            "num_inference_steps": inference_steps,
-        }
-        _inference(target, overrides or [], asked, adapter=adapter, preset=preset, benches=benches, as_json=as_json)
+        _inference(
+            target,
+            overrides or [],
+            adapter=adapter,
+            preset=preset,
+            batch=batch,
+            precision=precision,
+            size=size,
+            steps=steps or 20,
+            repeat=repeat,
+            images=images,
+            image_batch=image_batch,
+            inference_steps=inference_steps,
+            benches=benches,
+            as_json=as_json,
+        )
         return
-    measured = {
-        "num_steps": steps or 50,
-        "num_repeats": repeat,
-        "is_synthetic": synthetic,
-        "has_break_even": break_even,
-    }
-    _training(Path(target), overrides or [], measured, benches, as_json=as_json)
-
-
-def _training(path: Path, overrides: list[str], asked_for: dict[str, Any], benches: Path, *, as_json: bool) -> None:
-    needs: tuple[Need, ...] = ("adapters",) if asked_for["is_synthetic"] else ("data", "adapters")
-    asked = read_to_start(path, overrides, "Measuring", needs)
-    quieten()
-    from foretune.cli.bench_text import print_bench
-    from foretune.cli.plan import Recording
+    from foretune.api.bench import bench as bench_training
     from foretune.cli.progress import ProgressObserver
-    from foretune.run.bench import BenchChoices
-    from foretune.run.bench import bench as run_bench
-    from foretune.run.forecast import plan_here
+    from foretune.reports.terminal.bench import print_bench
 
-    choices = BenchChoices(**asked_for)
     with ProgressObserver() as observer:
-        plan = plan_here(asked, Recording(lambda _: None), observer.message)
-        result = run_bench(asked, choices, benches, observer, plan)
+        result = bench_training(
+            Path(target),
+            overrides,
+            steps=steps or 50,
+            repeat=repeat,
+            synthetic=synthetic,
+            break_even=break_even,
+            benches=benches,
+            observer=observer,
+        )
     if as_json:
-        _print_file(result.path)
+        typer.echo(json.dumps(result.to_mapping(), indent=2))
     else:
-        print_bench(result, plan)
+        print_bench(result)
 
 
-def _inference(
-    target: str,
-    overrides: list[str],
-    asked_for: dict[str, Any],
-    *,
-    adapter: Path | None,
-    preset: str | None,
-    benches: Path,
-    as_json: bool,
-) -> None:
-    from foretune.core.errors import UnknownName, UserError
-
+def _inference(target: str, overrides: list[str], *, as_json: bool, **options: Any) -> None:
     if overrides:
         raise UserError(
             f"--inference takes a model and options, not {overrides[0]!r}. "
             "Run: foretune bench MODEL --inference --batch 4"
         )
-    from foretune.run.bench_request import PRESETS
-    from foretune.run.quality.naming import check_subject
-
-    _check_precision(asked_for["precision"])
-    if preset is not None:
-        if preset not in PRESETS:
-            raise UnknownName("preset", preset, PRESETS)
-        asked_for |= {"batch_size": PRESETS[preset].batch_size, "precision": PRESETS[preset].precision}
-    check_subject(target)
-    require("train", "Measuring inference")
-    from foretune.run.busyness import BusyWatch
-
-    watch = BusyWatch()
-    quieten()
-    from foretune.cli.bench_text import print_inference
+    from foretune.api.bench import bench_inference
     from foretune.cli.progress import ProgressObserver
-    from foretune.run.bench_inference import InferenceChoices, bench_inference
+    from foretune.reports.terminal.bench import print_inference
 
-    choices = InferenceChoices(preset=preset, **asked_for)
     with ProgressObserver() as observer:
-        watch.warn(observer)
-        result = bench_inference(target, adapter, choices, benches, observer)
+        result = bench_inference(target, observer=observer, **options)
     if as_json:
-        _print_file(result.path)
+        typer.echo(json.dumps(result.to_mapping(), indent=2))
     else:
         print_inference(result)
-
-
-def _check_precision(asked: str) -> None:
-    from typing import get_args
-
-    from foretune.choices.training import Precision
-    from foretune.core.errors import UnknownName
-
-    if asked not in get_args(Precision):
-        raise UnknownName("precision", asked, get_args(Precision))
-
-
-def _print_file(path: Path) -> None:
-    from foretune.run.bench import BENCH_FILE
-
-    typer.echo((path / BENCH_FILE).read_text(encoding="utf-8"), nl=False)

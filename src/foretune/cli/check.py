@@ -14,7 +14,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
 ) -> None:
     """Check that log, record, experiment and environment of a run agree; exit code 1 if they do not."""
-    from foretune.record.checking import check_run
+    from foretune.api.experiment import check as check_run
 
     found = check_run(run)
     if as_json:

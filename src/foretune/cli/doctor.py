@@ -1,18 +1,16 @@
 """`foretune doctor`: what works on this machine."""
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretune.cli.extras import require
-from foretune.cli.quiet import hush
+from foretune.cli.status import StatusObserver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from foretune.run.doctor.finding import Finding
+    from foretune.api.doctor import Finding
 
 # A row in a file or a pipe is one line, however long.
 _WIDTH_OF_A_PIPE = 400
@@ -27,36 +25,33 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Run the operations a training needs on each device present, and say what works."""
-    from foretune.run.doctor.groups import groups_named
+    from foretune.api.doctor import doctor as examine
 
-    groups = groups_named(only or ())
-    require("train", "The doctor")
-    # No more than that: importing the libraries is among the things examined.
-    hush()
-    from rich.console import Console
-
-    from foretune.record.environment import environment_fingerprint
-    from foretune.run.devices import accelerators_text
-    from foretune.run.doctor.examining import examine
-
-    if not as_json:
-        typer.echo(accelerators_text())
-        typer.echo("")
-    with Console(stderr=True, highlight=False).status("Examining ...") as status:
-        findings = list(examine(lambda what: status.update(f"Examining {what} ..."), groups))
-    environment = environment_fingerprint()
-    failed = [finding for finding in findings if finding.needed and not finding.works]
+    with _Examining("Examining", is_quiet=as_json) as observer:
+        found = examine(only or (), observer=observer)
     if as_json:
-        told = {"ready": not failed, "environment": environment, "findings": [asdict(f) for f in findings]}
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(found.to_mapping(), indent=2))
     else:
-        _show(findings, environment)
-    if failed:
-        names = ", ".join(f"{f.operation} on {f.device}" for f in failed)
+        _show(found.findings, found.environment)
+    if not found.is_ready:
+        names = ", ".join(f"{f.operation} on {f.device}" for f in found.failed)
         typer.secho(f"Needed for training and failing: {names}", fg="red", err=True)
         raise typer.Exit(1)
     if not as_json:
         typer.echo("Everything examined that a training needs works here." if only else _ALL_WELL)
+
+
+class _Examining(StatusObserver):
+    """Which accelerators there are comes first: the operations take a minute."""
+
+    def __init__(self, title: str, *, is_quiet: bool) -> None:
+        super().__init__(title)
+        self._is_quiet = is_quiet
+
+    def message(self, text: str) -> None:
+        if not self._is_quiet:
+            typer.echo(text)
+            typer.echo("")
 
 
 def _show(findings: "Sequence[Finding]", environment: "Mapping[str, Any]") -> None:

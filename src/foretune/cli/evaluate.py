@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from foretune.cli.extras import require
-from foretune.cli.files import require_writable
-from foretune.cli.quiet import quieten
+from foretune.core.errors import UserError
+from foretune.core.input_files import read_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from foretune.core.values import Evaluation
 
 Against = Annotated[
@@ -61,39 +62,30 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of the table.")] = False,
 ) -> None:
     """Sample a run and its base at fixed prompts and seeds, and say in what they differ."""
-    _check_places(runs, against, output)
-    given_prompts = (*(prompt or ()), *_lines(prompts))
-    require("train", "Evaluating")
-    from foretune.run.busyness import BusyWatch
-
-    watch = BusyWatch()
-    quieten()
+    from foretune.api.evaluate import evaluate as evaluate_runs
     from foretune.cli.progress import ProgressObserver
-    from foretune.run.quality.evaluating import Evaluator
-    from foretune.run.quality.request import EvaluationRequest
 
-    request = EvaluationRequest(
-        against=against,
-        prompts=given_prompts,
-        num_prompts=num_prompts,
-        num_seeds=seeds,
-        first_seed=first_seed,
-        num_inference_steps=steps,
-        base_num_inference_steps=base_steps,
-        size_px=size,
-        guidance_scale=guidance,
-        num_held_out=held_out,
-        metrics=tuple(name.strip() for name in metrics.split(",") if name.strip()) if metrics else (),
-        extractor=extractor,
-        clip=clip,
-        device=device,
-        precision=precision,
-        output=output,
-    )
     with ProgressObserver() as observer:
-        watch.warn(observer)
-        evaluator = Evaluator(observer)
-        found = [evaluator.evaluate(run, request) for run in runs]
+        found = evaluate_runs(
+            runs,
+            against=against,
+            prompts=(*(prompt or ()), *_lines(prompts)),
+            num_prompts=num_prompts,
+            seeds=seeds,
+            first_seed=first_seed,
+            steps=steps,
+            base_steps=base_steps,
+            size=size,
+            guidance=guidance,
+            held_out=held_out,
+            metrics=tuple(name.strip() for name in metrics.split(",") if name.strip()) if metrics else (),
+            extractor=extractor,
+            clip=clip,
+            device=device,
+            precision=precision,
+            output=output,
+            observer=observer,
+        )
     if as_json:
         mappings = [evaluation.to_mapping() for evaluation in found]
         typer.echo(json.dumps(mappings[0] if len(runs) == 1 else mappings, indent=2))
@@ -101,40 +93,18 @@ def evaluate(
         _print_tables(runs, found, output)
 
 
-def _print_tables(runs: list[str], found: "list[Evaluation]", output: Path | None) -> None:
-    from foretune.cli.evaluate_text import print_evaluation
+def _print_tables(runs: list[str], found: "Sequence[Evaluation]", output: Path | None) -> None:
+    from foretune.api.evaluate import too_few_steps
+    from foretune.reports.terminal.evaluation import print_evaluation
 
     for run, evaluation in zip(runs, found, strict=True):
         print_evaluation(evaluation, output or Path(run) / "quality")
-        _warn_of_few_steps(Path(run))
-
-
-def _warn_of_few_steps(run: Path) -> None:
-    """A model that was hardly trained differs from its base, too."""
-    from foretune.analyse.comparability import too_few_steps
-    from foretune.analyse.run_data import read_run
-
-    # What is evaluated may also be a model's folder, which was not trained here.
-    few = too_few_steps([read_run(run)]) if (run / "experiment.yaml").is_file() else None
-    if few is not None:
-        typer.echo(f"! {few[0].upper()}{few[1:]}. Do not read the differences above as better or worse.")
-
-
-def _check_places(runs: list[str], against: str | None, output: Path | None) -> None:
-    """What is to be read and where it goes, before torch is imported."""
-    from foretune.run.quality.naming import check_subject
-
-    _refuse_one_output(runs, output)
-    if output is not None:
-        require_writable(output)
-    for named in (*runs, *([] if against is None else [against])):
-        check_subject(named)
+        few = too_few_steps(run)
+        if few is not None:
+            typer.echo(f"! {few[0].upper()}{few[1:]}. Do not read the differences above as better or worse.")
 
 
 def _lines(path: Path | None) -> tuple[str, ...]:
-    from foretune.core.errors import UserError
-    from foretune.core.input_files import read_text
-
     if path is None:
         return ()
     try:
@@ -145,10 +115,3 @@ def _lines(path: Path | None) -> tuple[str, ...]:
     if not found:
         raise UserError(f"--prompts: {path} is empty. It should hold one prompt a line.")
     return found
-
-
-def _refuse_one_output(runs: list[str], output: Path | None) -> None:
-    from foretune.core.errors import Refused
-
-    if output is not None and len(runs) > 1:
-        raise Refused("--output is one folder, and there are several runs: each writes to its own directory without it")

@@ -5,10 +5,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from foretune.cli.extras import require
-from foretune.cli.files import require_writable
-from foretune.cli.quiet import quieten
-
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run directory: runs/<experiment>/<run id>.")],
@@ -26,27 +22,14 @@ def export(
     ] = False,
 ) -> None:
     """Export a run for diffusers pipelines; a clean process then reloads it and compares images."""
-    from foretune.record.run_directory import RunDirectory
+    from foretune.api.export import export as export_run
+    from foretune.cli.status import StatusObserver
 
-    directory = RunDirectory.open(run)
-    target = output or directory.path / ("merged" if merge else "export")
-    require_writable(target)
-    require("train", "Exporting")
-    quieten()
-    from foretune.run.exporting import ExportBroken
-    from foretune.run.exporting import export as write_export
-    from foretune.step.precision import PrecisionPolicy
-
-    typer.echo(f"Exporting to {target}, then reloading it in a clean process ...", err=True)
-    dtype = PrecisionPolicy(precision).compute_dtype
-    exported = write_export(directory, target, dtype, merge=merge, follow_links=follow_links)
-    proof = exported.proof
-    typer.echo(
-        f"{proof.num_consumed} of {proof.num_tensors} tensors arrived bit for bit; "
-        f"same-seed images differ by {proof.max_pixel_difference:g} at most"
-    )
-    if not proof.holds:
-        raise ExportBroken(f"What was exported to {target} does not give the trained model back. Do not use it.")
+    with StatusObserver("Exporting") as observer:
+        exported = export_run(
+            run, output, precision=precision, merge=merge, follow_links=follow_links, observer=observer
+        )
+    typer.echo(str(exported.proof))
     if exported.note is not None:
         typer.echo(exported.note)
-    typer.echo(f"Exported {target}. Load it with:\n{exported.how_to_load}")
+    typer.echo(f"Exported {exported.path}. Load it with:\n{exported.how_to_load}")

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foretune.core.errors import UserError
+from foretune.core.units import share_text
+
 if TYPE_CHECKING:
-    from foretune.analyse.comparing import Compared, ComparedRuns, Permission
-    from foretune.analyse.gating import GateAnswer
+    from foretune.api.compare import Gated
 
 
 def gate(
@@ -26,55 +28,35 @@ def gate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
 ) -> None:
     """Judge a candidate's speed. Exit codes: 0 passes, 1 slower, 2 cannot be compared, 3 inconclusive."""
-    from foretune.analyse.comparing import Permission
-    from foretune.analyse.gating import judge
-    from foretune.analyse.quantities import SPEED, STEP_TIME
-    from foretune.core.errors import UserError
-
-    allowed = _share(max_slowdown)
-    found = _compared(baseline, candidate, Permission(across_environments=across_environments))
-    step_time, speed = found.quantity(STEP_TIME), found.quantity(SPEED)
-    if step_time is None:
-        raise UserError(f"There are no step times in {baseline} or {candidate}, so there is nothing to judge.")
-    answer = judge(
-        step_time.decision,
-        allowed,
-        speed=None if speed is None else speed.decision,
-        num_unfinished=found.num_unfinished_b,
-        is_strict=strict,
-    )
+    gated = _gated(baseline, candidate, _share(max_slowdown), strict=strict, across_environments=across_environments)
+    answer = gated.answer
     if as_json:
         mapping = {
             "verdict": answer.verdict,
             "exit_code": answer.exit_code,
             "reason": answer.reason,
-            "max_slowdown": allowed,
+            "max_slowdown": gated.max_slowdown,
             "num_more_runs": answer.num_more,
-            "comparison": step_time.comparison.to_mapping(),
-            "speed": None if speed is None else speed.comparison.to_mapping(),
-            "left_out": list(found.left_out),
+            "comparison": gated.step_time.comparison.to_mapping(),
+            "speed": None if gated.speed is None else gated.speed.comparison.to_mapping(),
+            "left_out": list(gated.compared.left_out),
         }
         typer.echo(json.dumps(mapping, indent=2))
-        raise typer.Exit(answer.exit_code)
-    _say(found, step_time, speed, answer)
+    else:
+        _print(gated)
     raise typer.Exit(answer.exit_code)
 
 
-def _compared(baseline: Path, candidate: Path, permission: "Permission") -> "ComparedRuns":
+def _gated(baseline: Path, candidate: Path, max_slowdown: float, *, strict: bool, across_environments: bool) -> "Gated":
     """What could not be read for a reason of ours ends with code 2, too: 1 says slower, and nothing else."""
     import traceback
 
-    from foretune.analyse.comparing_inference import compare_paths
-    from foretune.core.errors import UserError
+    from foretune.api.compare import gate as judge
 
-    places = sorted((baseline.resolve(), candidate.resolve()), key=lambda place: len(place.parts))
-    if places[1].is_relative_to(places[0]):
-        raise UserError(
-            f"{baseline} and {candidate} hold the same runs, which are never slower than themselves. "
-            "Name two folders of which none is inside the other."
-        )
     try:
-        return compare_paths(baseline, candidate, permission, names=("the baseline", "the candidate"))
+        return judge(
+            baseline, candidate, max_slowdown=max_slowdown, strict=strict, across_environments=across_environments
+        )
     except UserError:
         raise
     except Exception as error:
@@ -82,19 +64,19 @@ def _compared(baseline: Path, candidate: Path, permission: "Permission") -> "Com
         raise UserError("The gate could not judge because of the fault above. Please report it.") from error
 
 
-def _say(found: "ComparedRuns", step_time: "Compared", speed: "Compared | None", answer: "GateAnswer") -> None:
-    from foretune.cli.compare_text import made_of, ratio_with_interval
-    from foretune.core.units import share_text
+def _print(gated: "Gated") -> None:
+    from foretune.reports.terminal.comparison import made_of, ratio_with_interval
 
-    typer.echo(f"baseline:  {made_of(step_time.a)}")
-    typer.echo(f"candidate: {made_of(step_time.b)}")
-    judged = [one for one in (step_time, speed) if one is not None]
+    answer = gated.answer
+    typer.echo(f"baseline:  {made_of(gated.step_time.a)}")
+    typer.echo(f"candidate: {made_of(gated.step_time.b)}")
+    judged = [one for one in (gated.step_time, gated.speed) if one is not None]
     for one in judged:
         ratio, interval = ratio_with_interval(one.comparison)
         confidence = share_text(one.decision.confidence)
         typer.echo(f"{one.comparison.quantity}, candidate / baseline: {ratio}, {confidence} interval {interval}")
     remarks = [warning for one in judged for warning in one.comparison.warnings]
-    for remark in dict.fromkeys((*found.left_out, *remarks)):
+    for remark in dict.fromkeys((*gated.compared.left_out, *remarks)):
         typer.echo(f"! {remark}")
     colour = {"pass": "green", "slower": "red"}.get(answer.verdict, "yellow")
     typer.secho(f"{answer.verdict}: {answer.reason}", fg=colour)
@@ -107,8 +89,6 @@ def _say(found: "ComparedRuns", step_time: "Compared", speed: "Compared | None",
 
 def _share(text: str) -> float:
     """5%, 5 % or 0.05; a bare 5 could mean either."""
-    from foretune.core.errors import UserError
-
     stripped = text.strip()
     try:
         share = float(stripped.removesuffix("%")) / (100 if stripped.endswith("%") else 1)

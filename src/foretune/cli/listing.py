@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from foretune.core.units import count_text
+
 app = typer.Typer(help="List models, devices and methods.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -13,23 +15,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 @app.command()
 def models(as_json: AsJson = False) -> None:
     """Denoisers in the catalogue, and which of them can be trained."""
-    from foretune import catalog
-    from foretune.choices.capabilities import TRAINABLE
-    from foretune.choices.model import SHIPPED_MODELS
-    from foretune.core.units import count_text
+    from foretune.api.lists import list_models, shipped_models
 
-    rows: list[dict[str, Any]] = [
-        {
-            "name": row.name,
-            "family": row.family,
-            "num_params": row.num_params,
-            "trainable": row.family in TRAINABLE,
-            "distilled": row.distilled,
-            "hub_repo": row.hub_repo,
-            "source": row.source.model_dump(mode="json"),
-        }
-        for row in catalog.denoisers().values()
-    ]
+    rows = list_models()
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -44,16 +32,17 @@ def models(as_json: AsJson = False) -> None:
             )
             for r in rows
         ],
-        f"{len(rows)} denoisers; {', '.join(SHIPPED_MODELS)} comes with Foretune. Sources: foretune list models --json",
+        f"{len(rows)} denoisers; {', '.join(shipped_models())} comes with Foretune. "
+        "Sources: foretune list models --json",
     )
 
 
 @app.command()
 def devices(as_json: AsJson = False) -> None:
     """Devices in the catalogue, with their data sheets' figures."""
-    from foretune import catalog
+    from foretune.api.lists import list_devices
 
-    rows = list(catalog.devices().values())
+    rows = list_devices()
     if as_json:
         typer.echo(json.dumps([row.model_dump(mode="json") for row in rows], indent=2))
         return
@@ -77,14 +66,9 @@ def devices(as_json: AsJson = False) -> None:
 @app.command()
 def methods(as_json: AsJson = False) -> None:
     """Training methods and the settings each takes."""
-    from foretune.choices.capabilities import TRAINABLE
-    from foretune.choices.method import METHODS
+    from foretune.api.lists import list_methods
 
-    rows: list[dict[str, Any]] = []
-    for name, section in METHODS.items():
-        settings = {k: f.description or "" for k, f in section.model_fields.items() if k != "kind"}
-        families = [family for family, row in TRAINABLE.items() if name in row.methods]
-        rows.append({"name": name, "what": section.__doc__, "settings": settings, "families": families})
+    rows = list_methods()
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -100,7 +84,7 @@ def _number(value: float | None) -> str:
 
 
 def _print_table(headings: tuple[str, ...], rows: list[tuple[Any, ...]], footer: str) -> None:
-    from foretune.cli.tables import console, table
+    from foretune.reports.terminal.tables import console, table
 
     out, made = console(), table(*headings)
     for row in rows:

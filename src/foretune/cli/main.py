@@ -30,6 +30,7 @@ from foretune.cli import (
     tiny,
     train,
 )
+from foretune.cli.quiet import hush
 from foretune.core.disk_faults import disk_fault
 from foretune.core.errors import AmbiguousName, UserError
 from foretune.core.input_files import shown_lines
@@ -99,9 +100,7 @@ def _with_name(argument: str, asked: str, name: str) -> str:
 
 def main() -> None:
     """The entry point: what the user can fix is reported in a sentence, with exit code 2."""
-    # Progress bars of the libraries underneath would tear ours apart.
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    hush()
     wait_passively()
     # None: colour where the output is a terminal.
     color = False if os.environ.get("NO_COLOR") else None

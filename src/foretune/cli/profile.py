@@ -1,17 +1,11 @@
 """`foretune profile`: a look inside a few steps, and what holds them back."""
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from foretune.cli.quiet import quieten
-from foretune.cli.starting import read_to_start
 from foretune.core.errors import MissingExtra
-
-if TYPE_CHECKING:
-    from foretune.analyse.trace_digest import TraceDigest
 
 
 def profile(
@@ -23,45 +17,21 @@ def profile(
     runs: Annotated[Path, typer.Option("--runs", help="Where run directories are made.")] = Path("runs"),
 ) -> None:
     """Profile. Example: foretune profile experiment.yaml --steps 5, or: foretune profile runs/<experiment>/latest"""
-    from foretune.analyse.diagnosis import diagnose, evidence_of
-    from foretune.analyse.trace_digest import digest, newest_trace
-    from foretune.cli.profile_text import say_digest
+    from foretune.api.profile import profile as run_profile
+    from foretune.cli.progress import ProgressObserver
+    from foretune.reports.terminal.profile import say_digest
 
-    run = target if target.is_dir() else _profiled(target, overrides or [], steps, runs)
-    trace = newest_trace(run)
-    found = digest(trace, within=run)
-    say_digest(found)
+    with ProgressObserver() as observer:
+        found = run_profile(target, overrides, steps=steps, runs=runs, observer=observer)
+    say_digest(found.digest)
     typer.echo("")
-    for diagnosis in diagnose(evidence_of(run, found)):
+    for diagnosis in found.diagnoses:
         good = diagnosis.kind == "healthy"
         typer.secho(diagnosis.text[0].upper() + diagnosis.text[1:] + ".", fg="green" if good else "yellow")
     typer.echo("")
-    typer.echo(f"Trace: {trace} (opens in ui.perfetto.dev and in TensorBoard's profiler plugin)")
-    _draw(found, trace.parent)
-
-
-def _profiled(experiment: Path, overrides: list[str], steps: int, runs: Path) -> Path:
-    # The profiler's own log lines; they are read once, when torch is imported.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    asked = read_to_start(experiment, overrides, "Profiling", ("data", "adapters"))
-    from foretune.run.busyness import BusyWatch
-
-    watch = BusyWatch()
-    quieten()
-    from foretune.cli.progress import ProgressObserver
-    from foretune.run.profiling.running import profile as run_profile
-
-    with ProgressObserver() as observer:
-        watch.warn(observer)
-        return run_profile(asked, runs, steps, observer).path
-
-
-def _draw(found: "TraceDigest", directory: Path) -> None:
-    from foretune.reports.profile_plot import write_profile_plot
-
+    typer.echo(f"Trace: {found.trace} (opens in ui.perfetto.dev and in TensorBoard's profiler plugin)")
     try:
-        drawn = write_profile_plot(found, directory)
+        drawn = found.write_plots()
     except MissingExtra as missing:
         typer.echo(f"No plot: {missing}")
         return

@@ -11,10 +11,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from foretune.api.peak_memory import measures_device, peak_memory
+from foretune.cli.quiet import quieten
 from foretune.core.input_files import shown_lines
+from foretune.core.observer import Observer, StepReport
 from foretune.core.units import bytes_text, duration_text, rate_text
 from foretune.core.values import Plan
-from foretune.run.observer import Observer, StepReport
 
 _LOG_LINE_EVERY_S = 5.0
 # Drawing the line takes about a millisecond, and the loop waits for it.
@@ -37,7 +39,7 @@ class ProgressObserver(Observer):
         self._step_s: float | None = None
         self._num_steps_seen = 0
         self._last_shown_s = -math.inf
-        self._peak_bytes = _peak_memory()
+        self._peak_bytes: Callable[[], int] | None = None
         self._planned_bytes: int | None = None
 
     def __enter__(self) -> Self:
@@ -51,9 +53,12 @@ class ProgressObserver(Observer):
         if self._live:
             self._line.stop()
 
-    def expect(self, plan: Plan) -> None:
+    def imported(self) -> None:
+        quieten()
+
+    def planned(self, plan: Plan) -> None:
         """Shows the forecast beside what is measured: tensors on a device, the whole process on the host."""
-        self._planned_bytes = plan.at_peak.allocated_bytes if _measures_device() else plan.at_peak.process_bytes
+        self._planned_bytes = plan.at_peak.allocated_bytes if measures_device() else plan.at_peak.process_bytes
 
     def message(self, text: str) -> None:
         self.console.print(shown_lines(text), markup=False, soft_wrap=True)
@@ -84,6 +89,9 @@ class ProgressObserver(Observer):
         else:
             left_s = (total - done) * step_s
         speed = rate_text(report.samples_per_step / max(step_s, 1e-9), "sample")
+        if self._peak_bytes is None:
+            # Asked for here, because it imports torch.
+            self._peak_bytes = peak_memory()
         memory = bytes_text(self._peak_bytes())
         if self._planned_bytes is not None:
             memory += f" ({bytes_text(self._planned_bytes)} planned)"
@@ -134,18 +142,3 @@ def _drawn(what: str, done: int, total: int, numbers: str, *, is_ascii: bool) ->
         no_wrap=True,
         overflow="ellipsis",
     )
-
-
-def _measures_device() -> bool:
-    """Whether the high-water mark is that of an accelerator's allocator."""
-    from foretune.run.devices import available_devices
-
-    return available_devices()[0].type == "cuda"
-
-
-def _peak_memory() -> Callable[[], int]:
-    """Asks the accelerator for its high-water mark, or the process where there is none."""
-    from foretune.run.devices import available_devices, peak_device_bytes, peak_host_bytes
-
-    device = available_devices()[0]
-    return lambda: peak_device_bytes(device) or peak_host_bytes()

@@ -5,10 +5,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from foretune.cli.extras import require
-from foretune.cli.files import require_writable
-from foretune.cli.quiet import quieten
-
 
 def sample(
     base: Annotated[str, typer.Option("--base", help="The base model: catalogue name, hub id or local folder.")],
@@ -34,28 +30,24 @@ def sample(
     ] = "fp32",
 ) -> None:
     """Sample the base and its fine-tuned versions with the same prompts and seed, in one labelled picture."""
-    from foretune.choices.model import resolve_model
-
-    resolve_model(base)
-    require_writable(output)
-    require("train", "Sampling")
-    quieten()
+    from foretune.api.evaluate import sample as sample_models
     from foretune.cli.progress import ProgressObserver
-    from foretune.run.side_by_side import Comparison, side_by_side
 
-    request = Comparison(
-        base=base,
-        adapters=tuple(adapter or ()),
-        full=tuple(full or ()),
-        prompts=tuple(prompts or ("a small red circle on blue",)),
-        seed=seed,
-        num_inference_steps=steps,
-        size_px=size,
-        guidance_scale=guidance,
-        num_text_tokens=text_tokens,
-        device=device,
-        precision=precision,
-    )
     with ProgressObserver() as observer:
-        columns = side_by_side(request, output, observer.preparing)
-    typer.echo(f"Wrote {output}: a row for each prompt; from left to right {', '.join(columns)}.")
+        picture = sample_models(
+            base,
+            prompts=prompts or ("a small red circle on blue",),
+            adapters=adapter or (),
+            full=full or (),
+            output=output,
+            seed=seed,
+            steps=steps,
+            size=size,
+            guidance=guidance,
+            text_tokens=text_tokens,
+            device=device,
+            precision=precision,
+            observer=observer,
+        )
+    columns = ", ".join(picture.columns)
+    typer.echo(f"Wrote {output}: a row for each prompt; from left to right {columns}.")

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from foretune.cli.files import write_file
 from foretune.core.errors import UserError
+from foretune.core.output_files import write_file
 
 
 def schema(
@@ -22,18 +22,18 @@ def schema(
 
     In VS Code: `# yaml-language-server: $schema=foretune.schema.json` as the first line of the file.
     """
-    from foretune.config.reference import experiment_reference, reference_pages
-    from foretune.config.schema import experiment_schema
+    from foretune.api.experiment import schema as experiment_schema
+    from foretune.api.experiment import schema_markdown, schema_pages
 
     if pages is not None:
         if markdown or output is not None:
             raise UserError("--pages writes a folder of Markdown pages. Leave out --markdown and --output.")
-        written = reference_pages()
+        written = schema_pages()
         for name, page in written.items():
             write_file(pages / name, page)
         typer.echo(f"Wrote {len(written)} pages to {pages}.")
         return
-    text = experiment_reference().rstrip() if markdown else json.dumps(experiment_schema(), indent=2)
+    text = schema_markdown().rstrip() if markdown else json.dumps(experiment_schema(), indent=2)
     if output is None:
         typer.echo(text)
     else:

@@ -1,26 +1,28 @@
 """`foretune study`: a classical question about training speed, or a study file's, answered by one command."""
 
-import time
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from foretune.cli.extras import require
-from foretune.cli.quiet import quieten
-from foretune.core.errors import UnknownName, UserError
+from foretune.api.study import NAMED_STUDIES, is_study_file
+from foretune.core.errors import UserError
+from foretune.reports.terminal.study import print_markdown, print_summary
+from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
-    from foretune.run.studies.base import Study, StudyResult, Value
+    from foretune.api.study import StudyResult, Value
 
-NAMED = ("operators", "batch-size", "workers", "precision", "compile", "methods")
-"""Studies that need no file. Here, because to ask for help should not import torch."""
+Form = Literal["table", "markdown", "json"]
 
 
 def study(
     name: Annotated[
         str,
-        typer.Argument(help=f"A study file; the folder of a study, to sum it up again; or {', '.join(NAMED)}."),
+        typer.Argument(help=f"A study file; the folder of a study, to sum it up again; or {', '.join(NAMED_STUDIES)}."),
     ],
     only: Annotated[
         list[str] | None,
@@ -38,40 +40,54 @@ def study(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Of a study file: print it as Markdown.")] = False,
 ) -> None:
     """Measure one thing several ways, and draw it. Example: foretune study batch-size, foretune study hardware.yaml"""
-    if plot:
-        needed = "plots" if Path(name).is_dir() else "train,plots"
-        require(needed, "A study with plots (leave them out with --no-plot)")
-    if name not in NAMED and (Path(name).is_dir() or Path(name).suffix in (".yaml", ".yml")):
-        from foretune.cli.study_files import Form, study_file
-
+    if is_study_file(name):
         _refuse_for_files(model=model, quick=quick)
-        form: Form = "json" if as_json else "markdown" if as_markdown else "table"
-        study_file(Path(name), tuple(only or ()), studies, has_plot=plot, form=form)
+        _run_file(Path(name), only or [], studies, has_plot=plot, form=_form(as_json=as_json, as_markdown=as_markdown))
         return
     if only:
         raise UserError("--only goes with a study file: foretune study hardware.yaml --only CONFIGURATION")
-    if name not in NAMED:
-        raise UnknownName("study or study file", name, NAMED)
-    require("train", "A study")
-    begin_s = time.perf_counter()
-    quieten()
+    from foretune.api.study import study as run_study
     from foretune.cli.progress import ProgressObserver
-    from foretune.run.studies import STUDIES
-    from foretune.run.studying import run_study
 
-    chosen = STUDIES[name]
-    # A fresh process takes about as long to start as this one took.
-    _say_expected(chosen, time.perf_counter() - begin_s, is_quick=quick, has_model=model is not None)
     with ProgressObserver() as observer:
-        path, result = run_study(chosen, studies, model=model, is_quick=quick, observer=observer)
-    if plot:
-        from foretune.reports.study_plots import write_study_plots
-
-        write_study_plots(result.to_mapping(), path)
+        found = run_study(name, model=model, quick=quick, studies=studies, plot=plot, observer=observer)
     if as_json:
-        typer.echo((path / "study.json").read_text(encoding="utf-8"), nl=False)
+        typer.echo(found.json, nl=False)
     else:
-        _print(result, path, has_plot=plot)
+        _print(found.result, found.path, has_plot=plot)
+
+
+def _form(*, as_json: bool, as_markdown: bool) -> Form:
+    return "json" if as_json else "markdown" if as_markdown else "table"
+
+
+def _run_file(path: Path, only: list[str], studies: Path, *, has_plot: bool, form: Form) -> None:
+    from foretune.api.study import study_file
+    from foretune.cli.progress import ProgressObserver
+
+    with _ended_by_schedulers(), ProgressObserver() as observer:
+        found = study_file(path, only=only, studies=studies, plot=has_plot, observer=observer)
+    if form == "json":
+        typer.echo(found.json, nl=False)
+    elif form == "markdown":
+        print_markdown(found.summary)
+    else:
+        print_summary(found.summary)
+        typer.echo(f"Numbers: {found.path / 'study.json'}")
+        if has_plot:
+            typer.echo(f"Plot: {found.path / 'plot.png'}")
+    if found.problems:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _ended_by_schedulers() -> Iterator[None]:
+    """SIGTERM ends this process as Ctrl-C does, so that the process of the part under way is not left behind."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _refuse_for_files(*, model: Path | None, quick: bool) -> None:
@@ -80,19 +96,7 @@ def _refuse_for_files(*, model: Path | None, quick: bool) -> None:
         raise UserError(f"{option} goes with the studies that have a name; a study file says all of it itself.")
 
 
-def _say_expected(study: "Study", start_s: float, *, is_quick: bool, has_model: bool) -> None:
-    from foretune.core.units import duration_text
-
-    num = study.num_processes(is_quick)
-    expected_s = num * (start_s + 1) + (study.extra_s(is_quick) if not has_model else 0)
-    processes = "1 fresh process" if num == 1 else f"{num} fresh processes"
-    own = ", and the steps of your model" if has_model else ""
-    typer.echo(f"{study.title}: {processes}, about {duration_text(expected_s)}{own}.", err=True)
-
-
 def _print(result: "StudyResult", path: Path, *, has_plot: bool) -> None:
-    from foretune.cli.tables import console, right, table
-
     typer.echo(result.title)
     typer.echo("")
     made = table(result.setting, *(axis.title for axis in result.axes), "n")

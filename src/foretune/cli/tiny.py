@@ -5,10 +5,6 @@ from typing import Annotated
 
 import typer
 
-from foretune.cli.extras import require
-from foretune.cli.quiet import quieten
-from foretune.core.errors import UserError
-
 
 def tiny(
     family: Annotated[str, typer.Argument(help="ddpm, sd3 or flux.")],
@@ -18,15 +14,9 @@ def tiny(
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that has files.")] = False,
 ) -> None:
     """Write a complete tiny pipeline with random weights in the diffusers layout (for tests and trials)."""
-    from foretune.choices.tiny import tiny_variant
+    from foretune.api.tiny import tiny as write_tiny
+    from foretune.cli.status import StatusObserver
 
-    chosen = tiny_variant(family, variant)
-    if not force and directory.is_dir() and any(directory.iterdir()):
-        # It might hold a model that took days to download, or one of another family, with which this would be mixed.
-        raise UserError(f"{directory} has files already. Choose another folder, or type --force to write over them")
-    require("train", "Writing a tiny pipeline")
-    quieten()
-    from foretune.models.tiny import write_tiny_pipeline
-
-    path = write_tiny_pipeline(family, directory, seed=seed, variant=chosen)
+    with StatusObserver("Writing a tiny pipeline") as observer:
+        path = write_tiny(family, directory, variant=variant, seed=seed, force=force, observer=observer)
     typer.echo(f"Wrote a tiny {family} pipeline to {path}. Use it as `model: {path}`.")

@@ -2,6 +2,8 @@
 
 from importlib.util import find_spec
 
+from foretune.core.errors import MissingExtra
+
 PACKAGES = {
     "train": ("torch", "diffusers", "transformers", "peft", "safetensors", "PIL", "numpy"),
     "tensorboard": ("tensorboard",),
@@ -15,3 +17,13 @@ PACKAGES = {
 
 def is_installed(extra: str) -> bool:
     return all(find_spec(package) is not None for package in PACKAGES[extra])
+
+
+def require(extras: str, feature: str) -> None:
+    """Raises the error that names the install command, before a long import fails half-way.
+
+    Several extras are separated by commas; one command installs all that are missing.
+    """
+    lacking = [extra for extra in extras.split(",") if not is_installed(extra)]
+    if lacking:
+        raise MissingExtra(feature, ",".join(lacking))

@@ -5,8 +5,8 @@ c10/core/AllocatorConfig.h of torch 2.13). Sizes are rounded up to 512 bytes; up
 2 MiB, below 10 MiB from segments of 20 MiB, above from segments of their own, rounded up to 2 MiB. The smallest free
 block that fits is taken; a rest is split off if it has 512 bytes (small) or more than 1 MiB (large). Released
 neighbours are joined; segments are kept. With expandable segments each pool is one range of addresses that is mapped
-page by page (`foretune.planner.expandable`). When the device is full, everything that is wholly free is given back and the
-request is tried once more; only then is the step out of memory.
+page by page (`foretune.planner.expandable`). When the device is full, everything that is wholly free is given back and
+the request is tried once more; only then is the step out of memory.
 
 Left at their defaults and not modelled: max_split_size (any block may be split), rounding to powers of two, garbage
 collection (off), private pools of CUDA graphs, more than one stream. ROCm builds of torch run the same source. Apple's

@@ -1,6 +1,6 @@
 """From what a user types to plans: a file, a model or all of them, on some devices or all of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from foretune.catalog import ModelComponent
 from foretune.catalog.devices import Device
 from foretune.choices.model import ModelReference, read_json, resolve_model
 from foretune.choices.step_form import Numerics
-from foretune.config.overrides import overridden, parse_overrides
+from foretune.config.overrides import apply_overrides, overridden, parse_overrides
 from foretune.config.reading import Asked, read_experiment, understand
 from foretune.config.starting import starting_text
 from foretune.config.yaml_files import parse
@@ -36,7 +36,8 @@ COMMON_CARDS = ("rtx-3080-10gb", "rtx-3060", "rtx-4080", "rtx-4090", "rtx-5090",
 class Wanted:
     """A question as it was typed."""
 
-    target: str
+    target: str | Mapping[str, Any]
+    """A model, an experiment file, `all`; or the content of an experiment file."""
     overrides: tuple[str, ...] = ()
     height_px: int | None = None
     width_px: int | None = None
@@ -98,7 +99,8 @@ def plan_everything(
     is_all = wanted.target == ALL
     first_error: UserError | None = None
     num_planned = 0
-    for target in list(catalog.denoisers()) if is_all else [wanted.target]:
+    targets: list[str | Mapping[str, Any]] = [*catalog.denoisers()] if is_all else [wanted.target]
+    for target in targets:
         try:
             asked = asked_of(replace(wanted, target=target))
             plans = plan_question(asked, wanted, devices, live)
@@ -106,7 +108,7 @@ def plan_everything(
             if not is_all or refused is None:
                 raise
             first_error = first_error or error
-            refused(target, error)
+            refused(str(target), error)
             continue
         num_planned += 1
         yield asked, plans
@@ -199,6 +201,9 @@ def check_question(wanted: Wanted, mistakes: Mistakes) -> None:
 
 def asked_of(wanted: Wanted) -> Asked:
     """The experiment of a question: a file's, or what `foretune init` would write for a model."""
+    if isinstance(wanted.target, Mapping):
+        mapping = apply_overrides(dict(wanted.target), wanted.overrides)
+        return understand(mapping, source=None, only_planned=True)
     path = Path(wanted.target)
     if path.suffix in (".yaml", ".yml", ".json") or path.is_file():
         return read_experiment(path, wanted.overrides, only_planned=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
+from foretune.core.observer import Observer
 from foretune.core.values import Plan, RunRecord
 from foretune.record.atomic import write_text
 from foretune.record.events import read_events
@@ -18,7 +19,6 @@ from foretune.run.bench_request import TrainingRequest, only_steps, with_lever
 from foretune.run.bench_summary import Repeat, Series, summary_of
 from foretune.run.busyness import BusyWatch
 from foretune.run.fresh_process import MeasurementFailed, ask_fresh_process
-from foretune.run.observer import Observer
 from foretune.run.step_flops import StepFlops, step_flops
 from foretune.stats.break_even import BreakEven, break_even
 from foretune.trace.program import IrregularStep
@@ -49,6 +49,8 @@ class Bench:
     uncompiled: Series | None
     break_even: BreakEven | None
     warnings: tuple[str, ...]
+    plan: Plan | None = None
+    """What was forecast for it; None where there was no forecast."""
 
     def to_mapping(self) -> dict[str, Any]:
         """The content of bench.json."""
@@ -134,6 +136,7 @@ def bench(asked: Asked, choices: BenchChoices, benches: Path, observer: Observer
         uncompiled=series.get("uncompiled"),
         break_even=both,
         warnings=tuple(dict.fromkeys((*warnings, *_warnings_of(series)))),
+        plan=plan,
     )
     write_text(path / BENCH_FILE, json.dumps(result.to_mapping(), indent=2) + "\n")
     return result

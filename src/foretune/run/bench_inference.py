@@ -8,12 +8,12 @@ from typing import Any
 
 from foretune.choices.training import Precision
 from foretune.core.errors import UserError
+from foretune.core.observer import Observer
 from foretune.record.atomic import write_text
 from foretune.run.bench import BENCH_FILE, new_directory
 from foretune.run.bench_request import InferenceRequest
 from foretune.run.fresh_process import MeasurementFailed, ask_fresh_process
 from foretune.run.memory_limit import free_host_bytes
-from foretune.run.observer import Observer
 from foretune.stats.intervals import Estimate, typical
 
 _FORMAT_VERSION = 1

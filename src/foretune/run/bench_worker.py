@@ -16,6 +16,8 @@ import torch
 from foretune.choices.experiment import Experiment
 from foretune.config.reading import understand
 from foretune.core.errors import UserError
+from foretune.core.interrupts import StopRequest
+from foretune.core.observer import Observer
 from foretune.core.values import Outcome, Plan
 from foretune.core.values.run_record import Measured
 from foretune.models.locating import locate
@@ -25,10 +27,8 @@ from foretune.record.run_directory import RunDirectory
 from foretune.run.bench_request import InferenceRequest, OperatorsRequest, TrainingRequest
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes
-from foretune.run.interrupts import StopRequest
 from foretune.run.loop import Loop
 from foretune.run.memory_limit import limit_memory
-from foretune.run.observer import Observer
 from foretune.run.peak import catalogue_peak, measured_peak
 from foretune.run.preparing import Prepared, prepare
 from foretune.run.recording import record_of

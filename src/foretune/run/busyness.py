@@ -3,7 +3,7 @@
 import os
 import time
 
-from foretune.run.observer import Observer
+from foretune.core.observer import Observer
 from foretune.run.telemetry.host import HostSensor
 
 BUSY_SHARE = 0.25

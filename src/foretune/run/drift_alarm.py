@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from foretune.core.observer import Observer, StepReport
 from foretune.core.units import duration_text
 from foretune.run.drift_causes import Reading, Window, likely_cause
-from foretune.run.observer import Observer, StepReport
 from foretune.stats.steady import find_steady
 
 _NUM_AT_FIRST = 60

@@ -54,6 +54,12 @@ class ExportProof:
     max_pixel_difference: float
     """Largest difference between the images of the trained and of the reloaded model, in [0, 1]."""
 
+    def __str__(self) -> str:
+        return (
+            f"{self.num_consumed} of {self.num_tensors} tensors arrived bit for bit; "
+            f"same-seed images differ by {self.max_pixel_difference:g} at most"
+        )
+
     @property
     def holds(self) -> bool:
         return self.num_consumed == self.num_tensors > 0 and self.max_pixel_difference == 0
@@ -63,6 +69,7 @@ class ExportProof:
 class Exported:
     """Files on disk, and what a clean process found when it loaded them."""
 
+    path: Path
     proof: ExportProof
     how_to_load: str
     """Python that loads the export without Foretune."""
@@ -181,7 +188,7 @@ def export(
         kind = "full"
     expected = sample(trained.family, _pipeline_around(trained, dtype), request)[0]
     proof = _prove(trained, kind, output, weights, expected, request, dtype, reload)
-    return Exported(proof, _how_to_load(trained, kind, output), _note(experiment))
+    return Exported(output, proof, _how_to_load(trained, kind, output), _note(experiment))
 
 
 def _note(experiment: Experiment) -> str | None:

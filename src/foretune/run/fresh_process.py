@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from foretune.core.errors import UserError
+from foretune.core.observer import Observer
 from foretune.core.thread_waiting import with_passive_waiting
-from foretune.run.observer import Observer
 
 _LAST_LINES = 3
 

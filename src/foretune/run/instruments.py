@@ -4,8 +4,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Protocol
 
+from foretune.core.observer import Observer
 from foretune.record.events import EventLog
-from foretune.run.observer import Observer
 
 
 class Instrument(Protocol):

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretune.config.reading import Asked
+from foretune.core.observer import Observer
 from foretune.run.bench import measure_once, new_directory
-from foretune.run.observer import Observer
 from foretune.stats.turns import turns
 
 

@@ -11,17 +11,17 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from foretune.choices.schedule import learning_rate
+from foretune.core.interrupts import StopRequest
+from foretune.core.observer import Observer, StepReport
 from foretune.data.batch import Batch
 from foretune.data.loading import BatchLoader, loader
 from foretune.record.events import EventLog
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.encoding import free_memory
 from foretune.run.instruments import Instrument, Instruments
-from foretune.run.interrupts import StopRequest
 from foretune.run.length import Length
 from foretune.run.memory_now import MemoryNow
 from foretune.run.meter import Meter, Reading
-from foretune.run.observer import Observer, StepReport
 from foretune.run.phases import PhaseClock, clock_of
 from foretune.run.preparing import Prepared
 from foretune.run.state import collect

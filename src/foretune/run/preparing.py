@@ -13,6 +13,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
 from foretune.choices.training import Train
 from foretune.core.errors import Refused
+from foretune.core.observer import Observer
 from foretune.core.values.base import content_hash
 from foretune.data.batch import Batch
 from foretune.data.grouping import buckets_for, members_by_bucket
@@ -26,7 +27,6 @@ from foretune.models.family import Conditioning, Family
 from foretune.models.locating import open_family
 from foretune.run.devices import choose_device, refuse_what_the_device_cannot, use_threads
 from foretune.run.encoding import EncoderPlan, LiveEncoders, encode_captions
-from foretune.run.observer import Observer
 from foretune.step.building import Assembled, assemble, attach_method, build_step
 from foretune.step.methods import METHODS, AppliedMethod
 from foretune.step.methods.adapter import AppliedAdapter

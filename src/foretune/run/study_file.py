@@ -11,12 +11,12 @@ from foretune.choices.study import StudyInference
 from foretune.config.reading import Asked
 from foretune.config.study_files import StudyAsked, StudyPart
 from foretune.core.errors import Refused
+from foretune.core.observer import Observer
 from foretune.core.values import Plan
 from foretune.record.run_directory import RunDirectory
 from foretune.run.bench import BENCH_FILE
 from foretune.run.bench_inference import InferenceChoices, bench_inference
 from foretune.run.fresh_process import MeasurementFailed, ask_fresh_process
-from foretune.run.observer import Observer
 from foretune.run.study_part import PartRequest
 
 INFERENCE = "inference"

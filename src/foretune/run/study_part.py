@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from foretune.config.reading import understand
+from foretune.core.observer import Observer
 from foretune.core.values import Plan
 from foretune.record.run_directory import RunDirectory
-from foretune.run.observer import Observer
 from foretune.run.train import resume, train
 
 

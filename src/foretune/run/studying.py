@@ -4,11 +4,11 @@ import dataclasses
 import json
 from pathlib import Path
 
+from foretune.core.observer import Observer
 from foretune.record.atomic import write_text
 from foretune.record.environment import environment_fingerprint
 from foretune.run.bench import new_directory
 from foretune.run.busyness import BusyWatch
-from foretune.run.observer import Observer
 from foretune.run.studies.base import Study, StudyRequest, StudyResult
 
 STUDY_FILE = "study.json"

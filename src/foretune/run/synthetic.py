@@ -14,11 +14,11 @@ from torch.utils.data import Dataset
 
 from foretune.choices.experiment import Experiment
 from foretune.core.draws import Purpose, derive_seed, uniform
+from foretune.core.observer import Observer
 from foretune.data.batch import Batch, normal
 from foretune.models.family import GUIDE, Family, TensorSpec
 from foretune.models.locating import open_family
 from foretune.run.encoding import LiveEncoders
-from foretune.run.observer import Observer
 from foretune.run.preparing import Prepared, build_model, checked_adapters, checked_device, checked_resolution
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,8 @@ from foretune.choices.experiment import Experiment
 from foretune.config.reading import Asked
 from foretune.core.disk_faults import disk_fault
 from foretune.core.errors import UserError
+from foretune.core.interrupts import StopRequest, stop_on_signals, told_if_interrupted
+from foretune.core.observer import Observer, Observers
 from foretune.core.values import Outcome, Plan, RunRecord
 from foretune.core.values.run_record import Measured
 from foretune.data.sources.files import NoFolder
@@ -25,9 +28,7 @@ from foretune.record.redaction import MARK
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes, use_threads
-from foretune.run.interrupts import StopRequest, stop_on_signals, told_if_interrupted
 from foretune.run.loop import Loop, NotFinite, Tally
-from foretune.run.observer import Observer, Observers
 from foretune.run.preparing import Prepared, prepare
 from foretune.run.profiling.instrument import profilers
 from foretune.run.recording import record_of
@@ -60,12 +61,14 @@ def train(
     observer: Observer,
     plan: Plan | None = None,
     *,
+    handles_signals: bool = True,
     folder_name: str | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> Trained:
     """Starts a new run. Its plan, where there is one, is stored before the first step.
 
-    The run directory is made in a folder of the experiment's name, or of another one. `about` is what else the
+    `handles_signals`: a signal to stop ends the run after its step, with a checkpoint. The run directory is made in a
+    folder of the experiment's name, or of another one. `about` is what else the
     directory should say of the run, such as the study that it is a part of.
     """
     folder_name = folder_name or asked.experiment.name
@@ -91,10 +94,10 @@ def train(
     run.write_plan(plan)
     observer.message(f"Run directory: {run.path}")
     with locked(run.lock), told_if_interrupted(_go_on(run)):
-        return _run(run, prepared, observer, list(asked.warnings), begun_s)
+        return _run(run, prepared, observer, list(asked.warnings), begun_s, handles_signals=handles_signals)
 
 
-def resume(run: RunDirectory, observer: Observer) -> Trained:
+def resume(run: RunDirectory, observer: Observer, *, handles_signals: bool = True) -> Trained:
     """Goes on with a run from its newest whole checkpoint, as if it had never stopped."""
     run.require_own_files()
     _, experiment, effective = run.read_experiment()
@@ -128,7 +131,7 @@ def resume(run: RunDirectory, observer: Observer) -> Trained:
         _refuse_another_run(run, effective, prepared)
         _refuse_without_checkpoints(run, observer)
         run.remove_record()
-        return _run(run, prepared, observer, [], begun_s)
+        return _run(run, prepared, observer, [], begun_s, handles_signals=handles_signals)
 
 
 def _go_on(run: RunDirectory) -> str:
@@ -203,7 +206,15 @@ def status_of(error: Exception) -> Literal["out of memory", "failed"]:
     return "out of memory" if no_memory else "failed"
 
 
-def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: list[str], begun_s: float) -> Trained:
+def _run(
+    run: RunDirectory,
+    prepared: Prepared,
+    observer: Observer,
+    warnings: list[str],
+    begun_s: float,
+    *,
+    handles_signals: bool,
+) -> Trained:
     experiment = prepared.experiment
     environment = environment_fingerprint()
     run.write_environment(environment)
@@ -213,7 +224,7 @@ def _run(run: RunDirectory, prepared: Prepared, observer: Observer, warnings: li
     first_step, counted_s = _restore(prepared, store, observer, warnings)
     events = EventLog(run.events)
     events.append("started", first_step=first_step, environment=environment)
-    with stop_on_signals() as stop:
+    with stop_on_signals() if handles_signals else nullcontext(StopRequest()) as stop:
         loop = Loop(prepared, store, build_validator(run, prepared), events, observer, stop)
         loop.tally.warnings += warnings
         loop.length.counted_s = counted_s

@@ -2,9 +2,9 @@
 
 import torch
 
+from foretune.core.observer import Observer
 from foretune.record.events import EventLog
 from foretune.run.drift_alarm import Alarm, DriftAlarm
-from foretune.run.observer import Observer
 from foretune.run.telemetry.sampler import Sampler, open_sensors, uuids_of
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from foretune.run.observer import Observer, StepReport
+from foretune.core.observer import Observer, StepReport
 
 _STEPS_EVERY_S = 0.2
 

@@ -11,8 +11,8 @@ from PIL import Image
 
 from foretune.analyse.evaluations import evaluation_of, pictures_of
 from foretune.core.errors import Refused, UnknownName, UserError
+from foretune.core.observer import Observer
 from foretune.core.values import Evaluation
-from foretune.run.observer import Observer
 from foretune.run.quality.evaluating import evaluate_run, evaluate_runs
 from foretune.run.quality.metrics import METRICS
 from foretune.run.quality.request import EvaluationRequest

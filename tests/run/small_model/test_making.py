@@ -12,10 +12,10 @@ from diffusers import AutoencoderKL
 import foretune.models
 from foretune.config.reading import understand
 from foretune.core.errors import UserError
+from foretune.core.observer import Observer
 from foretune.core.values import RunRecord
 from foretune.data.sources.shapes import captions_shown, kinds_shown
 from foretune.models.locating import open_family
-from foretune.run.observer import Observer
 from foretune.run.small_model.__main__ import main
 from foretune.run.small_model.autoencoder import (
     SIZE_PX,

@@ -10,7 +10,7 @@ import pytest
 from foretune.choices.running import Tracker as TrackerName
 from foretune.core import extras
 from foretune.core.errors import ExperimentErrors, MissingExtra
-from foretune.run.observer import Observer, StepReport
+from foretune.core.observer import Observer, StepReport
 from foretune.run.trackers import TRACKERS, open_trackers, require_trackers
 from foretune.run.trackers.tracker import settings_of, status_of, step_scalars
 from tests.run.short_runs import Recording, short_asked, short_run

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
-from foretune.run.observer import Observer
 from foretune.run.train import resume
 from tests.proofs.valid_runs import stopping_at
 from tests.run.short_runs import PROMPT, Recording, losses_of, short_run

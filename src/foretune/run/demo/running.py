@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretune.config.study_files import StudyAsked, read_study
+from foretune.core.observer import Observer
 from foretune.core.units import duration_text
 from foretune.record.run_directory import RunDirectory
 from foretune.run.demo.preparing import write_demo_study
-from foretune.run.observer import Observer
 from foretune.run.study_file import Forecast, PartDone, run_study_file
 from foretune.stats.enough_steps import fewest_steps
 

@@ -8,6 +8,8 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.running import Profile
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
+from foretune.core.interrupts import StopRequest
+from foretune.core.observer import Observer
 from foretune.core.values.run_record import Measured
 from foretune.models.locating import locate
 from foretune.record.environment import environment_fingerprint
@@ -15,9 +17,7 @@ from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes
-from foretune.run.interrupts import StopRequest
 from foretune.run.loop import Loop
-from foretune.run.observer import Observer
 from foretune.run.preparing import prepare
 from foretune.run.profiling.instrument import profilers
 from foretune.run.recording import record_of

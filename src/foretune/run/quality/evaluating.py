@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretune.core.errors import Refused, UserError
+from foretune.core.observer import Observer
 from foretune.core.units import counted_text
 from foretune.core.values import Evaluation, Score
 from foretune.core.values.base import content_hash
 from foretune.core.values.evaluation import Column
 from foretune.record.atomic import write_text
 from foretune.record.environment import environment_fingerprint, environment_hash
-from foretune.run.observer import Observer
 from foretune.run.quality.evidence import Evidence
 from foretune.run.quality.gathering import Encoded, encode_texts, gather
 from foretune.run.quality.measurement import Measurement, Metric, Need

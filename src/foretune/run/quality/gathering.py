@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from foretune.core.draws import derive_seed
+from foretune.core.observer import Observer
 from foretune.data.batch import Batch, normal
 from foretune.data.held_out import HELD_OUT
 from foretune.models.family import Conditioning, Family
 from foretune.run.encoding import encode_captions, free_memory
-from foretune.run.observer import Observer
 from foretune.run.quality.batched import images_at_once, sample_grid, stacked
 from foretune.run.quality.denoising import Denoising
 from foretune.run.quality.evidence import Evidence

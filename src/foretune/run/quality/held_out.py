@@ -8,6 +8,7 @@ import torch
 
 from foretune.choices.experiment import Experiment
 from foretune.core.draws import Permutation
+from foretune.core.observer import Observer
 from foretune.data.buckets import Bucket
 from foretune.data.held_out import HeldOutBatches, held_out_batches, held_out_plan
 from foretune.data.maker import BatchMaker
@@ -17,7 +18,6 @@ from foretune.data.sources.shapes import captions_shown
 from foretune.data.split import split
 from foretune.data.transforms import apply
 from foretune.models.family import Family
-from foretune.run.observer import Observer
 from foretune.run.sampling import Pixels
 
 NUM_BANDS = 5

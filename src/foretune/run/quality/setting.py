@@ -10,9 +10,9 @@ import torch
 
 from foretune.choices.training import ObjectiveChoice
 from foretune.core.errors import Refused
+from foretune.core.observer import Observer
 from foretune.models.objectives import Objective
 from foretune.run.devices import choose_device
-from foretune.run.observer import Observer
 from foretune.run.quality.clip_model import Clip, open_clip
 from foretune.run.quality.extractors import Extractor, check_extractor, open_extractor
 from foretune.run.quality.held_out import NUM_BANDS, EvaluationData

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from foretune.config.reading import understand
+from foretune.core.observer import Observer
 from foretune.run.bench import measure_once, read_repeat
 from foretune.run.bench_summary import Series, summary_of
-from foretune.run.observer import Observer
 from foretune.run.studies.small_models import small_flux
 from foretune.stats.clusters import shared_confidence
 from foretune.stats.deciding import decide

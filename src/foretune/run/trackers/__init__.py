@@ -5,8 +5,8 @@ from pathlib import Path
 
 from foretune.config.readiness import missing_trackers
 from foretune.core.extras import is_installed
+from foretune.core.observer import Observer
 from foretune.core.registry import Registry
-from foretune.run.observer import Observer
 from foretune.run.trackers.guarded import Guarded
 from foretune.run.trackers.tracker import Tracker
 

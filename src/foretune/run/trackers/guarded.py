@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from foretune.core.errors import UserError
-from foretune.run.observer import Observer, StepReport
+from foretune.core.observer import Observer, StepReport
 
 
 class Guarded(Observer):

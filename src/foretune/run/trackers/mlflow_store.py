@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.core.errors import MissingExtra
-from foretune.run.observer import StepReport
+from foretune.core.observer import StepReport
 from foretune.run.trackers.tracker import Tracker, settings_of, status_of, step_scalars
 
 _RUN_ID_TAG = "foretune.run_id"

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from foretune.core.errors import MissingExtra
-from foretune.run.observer import StepReport
+from foretune.core.observer import StepReport
 from foretune.run.trackers.tracker import Tracker, step_scalars
 
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from foretune.core.observer import Observer, StepReport
 from foretune.record.events import read_events
 from foretune.record.redaction import redacted
 from foretune.record.run_directory import RunDirectory
-from foretune.run.observer import Observer, StepReport
 
 
 class Tracker(Observer):

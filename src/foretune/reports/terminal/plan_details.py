@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from foretune.cli.tables import right, table
 from foretune.core.units import bytes_text, duration_text, memory_text, share_text
+from foretune.reports.terminal.tables import right, table
 
 if TYPE_CHECKING:
     from rich.console import Console

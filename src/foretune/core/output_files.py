@@ -1,4 +1,4 @@
-"""Files that the user named on the command line."""
+"""Files that the user named: why one cannot be written is told in a sentence."""
 
 import os
 from pathlib import Path

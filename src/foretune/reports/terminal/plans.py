@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from foretune.cli.plan_details import print_details
-from foretune.cli.question_text import question_text
-from foretune.cli.tables import console, right, table
 from foretune.core.units import memory_text
 from foretune.core.values.plan import HostMemory
+from foretune.reports.question_text import question_text
 from foretune.reports.remedy_words import cost_text, effect_text, memory_of, settings_text
+from foretune.reports.terminal.plan_details import print_details
+from foretune.reports.terminal.tables import right, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,18 +31,17 @@ _MOST_MENUS = 3
 """More devices than that get the first line of their menu only, in the table."""
 
 
-def print_groups(groups: Groups, *, explain: bool) -> None:
+def print_groups(out: "Console", groups: Groups, *, explain: bool) -> None:
     """One question in full, several as an overview unless each is to be explained."""
     if len(groups) > 1 and not explain:
-        print_overview(groups)
+        print_overview(out, groups)
         return
     for asked, plans in groups:
-        print_plans(asked, plans, explain=explain)
+        print_plans(out, asked, plans, explain=explain)
 
 
-def print_plans(asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> None:
+def print_plans(out: "Console", asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> None:
     """One question on one or more devices."""
-    out = console()
     out.print(f"{asked.experiment.model}: {question_text(asked)}, {_size(plans[0])}", style="bold")
     out.print(answer_text(plans))
     out.print()
@@ -201,9 +200,8 @@ def _validation_lines(plans: Sequence["Plan"]) -> Iterator[str]:
         yield f"Validation {risk} on {_names(names)} and is then skipped; training continues.{advice}"
 
 
-def print_overview(groups: Groups) -> None:
+def print_overview(out: "Console", groups: Groups) -> None:
     """Many models: one row each."""
-    out = console()
     devices = [plan.device for plan in groups[0][1]]
     shown = devices if len(devices) <= _MOST_COLUMNS else []
     rows = table("model", "step", "estimated", *(shown or ["smallest device that fits"]))

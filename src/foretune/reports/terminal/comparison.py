@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from foretune.analyse.quantities import STEP_TIME
-from foretune.cli.tables import console, right, table
 from foretune.core.units import bytes_text, duration_text, rate_text, ratio_text, share_text
+from foretune.reports.terminal.tables import console, right, table
 from foretune.stats.deciding import SMALLEST_DIFFERENCE
 
 if TYPE_CHECKING:

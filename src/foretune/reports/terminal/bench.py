@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from foretune.cli.tables import console, right, table
 from foretune.core.units import bytes_text, duration_text, flops_text, share_text
+from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
     from foretune.core.values import Plan
@@ -20,7 +20,7 @@ _NONE = "-"
 _DIGITS = 4
 
 
-def print_bench(bench: "Bench", plan: "Plan | None") -> None:
+def print_bench(bench: "Bench") -> None:
     """The table of a training bench and what stands around it."""
     choices, series = bench.choices, bench.series
     data = "made-up data" if choices.is_synthetic else "the experiment's own data"
@@ -28,7 +28,11 @@ def print_bench(bench: "Bench", plan: "Plan | None") -> None:
     typer.echo("")
     _print_speed(series)
     typer.echo("")
-    for line in (*_utilisation(series), *_memory(series, plan, is_synthetic=choices.is_synthetic), *_energy(series)):
+    for line in (
+        *_utilisation(series),
+        *_memory(series, bench.plan, is_synthetic=choices.is_synthetic),
+        *_energy(series),
+    ):
         typer.echo(line)
     typer.echo(_made_of(series.step_s))
     if bench.break_even is not None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from foretune.cli.tables import console, right, table
 from foretune.core.units import counted_text, duration_text, rate_text, share_text
+from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
     from foretune.core.values import Evaluation, Score

@@ -1,63 +1,55 @@
-"""The end of a run in a few lines: what was trained, what changed, how fast, what to do next."""
+"""A run in a few lines: what was trained, what changed, how fast, what was expected."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
-
-import typer
 
 from foretune.choices.running import Profile
 from foretune.core.units import bytes_text, count_text, counted_text, duration_text, rate_text, share_text
 from foretune.core.values import Plan, RunRecord
 
 if TYPE_CHECKING:
-    from foretune.run.train import Trained
+    from foretune.analyse.run_report import RunReport
+
+_MOST_LINES = 8
 
 
-@contextmanager
-def ended_by_ctrl_c() -> Iterator[None]:
-    """Says what a Ctrl-C left behind; the program would end without a word."""
-    from foretune.run.interrupts import Interrupted
-
-    try:
-        yield
-    except Interrupted as interrupt:
-        typer.secho(str(interrupt), err=True)
-        raise typer.Exit(130) from interrupt
-
-
-def finish(trained: "Trained") -> None:
-    """Prints the summary; a run that did not finish ends the process with an error."""
-    from foretune.record.log_summary import NOTHING_SAVED
-
-    record = trained.record
-    _, experiment, _ = trained.run.read_experiment()
-    for line in (*_weights(trained), *measurements(record, experiment.profile)):
-        typer.echo(line)
-    outcome = record.outcome
-    path = trained.run.path
-    if outcome.status == "finished":
-        typer.echo(f"Finished {counted_text(outcome.steps_done, 'steps')} in {duration_text(record.wall_s)}: {path}")
-        typer.echo(f"Next: foretune export {path}")
+def run_lines(path: Path, record: RunRecord | None, profile: Profile | None) -> Iterator[str]:
+    """How it ended, and what was measured."""
+    if record is None:
+        yield f"{path}: no record; it still runs, or it was killed"
         return
-    typer.secho(f"{outcome.status.capitalize()} after step {outcome.steps_done}: {outcome.reason}", fg="red", err=True)
-    if NOTHING_SAVED not in (outcome.reason or ""):
-        typer.secho(f"Continue with: foretune resume {path}", err=True)
-    raise typer.Exit(130 if outcome.status == "interrupted" else 1)
+    yield from measurements(record, profile)
+    outcome = record.outcome
+    if outcome.status == "finished":
+        yield f"Finished {counted_text(outcome.steps_done, 'steps')} in {duration_text(record.wall_s)}: {path}"
+    else:
+        yield f"{outcome.status.capitalize()} after step {outcome.steps_done}: {outcome.reason}: {path}"
 
 
-def _weights(trained: "Trained") -> list[str]:
-    record = trained.record
+def weight_lines(record: RunRecord, changed: str, *, base_unchanged: bool | None) -> Iterator[str]:
+    """What was trained, how much of it changed, and whether the base is what it was."""
     assert record.num_trainable_params is not None, "a run that was prepared knows its sizes"
     assert record.num_params is not None, "a run that was prepared knows its sizes"
     share = record.num_trainable_params / record.num_params
     sizes = f"{count_text(record.num_trainable_params)} of {count_text(record.num_params)} weights"
-    changed = f"{trained.num_changed_tensors} of {trained.num_trained_tensors} trained tensors changed"
-    lines = [f"Trained {sizes} ({share_text(share)}); {changed}"]
-    if trained.base_unchanged is not None:
-        state = "is unchanged (checksum over all bits)" if trained.base_unchanged else "HAS CHANGED: please report this"
-        lines.append(f"The base model {state}")
-    return lines
+    yield f"Trained {sizes} ({share_text(share)}); {changed}"
+    if base_unchanged is not None:
+        state = "is unchanged (checksum over all bits)" if base_unchanged else "HAS CHANGED: please report this"
+        yield f"The base model {state}"
+
+
+def report_lines(found: "RunReport") -> Iterator[str]:
+    """What the page says first."""
+    for task in found.tasks:
+        finding = task.recommendation.finding
+        yield finding.sentence if len(found.tasks) == 1 else f"{task.model}: {finding.sentence}"
+        if finding.caveat:
+            yield f"! {finding.caveat}"
+        for one in (*task.against_base[:_MOST_LINES], *task.missing[:_MOST_LINES]):
+            yield one.sentence
+    if found.failed:
+        yield f"! {len(found.failed)} of {len(found.runs)} runs did not finish"
 
 
 def measurements(record: RunRecord, profile: Profile | None) -> list[str]:

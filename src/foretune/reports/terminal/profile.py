@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from foretune.cli.tables import console, right, table
 from foretune.core.units import bytes_text, duration_text
+from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
     from foretune.analyse.trace_digest import ModuleTime, TraceDigest

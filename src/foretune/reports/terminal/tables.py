@@ -1,9 +1,12 @@
 """Tables in a terminal, a file or a pipe."""
 
 import os
+from io import StringIO
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
     from rich.table import Table
 
@@ -19,6 +22,15 @@ def console() -> "Console":
     if not found.is_terminal:
         found.width = _WIDTH_OF_A_PIPE
     return found
+
+
+def as_text(print_to: "Callable[[Console], None]") -> str:
+    """What is printed, without colours."""
+    from rich.console import Console
+
+    written = StringIO()
+    print_to(Console(file=written, highlight=False, soft_wrap=True, color_system=None, width=_WIDTH_OF_A_PIPE))
+    return "\n".join(line.rstrip() for line in written.getvalue().rstrip().splitlines())
 
 
 def table(*headings: str) -> "Table":

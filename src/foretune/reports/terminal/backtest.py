@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from foretune.cli.tables import console, right, table
 from foretune.core.units import GIB
+from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
     from rich.console import Console

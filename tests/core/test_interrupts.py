@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from foretune.run.interrupts import Interrupted, stop_on_signals, told_if_interrupted
+from foretune.core.interrupts import Interrupted, stop_on_signals, told_if_interrupted
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from foretune.core.values.plan import Plan
+
 
 @dataclass(frozen=True)
 class StepReport:
@@ -35,6 +37,12 @@ class Observer:
     """How long a step's numbers may wait to be told. Several steps told at once cost a third of what they cost one by
     one, and half a second is soon enough for a person. Zero: after every step, for those who act on what they hear."""
 
+    def imported(self) -> None:
+        """torch, diffusers and transformers are imported now, and nothing has been done with them."""
+
+    def planned(self, plan: Plan) -> None:
+        """The forecast for this run on this machine, before its first step."""
+
     def message(self, text: str) -> None:
         """Something a person should read."""
 
@@ -63,6 +71,14 @@ class Observers(Observer):
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
         self.patience_s = min((observer.patience_s for observer in observers), default=Observer.patience_s)
+
+    def imported(self) -> None:
+        for observer in self._observers:
+            observer.imported()
+
+    def planned(self, plan: Plan) -> None:
+        for observer in self._observers:
+            observer.planned(plan)
 
     def message(self, text: str) -> None:
         for observer in self._observers:

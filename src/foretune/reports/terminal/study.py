@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from foretune.cli.tables import console, right, table
 from foretune.core.units import measured_text
+from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
     from foretune.analyse.study_cells import Cell, Number

@@ -1,0 +1,181 @@
+"""`evaluate` and `sample`: how good a run's images are, in numbers and side by side."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from foretune.api.process_state import threads_kept
+from foretune.api.run import RunLike, paths_of
+from foretune.api.start import import_libraries
+from foretune.core.errors import Refused
+from foretune.core.extras import require
+from foretune.core.observer import Observer
+from foretune.core.output_files import require_writable
+
+if TYPE_CHECKING:
+    from foretune.core.values import Evaluation
+
+DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+SamplePrecision = Literal["fp32", "bf16", "fp16"]
+
+
+def evaluate(
+    runs: RunLike | Iterable[RunLike],
+    *,
+    against: str | None = None,
+    prompts: Sequence[str] = (),
+    num_prompts: int = 16,
+    seeds: int = 2,
+    first_seed: int = 0,
+    steps: int | None = None,
+    base_steps: int | None = None,
+    size: int | None = None,
+    guidance: float | None = None,
+    held_out: int = 32,
+    metrics: Sequence[str] = (),
+    extractor: str = "vae",
+    clip: str | None = None,
+    device: DeviceName = "auto",
+    precision: SamplePrecision = "fp32",
+    output: str | Path | None = None,
+    observer: Observer | None = None,
+) -> "tuple[Evaluation, ...]":
+    """Samples runs and their base at fixed prompts and seeds, and measures in what they differ.
+
+    Args:
+        runs: run directories, or folders with a pipeline.
+        against: model, folder or run to compare with; without it, what the run started from.
+        prompts: what to sample; without them, captions of held-out images.
+        num_prompts: at most so many held-out captions.
+        seeds: images of each prompt.
+        first_seed: the others follow it.
+        steps: denoising steps; as the run validates, if left out.
+        base_steps: of the base, if others.
+        size: side in pixels; as trained, if left out.
+        guidance: the pipeline's own if left out.
+        held_out: at most so many held-out images.
+        metrics: names, such as `("captions", "loss")`; all if left out.
+        extractor: for FID and KID: vae, pixels, clip:WHERE or dino:WHERE.
+        clip: CLIP score: a folder or a hub id.
+        device: auto takes an accelerator if there is one.
+        precision: dtype to compute with.
+        output: folder to write to; RUN/quality if left out.
+        observer: told of progress.
+    """
+    from foretune.run.quality.naming import check_subject
+
+    paths = paths_of(runs)
+    if output is not None:
+        if len(paths) > 1:
+            raise Refused(
+                "--output is one folder, and there are several runs: each writes to its own directory without it"
+            )
+        require_writable(Path(output))
+    for named in (*map(str, paths), *([] if against is None else [against])):
+        check_subject(named)
+    require("train", "Evaluating")
+    observer = observer or Observer()
+    import_libraries(observer)
+    from foretune.run.quality.evaluating import Evaluator
+    from foretune.run.quality.request import EvaluationRequest
+
+    request = EvaluationRequest(
+        against=against,
+        prompts=tuple(prompts),
+        num_prompts=num_prompts,
+        num_seeds=seeds,
+        first_seed=first_seed,
+        num_inference_steps=steps,
+        base_num_inference_steps=base_steps,
+        size_px=size,
+        guidance_scale=guidance,
+        num_held_out=held_out,
+        metrics=tuple(metrics),
+        extractor=extractor,
+        clip=clip,
+        device=device,
+        precision=precision,
+        output=None if output is None else Path(output),
+    )
+    evaluator = Evaluator(observer)
+    with threads_kept():
+        return tuple(evaluator.evaluate(str(path), request) for path in paths)
+
+
+def too_few_steps(run: RunLike) -> str | None:
+    """Why differences of a run must not be read as better or worse: it was hardly trained. None where it was."""
+    from foretune.analyse.comparability import too_few_steps as found
+    from foretune.analyse.run_data import read_run
+
+    (path,) = paths_of(run)
+    # What is evaluated may also be a model's folder, which was not trained here.
+    return found([read_run(path)]) if (path / "experiment.yaml").is_file() else None
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """A picture: a row for each prompt, a column for each model."""
+
+    path: Path
+    columns: tuple[str, ...]
+
+
+def sample(
+    base: str,
+    *,
+    prompts: Sequence[str] = ("a small red circle on blue",),
+    adapters: Sequence[str | Path] = (),
+    full: Sequence[str | Path] = (),
+    output: str | Path = "samples.png",
+    seed: int = 0,
+    steps: int = 28,
+    size: int | None = None,
+    guidance: float | None = None,
+    text_tokens: int | None = None,
+    device: DeviceName = "auto",
+    precision: SamplePrecision = "fp32",
+    observer: Observer | None = None,
+) -> SideBySide:
+    """Samples a base model and its fine-tuned versions with the same prompts and seed, in one labelled picture.
+
+    Args:
+        base: the base model: catalogue name, hub id or local folder.
+        prompts: what to sample.
+        adapters: exported adapters to put beside it.
+        full: exported full models to put beside it.
+        output: the picture to write.
+        seed: of the first noise.
+        steps: denoising steps.
+        size: side in pixels; the model's own if left out.
+        guidance: the pipeline's own if left out.
+        text_tokens: most tokens of a prompt.
+        device: auto takes an accelerator if there is one.
+        precision: dtype to compute with.
+        observer: told of progress.
+    """
+    from foretune.choices.model import resolve_model
+
+    resolve_model(base)
+    path = Path(output)
+    require_writable(path)
+    require("train", "Sampling")
+    observer = observer or Observer()
+    import_libraries(observer)
+    from foretune.run.side_by_side import Comparison, side_by_side
+
+    request = Comparison(
+        base=base,
+        adapters=tuple(map(Path, adapters)),
+        full=tuple(map(Path, full)),
+        prompts=tuple(prompts),
+        seed=seed,
+        num_inference_steps=steps,
+        size_px=size,
+        guidance_scale=guidance,
+        num_text_tokens=text_tokens,
+        device=device,
+        precision=precision,
+    )
+    with threads_kept():
+        return SideBySide(path, tuple(side_by_side(request, path, observer.preparing)))

@@ -1,0 +1,74 @@
+"""`profile`: a look inside a few steps, and what holds them back."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretune.api.process_state import threads_kept
+from foretune.api.run import Run
+from foretune.api.start import Changes, ExperimentLike, import_libraries, read_to_start
+from foretune.core.observer import Observer
+
+if TYPE_CHECKING:
+    from foretune.analyse.diagnosis import Diagnosis
+    from foretune.analyse.trace_digest import TraceDigest
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profiled run: where its time goes, in numbers and in words."""
+
+    run: Path
+    trace: Path
+    """Opens in ui.perfetto.dev and in TensorBoard's profiler plugin."""
+    digest: "TraceDigest"
+    diagnoses: "tuple[Diagnosis, ...]"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{one.text[0].upper()}{one.text[1:]}." for one in self.diagnoses)
+
+    def write_plots(self) -> tuple[Path, ...]:
+        """Draws it beside the trace; needs `foretune[plots]`."""
+        from foretune.reports.profile_plot import write_profile_plot
+
+        return tuple(write_profile_plot(self.digest, self.trace.parent))
+
+
+def profile(
+    target: ExperimentLike | Run,
+    changes: Changes | None = None,
+    *,
+    steps: int = 5,
+    runs: str | Path = "runs",
+    observer: Observer | None = None,
+) -> Profile:
+    """Profiles a few steps of an experiment; of a run that has a trace, says what is in it.
+
+    Args:
+        target: an experiment file or mapping; or a run with a trace.
+        changes: settings for this run by dotted key.
+        steps: steps under the profiler.
+        runs: where run directories are made.
+        observer: told of progress.
+    """
+    from foretune.analyse.diagnosis import diagnose, evidence_of
+    from foretune.analyse.trace_digest import digest, newest_trace
+
+    if isinstance(target, Run):
+        run = target.path
+    elif isinstance(target, str | Path) and Path(target).is_dir():
+        run = Path(target)
+    else:
+        run = _profiled(target, changes, steps, Path(runs), observer or Observer())
+    trace = newest_trace(run)
+    found = digest(trace, within=run)
+    return Profile(run, trace, found, tuple(diagnose(evidence_of(run, found))))
+
+
+def _profiled(experiment: ExperimentLike, changes: Changes | None, steps: int, runs: Path, observer: Observer) -> Path:
+    asked = read_to_start(experiment, changes, "Profiling", ("data", "adapters"))
+    import_libraries(observer)
+    from foretune.run.profiling.running import profile as run_profile
+
+    with threads_kept():
+        return run_profile(asked, runs, steps, observer).path

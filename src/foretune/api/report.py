@@ -1,0 +1,91 @@
+"""`report`: the results of runs on one page."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretune.api.run import RunLike, paths_of
+from foretune.core.output_files import write_file
+
+if TYPE_CHECKING:
+    from foretune.analyse.run_report import RunReport
+    from foretune.core.values import Finding
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a set of runs says: recommendations, and the page, the Markdown and the table made of it."""
+
+    found: "RunReport"
+    study_findings: "tuple[Finding, ...]"
+    title: str | None
+
+    @cached_property
+    def html(self) -> str:
+        """The page: one file, no scripts, nothing from elsewhere."""
+        from foretune.reports.run_page import report_page
+
+        return report_page(self.found, self.title, self.study_findings)
+
+    @cached_property
+    def markdown(self) -> str:
+        from foretune.reports.run_markdown import report_markdown
+
+        return report_markdown(self.found, self.title, self.study_findings)
+
+    @cached_property
+    def csv(self) -> str:
+        """One row a run."""
+        from foretune.reports.run_csv import runs_csv
+
+        return runs_csv(self.found)
+
+    def __str__(self) -> str:
+        from foretune.reports.terminal.run import report_lines
+
+        return "\n".join(report_lines(self.found))
+
+    def _repr_html_(self) -> str:
+        from foretune.reports.fragments import embedded
+
+        return embedded(self.html, self.title or "Foretune report")
+
+
+def report(
+    runs: RunLike | Iterable[RunLike],
+    output: str | Path | None = None,
+    *,
+    markdown: str | Path | None = None,
+    csv: str | Path | None = None,
+    price: float | None = None,
+    quality: str | None = None,
+    title: str | None = None,
+) -> Report:
+    """Puts the results of runs on one page.
+
+    Args:
+        runs: run directories, or folders of them, studies included.
+        output: where to write the page; without it, nothing is written.
+        markdown: where to write the same as Markdown.
+        csv: where to write one row a run.
+        price: US dollars for an hour of one device; without it, the catalogue's.
+        quality: the metric that decides; without it, the first that all runs have.
+        title: of the page.
+    """
+    from foretune.analyse.run_data import gather
+    from foretune.analyse.run_report import run_report
+    from foretune.analyse.study_findings import study_findings
+
+    paths = paths_of(runs)
+    place = Path.cwd() if output is None else Path(output).parent
+    found = run_report(gather(paths), place, usd_per_hour=price, quality=quality)
+    made = Report(found, tuple(study_findings(paths)), title)
+    if output is not None:
+        write_file(Path(output), made.html)
+    if markdown is not None:
+        write_file(Path(markdown), made.markdown)
+    if csv is not None:
+        write_file(Path(csv), made.csv)
+    return made

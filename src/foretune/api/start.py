@@ -1,0 +1,87 @@
+"""What a verb does before it starts: it reports every mistake at once, then it imports torch."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune.core.errors import Mistakes, Refused
+from foretune.core.extras import is_installed, require
+from foretune.core.observer import Observer
+from foretune.core.output_files import require_writable
+
+if TYPE_CHECKING:
+    from foretune.choices.experiment import Experiment
+    from foretune.config import Asked
+    from foretune.config.readiness import Need
+
+PathLike = str | Path
+ExperimentLike = str | Path | Mapping[str, Any]
+"""An experiment file, or its content."""
+Changes = Mapping[str, Any] | Iterable[str]
+"""Settings by dotted key, `{"train.steps": 10}`; or as on the command line, `["train.steps=10"]`."""
+
+
+def overrides_of(changes: Changes | None) -> tuple[str, ...]:
+    """Changes as the command line has them. JSON is YAML, which their values are read as."""
+    if changes is None:
+        return ()
+    if isinstance(changes, str):
+        return (changes,)
+    if isinstance(changes, Mapping):
+        return tuple(f"{key}={json.dumps(value, default=str)}" for key, value in changes.items())
+    return tuple(changes)
+
+
+def read_to_start(
+    experiment: ExperimentLike,
+    changes: Changes | None,
+    feature: str,
+    needs: "Collection[Need]",
+    output: Path | None = None,
+) -> "Asked":
+    """The experiment, once its file, the changes, this machine and this installation have been checked."""
+    mistakes = Mistakes()
+    asked = mistakes.attempt(partial(_read, experiment, overrides_of(changes), needs))
+    mistakes.attempt(require, "train", feature)
+    if output is not None:
+        mistakes.attempt(require_writable, output)
+    mistakes.raise_all()
+    assert asked is not None, "nothing was wrong with it"
+    return asked
+
+
+def _read(experiment: ExperimentLike, overrides: tuple[str, ...], needs: "Collection[Need]") -> "Asked":
+    from foretune.config import read_experiment
+    from foretune.config.overrides import apply_overrides
+    from foretune.config.reading import understand
+
+    if not isinstance(experiment, Mapping):
+        return read_experiment(Path(experiment), overrides, needs=needs, checks=[_absent_device])
+    mapping = apply_overrides(dict(experiment), overrides)
+    return understand(mapping, source=None, needs=needs, checks=[_absent_device])
+
+
+def _absent_device(experiment: "Experiment") -> Iterator[str]:
+    """Only torch knows its devices, and importing it takes seconds: only where one is named that may be absent."""
+    device = experiment.parallel.device
+    if device in ("auto", "cpu") or not is_installed("train"):
+        return
+    from foretune.run.devices import choose_device
+
+    try:
+        choose_device(device)
+    except Refused as refusal:
+        yield str(refusal)
+
+
+def import_libraries(observer: Observer) -> None:
+    """Imports torch and what stands on it, and warns where other processes use the machine at the same time."""
+    from foretune.run.busyness import BusyWatch
+
+    watch = BusyWatch()
+    import transformers.utils  # noqa: F401 - imported for whoever listens
+
+    observer.imported()
+    watch.warn(observer)
