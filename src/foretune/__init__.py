@@ -12,8 +12,9 @@ it needs when it is first used.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+# As in `typing`, whose import alone would take longer than all else here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from foretune.api.backtest import backtest
     from foretune.api.bench import bench, bench_inference
@@ -97,11 +98,13 @@ _WHERE = {
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _WHERE.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
-    return found
+if not TYPE_CHECKING:
+    # Hidden from type checkers, which would take it for a module that has any attribute.
+    def __getattr__(name):
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -26,6 +26,23 @@ YARDSTICK = (
 )
 YARDSTICK_S = 0.73
 PLAN = ("plan", "flux.1-dev", "method.kind=lora", "--on", "rtx-4090,l4,h100-sxm")
+USER_SCRIPT = """
+import foretune as ft
+
+plans = ft.plan("flux.1-dev", {"method.kind": "lora"}, on=["rtx-4090"])
+verdict: str = plans[0].verdict
+needed: int = plans[0].process_bytes
+names: list[str] = [device.name for device in ft.list_devices()]
+
+
+def trained(file: str) -> float | None:
+    run = ft.train(file, {"train.steps": 10}, observer=ft.Observer())
+    ft.report([run], "report.html")
+    return None if run.record is None else run.record.measured.last_loss
+
+
+print(verdict)
+"""
 HEAVY_PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate", "numpy")
 
 
@@ -149,6 +166,21 @@ def check_backtest(core: CoreInstall) -> None:
     assert memory["median_abs_error"] <= 0.03
 
 
+def check_types(core: CoreInstall) -> None:
+    """A user's own script, read by mypy against the installed wheel."""
+    script = core.cwd / "script.py"
+    script.write_text(USER_SCRIPT, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--config-file", os.devnull]
+    command += ["--python-executable", str(core.bin / "python"), "script.py"]
+    accepted = subprocess.run(command, cwd=core.cwd, capture_output=True, text=True, check=False)
+    assert accepted.returncode == 0, accepted.stdout + accepted.stderr
+    script.write_text(USER_SCRIPT.replace("verdict: str", "verdict: int"), encoding="utf-8")
+    refused = subprocess.run(command, cwd=core.cwd, capture_output=True, text=True, check=False)
+    assert "Incompatible types in assignment" in refused.stdout, "the control: types are those of the package"
+    planned = core("python", "-c", USER_SCRIPT)
+    assert planned.stdout == "does not fit\n", planned.stdout + planned.stderr
+
+
 def check_wheel(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
     """What `pip install foretune` downloads of Foretune itself."""
     wheel_bytes = core.wheel.stat().st_size
@@ -207,6 +239,7 @@ def test_core_install(core: CoreInstall, subtests: pytest.Subtests, report_figur
         check_plan,
         check_that_an_uncommon_plan_names_the_extra,
         check_backtest,
+        check_types,
     ):
         with subtests.test(check.__name__):
             check(core)

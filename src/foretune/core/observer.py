@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from foretune.core.values.plan import Plan
+if TYPE_CHECKING:
+    from foretune.core.values.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Observer:
     def imported(self) -> None:
         """torch, diffusers and transformers are imported now, and nothing has been done with them."""
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: "Plan") -> None:
         """The forecast for this run on this machine, before its first step."""
 
     def message(self, text: str) -> None:
@@ -76,7 +78,7 @@ class Observers(Observer):
         for observer in self._observers:
             observer.imported()
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: "Plan") -> None:
         for observer in self._observers:
             observer.planned(plan)
 

@@ -1,0 +1,1 @@
+"""Tests of the Python API: each verb as a function, called without the command line."""
