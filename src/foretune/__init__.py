@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from foretune.api.compare import Gated, compare, gate, measure_and_compare
     from foretune.api.demo import demo
     from foretune.api.doctor import doctor
-    from foretune.api.evaluate import evaluate, sample
+    from foretune.api.evaluate import evaluate
     from foretune.api.experiment import check, init, schema
     from foretune.api.export import export
     from foretune.api.lists import list_devices, list_methods, list_models
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from foretune.api.profile import Profile, profile
     from foretune.api.report import Report, report
     from foretune.api.run import Run, RunFailed, open_run
+    from foretune.api.sample import sample
     from foretune.api.study import study, study_file
     from foretune.api.tiny import tiny
     from foretune.api.train import resume, train
@@ -81,7 +82,7 @@ _WHERE = {
     "api.compare": ("Gated", "compare", "gate", "measure_and_compare"),
     "api.demo": ("demo",),
     "api.doctor": ("doctor",),
-    "api.evaluate": ("evaluate", "sample"),
+    "api.evaluate": ("evaluate",),
     "api.experiment": ("check", "init", "schema"),
     "api.export": ("export",),
     "api.lists": ("list_devices", "list_methods", "list_models"),
@@ -89,6 +90,7 @@ _WHERE = {
     "api.profile": ("Profile", "profile"),
     "api.report": ("Report", "report"),
     "api.run": ("Run", "RunFailed", "open_run"),
+    "api.sample": ("sample",),
     "api.study": ("study", "study_file"),
     "api.tiny": ("tiny",),
     "api.train": ("resume", "train"),

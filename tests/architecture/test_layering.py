@@ -92,8 +92,10 @@ def test_control_downward_and_level_imports_are_fine(plant: Plant) -> None:
     assert upward_imports(plant({"core/b.py": "", "core/a.py": below, "config/a.py": below})) == []
 
 
-def test_control_the_package_itself_knows_no_layer(plant: Plant) -> None:
-    (violation,) = upward_imports(plant({"__init__.py": "from foretune.core import a", "core/a.py": ""}))
+def test_control_the_package_itself_knows_the_api_alone(plant: Plant) -> None:
+    api = {"__init__.py": "def f():\n    from foretune.api import a", "api/a.py": ""}
+    assert upward_imports(plant(api)) == []
+    (violation,) = upward_imports(plant({"__init__.py": "from foretune.run import a", "run/a.py": ""}))
     assert violation.startswith("src/foretune/__init__.py:1:")
 
 

@@ -35,7 +35,7 @@ def test_every_number_comes_with_what_it_was_made_of(capsys: pytest.CaptureFixtu
         break_even=break_even(plain, started),
         warnings=("This machine was busy",),
     )
-    print_bench(result, None)
+    print_bench(result)
     text = capsys.readouterr().out
     for part in (
         "21 steps, 3 repeats in fresh processes, made-up data",
@@ -121,7 +121,7 @@ def test_one_is_not_spoken_of_as_many(capsys: pytest.CaptureFixture[str]) -> Non
         break_even=None,
         warnings=(),
     )
-    print_bench(result, None)
+    print_bench(result)
     text = capsys.readouterr().out
     assert "Bench of x: 1 step, 1 repeat in a fresh process, the experiment's own data" in text
     assert "1 run, 1 value\n" in text

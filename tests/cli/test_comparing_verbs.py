@@ -72,7 +72,7 @@ def test_compare_knows_an_experiment_from_a_run(foretune: Foretune, tmp_path: Pa
     (tmp_path / "a.yaml").write_text("model: x\n")
     answer = foretune("compare", "a.yaml", "a.yaml")
     assert answer.returncode == 2
-    assert "Add --run" in answer.stderr
+    assert "foretune compare A.yaml B.yaml --run" in answer.stderr
 
 
 @pytest.mark.usefixtures("three")

@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
-    notebook: Any = nbformat.read(ROOT / "examples" / "notebook.ipynb", as_version=4)
+    text = (ROOT / "examples" / "notebook.ipynb").read_text(encoding="utf-8")
+    notebook: Any = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
     nbformat.validate(notebook)
     assert not any(cell.get("outputs") for cell in notebook.cells), "commit it without outputs"
     client = NotebookClient(notebook, timeout=None, kernel_name="python3", resources={"metadata": {"path": tmp_path}})

@@ -10,6 +10,7 @@ from foretune.core.extras import require
 from foretune.core.observer import Observer
 
 if TYPE_CHECKING:
+    from foretune.choices.training import Precision
     from foretune.config.readiness import Need
     from foretune.run.bench import Bench
     from foretune.run.bench_inference import InferenceBench
@@ -59,7 +60,7 @@ def bench_inference(
     adapter: str | Path | None = None,
     preset: str | None = None,
     batch: int = 1,
-    precision: str = "fp32",
+    precision: "Precision" = "fp32",
     size: int | None = None,
     steps: int = 20,
     repeat: int = 5,
@@ -86,13 +87,13 @@ def bench_inference(
         benches: where results are kept.
         observer: told of progress.
     """
-    from foretune.choices.training import Precision
+    from foretune.choices import training
     from foretune.run.bench_request import PRESETS
     from foretune.run.quality.naming import check_subject
 
     observer = observer or Observer()
-    if precision not in get_args(Precision):
-        raise UnknownName("precision", precision, get_args(Precision))
+    if precision not in get_args(training.Precision):
+        raise UnknownName("precision", precision, get_args(training.Precision))
     if preset is not None:
         if preset not in PRESETS:
             raise UnknownName("preset", preset, PRESETS)

@@ -174,7 +174,7 @@ def _refuse_files(*paths: Path) -> None:
         if path.is_file() and path.suffix in _EXPERIMENT_ENDINGS:
             raise UserError(
                 f"{path} is an experiment file, which has nothing measured in it. "
-                "Add --run to measure both now, or name run directories."
+                "Name run directories, or measure both now: foretune compare A.yaml B.yaml --run"
             )
 
 

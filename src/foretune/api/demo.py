@@ -45,7 +45,12 @@ class DemoObserver(Observer):
 
 
 def demo(folder: str | Path = "foretune-demo", *, observer: DemoObserver | None = None) -> Demo:
-    """Plans FLUX.1-dev on five cards, fine-tunes a small FLUX three ways, evaluates and reports."""
+    """Plans FLUX.1-dev on five cards, fine-tunes a small FLUX three ways, evaluates and reports.
+
+    Args:
+        folder: where everything is written.
+        observer: told of progress, and when a part begins.
+    """
     require("train", "The demonstration")
     observer = observer or DemoObserver()
     folder, begin_s = Path(folder), time.monotonic()

@@ -46,13 +46,13 @@ def doctor(only: Sequence[str] = (), *, observer: Observer | None = None) -> Exa
     groups = groups_named(only)
     require("train", "The doctor")
     observer = observer or Observer()
-    from foretune.api.process_state import threads_kept
+    from foretune.api.process_state import torch_kept
     from foretune.record.environment import environment_fingerprint
     from foretune.run.devices import accelerators_text
     from foretune.run.doctor.examining import examine
 
     accelerators = accelerators_text()
     observer.message(accelerators)
-    with threads_kept():
+    with torch_kept():
         findings = tuple(examine(lambda what: observer.preparing(f"examining {what}", 0, 0), groups))
     return Examined(accelerators, findings, environment_fingerprint())

@@ -1,11 +1,10 @@
-"""`evaluate` and `sample`: how good a run's images are, in numbers and side by side."""
+"""`evaluate`: how good a run's images are, beside those of the model it started from."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from foretune.api.process_state import threads_kept
+from foretune.api.process_state import torch_kept
 from foretune.api.run import RunLike, paths_of
 from foretune.api.start import import_libraries
 from foretune.core.errors import Refused
@@ -99,7 +98,7 @@ def evaluate(
         output=None if output is None else Path(output),
     )
     evaluator = Evaluator(observer)
-    with threads_kept():
+    with torch_kept():
         return tuple(evaluator.evaluate(str(path), request) for path in paths)
 
 
@@ -111,71 +110,3 @@ def too_few_steps(run: RunLike) -> str | None:
     (path,) = paths_of(run)
     # What is evaluated may also be a model's folder, which was not trained here.
     return found([read_run(path)]) if (path / "experiment.yaml").is_file() else None
-
-
-@dataclass(frozen=True)
-class SideBySide:
-    """A picture: a row for each prompt, a column for each model."""
-
-    path: Path
-    columns: tuple[str, ...]
-
-
-def sample(
-    base: str,
-    *,
-    prompts: Sequence[str] = ("a small red circle on blue",),
-    adapters: Sequence[str | Path] = (),
-    full: Sequence[str | Path] = (),
-    output: str | Path = "samples.png",
-    seed: int = 0,
-    steps: int = 28,
-    size: int | None = None,
-    guidance: float | None = None,
-    text_tokens: int | None = None,
-    device: DeviceName = "auto",
-    precision: SamplePrecision = "fp32",
-    observer: Observer | None = None,
-) -> SideBySide:
-    """Samples a base model and its fine-tuned versions with the same prompts and seed, in one labelled picture.
-
-    Args:
-        base: the base model: catalogue name, hub id or local folder.
-        prompts: what to sample.
-        adapters: exported adapters to put beside it.
-        full: exported full models to put beside it.
-        output: the picture to write.
-        seed: of the first noise.
-        steps: denoising steps.
-        size: side in pixels; the model's own if left out.
-        guidance: the pipeline's own if left out.
-        text_tokens: most tokens of a prompt.
-        device: auto takes an accelerator if there is one.
-        precision: dtype to compute with.
-        observer: told of progress.
-    """
-    from foretune.choices.model import resolve_model
-
-    resolve_model(base)
-    path = Path(output)
-    require_writable(path)
-    require("train", "Sampling")
-    observer = observer or Observer()
-    import_libraries(observer)
-    from foretune.run.side_by_side import Comparison, side_by_side
-
-    request = Comparison(
-        base=base,
-        adapters=tuple(map(Path, adapters)),
-        full=tuple(map(Path, full)),
-        prompts=tuple(prompts),
-        seed=seed,
-        num_inference_steps=steps,
-        size_px=size,
-        guidance_scale=guidance,
-        num_text_tokens=text_tokens,
-        device=device,
-        precision=precision,
-    )
-    with threads_kept():
-        return SideBySide(path, tuple(side_by_side(request, path, observer.preparing)))

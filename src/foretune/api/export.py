@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from foretune.api.process_state import threads_kept
+from foretune.api.process_state import torch_kept
 from foretune.api.run import RunLike, path_of
 from foretune.api.start import import_libraries
 from foretune.core.extras import require
@@ -50,7 +50,7 @@ def export(
     from foretune.step.precision import PrecisionPolicy
 
     dtype = PrecisionPolicy(precision).compute_dtype
-    with threads_kept():
+    with torch_kept():
         exported = write_export(directory, target, dtype, merge=merge, follow_links=follow_links)
     if not exported.proof.holds:
         raise ExportBroken(

@@ -121,7 +121,7 @@ def plan(
         has_advice=advice,
         host=host,
     )
-    groups = []
+    groups: list[tuple[Asked, tuple[Plan, ...]]] = []
     refused: dict[str, UserError] = {}
 
     def told(what: str) -> None:

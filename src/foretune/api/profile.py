@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretune.api.process_state import threads_kept
+from foretune.api.process_state import torch_kept
 from foretune.api.run import Run
 from foretune.api.start import Changes, ExperimentLike, import_libraries, read_to_start
 from foretune.core.observer import Observer
@@ -70,5 +70,5 @@ def _profiled(experiment: ExperimentLike, changes: Changes | None, steps: int, r
     import_libraries(observer)
     from foretune.run.profiling.running import profile as run_profile
 
-    with threads_kept():
+    with torch_kept():
         return run_profile(asked, runs, steps, observer).path

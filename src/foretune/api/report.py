@@ -43,7 +43,7 @@ class Report:
         return runs_csv(self.found)
 
     def __str__(self) -> str:
-        from foretune.reports.terminal.run import report_lines
+        from foretune.reports.terminal.report import report_lines
 
         return "\n".join(report_lines(self.found))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretune.api.live_steps import LiveSteps
-from foretune.api.process_state import threads_kept
+from foretune.api.process_state import torch_kept
 from foretune.api.run import Run, RunFailed, RunLike, path_of
 from foretune.api.start import Changes, ExperimentLike, import_libraries, read_to_start
 from foretune.core.extras import require
@@ -50,7 +50,7 @@ def train(
     if plan is not None:
         _tell_expected(plan, observer)
         observer.planned(plan)
-    with threads_kept():
+    with torch_kept():
         return _finished(run_training(asked, Path(runs), observer, plan, handles_signals=stop_on_signals))
 
 
@@ -67,7 +67,7 @@ def resume(run: RunLike, *, stop_on_signals: bool = False, observer: Observer | 
     plan = directory.read_plan()
     if plan is not None:
         observer.planned(plan)
-    with threads_kept():
+    with torch_kept():
         return _finished(go_on(directory, observer, handles_signals=stop_on_signals))
 
 

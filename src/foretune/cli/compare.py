@@ -10,7 +10,7 @@ from foretune.cli.options import refuse_given
 from foretune.core.errors import UserError
 
 if TYPE_CHECKING:
-    from foretune.api.compare import ComparedRuns
+    from foretune.api.compare import Interleaved
 
 _OF_MEASURING = dict.fromkeys(
     ("repeat", "steps", "synthetic", "benches"), "is for measuring now, and these runs are measured. Leave it out"
@@ -42,7 +42,8 @@ def compare(
     if context.args:
         _refuse_more(str(a), str(b), *context.args)
     if run:
-        found = _measured(a, b, repeat, steps, benches, is_synthetic=synthetic, across_environments=across_environments)
+        made = _measured(a, b, repeat, steps, benches, is_synthetic=synthetic, across_environments=across_environments)
+        found = made.compared
     else:
         from foretune.api.compare import compare as compare_runs
 
@@ -58,7 +59,7 @@ def compare(
 
 def _measured(
     a: Path, b: Path, repeat: int, steps: int, benches: Path, *, is_synthetic: bool, across_environments: bool
-) -> "ComparedRuns":
+) -> "Interleaved":
     from foretune.api.compare import measure_and_compare
     from foretune.cli.progress import ProgressObserver
 
@@ -74,7 +75,7 @@ def _measured(
             observer=observer,
         )
     typer.echo(f"Measured in turns: {made.a} and {made.b}", err=True)
-    return made.compared
+    return made
 
 
 def _refuse_more(*paths: str) -> None:

@@ -1,19 +1,13 @@
 """`foretune doctor`: what works on this machine."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from foretune.cli.status import StatusObserver
+from foretune.reports.terminal.doctor import print_findings
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from foretune.api.doctor import Finding
-
-# A row in a file or a pipe is one line, however long.
-_WIDTH_OF_A_PIPE = 400
 _ALL_WELL = "Everything a training needs works here."
 
 
@@ -32,7 +26,7 @@ def doctor(
     if as_json:
         typer.echo(json.dumps(found.to_mapping(), indent=2))
     else:
-        _show(found.findings, found.environment)
+        print_findings(found.findings, found.environment)
     if not found.is_ready:
         names = ", ".join(f"{f.operation} on {f.device}" for f in found.failed)
         typer.secho(f"Needed for training and failing: {names}", fg="red", err=True)
@@ -52,26 +46,3 @@ class _Examining(StatusObserver):
         if not self._is_quiet:
             typer.echo(text)
             typer.echo("")
-
-
-def _show(findings: "Sequence[Finding]", environment: "Mapping[str, Any]") -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from foretune.core.units import duration_text
-
-    out = Console(highlight=False)
-    if not out.is_terminal:
-        out.width = _WIDTH_OF_A_PIPE
-    for group in dict.fromkeys(finding.group for finding in findings):
-        table = Table("device", group, "verdict", "time", "detail", box=None, pad_edge=False)
-        for f in (finding for finding in findings if finding.group == group):
-            verdict = "[green]works[/]" if f.works else "[red]fails[/]" if f.needed else "[yellow]not available[/]"
-            table.add_row(f.device, f.operation, verdict, duration_text(f.seconds), escape(f.detail))
-        out.print(table)
-        out.print()
-    for remedy in dict.fromkeys(f.remedy for f in findings if f.remedy):
-        out.print(f"To install or fix: {escape(remedy)}")
-    packages = ", ".join(f"{name} {v}" for name, v in environment["packages"].items() if v)
-    out.print(f"python {environment['python']}, {packages}", style="dim")

@@ -30,7 +30,7 @@ def sample(
     ] = "fp32",
 ) -> None:
     """Sample the base and its fine-tuned versions with the same prompts and seed, in one labelled picture."""
-    from foretune.api.evaluate import sample as sample_models
+    from foretune.api.sample import sample as sample_models
     from foretune.cli.progress import ProgressObserver
 
     with ProgressObserver() as observer:

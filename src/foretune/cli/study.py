@@ -4,17 +4,14 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from foretune.api.study import NAMED_STUDIES, is_study_file
 from foretune.core.errors import UserError
+from foretune.reports.terminal.named_study import print_result
 from foretune.reports.terminal.study import print_markdown, print_summary
-from foretune.reports.terminal.tables import console, right, table
-
-if TYPE_CHECKING:
-    from foretune.api.study import StudyResult, Value
 
 Form = Literal["table", "markdown", "json"]
 
@@ -54,7 +51,7 @@ def study(
     if as_json:
         typer.echo(found.json, nl=False)
     else:
-        _print(found.result, found.path, has_plot=plot)
+        print_result(found.result, found.path, has_plot=plot)
 
 
 def _form(*, as_json: bool, as_markdown: bool) -> Form:
@@ -94,41 +91,3 @@ def _refuse_for_files(*, model: Path | None, quick: bool) -> None:
     if model is not None or quick:
         option = "--model" if model is not None else "--quick"
         raise UserError(f"{option} goes with the studies that have a name; a study file says all of it itself.")
-
-
-def _print(result: "StudyResult", path: Path, *, has_plot: bool) -> None:
-    typer.echo(result.title)
-    typer.echo("")
-    made = table(result.setting, *(axis.title for axis in result.axes), "n")
-    right(made, *range(1, len(result.axes) + 2))
-    for point in result.points:
-        cells = [_cell(point.values[axis.key]) for axis in result.axes]
-        runs = "1 run" if point.num_runs == 1 else f"{point.num_runs} runs"
-        made.add_row(point.label, *cells, f"{runs}, {point.num_values} values")
-    console().print(made)
-    typer.echo("")
-    for finding in result.findings:
-        typer.echo(f"{finding[:1].upper()}{finding[1:]}.")
-    num_dropped = sum(point.num_dropped for point in result.points)
-    num_all = num_dropped + sum(point.num_values for point in result.points)
-    if any(value.low is not None for point in result.points for value in point.values.values()):
-        typer.echo(f"In brackets the 95 % interval; {num_dropped} of {num_all} values were left out as warm-up.")
-    for warning in result.warnings:
-        typer.secho(f"Warning: {warning}", fg="yellow")
-    typer.echo(f"Numbers: {path / 'study.json'}")
-    if has_plot:
-        typer.echo(f"Plot: {path / 'plot.png'}")
-
-
-def _cell(value: "Value") -> str:
-    if value.value is None:
-        return "not steady"
-    text = _number(value.value)
-    if value.low is not None:
-        text += f" ({_number(value.low)} {'or more' if value.high is None else f'to {_number(value.high)}'})"
-    return text
-
-
-def _number(value: float) -> str:
-    """Three digits, and no exponent where a person would write none."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004

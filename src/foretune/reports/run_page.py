@@ -199,7 +199,7 @@ def _what_is_counted(report: RunReport) -> str:
     if report.prices:
         words.append(f"Cost: time at {'; '.join(report.prices)}.")
     else:
-        words.append("Cost: no price is known for these devices; set one with --price.")
+        words.append("Cost: no price is known for these devices; set one: foretune report RUNS --price 1.20")
     return " ".join(words)
 
 

@@ -2,16 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from foretune.choices.running import Profile
 from foretune.core.units import bytes_text, count_text, counted_text, duration_text, rate_text, share_text
 from foretune.core.values import Plan, RunRecord
-
-if TYPE_CHECKING:
-    from foretune.analyse.run_report import RunReport
-
-_MOST_LINES = 8
 
 
 def run_lines(path: Path, record: RunRecord | None, profile: Profile | None) -> Iterator[str]:
@@ -37,19 +31,6 @@ def weight_lines(record: RunRecord, changed: str, *, base_unchanged: bool | None
     if base_unchanged is not None:
         state = "is unchanged (checksum over all bits)" if base_unchanged else "HAS CHANGED: please report this"
         yield f"The base model {state}"
-
-
-def report_lines(found: "RunReport") -> Iterator[str]:
-    """What the page says first."""
-    for task in found.tasks:
-        finding = task.recommendation.finding
-        yield finding.sentence if len(found.tasks) == 1 else f"{task.model}: {finding.sentence}"
-        if finding.caveat:
-            yield f"! {finding.caveat}"
-        for one in (*task.against_base[:_MOST_LINES], *task.missing[:_MOST_LINES]):
-            yield one.sentence
-    if found.failed:
-        yield f"! {len(found.failed)} of {len(found.runs)} runs did not finish"
 
 
 def measurements(record: RunRecord, profile: Profile | None) -> list[str]:
