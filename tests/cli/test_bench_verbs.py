@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from foretune.cli import study
 from foretune.cli.main import app
 from foretune.core.errors import UnknownName, UserError
+from foretune.reports.terminal import named_study
 from foretune.reports.terminal.bench import print_bench, print_inference
 from foretune.run.bench import Bench, BenchChoices
 from foretune.run.bench_inference import InferenceBench, InferenceChoices
@@ -130,5 +130,5 @@ def test_one_is_not_spoken_of_as_many(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_rate_without_an_upper_end_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     print_inference(dataclasses.replace(inference(), mean_pass_s=typical([[0.1] * 20, [0.9] * 20], statistic="mean")))
     assert "0.1791 or more" in capsys.readouterr().out
-    assert study._cell(Value(2.0, 0.1791)) == "2 (0.179 or more)"
-    assert study._cell(Value(2.0, 1.0, 3.0)) == "2 (1 to 3)"
+    assert named_study._cell(Value(2.0, 0.1791)) == "2 (0.179 or more)"
+    assert named_study._cell(Value(2.0, 1.0, 3.0)) == "2 (1 to 3)"

@@ -100,7 +100,7 @@ def bench_inference(
         batch, precision = PRESETS[preset].batch_size, PRESETS[preset].precision
     check_subject(target)
     require("train", "Measuring inference")
-    import_libraries(observer)
+    import_libraries(observer, warns_if_busy=True)
     from foretune.run.bench_inference import InferenceChoices
     from foretune.run.bench_inference import bench_inference as run_bench
 

@@ -61,7 +61,7 @@ def demo(folder: str | Path = "foretune-demo", *, observer: DemoObserver | None 
     plans.write_page(plan_page)
     observer.real_model_planned(plans)
     observer.part(2)
-    import_libraries(observer)
+    import_libraries(observer, warns_if_busy=True)
     from foretune.run.demo.running import run_demo
     from foretune.run.forecast import plan_here
 

@@ -75,7 +75,7 @@ def evaluate(
         check_subject(named)
     require("train", "Evaluating")
     observer = observer or Observer()
-    import_libraries(observer)
+    import_libraries(observer, warns_if_busy=True)
     from foretune.run.quality.evaluating import Evaluator
     from foretune.run.quality.request import EvaluationRequest
 

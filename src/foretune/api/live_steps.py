@@ -4,6 +4,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from foretune.api.start import import_libraries
 from foretune.core.extras import require
 from foretune.core.observer import Observer
 
@@ -70,6 +71,4 @@ class LiveSteps:
 
     def _import(self) -> None:
         self._told("importing torch")
-        import transformers.utils  # noqa: F401 - imported for whoever listens
-
-        self._observer.imported()
+        import_libraries(self._observer)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,12 +77,13 @@ def _absent_device(experiment: "Experiment") -> Iterator[str]:
         yield str(refusal)
 
 
-def import_libraries(observer: Observer) -> None:
-    """Imports torch and what stands on it, and warns where other processes use the machine at the same time."""
+def import_libraries(observer: Observer, *, warns_if_busy: bool = False) -> None:
+    """Imports torch and what stands on it. Where speed matters, warns if other processes use the machine meanwhile."""
     from foretune.run.busyness import BusyWatch
 
-    watch = BusyWatch()
-    import transformers.utils  # noqa: F401 - imported for whoever listens
-
+    watch = BusyWatch() if warns_if_busy else None
+    for name in ("torch", "diffusers.utils", "transformers.utils"):
+        import_module(name)
     observer.imported()
-    watch.warn(observer)
+    if watch is not None:
+        watch.warn(observer)

@@ -93,7 +93,7 @@ def study_file(
     least = "" if seconds is None else f", {duration_text(num * seconds)} of training in all"
     runs = "1 run in a fresh process" if num == 1 else f"{num} runs in fresh processes, in turns"
     observer.message(f"{asked.name}: {asked.file.protocol}, {runs}{least}.")
-    import_libraries(observer)
+    import_libraries(observer, warns_if_busy=True)
     from foretune.run.forecast import plan_here
     from foretune.run.study_file import run_study_file
 

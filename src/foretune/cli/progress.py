@@ -43,14 +43,12 @@ class ProgressObserver(Observer):
         self._planned_bytes: int | None = None
 
     def __enter__(self) -> Self:
-        if self._live:
-            self._line.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live:
+        if self._line.is_started:
             self._line.stop()
 
     def imported(self) -> None:
@@ -123,6 +121,9 @@ class ProgressObserver(Observer):
     def _show(self, what: str, done: int, total: int, numbers: str) -> None:
         self._what = what
         if self._live:
+            if not self._line.is_started:
+                # Not before there is something to show: a mistake in the command is told without it.
+                self._line.start()
             line = _drawn(what, done, total, numbers, is_ascii=self.console.options.ascii_only)
             self._line.update(line, refresh=True)
         else:
