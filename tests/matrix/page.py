@@ -106,7 +106,7 @@ def _reasons() -> Iterator[str]:
 def _by_device() -> Iterator[str]:
     """Values of which a kind of device alone decides; only those of the CPU were executed."""
     kinds: tuple[DeviceType, ...] = get_args(DeviceType)
-    yield f"What hangs on the kind of device alone. Only the column cpu was executed.\n\n| | {' | '.join(kinds)} |"
+    yield f"What depends on the device type alone. Only the CPU column was executed.\n\n| | {' | '.join(kinds)} |"
     yield f"|---|{'---|' * len(kinds)}"
     for name, values in axes().items():
         for value in values:
@@ -122,7 +122,7 @@ def _is_always_refused_on(axis: str, value: str, kind: DeviceType) -> bool:
         {},
         {"method": "lora"},
         {"method": "lora", "checkpointing": "all blocks"},
-        {"numbers": "bf16"},
+        {"precision": "bf16"},
     )
     cells = [tuple({**usual, **needed, axis: value}.values()) for needed in beside]
     return all(refusals(cell, family, kind) for cell in cells for family in TRAINABLE)
