@@ -33,12 +33,11 @@ _SIZES = ("height", "width", "frames")
 
 _HEAD = """# Questions of practitioners
 
-What `foretune plan` suggests for a model on a card, beside the recommendations of SimpleTuner, ai-toolkit, kohya's
-sd-scripts and musubi-tuner, OneTrainer, finetrainers, diffusion-pipe and diffusers. The guides use gradient
-checkpointing, cached latents and text, batch size 1, rank 16 and AdamW unless a setting is listed. Their memory figures
-are theirs, in their units. All settings with line numbers are in
-[practitioner_questions.yaml](data/practitioner_questions.yaml), read at the commits [below](#sources).
-`python benchmarks/practitioners.py` writes this page, and a test checks the plans.
+What `foretune plan` suggests for a model on a card, and what the guides of other trainers set there. Guides use gradient
+checkpointing, cached latents and text, batch size 1, rank 16 and AdamW unless a setting is listed; in brackets the
+memory that they report, in their units.
+[practitioner_questions.yaml](data/practitioner_questions.yaml) has all settings and figures with file and line, read at
+the commits [below](#sources). `python benchmarks/practitioners.py` writes this page, and a test checks the plans.
 
 """
 _USUAL: dict[str, object] = {
@@ -118,10 +117,10 @@ def _setting_text(key: str, value: object) -> str:
 
 
 def _guide_line(guide: Mapping[str, Any]) -> str:
+    """What the guide sets beside the usual, and the first of the figures that it reports."""
     settings = [_setting_text(key, value) for key, value in guide["settings"].items() if _USUAL.get(key) != value]
-    parts = [", ".join(settings), guide["memory"] or ""]
-    source = f"<{guide['source']}>" if guide["source"].startswith("https:") else f"`{guide['source']}`"
-    return f"- **{guide['program']}**: {': '.join(part for part in parts if part)} ({source})"
+    figure = (guide["memory"] or "").partition(";")[0]
+    return f"- {guide['program']}: {', '.join(settings)}{f' ({figure})' if figure else ''}"
 
 
 def _section(question: Mapping[str, Any], plan: Plan) -> str:
