@@ -33,9 +33,9 @@ _SIZES = ("height", "width", "frames")
 
 _HEAD = """# Questions of practitioners
 
-What `foretune plan` suggests for a model on a card, and what the guides of other trainers set there. Guides use gradient
-checkpointing, cached latents and text, batch size 1, rank 16 and AdamW unless a setting is listed; in brackets the
-memory that they report, in their units.
+What `foretune plan` suggests for a model on a card, and what the guides of other trainers set there. Left out are
+settings that a guide does not state or that are Foretune's own defaults: gradient checkpointing, cached latents and
+text, batch size 1, rank 16, AdamW. In brackets is the memory that a guide reports, in its own unit.
 [practitioner_questions.yaml](data/practitioner_questions.yaml) has all settings and figures with file and line, read at
 the commits [below](#sources). `python benchmarks/practitioners.py` writes this page, and a test checks the plans.
 

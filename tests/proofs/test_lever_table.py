@@ -62,7 +62,7 @@ def test_the_page_has_every_lever() -> None:
 def table(rows: Sequence[Row]) -> list[str]:
     """Markdown: memory, time and loss, each as forecast and as measured."""
     lines = [
-        "| | peak, predicted | peak, measured | error | host memory on a GPU | FLOPs | step time | loss after 5 steps |",
+        "| | peak, predicted | peak, measured | error | GPU host memory | FLOPs | step time | loss after 5 steps |",
         "|---|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in rows:
