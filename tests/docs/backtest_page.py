@@ -52,9 +52,7 @@ def _peaks(record: BacktestRecord) -> str:
     day = f"{record.made_on.day} {record.made_on:%B %Y}"
     tools = ", ".join(f"{name} {version}" for name, version in record.made_with.items())
     lines = [
-        (
-            f"**{day}**, shipped traces, {tools}: {memory['num_rows']} of {memory['num_exact_rows']} rows."
-        ),
+        (f"**{day}**, shipped traces, {tools}: {memory['num_rows']} of {memory['num_exact_rows']} rows."),
         (
             f"Median error {percent(memory['median_abs_error'])}, p90 {percent(memory['p90_abs_error'])}; "
             f"parameters times bytes: {percent(memory['baseline_median_abs_error'])} and "

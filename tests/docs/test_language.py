@@ -68,8 +68,10 @@ def broken(rules: Sequence[Rule], passages: Sequence[Passage]) -> list[str]:
     return [
         f"{passage.path}:{passage.line_at(match.start())}: `{rule.phrase}`; write instead: {rule.instead}"
         for passage in passages
+        # Few texts have any of the phrases, and this is much quicker than a search by pattern.
+        for words in [" ".join(passage.text.lower().split())]
         for rule in rules
-        if passage.kind in rule.kinds
+        if passage.kind in rule.kinds and rule.phrase.lower() in words
         for match in rule.pattern.finditer(passage.text)
     ]
 

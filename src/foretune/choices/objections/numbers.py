@@ -58,7 +58,7 @@ def _average_objections(experiment: Experiment) -> Iterable[Objection]:
         )
     if optimizer.kind == "schedule-free":
         yield refused(
-            "train.weights: schedule-free moves its average by ever smaller steps, which bf16 weights lose to rounding. "
+            "train.weights: schedule-free moves its average by ever smaller steps, which bf16 rounds away. "
             "Nearest: train.weights=fp32, or levers.optimizer_on_host=true"
         )
     if (

@@ -21,10 +21,7 @@ def optimizer_objections(experiment: Experiment, family: str, device_type: Devic
     yield from _rate_objections(experiment.optimizer)
     yield from _unused_objections(experiment)
     if experiment.optimizer.kind == "schedule-free" and experiment.train.ema is not None:
-        yield refused(
-            "train.ema: schedule-free already averages the weights. "
-            "Nearest: train.ema=null"
-        )
+        yield refused("train.ema: schedule-free already averages the weights. Nearest: train.ema=null")
     if experiment.levers.channels_last and experiment.method.kind == "full":
         yield from _layout_objections(experiment.optimizer)
 
@@ -49,9 +46,9 @@ def _compensation_objections(experiment: Experiment) -> Iterable[Objection]:
         return
     if optimizer.kind != "adamw":
         yield refused(
-            f"optimizer.compensation: {optimizer.compensation} is only supported with adamw, not with {optimizer.kind}. "
-            "Nearest: optimizer.kind=adamw, or optimizer.compensation=none with levers.optimizer_on_host=true, which "
-            "keeps fp32 weights on the host"
+            f"optimizer.compensation: {optimizer.compensation} is only supported with adamw, not with "
+            f"{optimizer.kind}. Nearest: optimizer.kind=adamw, or optimizer.compensation=none with "
+            "levers.optimizer_on_host=true, which keeps fp32 weights on the host"
         )
     elif experiment.levers.optimizer_on_host:
         yield refused(

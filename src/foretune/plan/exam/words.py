@@ -194,7 +194,8 @@ def checkpointing_in(
         return Checkpointing(1.0)
     if re.match(r"(none|no|off|false)\b", words):
         return Checkpointing(0.0)
-    raise Unfit("gradient checkpointing is not stated" if words.split(" ")[0] in _UNKNOWN else f"checkpointing {text!r}")
+    is_unknown = words.split(" ")[0] in _UNKNOWN
+    raise Unfit("gradient checkpointing is not stated" if is_unknown else f"checkpointing {text!r}")
 
 
 def _segments(interval: int, stride: int | None, meaning: IntervalMeaning | None, words: str) -> Checkpointing:
