@@ -20,7 +20,7 @@ setup:  ## Make the environment in .venv (another torch: make setup TORCH=torch=
 hooks: | $(BIN)/python  ## Run ruff and mypy before each git commit
 	$(BIN)/pre-commit install
 
-format: | $(BIN)/python  ## Rewrite the source to the house format, and mend what ruff can mend
+format: | $(BIN)/python  ## Rewrite the source to the house format, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -47,5 +47,5 @@ clean:  ## Remove what tools have cached and built; .venv stays
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	@echo "There is no environment in $(VENV). Type: make setup" >&2
+	@echo "There is no environment in $(VENV). Run: make setup" >&2
 	@exit 2

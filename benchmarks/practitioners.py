@@ -1,4 +1,4 @@
-"""Writes docs/practitioners.md: what `foretune plan` answers to practitioners' questions, beside what guides recommend.
+"""Writes docs/practitioners.md: what `foretune plan` suggests, beside what the guides of other trainers recommend.
 
 python benchmarks/practitioners.py                 all questions, into docs/practitioners.md
 python benchmarks/practitioners.py flux-dev-lora-12   one answer, to the terminal
@@ -33,13 +33,24 @@ _SIZES = ("height", "width", "frames")
 
 _HEAD = """# Questions of practitioners
 
-What `foretune plan` answers first, beside what the guides of SimpleTuner, ai-toolkit, kohya's sd-scripts and
-musubi-tuner, OneTrainer, finetrainers, diffusion-pipe and diffusers recommend for a card of that size. The answers on
-this page are written by `python benchmarks/practitioners.py`, and a test computes them again. The guides' settings are
-facts from the cited files, at the commits listed [below](#sources); their memory figures are theirs, in their units,
-for their programs.
+What `foretune plan` suggests for a model on a card, and what the guides of other trainers set there. Left out are
+settings that a guide does not state or that are Foretune's own defaults: gradient checkpointing, cached latents and
+text, batch size 1, rank 16, AdamW. In brackets is the memory that a guide reports, in its own unit.
+[practitioner_questions.yaml](data/practitioner_questions.yaml) has all settings and figures with file and line, read at
+the commits [below](#sources). `python benchmarks/practitioners.py` writes this page, and a test checks the plans.
 
 """
+_USUAL: dict[str, object] = {
+    "gradient_checkpointing": True,
+    "cache_text": True,
+    "cache_latents": True,
+    "batch_size": 1,
+    "rank": 16,
+    "optimizer": "adamw",
+    "block_swap": 0,
+    "offload_fraction": 0,
+}
+"""Settings of a guide that the page does not repeat: Foretune's own defaults."""
 
 
 def load() -> dict[str, Any]:
@@ -82,6 +93,11 @@ def first_line(plan: Plan) -> str:
     return f"{plan.verdict}; a larger card: {plan.smallest_device}"
 
 
+def answer_line(plan: Plan) -> str:
+    """The line of the page with the plan's first option."""
+    return f"**Foretune**: {first_line(plan)}."
+
+
 def other_lines(plan: Plan) -> str:
     lines = [
         f"`{settings_text(remedy.settings)}` ({memory_text(remedy.process_bytes or 0)})" for remedy in plan.remedies[1:]
@@ -91,22 +107,33 @@ def other_lines(plan: Plan) -> str:
     return "; then ".join(lines)
 
 
+def _setting_text(key: str, value: object) -> str:
+    words = key.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"no {words}"
+    if key == "optimizer":
+        return str(value)
+    return f"{value} {words}" if key in ("base", "weights") else f"{words} {value}"
+
+
+def _guide_line(guide: Mapping[str, Any]) -> str:
+    """What the guide sets beside the usual, and the first of the figures that it reports."""
+    settings = [_setting_text(key, value) for key, value in guide["settings"].items() if _USUAL.get(key) != value]
+    figure = (guide["memory"] or "").partition(";")[0]
+    return f"- {guide['program']}: {', '.join(settings)}{f' ({figure})' if figure else ''}"
+
+
 def _section(question: Mapping[str, Any], plan: Plan) -> str:
-    rows = [f"| **foretune** | {first_line(plan)} | |"]
-    for guide in question["guides"]:
-        settings = ", ".join(f"{key} {value}" for key, value in guide["settings"].items())
-        memory = f". {guide['memory']}" if guide["memory"] else ""
-        rows.append(f"| {guide['program']} | {settings}{memory} | {guide['source']}, {guide['where']} |")
     others = other_lines(plan)
     parts = [
         f"## {question['title']}\n",
         f"```text\n{command(question)}\n```\n",
-        "| who | answer | where |\n|---|---|---|",
-        "\n".join(rows) + "\n",
+        f"{answer_line(plan)}\n",
         f"Further options: {others}.\n" if others else "",
         f"{question['comparison']}\n",
+        *(_guide_line(guide) for guide in question["guides"]),
     ]
-    return "\n".join(part for part in parts if part)
+    return "\n".join(part for part in parts if part) + ("\n" if question["guides"] else "")
 
 
 def page(data: Mapping[str, Any], plans: Sequence[Plan]) -> str:

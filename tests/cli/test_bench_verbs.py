@@ -38,7 +38,7 @@ def test_every_number_comes_with_what_it_was_made_of(capsys: pytest.CaptureFixtu
     print_bench(result)
     text = capsys.readouterr().out
     for part in (
-        "21 steps, 3 repeats in fresh processes, made-up data",
+        "21 steps, 3 repeats in fresh processes, synthetic data",
         "3 runs, 60 values",
         "3 of 63 values were left out: warm-up",
         "20 % of 100 FLOP/s (a data sheet)",

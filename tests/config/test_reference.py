@@ -66,9 +66,9 @@ def test_sections_within_sections_have_a_table(page: str, heading: str, section:
 
 
 def test_types_and_defaults_in_words() -> None:
-    assert row("optimizer.md", "betas").endswith("| list of 2 numbers | `[0.9, 0.999]` |")
-    assert row("method.md", "targets").endswith("| list of strings or null | – |")
-    assert row("train.md", "ema").endswith("| section with `decay` or null | – |")
+    assert row("optimizer.md", "betas").endswith("| list of 2 floats | `[0.9, 0.999]` |")
+    assert row("method.md", "targets").endswith("| list of strings, optional | – |")
+    assert row("train.md", "ema").endswith("| section with `decay`, optional | – |")
     assert row("train.md", "precision").endswith("| `fp32`, `tf32`, `bf16`, `fp16` | `bf16` |")
     assert row("data.md", "split").endswith("| string | `train` |")
     assert row("index.md", "model").endswith("| string | required |")

@@ -1,4 +1,4 @@
-"""The figures of docs/backtest.md, from the record of the last backtest: `python -m tests.docs.backtest_page`."""
+"""Writes the figures of docs/backtest.md from the backtest record: `python -m tests.docs.backtest_page`."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,33 +13,29 @@ CAUSES: dict[str, tuple[str, str]] = {
     "GT0462 GT0463 GT0470 GT0471": (
         "SDXL, LoKr, checkpointed, SimpleTuner",
         (
-            "not found. Without checkpointing the same rows are within 0.1 %, and so is the same UNet with LoRA and "
-            "checkpointing (Kolors at 512 px, GT0266 and GT0267, which are not of grade A: -0.1 %). The published "
-            "figure is within 0.02 GiB of the UNet with both text encoders and the autoencoder beside it, before the "
-            "first step, but no other family's rows show such a moment"
+            "not found. Without checkpointing the same rows are within 0.1 %; so is the same UNet with LoRA and "
+            "checkpointing (Kolors, GT0266 and GT0267, not of grade A). The published figure is within 0.02 GiB of the "
+            "UNet plus both text encoders and the VAE before the first step, but no other family shows this"
         ),
     ),
     "GT0084 GT0083": (
         "HunyuanVideo, LoRA, finetrainers",
-        "not found. About 3 GiB are missing in both, with cached and with live encoders, so it is not the autoencoder",
+        "not found. About 3 GiB are missing with and without cached encoders, so it is not the VAE",
     ),
     "GT0080": (
         "LTX-Video, LoRA, finetrainers",
-        (
-            "its encoders work inside the step on tiles of 512 px; which temporaries a tile takes is that of a whole "
-            "picture of this size"
-        ),
+        "the VAE encodes tiles of 512 px inside the step; temporaries of a tile are counted as for a whole image",
     ),
     "GT0338 GT0339 GT0341 GT0340": (
         "Lumina-Image-2.0, LoRA, float8-dynamic, SimpleTuner",
-        "not found; its text length was counted by hand from the prompt template",
+        "not found; the text length was counted by hand from the prompt template",
     ),
     "GT0104": (
         "CogVideoX-2b, LoRA of rank 256, cogvideox-factory",
-        "not found. From rank 16 to 256 the published figure grows by 0.2 GiB, our replay of the allocator by 1.5",
+        "not found. From rank 16 to 256 the published figure grows by 0.2 GiB, the predicted one by 1.5 GiB",
     ),
 }
-"""Why rows beyond the band are off, as far as it is known."""
+"""Why rows outside the band are off, if known."""
 
 
 def percent(share: float | None, *, is_signed: bool = False) -> str:
@@ -56,10 +52,7 @@ def _peaks(record: BacktestRecord) -> str:
     day = f"{record.made_on.day} {record.made_on:%B %Y}"
     tools = ", ".join(f"{name} {version}" for name, version in record.made_with.items())
     lines = [
-        (
-            f"**Figures of {day}**, from the traces in the package, with {tools}: {memory['num_rows']} of the "
-            f"{memory['num_exact_rows']} rows."
-        ),
+        (f"**{day}**, shipped traces, {tools}: {memory['num_rows']} of {memory['num_exact_rows']} rows."),
         (
             f"Median error {percent(memory['median_abs_error'])}, p90 {percent(memory['p90_abs_error'])}; "
             f"parameters times bytes: {percent(memory['baseline_median_abs_error'])} and "
@@ -72,14 +65,13 @@ def _peaks(record: BacktestRecord) -> str:
         *(_line(base, some) for base, some in memory["by_base"].items()),
         "",
         (
-            f"Pairs of published rows that differ in nothing but the base's quantisation, or in checkpointing, by at "
-            f"least 1 %: {record.num_pairs}. The plan has the direction of the change right in "
-            f"{record.num_pairs_right}."
+            f"In {record.num_pairs_right} of {record.num_pairs} pairs of rows that differ only in quantisation or "
+            "checkpointing, and by at least 1 %, the plan predicts the direction of the change."
         ),
         "",
         (
-            f"The band of a plan is {percent(record.error_band)} of what the allocator holds: the largest p90 of this "
-            "table, so that nine of ten rows of every group are within it. It is read from this record."
+            f"The error band of plans is the largest p90 of this table: {percent(record.error_band)} of what the "
+            "allocator holds."
         ),
     ]
     return "\n".join(lines)
@@ -105,9 +97,8 @@ def _verdicts(record: BacktestRecord) -> str:
             "",
             (
                 f"Recall {percent(memory['oom_recall'])}, false refusals {percent(memory['false_refusals'])}, verdict "
-                f'score {memory["verdict_skill"]:.2f} bits (0 is what "always tight" has, 0.93 what verdicts have that '
-                f"are all decided and right). The steps of {memory['num_not_judged']} more rows are not among the "
-                "shipped traces."
+                f'score {memory["verdict_skill"]:.2f} bits (always "tight": 0; all right: 0.93). '
+                f"{memory['num_not_judged']} more rows have no shipped trace."
             ),
         ]
     )
@@ -116,13 +107,13 @@ def _verdicts(record: BacktestRecord) -> str:
 def _inferred(record: BacktestRecord) -> str:
     lines = [
         (
-            "| program | statement | suggested by | rows it changes | all rows without it: median, p90 | those rows "
-            "without it: median |"
+            "| trainer | statement | suggested by | rows affected | without it, all rows: median, p90 | without it, "
+            "affected rows: median |"
         ),
         "|---|---|---|---|---|---|",
     ]
     for one in record.without:
-        lost = f"; {one.num_lost} of them could not be asked" if one.num_lost else ""
+        lost = f"; {one.num_lost} cannot be planned" if one.num_lost else ""
         lines.append(
             f"| {one.program} | {one.statement} | {one.because} | {one.num_changed}{lost} | "
             f"{percent(one.median_abs_error)}, {percent(one.p90_abs_error)} ({one.num_rows} rows) | "
@@ -148,7 +139,7 @@ _PARTS: dict[str, Callable[[BacktestRecord], str]] = {
 
 
 def unexplained(record: BacktestRecord) -> Iterator[str]:
-    """Rows beyond the band that the page says nothing about."""
+    """Rows outside the band that the page does not explain."""
     named = {name for names in CAUSES for name in names.split()}
     yield from (
         name for name, error in record.error_by_row.items() if abs(error) > record.error_band and name not in named

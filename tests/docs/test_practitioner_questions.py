@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.practitioners import PAGE, answer, command, first_line, other_lines
+from benchmarks.practitioners import PAGE, answer, answer_line, command, other_lines
 from foretune.planner.asking import Wanted, asked_of
 from foretune.planner.sizing import size_of
 from foretune.trace.shipped import geometries
@@ -75,6 +75,6 @@ def test_the_answers_on_the_page_are_those_of_the_planner(proof_size: Callable[[
     for question in chosen:
         plan = answer(question)
         section = page.partition(f"## {question['title']}\n")[2].partition("\n## ")[0]
-        assert f"| **foretune** | {first_line(plan)} | |" in section, "run: python benchmarks/practitioners.py"
+        assert f"\n{answer_line(plan)}\n" in section, "Run: python benchmarks/practitioners.py"
         others = other_lines(plan)
         assert f"Further options: {others}." in section if others else "Further options" not in section

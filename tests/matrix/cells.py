@@ -27,7 +27,7 @@ def covering(family: str) -> Covering:
 def compiled_cells(family: str) -> list[Cell]:
     """The usual cell and one with an adapter, half of its blocks computed again, both compiled."""
     usual = {name: next(iter(values)) for name, values in axes().items()}
-    lora = {"method": "lora", "numbers": "bf16", "checkpointing": "half of the blocks"}
+    lora = {"method": "lora", "precision": "bf16", "checkpointing": "half of the blocks"}
     found = [tuple({**usual, **changes, "lever": _COMPILED}.values()) for changes in ({}, lora)]
     return [cell for cell in found if not refusals(cell, family, "cpu")]
 

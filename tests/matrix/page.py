@@ -5,7 +5,7 @@ FORETUNE_PROOFS=full python -m pytest -n 2 tests/matrix
 
 import os
 import platform
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -23,13 +23,12 @@ _LIBRARIES = ("torch", "diffusers", "transformers", "peft", "torchao", "bitsandb
 _RAN_ON = "Executed with "
 _INTRODUCTION = """# What works with what
 
-The capability matrix: which settings work together. `foretune plan` and `foretune train` refuse the other combinations
-before anything is loaded, by name and with the nearest one that works. Every combination that is not refused was
-tested: a cell is a model family and one value of each axis below, trained on a tiny model of that family, saved,
-resumed bit for bit from its first checkpoint, exported and reloaded. Each supported pair of values is in at least one
-cell.
+The capability matrix: which settings work together. `foretune plan` and `foretune train` refuse other combinations by
+name before anything is loaded, with the nearest one that works. Each supported pair of values was tested in at least
+one cell: a model family and one value from each table below, trained on a tiny model, saved, resumed bit for bit,
+exported and reloaded.
 
-A number is how many tested cells contain the value; "not with" lists the values with which it is always refused.
+"Cells" counts the tested cells with the value; "not with" lists the values with which it is always refused.
 """
 _NAMED_IN_REASONS = ("quantized denoiser", "optimizer")
 """Axes of which many values are refused in the same words."""
@@ -52,12 +51,16 @@ def page(passed: Collection[tuple[str, Cell]], ran_on: str) -> str:
 
 def _rows_of_axis(index: int, passed: Collection[tuple[str, Cell]]) -> Iterator[str]:
     values = list(axes().values())[index]
-    yield f"| | {' | '.join(TRAINABLE)} | not with |"
-    yield f"|---|{'---:|' * len(TRAINABLE)}---|"
+    yield "| | cells | not with |"
+    yield "|---|---:|---|"
     for value in values:
-        counts = [sum(of == family and cell[index] == value for of, cell in passed) for family in TRAINABLE]
-        told = [str(count) if count else "refused" for count in counts]
-        yield f"| {value} | {' | '.join(told)} | {_not_with(index, value)} |"
+        num_by_family = Counter(family for family, cell in passed if cell[index] == value)
+        refusing = [family for family in TRAINABLE if not num_by_family[family]]
+        if len(refusing) == len(TRAINABLE):
+            yield f"| {value} | refused | |"
+            continue
+        not_with = "; ".join(part for part in (*refusing, _not_with(index, value)) if part)
+        yield f"| {value} | {num_by_family.total()} | {not_with} |"
 
 
 def _not_with(index: int, value: str) -> str:
@@ -81,32 +84,35 @@ def _is_always_refused(family: str, place: tuple[int, str]) -> bool:
 
 
 def _reasons() -> Iterator[str]:
-    """Each refusal once, with what it is said of."""
+    """Each refusal once, with the values and families that it is about."""
     named = [value for name in _NAMED_IN_REASONS for value in list(axes()[name])[1:]]
-    said: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = defaultdict(lambda: ({}, {}))
+    families: dict[str, dict[str, None]] = defaultdict(dict)
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    nearest: dict[str, dict[str, None]] = defaultdict(dict)
     for family in TRAINABLE:
         for pair in covering(family).unsupported:
             chosen = dict(pair)
             cell = tuple(chosen.get(index, value) for index, value in enumerate(usual_cell()))
             for objection in refusals(cell, family, "cpu"):
-                why, _, nearest = objection.text.partition(" Nearest: ")
+                why, _, instead = objection.text.partition(" Nearest: ")
                 values = [value for value in chosen.values() if value in named and f" {value} " in f"{why[:-1]} "]
                 for value in values:
                     why = f"{why[:-1]} ".replace(f" {value} ", " … ").rstrip() + "."
-                families, found = said[why, nearest]
-                families[family] = None
-                found.update(dict.fromkeys(values))
-    yield "| refused on a CPU | … is | nearest | families |"
-    yield "|---|---|---|---|"
-    for (why, nearest), (families, found) in sorted(said.items()):
+                families[why][family] = None
+                found[why].update(dict.fromkeys(values))
+                nearest[why][instead] = None
+    yield "| refused on a CPU | … is | nearest |"
+    yield "|---|---|---|"
+    for why in sorted(families):
         key, _, because = why.partition(": ")
-        yield f"| `{key}`: {because} | {', '.join(found)} | {nearest} | {', '.join(families)} |"
+        only = "" if len(families[why]) == len(TRAINABLE) else f" ({', '.join(families[why])})"
+        yield f"| `{key}`: {because}{only} | {', '.join(found[why])} | {'; '.join(nearest[why])} |"
 
 
 def _by_device() -> Iterator[str]:
     """Values of which a kind of device alone decides; only those of the CPU were executed."""
     kinds: tuple[DeviceType, ...] = get_args(DeviceType)
-    yield f"What hangs on the kind of device alone. Only the column cpu was executed.\n\n| | {' | '.join(kinds)} |"
+    yield f"What depends on the device type alone. Only the CPU column was executed.\n\n| | {' | '.join(kinds)} |"
     yield f"|---|{'---|' * len(kinds)}"
     for name, values in axes().items():
         for value in values:
@@ -122,7 +128,7 @@ def _is_always_refused_on(axis: str, value: str, kind: DeviceType) -> bool:
         {},
         {"method": "lora"},
         {"method": "lora", "checkpointing": "all blocks"},
-        {"numbers": "bf16"},
+        {"precision": "bf16"},
     )
     cells = [tuple({**usual, **needed, axis: value}.values()) for needed in beside]
     return all(refusals(cell, family, kind) for cell in cells for family in TRAINABLE)

@@ -62,8 +62,8 @@ LEVERS: tuple[Lever, ...] = (
     Lever("full", _FULL, None),
     Lever("fused_backward=true", {**_FULL, "levers": {"fused_backward": True}}, "full"),
     Lever("optimizer_on_host=true", {**_FULL, "levers": {"optimizer_on_host": True}}, "full", changes_bits=True),
-    Lever("full, moving average", _AVERAGED, "full"),
-    Lever("... ema_on_host=true", {**_AVERAGED, "levers": {"ema_on_host": True}}, "full, moving average"),
+    Lever("full, EMA", _AVERAGED, "full"),
+    Lever("... ema_on_host=true", {**_AVERAGED, "levers": {"ema_on_host": True}}, "full, EMA"),
 )
 
 

@@ -62,7 +62,7 @@ def test_the_page_has_every_lever() -> None:
 def table(rows: Sequence[Row]) -> list[str]:
     """Markdown: memory, time and loss, each as forecast and as measured."""
     lines = [
-        "| | peak, forecast | peak, measured | off | of it on a GPU's host | FLOPs | step time | loss after 5 steps |",
+        "| | peak, predicted | peak, measured | error | GPU host memory | FLOPs | step time | loss after 5 steps |",
         "|---|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in rows:
@@ -75,7 +75,7 @@ def table(rows: Sequence[Row]) -> list[str]:
             f"{row.forecast_host_bytes / _MIB:.1f} MiB" if row.forecast_host_bytes else "",
             f"x {row.forecast_work:.2f}" if row.forecast_work is not None else "",
             f"x {row.step_time:.2f}" if row.step_time is not None else "",
-            f"{row.loss:.5f}" + ("" if row.same_bits is None else ", same bits" if row.same_bits else ", rounding"),
+            f"{row.loss:.5f}" + ("" if row.same_bits is None else ", bit-identical" if row.same_bits else ", rounding"),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines

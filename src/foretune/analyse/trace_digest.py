@@ -99,7 +99,7 @@ def newest_trace(directory: Path) -> Path:
     if not found:
         raise UserError(
             f"{directory} has no trace. Add `profile: {{at_step: 20, steps: 3}}` to its experiment before it runs, "
-            "or type: foretune profile experiment.yaml"
+            "or run: foretune profile experiment.yaml"
         )
     return found[-1]
 

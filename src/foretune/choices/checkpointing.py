@@ -11,7 +11,7 @@ def chosen_blocks(num_blocks: int, share: float) -> tuple[int, ...]:
 def segments(stacks: tuple[int, ...], width: int, stride: int | None = None) -> tuple[tuple[int, ...], ...]:
     """The blocks, by their numbers, in groups of neighbours of one stack; the last of a stack may be smaller.
 
-    `stacks` are the numbers of blocks in each stack, in the order they run. A group begins at every so manieth block of
+    `stacks` are the numbers of blocks in each stack, in the order they run. A group begins at every Nth block of
     a stack: with a stride the blocks between are in none, without one there are none between.
     """
     assert stride is None or stride >= width, "segments do not overlap"

@@ -35,7 +35,7 @@ def axes() -> dict[str, Axis]:
     """All that an experiment can choose and that bears on whether it runs, besides its model."""
     return {
         "method": {kind: {"method.kind": kind} for kind in METHODS},
-        "numbers": dict(_numbers()),
+        "precision": dict(_precisions()),
         "quantized denoiser": _literal(DenoiserNumbers, "quantize.denoiser"),
         "quantized text encoders": _literal(EncoderNumbers, "quantize.text_encoders"),
         "optimizer": _literal(OptimizerKind, "optimizer.kind"),
@@ -60,7 +60,7 @@ def _literal(values: Any, key: str) -> Axis:
     return {first: {}, **{value: {key: value, **_FREE.get(value, {})} for value in others}}
 
 
-def _numbers() -> Iterator[tuple[str, Overrides]]:
+def _precisions() -> Iterator[tuple[str, Overrides]]:
     for precision in get_args(Precision):
         yield precision, {"train.precision": precision}
     for compensation in get_args(Compensation):

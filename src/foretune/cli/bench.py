@@ -42,7 +42,7 @@ def bench(
     ] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Repeats, each in a fresh process.")] = 5,
     synthetic: Annotated[
-        bool, typer.Option("--synthetic", help="Made-up latents and captions: no data, no encoders.")
+        bool, typer.Option("--synthetic", help="Synthetic latents and captions: no data, no encoders.")
     ] = False,
     break_even: Annotated[
         bool, typer.Option(help="Where the experiment compiles: measure it uncompiled too, in turns.")

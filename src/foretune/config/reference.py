@@ -13,10 +13,9 @@ from foretune.choices.experiment import Experiment
 
 _NAMES: dict[object, str] = {
     str: "string",
-    int: "integer",
-    float: "number",
-    bool: "true or false",
-    type(None): "null",
+    int: "int",
+    float: "float",
+    bool: "bool",
 }
 
 
@@ -141,7 +140,8 @@ def _type_text(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{argument}`" for argument in arguments)
     if origin in (Union, types.UnionType):
-        return " or ".join(_type_text(argument) for argument in arguments)
+        text = " or ".join(_type_text(argument) for argument in arguments if argument is not type(None))
+        return f"{text}, optional" if type(None) in arguments else text
     if origin is tuple:
         inner = [argument for argument in arguments if argument is not Ellipsis]
         return f"list of {_plural(inner[0])}" if Ellipsis in arguments else f"list of {len(inner)} {_plural(inner[0])}"

@@ -89,7 +89,7 @@ class Footprint:
         return worst_phase(self.phases)
 
     def worst_in(self, stretch: str) -> Phase:
-        """The hardest phase of a stretch: a phase of that name, or the hardest of those that share the allocator."""
+        """The peak phase of a stretch: a phase of that name, or the largest of those that share the allocator."""
         names = {VALIDATION, *(name for name, _ in self.streams)}
         if any(phase.name == stretch for phase in self.phases):
             return worst_phase([phase for phase in self.phases if phase.name == stretch])

@@ -97,7 +97,7 @@ def prepare_synthetic(experiment: Experiment, folder: Path, observer: Observer) 
     read_adapters = checked_adapters(experiment, family)
     device = checked_device(experiment, family)
     batches = synthetic_batches(experiment, family)
-    assert experiment.train.steps is not None, "made-up data has no epochs"
+    assert experiment.train.steps is not None, "synthetic data has no epochs"
     built = build_model(experiment, family, folder, device, observer)
     return Prepared(
         experiment=experiment,

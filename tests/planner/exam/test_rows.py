@@ -57,7 +57,7 @@ def test_why_rows_of_the_exam_are_left_out() -> None:
         "another program": 3,
         "a quantised base whose program was not read": 1,
         "the figure is the memory after the backward pass": 1,
-        "which figure it is is not said": 1,
+        "the row does not say which peak it reports": 1,
     }
 
 
@@ -165,7 +165,7 @@ def test_finetrainers_without_precomputation_keeps_its_encoders() -> None:
 
 
 def test_a_rank_that_is_not_said_matters_only_where_a_peak_was_published() -> None:
-    assert asked("GT0158").assumptions == ("the rank is not said: 16",)
+    assert asked("GT0158").assumptions == ("the rank is not stated: 16",)
     assert "rank" in reason(changed("GT0416", lora_rank=None))
 
 
@@ -195,7 +195,7 @@ def test_an_interval_means_what_it_does_in_the_family(
 
 @pytest.mark.parametrize(("model", "words"), [("FLUX.1-dev", "partial interval2"), ("Chroma1", "partial seg2-stride4")])
 def test_an_interval_that_was_not_read_is_a_reason(model: str, words: str) -> None:
-    assert "not written down" in reason(changed("GT0416", model=model, grad_ckpt=words))
+    assert "not known" in reason(changed("GT0416", model=model, grad_ckpt=words))
 
 
 @pytest.mark.parametrize(
@@ -270,8 +270,8 @@ def test_an_offload_of_attention_is_one_of_what_its_program_moves() -> None:
     [
         ({"task": "infer"}, "not a training"),
         ({"model": "Somebody's UNet (4B)"}, "not in the catalogue"),
-        ({"framework": "my-trainer 0.3"}, "not written down"),
-        ({"method": "qlora"}, "how the base is quantised"),
+        ({"framework": "my-trainer 0.3"}, "not known"),
+        ({"method": "qlora"}, "quantisation of the base"),
         ({"method": "dora"}, "not understood"),
         ({"quantization": "nf4 (bnb)"}, "quantised base"),
         ({"quantization": "int8-quanto"}, "quanto"),
@@ -283,24 +283,24 @@ def test_an_offload_of_attention_is_one_of_what_its_program_moves() -> None:
         ({"optimizer": "AdamW CPUOffloadOptimizer"}, "whether gradients"),
         ({"optimizer": "AdamW (DeepSpeed CPU offload)"}, "sharded or offloaded"),
         ({"optimizer": "Adafactor"}, "Adafactor"),
-        ({"optimizer": None}, "not said"),
-        ({"precision": None}, "not said"),
+        ({"optimizer": None}, "not stated"),
+        ({"precision": None}, "not stated"),
         ({"precision": "int7"}, "not understood"),
         ({"precision": "bf16 + FP8 GEMMs"}, "8-bit numbers"),
-        ({"resolution": "unknown (512-1024)"}, "not said"),
+        ({"resolution": "unknown (512-1024)"}, "not stated"),
         ({"resolution": "512/768/1024"}, "not one size"),
         ({"resolution": "about a megapixel"}, "not understood"),
-        ({"resolution": None}, "not said"),
+        ({"resolution": None}, "not stated"),
         ({"batch_size_per_gpu": None}, "batch size"),
         ({"grad_ckpt": "sometimes"}, "sometimes"),
-        ({"grad_ckpt": None}, "not said"),
+        ({"grad_ckpt": None}, "not stated"),
         ({"grad_ckpt": "partial"}, "partial"),
         ({"grad_ckpt": "none + activation offload"}, "offload that is not understood"),
         ({"lora_targets": "all components (MLP)"}, "adapters on"),
         ({"parallelism": "FSDP2"}, "not all on one device"),
         ({"num_gpus": 4}, "4 devices"),
-        ({"peak_mem_kind": "step-1 report"}, "which figure"),
-        ({"framework": "diffusers script", "cache_latents": "not stated"}, "encoded before"),
+        ({"peak_mem_kind": "step-1 report"}, "which peak"),
+        ({"framework": "diffusers script", "cache_latents": "not stated"}, "were cached"),
         ({"peak_mem_kind": "memory after backward"}, "not a peak"),
     ],
 )

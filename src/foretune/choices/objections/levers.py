@@ -63,8 +63,8 @@ def _checkpointing_objections(experiment: Experiment, family: str) -> Iterable[O
         )
     if segment > 1 and family in UNETS:
         yield refused(
-            f"levers.checkpoint_segment: blocks of a {family} model pass results to others than the next one, so that "
-            "little would be saved together. Nearest: levers.checkpoint_segment=1"
+            f"levers.checkpoint_segment: blocks of a {family} model have skip connections, so segments "
+            "would save little. Nearest: levers.checkpoint_segment=1"
         )
     if parts_only and family == "ddpm":
         yield refused(
@@ -128,7 +128,7 @@ def _compile_objections(experiment: Experiment) -> Iterable[Objection]:
         )
     if levers.activation_offload and levers.activation_offload_parts == "attention":
         yield refused(
-            "levers.compile: what a part of a block keeps cannot be told apart in a compiled block. "
+            "levers.compile: activations of attention cannot be separated in a compiled block. "
             "Nearest: levers.activation_offload_parts=blocks, or levers.compile=off"
         )
 
@@ -146,8 +146,8 @@ def _attention_objections(experiment: Experiment, device_type: DeviceType | None
 def _layout_objections(experiment: Experiment, family: str) -> Iterable[Objection]:
     if experiment.levers.channels_last and family not in UNETS:
         yield refused(
-            f"levers.channels_last: {family} models are transformers, whose tokens lie in memory one after the other "
-            "already. Nearest: levers.channels_last=false"
+            f"levers.channels_last: {family} models are transformers; channels_last only affects convolutions. "
+            "Nearest: levers.channels_last=false"
         )
 
 

@@ -26,6 +26,6 @@ def method_objections(experiment: Experiment, family: str, device_type: DeviceTy
         )
     if method.training_adapter is not None:
         yield warning(
-            "method.training_adapter is not in the forecast of memory: add the size of its file, in the numbers of "
+            "method.training_adapter is not in the forecast of memory: add the size of its file, in the dtype of "
             "train.precision"
         )

@@ -18,7 +18,7 @@ def number_objections(experiment: Experiment, device_type: DeviceType | None) ->
         )
     if train.precision == "tf32" and device_type not in (None, "cuda"):
         yield refused(
-            f"train.precision: tf32 is a way in which NVIDIA GPUs multiply; on {device_type} there is none. "
+            f"train.precision: tf32 needs an NVIDIA GPU; {device_type} does not support it. "
             "Nearest: train.precision=fp32"
         )
     yield from _weight_objections(experiment)
@@ -53,12 +53,12 @@ def _average_objections(experiment: Experiment) -> Iterable[Objection]:
     optimizer = experiment.optimizer
     if optimizer.kind == "prodigy" and experiment.method.kind == "full":
         yield refused(
-            "train.weights: prodigy begins with updates of a millionth and measures how far they lead; bf16 weights do "
-            "not move by so little. Nearest: train.weights=fp32, or levers.optimizer_on_host=true"
+            "train.weights: prodigy starts with updates of a millionth, which bf16 weights lose to "
+            "rounding. Nearest: train.weights=fp32, or levers.optimizer_on_host=true"
         )
     if optimizer.kind == "schedule-free":
         yield refused(
-            "train.weights: schedule-free averages by ever smaller steps, which bf16 weights lose. "
+            "train.weights: schedule-free moves its average by ever smaller steps, which bf16 rounds away. "
             "Nearest: train.weights=fp32, or levers.optimizer_on_host=true"
         )
     if (

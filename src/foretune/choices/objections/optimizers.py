@@ -21,10 +21,7 @@ def optimizer_objections(experiment: Experiment, family: str, device_type: Devic
     yield from _rate_objections(experiment.optimizer)
     yield from _unused_objections(experiment)
     if experiment.optimizer.kind == "schedule-free" and experiment.train.ema is not None:
-        yield refused(
-            "train.ema: schedule-free averages the weights by itself; an average of what it trains at is neither. "
-            "Nearest: train.ema=null"
-        )
+        yield refused("train.ema: schedule-free already averages the weights. Nearest: train.ema=null")
     if experiment.levers.channels_last and experiment.method.kind == "full":
         yield from _layout_objections(experiment.optimizer)
 
@@ -38,8 +35,8 @@ def _place_objections(optimizer: Optimizer, device_type: DeviceType | None) -> I
         )
     elif optimizer.kind == "paged-adamw8bit" and device_type not in (None, "cuda"):
         yield refused(
-            f"optimizer.kind: paged-adamw8bit moves its states by CUDA's unified memory; on {device_type} there is "
-            "none. Nearest: optimizer.kind=adamw8bit"
+            f"optimizer.kind: paged-adamw8bit needs CUDA's unified memory, which {device_type} does "
+            "not have. Nearest: optimizer.kind=adamw8bit"
         )
 
 
@@ -49,13 +46,13 @@ def _compensation_objections(experiment: Experiment) -> Iterable[Objection]:
         return
     if optimizer.kind != "adamw":
         yield refused(
-            f"optimizer.compensation: {optimizer.compensation} is there for adamw alone, not for {optimizer.kind}. "
-            "Nearest: optimizer.kind=adamw, or optimizer.compensation=none with levers.optimizer_on_host=true, which "
-            "keeps fp32 weights on the host"
+            f"optimizer.compensation: {optimizer.compensation} is only supported with adamw, not with "
+            f"{optimizer.kind}. Nearest: optimizer.kind=adamw, or optimizer.compensation=none with "
+            "levers.optimizer_on_host=true, which keeps fp32 weights on the host"
         )
     elif experiment.levers.optimizer_on_host:
         yield refused(
-            "optimizer.compensation: an optimizer on the host keeps fp32 weights there, so that nothing is lost. "
+            "optimizer.compensation: an optimizer on the host keeps fp32 weights, so there is nothing to compensate. "
             "Nearest: optimizer.compensation=none, or levers.optimizer_on_host=false"
         )
 
@@ -91,12 +88,12 @@ def _unused_objections(experiment: Experiment) -> Iterable[Objection]:
     if optimizer.kind in _LIONS and optimizer.eps != usual.eps:
         yield warning("optimizer.eps has no effect: Lion takes the sign of its average and divides by nothing")
     if experiment.levers.ema_on_host and experiment.train.ema is None:
-        yield warning("levers.ema_on_host has no effect: there is no moving average. Set train.ema={}")
+        yield warning("levers.ema_on_host has no effect: there is no EMA. Set train.ema={}")
 
 
 def _layout_objections(optimizer: Optimizer) -> Iterable[Objection]:
     if optimizer.kind in _OF_BITSANDBYTES:
         yield refused(
-            f"levers.channels_last: {optimizer.kind} brings every weight it trains back into the usual layout. "
+            f"levers.channels_last: {optimizer.kind} resets the weights to the default memory format. "
             "Nearest: levers.channels_last=false, or optimizer.kind=adamw"
         )

@@ -52,7 +52,7 @@ class Question:
     fitted: bool | None
     """False: it ran out of memory."""
     device: str | None
-    """Name of the device in the catalogue; None where it is not said or not known."""
+    """Name of the device in the catalogue; None where it is not stated or not known."""
     device_bytes: int | None
     """Memory of the device as its driver reports it, or as the row gives it."""
     assumptions: tuple[str, ...]

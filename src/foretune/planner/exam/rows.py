@@ -96,7 +96,7 @@ def _dialect(row: Measurement, dialects: Sequence[Dialect]) -> Dialect:
         raise Unfit(f"another program ({row.framework}): {reason}")
     dialect = dialect_of(row.framework, dialects)
     if dialect is None:
-        raise Unfit(f"what {row.framework} keeps on the device, and in which numbers, is not written down")
+        raise Unfit(f"{row.framework} has no dialect: what it keeps on the device, and in which dtype, is not known")
     return dialect
 
 
@@ -105,7 +105,7 @@ def _check_method(row: Measurement) -> None:
     if "controlnet" in kind:
         raise Unfit(f"the method {row.method}")
     if kind.startswith("q") and (row.quantization or "none").lower().startswith("none"):
-        raise Unfit(f"how the base is quantised is not said ({row.method})")
+        raise Unfit(f"the quantisation of the base is not stated ({row.method})")
     if "prior preservation" in kind:
         raise Unfit("prior preservation trains two images for each")
     if not kind.removeprefix("q").startswith(("lora", "lokr", "full")):
@@ -129,12 +129,12 @@ def _published(row: Measurement, dialect: Dialect) -> Published | None:
 
 def _sizes(row: Measurement, dialect: Dialect, family: str, assumptions: list[str]) -> Sizes:
     if row.batch_size_per_gpu is None:
-        raise Unfit("the batch size is not said")
+        raise Unfit("the batch size is not stated")
     resolution = words.resolution_in(row.resolution)
     if resolution.assumption is not None:
         assumptions.append(resolution.assumption)
     if family not in dialect.num_text_tokens:
-        raise Unfit(f"how many text tokens {row.framework} gives a {family} model is not written down")
+        raise Unfit(f"the number of text tokens that {row.framework} gives a {family} model is not known")
     return Sizes(
         batch_size=row.batch_size_per_gpu,
         height_px=resolution.height_px,
@@ -157,9 +157,9 @@ def _method(
     rank = row.lora_rank
     if rank is None:
         if must_be_exact:
-            raise Unfit("the adapter's rank is not said")
+            raise Unfit("the adapter's rank is not stated")
         rank = _USUAL_RANK
-        assumptions.append(f"the rank is not said: {_USUAL_RANK}")
+        assumptions.append(f"the rank is not stated: {_USUAL_RANK}")
     targets = words.targets_in(row.lora_targets)
     if targets is None:
         assumptions.append("adapted modules are not named: the attention projections")

@@ -77,7 +77,7 @@ def resolution_in(text: str | None) -> Resolution:
     """Width and height in pixels. Two numbers are width and height; three are frames, height and width."""
     words = (text or "").lower()
     if words.startswith(_UNKNOWN[0]) or not words:
-        raise Unfit("the resolution is not said")
+        raise Unfit("the resolution is not stated")
     if any(mark in words for mark in ("mix", "seq len", "tokens")) or re.search(r"\d+\s*/\s*\d+", words):
         raise Unfit(f"the resolution {text!r} is not one size")
     note = f"resolution {text!r}: the first size is taken" if _leaves_open(words) else None
@@ -109,7 +109,7 @@ def precision_in(text: str | None) -> tuple[Literal["fp32", "bf16", "fp16"], Lit
         raise Unfit(f"the precision {text!r} is not one precision")
     named = [name for name in (*_SIXTEEN_BIT, "fp32") if name in words]
     if not named:
-        raise Unfit(f"the precision {text!r} is not understood" if words else "the precision is not said")
+        raise Unfit(f"the precision {text!r} is not understood" if words else "the precision is not stated")
     compute: Literal["fp32", "bf16", "fp16"] = (
         "bf16" if named[0] == "bf16" else "fp16" if named[0] == "fp16" else "fp32"
     )
@@ -132,13 +132,13 @@ class OptimizerWords:
 def optimizer_in(text: str | None) -> OptimizerWords:
     words = (text or "").lower()
     if words.split(" ")[0] in _UNKNOWN:
-        raise Unfit("the optimizer is not said")
+        raise Unfit("the optimizer is not stated")
     for mark, what in _OTHER_OPTIMIZERS.items():
         if mark in words:
             raise Unfit(f"{what} ({text})")
     on_host = "offload" in words
     if on_host and "grad offload" not in words:
-        raise Unfit(f"whether gradients are offloaded with the optimizer is not said ({text})")
+        raise Unfit(f"whether gradients are offloaded with the optimizer is not stated ({text})")
     if words.startswith("optimi-lion"):
         # Its average and what rounding takes are two states in bf16: the bytes of Lion's one state in fp32 here.
         return OptimizerWords("lion", "bf16", kahan=False, ema=False, on_host=False)
@@ -170,7 +170,7 @@ class Checkpointing:
     segment: int = 1
     """Blocks in a segment."""
     stride: int | None = None
-    """A segment begins at every so manieth block; None where the share says which."""
+    """A segment begins at every Nth block; None where the share decides."""
     offloads_attention: bool = False
     """What attention keeps is on the host."""
 
@@ -182,7 +182,7 @@ def checkpointing_in(
     words = (text or "").lower()
     if offload := re.fullmatch(r"(full|partial seg\d+-stride\d+) \+ (?:attention )?activation offload", words):
         if not offloads_attention:
-            raise Unfit(f"what activation offload moves in this family is not written down ({text})")
+            raise Unfit(f"what activation offload moves in this family is not known ({text})")
         return replace(checkpointing_in(offload[1], meaning), offloads_attention=True)
     if "offload" in words:
         raise Unfit(f"an activation offload that is not understood ({text})")
@@ -194,7 +194,8 @@ def checkpointing_in(
         return Checkpointing(1.0)
     if re.match(r"(none|no|off|false)\b", words):
         return Checkpointing(0.0)
-    raise Unfit("gradient checkpointing is not said" if words.split(" ")[0] in _UNKNOWN else f"checkpointing {text!r}")
+    is_unknown = words.split(" ")[0] in _UNKNOWN
+    raise Unfit("gradient checkpointing is not stated" if is_unknown else f"checkpointing {text!r}")
 
 
 def _segments(interval: int, stride: int | None, meaning: IntervalMeaning | None, words: str) -> Checkpointing:
@@ -204,7 +205,7 @@ def _segments(interval: int, stride: int | None, meaning: IntervalMeaning | None
         return Checkpointing(1.0, interval, stride)
     if meaning == "every nth block" and stride is None:
         return Checkpointing(1 / interval)
-    raise Unfit(f"what checkpoints over segments do in this family is not written down ({words})")
+    raise Unfit(f"what checkpoint segments do in this family is not known ({words})")
 
 
 def kronecker_factor_in(text: str | None) -> int:
@@ -232,7 +233,7 @@ def is_cached(text: str | None, *, unless_said: bool | None) -> bool:
     if re.match(r"(no|false|encoders resident)\b", words):
         return False
     if unless_said is None:
-        raise Unfit("it is not said whether latents and captions were encoded before")
+        raise Unfit("whether latents and captions were cached is not stated")
     return unless_said
 
 
@@ -249,7 +250,7 @@ def peak_in(text: str | None) -> Peak:
         return "reserved"
     if "nvidia-smi" in words:
         return "process"
-    raise Unfit(f"which figure it is is not said ({text})")
+    raise Unfit(f"the row does not say which peak it reports ({text})")
 
 
 def device_named(text: str, memory_gb: float | None) -> str | None:

@@ -107,7 +107,7 @@ def _is_wrong(row: "FitResult") -> bool:
 def _print_totals(out: "Console", score: "Score") -> None:
     memory = score.as_dict()["memory"]
     if not score.results:
-        out.print("No row with an exact peak could be asked.")
+        out.print("No row with an exact peak could be planned.")
     else:
         out.print(
             f"{memory['num_rows']} of {memory['num_exact_rows']} rows with an exact peak: median error "

@@ -23,7 +23,7 @@ _DIGITS = 4
 def print_bench(bench: "Bench") -> None:
     """The table of a training bench and what stands around it."""
     choices, series = bench.choices, bench.series
-    data = "made-up data" if choices.is_synthetic else "the experiment's own data"
+    data = "synthetic data" if choices.is_synthetic else "the experiment's own data"
     typer.echo(f"Bench of {bench.name}: {_counted(choices.num_steps, 'step')}, {_repeats(choices.num_repeats)}, {data}")
     typer.echo("")
     _print_speed(series)

@@ -49,7 +49,7 @@ def _run(request: StudyRequest) -> StudyResult:
         ),
         points=tuple(points),
         findings=(f"{points[-1].label} against {points[0].label}: {words}",),
-        measured_with={"model": str(folder), "num_steps": num_steps, "data": "made-up"},
+        measured_with={"model": str(folder), "num_steps": num_steps, "data": "synthetic"},
         warnings=warnings_of(series),
     )
 

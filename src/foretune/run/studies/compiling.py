@@ -51,7 +51,7 @@ def _run(request: StudyRequest) -> StudyResult:
         measured_with={
             "model": str(folder),
             "num_steps": num_steps,
-            "data": "made-up",
+            "data": "synthetic",
             "compiled code": "made anew in each repeat",
             "step_times_s": raw,
         },

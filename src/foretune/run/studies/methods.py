@@ -56,7 +56,7 @@ def _run(request: StudyRequest) -> StudyResult:
         ),
         points=points,
         findings=(_finding(full, low, as_fast(series[full.label], series[low.label], statistic="mean")),),
-        measured_with={"model": str(folder), "num_steps": num_steps, "data": "made-up"},
+        measured_with={"model": str(folder), "num_steps": num_steps, "data": "synthetic"},
         warnings=warnings_of(series),
     )
 

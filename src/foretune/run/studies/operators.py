@@ -50,7 +50,7 @@ def _run(request: StudyRequest) -> StudyResult:
         ),
         points=points,
         findings=(words,),
-        measured_with={"model": str(folder), "num_steps": num_steps, "data": "made-up"},
+        measured_with={"model": str(folder), "num_steps": num_steps, "data": "synthetic"},
         warnings=("Under the profiler every operator is slower; shares are what it shows, not the speed.",),
     )
 

@@ -44,7 +44,7 @@ def _run(request: StudyRequest) -> StudyResult:
         axes=(Axis(key="step_ms", title="step time, ms"), Axis(key="memory_mib", title="peak memory, MiB")),
         points=points,
         findings=(f"mixed precision against none: {as_fast(series[_LABELS['fp32']], series[_LABELS['bf16']])}",),
-        measured_with={"model": str(folder), "num_steps": num_steps, "data": "made-up"},
+        measured_with={"model": str(folder), "num_steps": num_steps, "data": "synthetic"},
         warnings=warnings_of(series),
     )
 
