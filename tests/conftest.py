@@ -10,14 +10,18 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from tests.forked_python import ForkedPython
 
 FIGURE = "foretune-figure"
 SLOW_FILES = Path(__file__).with_name("slow_files.json")
@@ -98,6 +102,21 @@ def computed_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         return path.read_text(encoding="utf-8")
 
     return once
+
+
+@pytest.fixture(scope="session")
+def forked_python() -> Iterator["ForkedPython"]:
+    """`python` and `foretune` as commands that need no seconds for their imports."""
+    from tests.forked_python import ForkedPython
+
+    with ForkedPython() as commands:
+        yield commands
+
+
+@pytest.fixture
+def processes_begin_at_once(forked_python: "ForkedPython", monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what processes do that Foretune starts, not of how they start."""
+    monkeypatch.setattr(sys, "executable", str(forked_python.python))
 
 
 def lacking(what: str) -> NoReturn:
