@@ -62,7 +62,12 @@ class ProofSize(Protocol):
 
 @pytest.fixture(scope="module", autouse=True)
 def _what_is_old_is_not_searched_again() -> None:
-    """A run collects garbage several times; what libraries and earlier tests keep would be looked through each time."""
+    """A run collects garbage several times; what libraries and earlier tests keep would be looked through each time.
+
+    Between these times it is looked for seldom: a plan makes hundreds of thousands of objects that all stay.
+    """
+    gc.set_threshold(50_000, 20, 20)
+    gc.enable()  # `foretune plan` turns it off for its process, which here is that of all tests
     gc.collect()
     gc.freeze()
 
