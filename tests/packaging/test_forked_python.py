@@ -47,12 +47,11 @@ def test_it_works_in_the_folder_of_the_one_who_asks(forked_python: ForkedPython,
     assert again.stderr.startswith("Error: ")
 
 
-def test_what_python_itself_prints_is_the_same(forked_python: ForkedPython, tmp_path: Path) -> None:
-    """Input, the exit code of an exception, and its last line."""
-    commands = ((str(forked_python.python), *WAITS), (sys.executable, *WAITS))
-    forked, started = (ask(forked_python, tmp_path, *command, given="{}") for command in commands)
-    assert forked.returncode == started.returncode == 1
-    assert forked.stderr.splitlines()[-1] == started.stderr.splitlines()[-1] == "KeyError: 'dtype'"
+def test_an_exception_ends_it_as_it_ends_python(forked_python: ForkedPython, tmp_path: Path) -> None:
+    answer = ask(forked_python, tmp_path, "python", *WAITS, given="{}")
+    assert answer.returncode == 1
+    assert answer.stderr.startswith("Traceback (most recent call last):\n")
+    assert answer.stderr.endswith("\nKeyError: 'dtype'\n")
 
 
 def test_help_is_the_same(forked_python: ForkedPython, tmp_path: Path) -> None:

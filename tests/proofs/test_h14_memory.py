@@ -78,7 +78,7 @@ class Worker:
         self._process.communicate()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
     if not sys.platform.startswith("linux"):
         pytest.skip("limits and high-water marks are read the Linux way")
