@@ -21,6 +21,7 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
+    from foretune.trace.operator_memo import OperatorMemo
     from tests.forked_python import ForkedPython
 
 FIGURE = "foretune-figure"
@@ -107,6 +108,25 @@ def computed_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         return path.read_text(encoding="utf-8")
 
     return once
+
+
+@pytest.fixture(scope="session")
+def operator_memo() -> "OperatorMemo":
+    """What operators on fake tensors give, for all recordings of a worker."""
+    from foretune.trace.operator_memo import OperatorMemo
+
+    return OperatorMemo()
+
+
+@pytest.fixture(scope="module")
+def operators_are_remembered(operator_memo: "OperatorMemo") -> Iterator[None]:
+    """Recordings take half as long where others before had the same operators on the same shapes.
+
+    That a remembered operator gives what torch gives is tested in `trace/test_operator_memo.py`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretune.trace.tracing.OperatorMemo", lambda: operator_memo)
+        yield
 
 
 @pytest.fixture(scope="session")

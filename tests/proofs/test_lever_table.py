@@ -9,7 +9,7 @@ import torch
 from tests.conftest import ProofSize
 from tests.proofs.lever_rows import LEVERS, Row, examine
 
-pytestmark = pytest.mark.proof
+pytestmark = [pytest.mark.proof, pytest.mark.usefixtures("operators_are_remembered")]
 
 _PAGE = Path(__file__).parents[2] / "docs" / "levers.md"
 _BEGIN, _END = (

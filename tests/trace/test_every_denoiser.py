@@ -10,14 +10,11 @@ from foretune import catalog
 from foretune.choices.experiment import Experiment
 from foretune.models import Family
 from foretune.models.locating import family_from_catalogue
-from foretune.trace.operator_memo import OperatorMemo
 from foretune.trace.recorder import Allocation, Recording
 from foretune.trace.tracing import Numerics, StepSizes, TracedStep, trace_step
 
 RANK = 16
 DEPTH = 2
-# Models share many operators; that a remembered one gives the same is tested in `test_operator_memo.py`.
-MEMO = OperatorMemo()
 QKVO = ("to_q", "to_k", "to_v", "to_out.0")
 # UNets have no smaller depth, and the two large ones have 87 blocks.
 SLOWEST = {"sdxl-unet", "kolors-unet"}
@@ -54,7 +51,7 @@ def traced(family: Family, method: str, checkpointing: float, numerics: Numerics
             "levers": {"gradient_checkpointing": checkpointing},
         }
     )
-    return trace_step(experiment, family, small_sizes(family), numerics, memo=MEMO)
+    return trace_step(experiment, family, small_sizes(family), numerics)
 
 
 def peak_bytes(recording: Recording) -> int:

@@ -13,7 +13,6 @@ from foretune.models.family import Family
 from foretune.models.locating import open_family
 from foretune.plan.expansion import expand
 from foretune.plan.live_memory import find_peak
-from foretune.trace.operator_memo import OperatorMemo
 from foretune.trace.program import IrregularStep, block_runs, build_program
 from foretune.trace.recorder import Allocation
 from foretune.trace.timeline import Timeline, timeline
@@ -22,8 +21,6 @@ from foretune.trace.tracing import StepSizes, TracedStep, trace_step
 PROBES = [(2, 64, 64, 16, 4), (3, 64, 64, 16, 4), (2, 128, 64, 16, 4), (2, 64, 64, 32, 4), (2, 64, 64, 16, 8)]
 CHECK = (4, 128, 128, 24, 2)
 SHALLOW, DEEP = (4, 4), (7, 9)
-# That a remembered operator gives the same is tested in `test_operator_memo.py`.
-MEMO = OperatorMemo()
 
 
 def with_depth(folder: Path, depths: tuple[int, int]) -> Family:
@@ -48,7 +45,7 @@ def traced(
         }
     )
     step_sizes = StepSizes(batch_size=batch_size, height_px=height_px, width_px=width_px, num_text_tokens=text)
-    return trace_step(experiment, family, step_sizes, "cuda", memo=MEMO)
+    return trace_step(experiment, family, step_sizes, "cuda")
 
 
 def peak_of(step: TracedStep) -> int:
