@@ -23,7 +23,7 @@ def main() -> None:
         code = _forked(address, arguments[1], arguments[2:])
         if code is not None:
             _end(code)
-    os.execv(python, [python, *arguments])
+    os.execv(python, [python, *arguments])  # noqa: S606 - it takes the place of a Python that a test started
 
 
 def _forked(address: str, module: str, arguments: list[str]) -> int | None:
@@ -31,7 +31,7 @@ def _forked(address: str, module: str, arguments: list[str]) -> int | None:
     question = {
         "module": module,
         "arguments": arguments,
-        "folder": os.getcwd(),
+        "folder": os.getcwd(),  # noqa: PTH109 - importing pathlib takes longer than all else here
         "environment": dict(os.environ),
     }
     text = json.dumps(question).encode()

@@ -1,4 +1,4 @@
-"""A `python` and a `foretune` that begin at once: copies of a process that has imported everything and computed nothing.
+"""`python` and `foretune` that begin at once: copies of a process that has imported everything and computed nothing.
 
 A process of Foretune spends seconds on imports before it does anything, and tests start hundreds. A copy runs the same
 code from there on, in the folder, with the environment, the input and the outputs of the one who asked. What is lost is
@@ -67,9 +67,9 @@ class ForkedPython:
         self.python.parent.mkdir()
         can_fork = hasattr(os, "pidfd_open")
         asking = f'"{sys.executable}" -IS "{_CLIENT}" "{address}"' if can_fork else ""
-        for path, more in ((self.python, ""), (self.foretune, " -m foretune.cli.main")):
-            path.write_text(f'#!/bin/sh\nexec {asking} "{sys.executable}"{more} "$@"\n')
-            path.chmod(0o755)
+        for command, more in ((self.python, ""), (self.foretune, " -m foretune.cli.main")):
+            command.write_text(f'#!/bin/sh\nexec {asking} "{sys.executable}"{more} "$@"\n')
+            command.chmod(0o755)
         self._process = None
         if can_fork:
             paths = os.pathsep.join((str(_ROOT / "src"), str(_ROOT)))

@@ -53,7 +53,9 @@ def test_levers_do_what_is_forecast(proof_size: ProofSize, report_figure: Callab
     if is_full:
         text = _PAGE.read_text(encoding="utf-8")
         head, tail = text.partition(_BEGIN)[0], text.partition(_END)[2]
-        _PAGE.write_text("".join((head, _BEGIN, "\n", *(f"{line}\n" for line in table(rows, num_loss_steps)), "\n", _END, tail)))
+        _PAGE.write_text(
+            "".join((head, _BEGIN, "\n", *(f"{line}\n" for line in table(rows, num_loss_steps)), "\n", _END, tail))
+        )
 
 
 def test_the_page_has_every_lever() -> None:
@@ -64,9 +66,9 @@ def test_the_page_has_every_lever() -> None:
 
 def table(rows: Sequence[Row], num_loss_steps: int) -> list[str]:
     """Markdown: memory, time and loss, each as forecast and as measured."""
+    loss = f"loss after {num_loss_steps} steps"
     lines = [
-        "| | peak, forecast | peak, measured | off | of it on a GPU's host | FLOPs | step time | "
-        f"loss after {num_loss_steps} steps |",
+        f"| | peak, forecast | peak, measured | off | of it on a GPU's host | FLOPs | step time | {loss} |",
         "|---|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in rows:

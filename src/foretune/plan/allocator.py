@@ -82,8 +82,7 @@ class CachingAllocator:
         ):
             self._give(block.cut(size))
         self.allocated_bytes += block.num_bytes
-        if self.allocated_bytes > self.peak_allocated_bytes:
-            self.peak_allocated_bytes = self.allocated_bytes
+        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
         return block
 
     def release(self, block: Block) -> None:
