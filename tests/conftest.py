@@ -10,14 +10,19 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from foretune.trace.operator_memo import OperatorMemo
+    from tests.forked_python import ForkedPython
 
 FIGURE = "foretune-figure"
 SLOW_FILES = Path(__file__).with_name("slow_files.json")
@@ -58,7 +63,12 @@ class ProofSize(Protocol):
 
 @pytest.fixture(scope="module", autouse=True)
 def _what_is_old_is_not_searched_again() -> None:
-    """A run collects garbage several times; what libraries and earlier tests keep would be looked through each time."""
+    """A run collects garbage several times; what libraries and earlier tests keep would be looked through each time.
+
+    Between these times it is looked for seldom: a plan makes hundreds of thousands of objects that all stay.
+    """
+    gc.set_threshold(50_000, 20, 20)
+    gc.enable()  # `foretune plan` turns it off for its process, which here is that of all tests
     gc.collect()
     gc.freeze()
 
@@ -98,6 +108,40 @@ def computed_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         return path.read_text(encoding="utf-8")
 
     return once
+
+
+@pytest.fixture(scope="session")
+def operator_memo() -> "OperatorMemo":
+    """What operators on fake tensors give, for all recordings of a worker."""
+    from foretune.trace.operator_memo import OperatorMemo
+
+    return OperatorMemo()
+
+
+@pytest.fixture(scope="module")
+def operators_are_remembered(operator_memo: "OperatorMemo") -> Iterator[None]:
+    """Recordings take half as long where others before had the same operators on the same shapes.
+
+    That a remembered operator gives what torch gives is tested in `trace/test_operator_memo.py`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretune.trace.tracing.OperatorMemo", lambda: operator_memo)
+        yield
+
+
+@pytest.fixture(scope="session")
+def forked_python() -> Iterator["ForkedPython"]:
+    """`python` and `foretune` as commands that need no seconds for their imports."""
+    from tests.forked_python import ForkedPython
+
+    with ForkedPython() as commands:
+        yield commands
+
+
+@pytest.fixture
+def processes_begin_at_once(forked_python: "ForkedPython", monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what processes do that Foretune starts, not of how they start."""
+    monkeypatch.setattr(sys, "executable", str(forked_python.python))
 
 
 def lacking(what: str) -> NoReturn:

@@ -13,6 +13,7 @@ from foretune.run.demo import preparing, running
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("processes_begin_at_once")
 def test_the_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = yaml.safe_load(preparing.STUDY.read_text(encoding="utf-8"))
     study["seconds"] = 1

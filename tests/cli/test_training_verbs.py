@@ -1,7 +1,8 @@
 """train, resume, sample, export, tiny and doctor as a person types them, each in a process of its own.
 
 A process takes seconds to import what it needs, so those that belong together are a story, and what goes wrong is
-tried in this process.
+tried in this process. The story's processes and one that is stopped are started from nothing: what they print includes
+what libraries print while they are imported. Resuming and the doctor begin with that behind them.
 """
 
 import os
@@ -21,6 +22,7 @@ from PIL import Image
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
 from tests.cli.conftest import Answer, Foretune, environment
+from tests.forked_python import ForkedPython
 from tests.waiting import HANG_S
 
 PROGRAM = [sys.executable, "-m", "foretune.cli.main"]
@@ -168,7 +170,7 @@ main()
 
 
 @pytest.mark.slow
-def test_stopped_and_resumed(experiment: Path) -> None:
+def test_stopped_and_resumed(experiment: Path, forked_python: ForkedPython) -> None:
     """The step is finished, the run saved, the exit code that of an interruption; then it goes on."""
     overrides = ("train.steps=6", "save.every=1", "validate.prompts=[]", "--runs", "stopped")
     program = [sys.executable, "-c", STOPPED]
@@ -179,7 +181,7 @@ def test_stopped_and_resumed(experiment: Path) -> None:
     assert said is not None, stopped.stderr
     assert re.search(r"Continue with: foretune resume stopped/experiment/\S+\n", stopped.stderr)
     assert_no_noise(stopped)
-    resumed = run_program(experiment.parent, "resume", str(run))
+    resumed = run_program(experiment.parent, "resume", str(run), program=[str(forked_python.foretune)])
     assert resumed.returncode == 0, resumed
     assert f"Resuming after step {said[1]}." in resumed.stderr
     assert "Finished 6 steps" in resumed.stdout
@@ -188,8 +190,9 @@ def test_stopped_and_resumed(experiment: Path) -> None:
     assert steps == list(range(6))
 
 
-def test_doctor(tmp_path: Path) -> None:
-    answer = run_program(tmp_path, "doctor", "--only", "training", "--only", "host")
+def test_doctor(tmp_path: Path, forked_python: ForkedPython) -> None:
+    program = [str(forked_python.foretune)]
+    answer = run_program(tmp_path, "doctor", "--only", "training", "--only", "host", program=program)
     assert answer.returncode == 0, answer
     assert "Everything examined that a training needs works here." in answer.stdout
     assert re.search(r"^cpu +training step fp32 +works +[\d.]+ m?s +\S", answer.stdout, re.MULTILINE), answer.stdout

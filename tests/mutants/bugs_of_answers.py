@@ -178,7 +178,7 @@ BUGS = (
     bug(
         "a peak is the sum of all that was ever there",
         "planner/live_memory.py",
-        "total -= sizes[event.storage]",
+        "total -= sizes[storage]",
         "pass",
         "planner/test_expansion.py",
     ),

@@ -1,6 +1,7 @@
 """From what is typed to plans: names, files, folders, and what is said about mistakes."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ from foretune.core.values import Plan
 from foretune.planner.asking import Wanted, asked_of, devices_named, plan_everything
 from foretune.planner.overheads import usable_bytes
 from foretune.planner.traces import NotTraced
-from tests.planner.asked_plans import plan, plans
+from tests.planner import asked_plans
 
 INSTALL = r"pip install 'foretune\[train\]'"
+# What could be done about an answer is asked in `test_advice.py`.
+plan = partial(asked_plans.plan, has_advice=False)
+plans = partial(asked_plans.plans, has_advice=False)
 
 
 def test_devices_by_name_in_the_order_they_were_typed() -> None:
@@ -177,9 +181,9 @@ def test_all_models_are_asked_one_after_another() -> None:
 
 def test_that_an_autoencoder_is_counted_for_a_longer_video_is_said() -> None:
     """Its passes are recorded for the model's own length alone: of a shorter video the figure is too large."""
-    short = plan("hunyuanvideo", on="h100-sxm", num_frames=5, has_advice=False)
+    short = plan("hunyuanvideo", on="h100-sxm", num_frames=5)
     said = "vae-hunyuanvideo: what it takes for 5 frames; what it takes for 129 is counted, which is more"
     assert said in short.notes
     for num_frames in (129, 161):
-        other = plan("hunyuanvideo", on="h100-sxm", num_frames=num_frames, has_advice=False)
+        other = plan("hunyuanvideo", on="h100-sxm", num_frames=num_frames)
         assert not [note for note in other.notes if "which is more" in note]

@@ -21,6 +21,8 @@ from foretune.trace.shipped import read_trace
 from foretune.trace.tracing import StepSizes, trace_step
 
 SETUP, FORWARD, BACKWARD, OPTIMIZER = range(4)
+pytestmark = pytest.mark.usefixtures("operators_are_remembered")
+
 CATEGORIES = ("trained weights", "activations", "gradients", "temporaries")
 TRAINED, ACTIVATIONS, GRADIENTS, TEMPORARIES = range(4)
 ONE = (1.0, 1.0, 1.0, 1.0)

@@ -21,6 +21,8 @@ from foretune.trace.making import make_point_trace
 from foretune.trace.recorder import Allocation
 from foretune.trace.tracing import StepSizes, TracedStep, trace_step
 
+pytestmark = pytest.mark.usefixtures("operators_are_remembered")
+
 SIZES = StepSizes(batch_size=4, height_px=128, width_px=128, num_text_tokens=32)
 SIZE = StepSize(batch_size=4, height_px=128, width_px=128, num_frames=1, num_text_tokens=32, rank=8)
 LORA, FULL = {"kind": "lora", "rank": 8}, {"kind": "full"}

@@ -121,7 +121,9 @@ def phase_of(found: Plan, name: str) -> PhaseMemory:
 
 
 def test_compiled_blocks_are_not_modelled_and_need_more_room() -> None:
-    plain, compiled = (plan("sd3-medium", f"levers.compile={choice}", on="l4") for choice in ("off", "regional"))
+    plain, compiled = (
+        plan("sd3-medium", f"levers.compile={choice}", on="l4", has_advice=False) for choice in ("off", "regional")
+    )
     assert compiled.error_band > 2 * plain.error_band
     assert compiled.process_low_bytes == plain.process_low_bytes, "a wider band never makes a verdict better"
     assert compiled.process_high_bytes > plain.process_high_bytes

@@ -19,7 +19,6 @@ from tests.proofs.h14_worker import batch, build, measured_by_profiler
 
 Sections = Mapping[str, Mapping[str, Any]]
 
-_NUM_LOSS_STEPS = 5
 _LR = 1e-4
 _LORA: Sections = {"method": {"kind": "lora", "rank": 16}}
 _FULL: Sections = {"method": {"kind": "full"}, "train": {"max_grad_norm": None}}
@@ -103,12 +102,12 @@ class Row:
     same_bits: bool | None
 
 
-def examine(levers: Sequence[Lever], num_rounds: int) -> list[Row]:
+def examine(levers: Sequence[Lever], num_loss_steps: int, num_rounds: int) -> list[Row]:
     """Forecast first; then memory; then losses and times, all rows in turns so that a slow moment hits all."""
     traced = {lever.name: _traced(lever) for lever in levers if lever.is_modelled}
     peaks = {lever.name: _measured_peak_bytes(lever) for lever in levers}
     steps = {lever.name: _Running(lever) for lever in levers}
-    losses = {name: [running.step() for _ in range(_NUM_LOSS_STEPS)] for name, running in steps.items()}
+    losses = {name: [running.step() for _ in range(num_loss_steps)] for name, running in steps.items()}
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(num_rounds):
         for name, running in steps.items():

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +22,7 @@ import pytest
 from foretune.analyse.comparability import too_few_steps
 from foretune.analyse.run_data import gather
 from foretune.analyse.run_report import run_report
+from tests.proofs.r19_training import STEPS_BEGIN
 
 pytestmark = [pytest.mark.proof, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -51,21 +53,29 @@ def busy_machine() -> ModuleType:
     return module
 
 
-def step_processor_s(folder: Path, cores: list[int], environment: dict[str, str]) -> float:
-    """Processor seconds of one optimizer step of a short training on these cores."""
+def step_processor_s(
+    folder: Path, cores: list[int], environment: dict[str, str], beside: AbstractContextManager[None]
+) -> float:
+    """Processor seconds of one optimizer step of a short training on these cores, with something beside its steps."""
     folder.mkdir()
     (folder / "short.yaml").write_text(_EXPERIMENT, encoding="utf-8")
     pinned = f"import os, runpy; os.sched_setaffinity(0, {cores}); runpy.run_module('tests.proofs.r19_training', run_name='__main__', alter_sys=True)"  # noqa: E501
-    ran = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-c", pinned, "short.yaml"],
         cwd=folder,
         env={**environment, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    noted = json.loads(ran.stdout.splitlines()[-1])
+    assert process.stdout is not None
+    while process.stdout.readline() not in (f"{STEPS_BEGIN}\n", ""):
+        pass
+    with beside:
+        said, errors = process.communicate("\n")
+    assert process.returncode == 0, errors[-2000:]
+    noted = json.loads(said.splitlines()[-1])
     return float(noted["processor_s"]) / int(noted["num_steps"])
 
 
@@ -77,11 +87,11 @@ def test_r19_steps_take_no_more_processor_time_beside_busy_loops(
     if len(cores) < _NUM_THREADS:
         pytest.skip("one core: threads have nobody to wait for")
     threads = {"OMP_NUM_THREADS": str(_NUM_THREADS)}
-    alone_s = step_processor_s(tmp_path / "alone", cores, busy_machine.environment(**threads))
-    with busy_machine.busy_loops(cores):
-        shared_s = step_processor_s(tmp_path / "shared", cores, busy_machine.environment(**threads))
-        spinning = busy_machine.environment(**threads, OMP_WAIT_POLICY="ACTIVE")
-        spinning_s = step_processor_s(tmp_path / "spinning", cores, spinning)
+    usual = busy_machine.environment(**threads)
+    spinning = busy_machine.environment(**threads, OMP_WAIT_POLICY="ACTIVE")
+    alone_s = step_processor_s(tmp_path / "alone", cores, usual, nullcontext())
+    shared_s = step_processor_s(tmp_path / "shared", cores, usual, busy_machine.busy_loops(cores))
+    spinning_s = step_processor_s(tmp_path / "spinning", cores, spinning, busy_machine.busy_loops(cores))
     report_figure(
         f"processor time of a step: {1000 * alone_s:.0f} ms, beside busy loops {1000 * shared_s:.0f} ms "
         f"({shared_s / alone_s:.2f} times), with spinning threads {1000 * spinning_s:.0f} ms "

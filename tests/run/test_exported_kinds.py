@@ -41,6 +41,7 @@ def image(folder: Path, adapter: Path | None = None) -> Pixels:
     return sample(family, pipeline, request)[0]
 
 
+@pytest.mark.usefixtures("processes_begin_at_once")
 @pytest.mark.parametrize(("family", "kind"), [("flux", "dora"), ("sd3", "lokr"), ("ddpm", "oft")])
 def test_a_clean_process_gets_the_trained_model_back(
     family: str, kind: str, tmp_path: Path, tiny_pipeline: TinyPipeline, report_figure: Callable[[str], None]

@@ -56,6 +56,7 @@ def broken_adapter(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[dict[str, A
     monkeypatch.setattr(exporting, "save_adapter", spoiled)
 
 
+@pytest.mark.usefixtures("processes_begin_at_once")
 @pytest.mark.parametrize("family", ["sd3", "flux"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_clean_process_gets_the_trained_model_back(

@@ -38,6 +38,7 @@ def test_a_run_with_levers_is_the_run_without(tmp_path: Path, tiny_pipeline: Tin
     assert effective["activation_offload"] is True
 
 
+@pytest.mark.usefixtures("processes_begin_at_once")
 @pytest.mark.parametrize("method", ["full", "lora"])
 def test_channels_last_is_exported_as_any_other(method: str, tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     sections: dict[str, Any] = {"levers": {"channels_last": True}, "train": {"ema": {}}}

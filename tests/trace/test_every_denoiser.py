@@ -1,5 +1,6 @@
 """Every denoiser of the catalogue goes through the project's own training step on fake tensors."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,18 +17,23 @@ from foretune.trace.tracing import Numerics, StepSizes, TracedStep, trace_step
 RANK = 16
 DEPTH = 2
 QKVO = ("to_q", "to_k", "to_v", "to_out.0")
-# UNets have no smaller depth, and the two large ones have 87 blocks.
-SLOWEST = {"sdxl-unet", "kolors-unet"}
-EVERY = [
-    pytest.param(name, marks=pytest.mark.slow) if name in SLOWEST else name for name in sorted(catalog.denoisers())
-]
+# Layers of a UNet's attention blocks: one number for all, or one for each resolution.
+LAYERS = "transformer_layers_per_block"
 
 
 def shallow(name: str) -> Family:
-    """The model with two blocks of each kind."""
+    """The model with two blocks of each kind; a UNet with two layers at each resolution.
+
+    `proofs/test_h20_full_depth.py` records models at their full depth.
+    """
     family = family_from_catalogue(name)
-    kinds = family.block_kinds()
-    return family.with_depths(tuple(min(DEPTH, kind.count) for kind in kinds)) if kinds else family
+    kinds, config = family.block_kinds(), family.architecture.denoiser
+    if kinds:
+        return family.with_depths(tuple(min(DEPTH, kind.count) for kind in kinds))
+    if isinstance(config.get(LAYERS), list | tuple):
+        config = {**config, LAYERS: [min(DEPTH, number) for number in config[LAYERS]]}
+        return type(family)(replace(family.architecture, denoiser=config))
+    return family
 
 
 def small_sizes(family: Family, batch_size: int = 1) -> StepSizes:
@@ -110,7 +116,7 @@ def watch_predictions(family: Family, monkeypatch: pytest.MonkeyPatch) -> list[t
     return seen
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", sorted(catalog.denoisers()))
 def test_lora_with_checkpointing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     family = shallow(name)
     shapes = watch_predictions(family, monkeypatch)

@@ -176,12 +176,13 @@ def replay(
     """Runs a step's events through the allocator; stops at the request that does not fit within the limit."""
     allocator = CachingAllocator(expandable_segments=expandable_segments, limit_bytes=limit_bytes)
     live: dict[int, Block] = {}
-    for event in events:
-        if not event.num_bytes:
-            allocator.release(live.pop(event.storage))
-            continue
-        try:
-            live[event.storage] = allocator.allocate(event.num_bytes)
-        except DeviceFullError:
-            break
+    allocate, release, ended = allocator.allocate, allocator.release, live.pop
+    try:
+        for storage, num_bytes, _, _ in events:
+            if num_bytes:
+                live[storage] = allocate(num_bytes)
+            else:
+                release(ended(storage))
+    except DeviceFullError:
+        pass
     return allocator

@@ -23,17 +23,12 @@ class Block:
 
     def cut(self, num_bytes: int) -> "Block":
         """Shortens this block to `num_bytes`; what is left stands behind it, neither free nor in use yet."""
+        after, offset = self.after, self.offset + num_bytes
         rest = Block(
-            self.num_bytes - num_bytes,
-            self.segment,
-            self.offset + num_bytes,
-            self.is_small,
-            before=self,
-            after=self.after,
-            is_mapped=self.is_mapped,
+            self.num_bytes - num_bytes, self.segment, offset, self.is_small, self, after, False, self.is_mapped
         )
-        if self.after is not None:
-            self.after.before = rest
+        if after is not None:
+            after.before = rest
         self.after, self.num_bytes = rest, num_bytes
         return rest
 

@@ -123,9 +123,10 @@ class _Life(NamedTuple):
 
     def at(self, number: int) -> Placed:
         """In the how-manieth block of the whole model."""
-        released = None if self.released is None else self.released + number * self.released_step
-        made = self.made + number * self.made_step
-        return Placed(made, released, self.num_bytes, self.category, self.made_in, self.released_in)
+        made, made_step, released, released_step, num_bytes, category, made_in, released_in = self
+        if released is not None:
+            released += number * released_step
+        return Placed(made + number * made_step, released, num_bytes, category, made_in, released_in)
 
 
 class _Templates:

@@ -31,15 +31,16 @@ def find_peak(events: Iterable[Event], rounding_bytes: int = 1, num_largest: int
     total = peak_bytes = peak_index = 0
     by_phase: dict[str, int] = {}
     sizes: dict[int, int] = {}
-    for index, event in enumerate(events):
-        if event.num_bytes:
-            sizes[event.storage] = -(-event.num_bytes // rounding_bytes) * rounding_bytes
-            total += sizes[event.storage]
-            by_phase[event.phase] = max(by_phase.get(event.phase, 0), total)
-            if total > peak_bytes:
-                peak_bytes, peak_index = total, index
+    for index, (storage, num_bytes, _, phase) in enumerate(events):
+        if num_bytes:
+            sizes[storage] = rounded = -(-num_bytes // rounding_bytes) * rounding_bytes
+            total += rounded
+            if total > by_phase.get(phase, 0):
+                by_phase[phase] = total
+                if total > peak_bytes:
+                    peak_bytes, peak_index = total, index
         else:
-            total -= sizes[event.storage]
+            total -= sizes[storage]
     alive = _alive(events[: peak_index + 1])
     by_category: Counter[str] = Counter()
     alike: Counter[tuple[str, int]] = Counter()
