@@ -122,7 +122,7 @@ def test_unlike_environments_are_not_mixed(tmp_path: Path) -> None:
 def test_a_metric_nobody_measured_is_refused(place: Path) -> None:
     with pytest.raises(UserError, match="Did you mean 'caption accuracy'"):
         run_report(gather([place]), place.parent, quality="caption accurracy")
-    with pytest.raises(UserError, match=r"--quality style: not every run has it.* Run: foretune evaluate"):
+    with pytest.raises(UserError, match=r"Quality style: not every run has it.* Run: foretune evaluate"):
         run_report(gather([place]), place.parent, quality="style")
     loss = run_report(gather([place]), place.parent, quality="held-out loss")
     assert loss.tasks[0].measures[0].name == "held-out loss"

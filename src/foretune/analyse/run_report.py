@@ -112,7 +112,7 @@ def run_report(
         if not known or quality in SCORES:
             also = f" What all of them have: {', '.join(known)}." if known else ""
             raise UserError(
-                f"--quality {quality}: not every run has it, measured with the same settings.{also} "
+                f"Quality {quality}: not every run has it, measured with the same settings.{also} "
                 "Run: foretune evaluate RUNS..."
             )
         raise UnknownName("metric", quality, known)

@@ -23,7 +23,7 @@ def backtest(
         live: record steps the package has no trace of; takes minutes, and is kept.
         processes: how many to use; None for one on each core, from a script that is guarded by
             `if __name__ == "__main__":`.
-        observer: told of progress.
+        observer: receives progress.
     """
     from foretune import catalog
     from foretune.planner.exam.reading import read_rows

@@ -34,10 +34,10 @@ def bench(
         changes: settings for this bench by dotted key.
         steps: optimizer steps of each repeat.
         repeat: fresh processes.
-        synthetic: made-up latents and captions: no data, no encoders.
+        synthetic: synthetic latents and captions: no data, no encoders.
         break_even: where the experiment compiles, measure it uncompiled too, in turns.
         benches: where results are kept.
-        observer: told of progress; its `planned` gets the forecast.
+        observer: receives progress; its `planned` gets the forecast.
     """
     observer = observer or Observer()
     needs: tuple[Need, ...] = ("adapters",) if synthetic else ("data", "adapters")
@@ -85,7 +85,7 @@ def bench_inference(
         image_batch: images made at once.
         inference_steps: denoising steps of an image.
         benches: where results are kept.
-        observer: told of progress.
+        observer: receives progress.
     """
     from foretune.choices import training
     from foretune.run.bench_request import PRESETS

@@ -79,7 +79,7 @@ def measure_and_compare(
         synthetic: random data in place of the experiment's.
         across_environments: compare even if versions differ, with a warning.
         benches: where the runs are kept.
-        observer: told of progress.
+        observer: receives progress.
     """
     from foretune.analyse.comparing import Permission
     from foretune.analyse.comparing import compare as compare_runs

@@ -35,7 +35,7 @@ class Demo:
 
 
 class DemoObserver(Observer):
-    """Also told when a part of the demonstration begins, and what the first one found."""
+    """Also hears when a part of the demonstration begins, and gets the plans of the first one."""
 
     def part(self, number: int) -> None:
         """1: the plan, 2: the trainings, 3: the report."""
@@ -49,7 +49,7 @@ def demo(folder: str | Path = "foretune-demo", *, observer: DemoObserver | None 
 
     Args:
         folder: where everything is written.
-        observer: told of progress, and when a part begins.
+        observer: receives progress, and hears when a part begins.
     """
     require("train", "The demonstration")
     observer = observer or DemoObserver()

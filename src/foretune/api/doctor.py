@@ -39,7 +39,7 @@ def doctor(only: Sequence[str] = (), *, observer: Observer | None = None) -> Exa
 
     Args:
         only: groups to examine, such as `("training", "attention")`; all if left out.
-        observer: told of progress.
+        observer: receives progress.
     """
     from foretune.run.doctor.groups import groups_named
 

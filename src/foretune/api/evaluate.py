@@ -60,7 +60,7 @@ def evaluate(
         device: auto takes an accelerator if there is one.
         precision: dtype to compute with.
         output: folder to write to; RUN/quality if left out.
-        observer: told of progress.
+        observer: receives progress.
     """
     from foretune.run.quality.naming import check_subject
 

@@ -31,7 +31,7 @@ def export(
         precision: dtype of the files.
         merge: make the adapter part of the model: a whole pipeline is written.
         follow_links: also copy files that links of the model folder lead to elsewhere.
-        observer: told of progress.
+        observer: receives progress.
 
     Raises:
         ExportBroken: what was exported does not give the trained model back.

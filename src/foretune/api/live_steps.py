@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from foretune.planner.traces import LiveTracer
     from foretune.trace.shipped import Geometry
 
-Told = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-def live_steps(observer: Observer, told: Told, *, needed: bool) -> "LiveSteps | None":
+def live_steps(observer: Observer, progress: Progress, *, needed: bool) -> "LiveSteps | None":
     """Where torch is installed, steps can be recorded; it is imported when the first one is."""
     if needed:
         require("train", "Recording a step")
     has_libraries = find_spec("torch") is not None and find_spec("diffusers") is not None
-    return LiveSteps(observer, told) if has_libraries else None
+    return LiveSteps(observer, progress) if has_libraries else None
 
 
 class LiveSteps:
     """Records steps, and reports it, because it takes seconds."""
 
-    def __init__(self, observer: Observer, told: Told = lambda _: None) -> None:
-        self._observer, self._told = observer, told
+    def __init__(self, observer: Observer, progress: Progress = lambda _: None) -> None:
+        self._observer, self._progress = observer, progress
 
     def tracer(self, model: "ModelReference") -> "LiveTracer":
         def trace(form: "StepForm", size: "StepSize") -> "StepTrace":
@@ -42,10 +42,10 @@ class LiveSteps:
             from foretune.trace.program import IrregularStep
             from foretune.trace.tracing import StepSizes
 
-            def progress(slug: str, number: int, total: int) -> None:
-                self._told(f"recording {slug} on fake tensors, {number} of {total}")
+            def recording(slug: str, number: int, total: int) -> None:
+                self._progress(f"recording {slug} on fake tensors, {number} of {total}")
 
-            live = LiveTraces(family_of(model), default_cache_dir(), progress)
+            live = LiveTraces(family_of(model), default_cache_dir(), recording)
             sizes = StepSizes(
                 batch_size=size.batch_size,
                 height_px=size.height_px,
@@ -70,5 +70,5 @@ class LiveSteps:
         return described(family_of(model), model.asked)
 
     def _import(self) -> None:
-        self._told("importing torch")
+        self._progress("importing torch")
         import_libraries(self._observer)

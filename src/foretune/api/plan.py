@@ -103,7 +103,7 @@ def plan(
         expandable_segments: as with `PYTORCH_ALLOC_CONF=expandable_segments:True`.
         live: record the step now instead of reading its shipped trace; needs `foretune[train]`.
         advice: look for settings that make it fit, and for uses of memory that is left.
-        observer: told of progress.
+        observer: receives progress.
     """
     observer = observer or Observer()
     overrides = overrides_of(changes)
@@ -124,16 +124,16 @@ def plan(
     groups: list[tuple[Asked, tuple[Plan, ...]]] = []
     refused: dict[str, UserError] = {}
 
-    def told(what: str) -> None:
+    def progress(what: str) -> None:
         observer.preparing(what, len(groups), 0)
 
-    source = live_steps(observer, told, needed=live)
+    source = live_steps(observer, progress, needed=live)
     for asked, plans in plan_everything(wanted, devices, source, refused.__setitem__):
         groups.append((asked, plans))
         note = asked.model.note
         if note is not None and f"model: {note}" not in asked.warnings:
             observer.message(f"Note: {note}")
-        told(f"planned {asked.experiment.model}")
+        progress(f"planned {asked.experiment.model}")
     return Plans(tuple(groups), refused)
 
 

@@ -49,7 +49,7 @@ def profile(
         changes: settings for this run by dotted key.
         steps: steps under the profiler.
         runs: where run directories are made.
-        observer: told of progress.
+        observer: receives progress.
     """
     from foretune.analyse.diagnosis import diagnose, evidence_of
     from foretune.analyse.trace_digest import digest, newest_trace

@@ -51,7 +51,7 @@ def sample(
         text_tokens: most tokens of a prompt.
         device: auto takes an accelerator if there is one.
         precision: dtype to compute with.
-        observer: told of progress.
+        observer: receives progress.
     """
     from foretune.choices.model import resolve_model
 

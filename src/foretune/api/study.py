@@ -78,7 +78,7 @@ def study_file(
         only: run these configurations of the file alone; their folders can be copied to others.
         studies: where results are kept.
         plot: draw the summary; needs `foretune[plots]`.
-        observer: told of progress.
+        observer: receives progress.
     """
     _require_plots(target, plot=plot)
     path = Path(target)
@@ -100,7 +100,7 @@ def study_file(
     for warning in asked.warnings:
         observer.warning(warning)
     live = LiveSteps(observer)
-    # Why a run has no forecast is told by `train`; among many runs it would drown the rest.
+    # `train` reports why a run has no forecast; among many runs that would drown the rest.
     done = run_study_file(asked, Path(studies), observer, lambda one: plan_here(one, live, lambda _: None))
     num_reused = sum(part.is_reused for part in done)
     if num_reused:
@@ -125,7 +125,7 @@ def study(
         quick: fewer points and repeats: to try it, not to quote it.
         studies: where results are kept.
         plot: draw the result; needs `foretune[plots]`.
-        observer: told of progress.
+        observer: receives progress.
     """
     _require_plots(name, plot=plot)
     if name not in NAMED_STUDIES:

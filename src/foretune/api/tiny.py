@@ -25,7 +25,7 @@ def tiny(
         variant: such as schnell for flux, 3 for sd3.
         seed: of its random weights.
         force: write into a folder that has files.
-        observer: told of progress.
+        observer: receives progress.
     """
     from foretune.choices.tiny import tiny_variant
 

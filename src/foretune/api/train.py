@@ -32,7 +32,7 @@ def train(
         runs: where run directories are made.
         stop_on_signals: finish the step, save and return when SIGINT, SIGTERM, SIGUSR1 or SIGUSR2 arrives, as the
             command line does. Otherwise signals are left alone, and Ctrl-C raises `KeyboardInterrupt`.
-        observer: told of the forecast, of steps, validations and checkpoints.
+        observer: receives the forecast, steps, validations and checkpoints.
 
     Raises:
         RunFailed: the run crashed or ran out of memory; `error.run` is what it left.
