@@ -301,7 +301,7 @@ def test_the_exam_on_a_file_without_an_answer(foretune: Foretune, tmp_path: Path
     some_rows(tmp_path / "none.csv", "GT0001", "GT0002")
     answer = foretune("backtest", "--data", "none.csv")
     assert answer.returncode == 0
-    assert "No row with an exact peak could be asked." in answer.stdout
+    assert "No row with an exact peak could be planned." in answer.stdout
     memory = json.loads(foretune("backtest", "--data", "none.csv", "--json").stdout)["memory"]
     assert (memory["num_rows"], memory["median_abs_error"], memory["oom_recall"]) == (0, None, None)
 

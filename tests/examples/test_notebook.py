@@ -23,7 +23,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     shown = {cell.source: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
     plans = _output(shown, "plans = ft.plan")
     assert "<table" in plans["text/html"]
-    assert "rtx-4090" in plans["text/html"]
+    assert "Does not fit on RTX 4090." in plans["text/html"]
     assert _output(shown, "[remedy.settings")["text/plain"].startswith("[{'quantize.denoiser'")
     assert _output(shown, "class Losses")["text/plain"] == "(20, 'finished', 'finished')"
     assert "Finished 20 steps" in _output(shown, "first")["text/html"]
