@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from foretune.api.export import export
     from foretune.api.lists import list_devices, list_methods, list_models
     from foretune.api.plan import Plans, plan
-    from foretune.api.profile import Profile, profile
+    from foretune.api.profile import ProfiledRun, profile
     from foretune.api.report import Report, report
     from foretune.api.run import Run, RunFailed, open_run
     from foretune.api.sample import sample
@@ -42,7 +42,7 @@ __all__ = [
     "Gated",
     "Observer",
     "Plans",
-    "Profile",
+    "ProfiledRun",
     "Report",
     "Run",
     "RunFailed",
@@ -87,7 +87,7 @@ _WHERE = {
     "api.export": ("export",),
     "api.lists": ("list_devices", "list_methods", "list_models"),
     "api.plan": ("Plans", "plan"),
-    "api.profile": ("Profile", "profile"),
+    "api.profile": ("ProfiledRun", "profile"),
     "api.report": ("Report", "report"),
     "api.run": ("Run", "RunFailed", "open_run"),
     "api.sample": ("sample",),

@@ -32,6 +32,16 @@ def long_functions(source: Path) -> list[str]:
     return violations
 
 
+def types_defined_twice(source: Path) -> list[str]:
+    """Names of public classes that two modules define: a reader who meets one must know which it is."""
+    places: dict[str, list[str]] = {}
+    for module in read_tree(source):
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module.at(node.lineno))
+    return [f"{name}: {', '.join(found)}" for name, found in sorted(places.items()) if len(found) > 1]
+
+
 def vague_names(source: Path) -> list[str]:
     """Modules and folders that could hold anything."""
     return [

@@ -9,6 +9,7 @@ from tests.architecture.shape import (
     long_files,
     long_functions,
     stray_test_folders,
+    types_defined_twice,
     vague_names,
 )
 from tests.architecture.source_tree import REPOSITORY, SOURCE, Plant
@@ -28,6 +29,17 @@ def test_names_say_something() -> None:
 
 def test_folders_of_tests_mirror_the_source() -> None:
     assert stray_test_folders(REPOSITORY / "tests", LAYERS) == []
+
+
+def test_a_type_has_its_name_alone() -> None:
+    assert types_defined_twice(SOURCE) == []
+
+
+def test_control_a_type_defined_twice(plant: Plant) -> None:
+    twice = plant(
+        {"core/a.py": "class Finding: ...\nclass _Own: ...", "run/b.py": "class Finding: ...\nclass _Own: ..."}
+    )
+    assert types_defined_twice(twice) == ["Finding: src/foretune/core/a.py:1, src/foretune/run/b.py:1"]
 
 
 def test_control_long_file(plant: Plant) -> None:

@@ -13,7 +13,7 @@ from foretune.run.bench import Bench, BenchChoices
 from foretune.run.bench_inference import InferenceBench, InferenceChoices
 from foretune.run.bench_summary import summary_of
 from foretune.run.step_flops import StepFlops
-from foretune.run.studies.base import Value
+from foretune.run.studies.base import StudyValue
 from foretune.stats.break_even import break_even
 from foretune.stats.intervals import typical
 from tests.run.test_bench import repeat_of
@@ -130,5 +130,5 @@ def test_one_is_not_spoken_of_as_many(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_rate_without_an_upper_end_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     print_inference(dataclasses.replace(inference(), mean_pass_s=typical([[0.1] * 20, [0.9] * 20], statistic="mean")))
     assert "0.1791 or more" in capsys.readouterr().out
-    assert named_study._cell(Value(2.0, 0.1791)) == "2 (0.179 or more)"
-    assert named_study._cell(Value(2.0, 1.0, 3.0)) == "2 (1 to 3)"
+    assert named_study._cell(StudyValue(2.0, 0.1791)) == "2 (0.179 or more)"
+    assert named_study._cell(StudyValue(2.0, 1.0, 3.0)) == "2 (1 to 3)"

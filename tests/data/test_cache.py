@@ -13,10 +13,10 @@ import torch
 
 from foretune.core.errors import UserError
 from foretune.data.cache import (
+    CacheJob,
     DamagedEntry,
     Entry,
     FillReport,
-    Job,
     MissingEntry,
     TensorCache,
     component_fingerprint,
@@ -41,18 +41,18 @@ def _same(one: Entry, other: Entry) -> bool:
     )
 
 
-def _jobs(num_jobs: int, num_groups: int = 1) -> list[Job[int]]:
+def _jobs(num_jobs: int, num_groups: int = 1) -> list[CacheJob[int]]:
     return [
-        Job(key=TensorCache.key("test", str(number)), group=number % num_groups, payload=number)
+        CacheJob(key=TensorCache.key("test", str(number)), group=number % num_groups, payload=number)
         for number in range(num_jobs)
     ]
 
 
-def _encode(jobs: Sequence[Job[int]]) -> list[Entry]:
+def _encode(jobs: Sequence[CacheJob[int]]) -> list[Entry]:
     return [_entry(job.payload) for job in jobs]
 
 
-def _must_not_run(jobs: Sequence[Job[int]]) -> NoReturn:
+def _must_not_run(jobs: Sequence[CacheJob[int]]) -> NoReturn:
     raise AssertionError(f"{len(jobs)} entries were made again")
 
 
@@ -121,7 +121,7 @@ def test_a_fill_makes_each_key_once_in_batches_of_one_group(tmp_path: Path):
     batches: list[list[int]] = []
     progress: list[tuple[int, int]] = []
 
-    def encode(jobs: Sequence[Job[int]]) -> list[Entry]:
+    def encode(jobs: Sequence[CacheJob[int]]) -> list[Entry]:
         batches.append([job.payload for job in jobs])
         return _encode(jobs)
 
@@ -136,7 +136,7 @@ def test_a_fill_makes_each_key_once_in_batches_of_one_group(tmp_path: Path):
 
 
 def test_an_encoder_that_fails_loses_nothing_that_was_made(tmp_path: Path):
-    def failing(jobs: Sequence[Job[int]]) -> list[Entry]:
+    def failing(jobs: Sequence[CacheJob[int]]) -> list[Entry]:
         if jobs[0].payload == 4:
             raise RuntimeError("out of memory")
         return _encode(jobs)
@@ -173,7 +173,7 @@ def test_a_writer_killed_before_the_move_leaves_no_entry(tmp_path: Path):
 def test_a_killed_fill_goes_on_where_it_stopped(tmp_path: Path):
     cache, jobs = TensorCache(tmp_path), _jobs(400)
 
-    def encode(batch: Sequence[Job[int]]) -> list[Entry]:
+    def encode(batch: Sequence[CacheJob[int]]) -> list[Entry]:
         if batch[0].payload == 300:
             signal.pause()  # far enough: it stands still until it is killed
         return [{"x": torch.full((20_000,), float(batch[0].payload))}]

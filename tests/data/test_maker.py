@@ -9,7 +9,7 @@ import torch
 
 from foretune.data.batch import Batch
 from foretune.data.buckets import Bucket
-from foretune.data.cache import Job, TensorCache, fill
+from foretune.data.cache import CacheJob, TensorCache, fill
 from foretune.data.jobs import ImageRequest, latent_jobs, load_images, text_jobs
 from foretune.data.lookup import MOMENTS, Lookup
 from foretune.data.maker import BatchMaker
@@ -201,7 +201,7 @@ def test_a_cut_is_part_of_the_key_and_so_is_the_encoder(tmp_path: Path):
     def keys(encoder: str = "vae", **given: Any) -> list[str]:
         lookup = Lookup(TensorCache(tmp_path), encoder)
         maker = make_maker(MadeSource([(40, 30)] * 8), latents=lookup, **given)
-        jobs: list[Job[ImageRequest]] = latent_jobs(maker, range(8), [])
+        jobs: list[CacheJob[ImageRequest]] = latent_jobs(maker, range(8), [])
         return [job.key for job in jobs]
 
     assert len(set(keys())) == 8

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from foretune.run.meter import Meter, Reading
+from foretune.run.meter import Meter, StepReading
 from foretune.run.phases import PhaseClock
 from foretune.step.training_step import StepOutcome
 from tests.proofs.fake_device import FakeDevice
@@ -59,7 +59,7 @@ class Batches:
 
 def train(
     device: FakeDevice, work: Work, num_steps: int, before_step: Callable[[int], None] = lambda step: None
-) -> Iterator[Reading]:
+) -> Iterator[StepReading]:
     """Yields the numbers of the steps as they arrive; drains at the end."""
     host = device.host
     meter, batches = Meter(PhaseClock(device, now=host)), Batches(work, host)
@@ -83,5 +83,5 @@ def train(
     yield from meter.drain()
 
 
-def as_event(reading: Reading) -> dict[str, Any]:
+def as_event(reading: StepReading) -> dict[str, Any]:
     return {"kind": "step", **vars(reading)}

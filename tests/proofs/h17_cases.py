@@ -17,14 +17,14 @@ from foretune.analyse.run_report import run_report
 from foretune.config.reading import understand
 from foretune.core.observer import Observer
 from foretune.core.values import Evaluation, ScoreDifference
-from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.evidence import SampledEvidence
 from foretune.run.quality.gathering import Encoded, encode_texts, gather
-from foretune.run.quality.measurement import Measurement, Need
+from foretune.run.quality.measurement import Need, ScoreReading
 from foretune.run.quality.metrics import METRICS
 from foretune.run.quality.request import EvaluationRequest
 from foretune.run.quality.scoring import differences_of, score_of
 from foretune.run.quality.setting import Setting, settle
-from foretune.run.quality.subjects import Subject, open_subject
+from foretune.run.quality.subjects import EvaluatedModel, open_subject
 from foretune.stats.enough_steps import FEWEST_TRAINED_STEPS
 from tests.analyse.made_runs import asked, make_run
 
@@ -47,8 +47,8 @@ class Planted:
 class Column:
     """What was measured of one model with one set of seeds."""
 
-    measurements: tuple[Measurement, ...]
-    evidence: Evidence
+    measurements: tuple[ScoreReading, ...]
+    evidence: SampledEvidence
 
 
 def planted() -> list[Planted]:
@@ -111,7 +111,7 @@ class Bench:
         request = EvaluationRequest(num_prompts=NUM_PROMPTS, first_seed=1000 * draw, num_inference_steps=BASE_STEPS)
         return settle(request, subject, subject, Observer())
 
-    def _damaged(self, case: Planted) -> Subject:
+    def _damaged(self, case: Planted) -> EvaluatedModel:
         def load(dtype: torch.dtype) -> nn.Module:
             denoiser = self._subject.load(dtype)
             with torch.no_grad():
@@ -170,7 +170,7 @@ def is_called_worse_by_means_alone(base: Column, other: Column) -> bool:
     return False
 
 
-def _mean(measurement: Measurement) -> float:
+def _mean(measurement: ScoreReading) -> float:
     return sum(sum(group) / len(group) for group in measurement.groups) / len(measurement.groups)
 
 

@@ -10,7 +10,7 @@ import torch
 from foretune.core.errors import MissingExtra
 from foretune.run.doctor import attention, distributing, examining, versions
 from foretune.run.doctor.examining import examine
-from foretune.run.doctor.finding import Check, Finding, examined
+from foretune.run.doctor.finding import Check, CheckResult, examined
 
 CPU = torch.device("cpu")
 
@@ -64,7 +64,7 @@ def test_a_group_that_fails_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not any(finding.works for finding in findings)
 
 
-def found_by(*checks: Check) -> list[Finding]:
+def found_by(*checks: Check) -> list[CheckResult]:
     return [examined(check, CPU) for check in checks]
 
 

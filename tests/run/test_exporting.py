@@ -183,7 +183,7 @@ def test_control_a_full_export_of_the_base_is_caught(
     trained = trained_run(tiny_pipeline("flux"), tmp_path, "full")
     save = exporting._save_pipeline
 
-    def save_base(loaded: exporting.Trained, output: Path, *, follow_links: bool) -> None:
+    def save_base(loaded: exporting.TrainedModel, output: Path, *, follow_links: bool) -> None:
         base = loaded.family.load_denoiser(loaded.folder, torch.float32)
         method = type(loaded.method)(loaded.method.choice, loaded.family, base)
         save(replace(loaded, method=method), output, follow_links=follow_links)

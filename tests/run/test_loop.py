@@ -18,7 +18,7 @@ from foretune.record.run_directory import RunDirectory
 from foretune.run import validating
 from foretune.run.checkpoints import CheckpointStore
 from foretune.run.loop import Loop
-from foretune.run.meter import Reading
+from foretune.run.meter import StepReading
 from foretune.run.preparing import Prepared
 from foretune.run.train import Trained, build_validator, resume
 from foretune.run.validating import Validator
@@ -181,7 +181,7 @@ def told_at_once(prepared: Prepared, work: Path, *observers: Observer) -> list[i
     told: list[int] = []
 
     class Counting(Loop):
-        def _report(self, readings: Iterable[Reading]) -> None:
+        def _report(self, readings: Iterable[StepReading]) -> None:
             found = list(readings)
             told.append(len(found))
             super()._report(found)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foretune.run import meter as meter_module
-from foretune.run.meter import Meter, Reading
+from foretune.run.meter import Meter, StepReading
 from foretune.run.phases import PhaseClock
 from foretune.step.training_step import StepOutcome
 
@@ -120,7 +120,7 @@ def test_on_the_host_numbers_are_there_at_once() -> None:
     meter = Meter()
     record(meter, 4.0)
     (reading,) = meter.arrived()
-    assert reading == Reading(0, 4.0, 40.0, 0.5, step_s=reading.step_s, phases_s={"other": reading.step_s})
+    assert reading == StepReading(0, 4.0, 40.0, 0.5, step_s=reading.step_s, phases_s={"other": reading.step_s})
 
 
 def test_without_a_gradient_norm_there_is_none() -> None:

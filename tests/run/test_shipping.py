@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foretune.core.values.step_trace import StepTrace
-from foretune.run.shipping import Job, all_jobs
+from foretune.run.shipping import TraceJob, all_jobs
 from foretune.trace.recipes import recipe_names, record_recipes
 from foretune.trace.shipped import folder, geometries, read_trace, recipes, shipped_slugs
 from foretune.trace.stamps import model_hash, sources_hash
@@ -47,16 +47,16 @@ def _first_unlike(made: Any, shipped: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def jobs() -> dict[str, Job]:
+def jobs() -> dict[str, TraceJob]:
     return {job.slug: job for job in all_jobs()}
 
 
-def test_everything_ships_and_nothing_else(jobs: dict[str, Job]) -> None:
+def test_everything_ships_and_nothing_else(jobs: dict[str, TraceJob]) -> None:
     assert set(shipped_slugs()) == set(jobs)
     assert sum(len(path.read_bytes()) for path in folder().iterdir() if path.is_file()) < MOST_BYTES
 
 
-def test_every_trace_is_of_the_catalogues_model(jobs: dict[str, Job]) -> None:
+def test_every_trace_is_of_the_catalogues_model(jobs: dict[str, TraceJob]) -> None:
     for slug, job in jobs.items():
         trace = read_trace(slug)
         assert trace is not None
@@ -64,7 +64,7 @@ def test_every_trace_is_of_the_catalogues_model(jobs: dict[str, Job]) -> None:
         assert {"torch", "diffusers"} <= set(trace.made_with)
 
 
-def test_geometry_is_there_for_every_model(jobs: dict[str, Job]) -> None:
+def test_geometry_is_there_for_every_model(jobs: dict[str, TraceJob]) -> None:
     steps = {job.model for slug, job in jobs.items() if ".lora." in slug or ".full." in slug}
     assert steps <= set(geometries())
 
@@ -89,7 +89,7 @@ def test_recipes_made_again_are_the_same(proof_size: Callable[[int, int], int]) 
 
 @pytest.mark.slow
 def test_a_sample_made_again_is_the_same(
-    jobs: dict[str, Job], proof_size: Callable[[int, int], int], report_figure: Callable[[str], None]
+    jobs: dict[str, TraceJob], proof_size: Callable[[int, int], int], report_figure: Callable[[str], None]
 ) -> None:
     """Fails when step, model or library have changed what is allocated: python -m foretune.run.shipping --remake.
 

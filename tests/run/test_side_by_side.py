@@ -14,14 +14,14 @@ from foretune.core.errors import Refused, UserError
 from foretune.models.adapters import ADAPTER_FILE, save_adapter
 from foretune.models.family import Family
 from foretune.run.exporting import _save_pipeline, load_trained
-from foretune.run.side_by_side import Comparison, labelled_sheet, side_by_side
+from foretune.run.side_by_side import SideBySideRequest, labelled_sheet, side_by_side
 from foretune.step.methods.adapter import AppliedAdapter
 from tests.run.short_runs import short_run
 
 TinyPipeline = Callable[..., Path]
 
 
-def comparison(base: Path, **changes: Any) -> Comparison:
+def comparison(base: Path, **changes: Any) -> SideBySideRequest:
     defaults: dict[str, Any] = {
         "base": str(base),
         "adapters": (),
@@ -35,7 +35,7 @@ def comparison(base: Path, **changes: Any) -> Comparison:
         "device": "cpu",
         "precision": "fp32",
     }
-    return Comparison(**{**defaults, **changes})
+    return SideBySideRequest(**{**defaults, **changes})
 
 
 def quiet(what: str, done: int, total: int) -> None:

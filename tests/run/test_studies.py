@@ -10,7 +10,7 @@ import pytest
 from foretune.core.observer import Observer
 from foretune.run.bench_summary import Series, summary_of
 from foretune.run.studies import STUDIES, operators, workers
-from foretune.run.studies.base import StudyRequest, StudyResult, Value, as_fast
+from foretune.run.studies.base import StudyRequest, StudyResult, StudyValue, as_fast
 from foretune.run.studying import run_study
 from foretune.stats.intervals import typical
 from tests.run.test_bench import repeat_of
@@ -123,8 +123,8 @@ def test_full_size_asks_what_the_study_promises() -> None:
 
 
 def test_a_time_in_another_unit_keeps_its_interval_above_zero() -> None:
-    value = Value.of(typical([[0.1] * 20, [0.5] * 20]), 1000)
+    value = StudyValue.of(typical([[0.1] * 20, [0.5] * 20]), 1000)
     assert value.value == pytest.approx(300)
     assert value.low == 0.0
-    rate = Value.rate(typical([[0.5] * 20, [0.5] * 20]), 4)
+    rate = StudyValue.rate(typical([[0.5] * 20, [0.5] * 20]), 4)
     assert rate.value == pytest.approx(8)

@@ -16,7 +16,7 @@ from foretune.stats.bounded import bounded_difference
 
 
 @dataclass(frozen=True)
-class Change:
+class ScoreChange:
     """Run minus base in one metric, over the runs of a configuration."""
 
     value: float
@@ -36,7 +36,7 @@ class Change:
 
 def change_of(
     one: Configuration, evaluations: Evaluations, metric: str, confidence: float = CONFIDENCE
-) -> Change | None:
+) -> ScoreChange | None:
     """One number a run; of a single run, the interval of its evaluation over prompts. None: nothing was compared."""
     runs = [run for run in one.finished if run.path in evaluations and _pair(evaluations[run.path], metric)]
     pairs = [pair for run in runs if (pair := _pair(evaluations[run.path], metric)) is not None]
@@ -58,7 +58,7 @@ def change_of(
     score = evaluations[runs[0].path].score(metric)
     assert score is not None, "it was one of the pair"
     base, after = (sum(pair[side] for pair in pairs) / len(pairs) for side in (0, 1))
-    return Change(value, low, high, base, after, tuple(runs), score.unit, score.higher_is_better)
+    return ScoreChange(value, low, high, base, after, tuple(runs), score.unit, score.higher_is_better)
 
 
 def _num_outcomes(runs: Sequence[RunData], evaluations: Evaluations, metric: str) -> int:
@@ -86,7 +86,7 @@ def base_findings(found: Sequence[Configuration], evaluations: Evaluations, metr
     return findings
 
 
-def _each_alone(change: Change, evaluations: Evaluations, metric: str) -> str:
+def _each_alone(change: ScoreChange, evaluations: Evaluations, metric: str) -> str:
     """Two runs tell little about a third. What each of them shows over its own prompts is no less for that."""
     differences = (evaluations[run.path].difference(metric) for run in change.runs)
     answers = {None if difference is None else difference.answer for difference in differences}
@@ -112,7 +112,7 @@ def _losses(one: Configuration, evaluations: Evaluations, metric: str, confidenc
     return f" Worse than its base in {'; '.join(worse)}." if worse else ""
 
 
-def _sentence(one: Configuration, metric: str, change: Change) -> str:
+def _sentence(one: Configuration, metric: str, change: ScoreChange) -> str:
     sides = measured_pair_text(change.base, change.after, change.low, change.high, change.unit)
     runs = "one run, interval over its prompts" if len(change.runs) == 1 else f"{len(change.runs)} runs"
     if not change.is_shown:
@@ -124,7 +124,7 @@ def _sentence(one: Configuration, metric: str, change: Change) -> str:
     return f"{one.name} {does} {metric} from {sides[0]} to {sides[1]}: {good}by {by}, {runs}."
 
 
-def _size(change: Change) -> str:
+def _size(change: ScoreChange) -> str:
     """The size of a change that is shown; an end that rounds to zero is written as "more than 0"."""
     assert change.low is not None, "shown"
     assert change.high is not None, "shown"
@@ -133,7 +133,7 @@ def _size(change: Change) -> str:
     return re.sub(r"\(0(\.0+)? to", "(more than 0 to", text)
 
 
-def _is_better(change: Change) -> bool:
+def _is_better(change: ScoreChange) -> bool:
     return (change.value > 0) == change.higher_is_better
 
 

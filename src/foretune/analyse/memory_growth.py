@@ -14,7 +14,7 @@ _MOST_UNEVEN = 3.0
 
 
 @dataclass(frozen=True)
-class Growth:
+class MemoryGrowth:
     """How much a series grows with each step."""
 
     bytes_per_step: float
@@ -29,7 +29,7 @@ class Growth:
         return self.grown_bytes / (self.held_bytes - self.grown_bytes)
 
 
-def find_leak(series: Sequence[tuple[int, int]]) -> Growth | None:
+def find_leak(series: Sequence[tuple[int, int]]) -> MemoryGrowth | None:
     """A leak in a series of (step, bytes held after it); None where there is none, or too little to tell.
 
     The series is cut into stretches of equal length. In a leak each holds more than the one before, by amounts that are
@@ -48,4 +48,4 @@ def find_leak(series: Sequence[tuple[int, int]]) -> Growth | None:
     if grown < _LEAST_GROWTH * levels[0] or not is_even:
         return None
     middle = [statistics.median(step for step, _ in window) for window in windows]
-    return Growth(grown / (middle[-1] - middle[0]), round(grown), tail[-1][1])
+    return MemoryGrowth(grown / (middle[-1] - middle[0]), round(grown), tail[-1][1])

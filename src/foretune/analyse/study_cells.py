@@ -30,7 +30,7 @@ _CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Axis:
+class CellAxis:
     """One thing that was measured."""
 
     title: str
@@ -74,7 +74,7 @@ class Number:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class StudyRun:
     """One run of a study, and what lies beside it."""
 
     run: RunData
@@ -90,12 +90,12 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class StudyCell:
     """All finished runs of one configuration in one setting."""
 
     configuration: str
     setting: str
-    parts: tuple[Part, ...]
+    parts: tuple[StudyRun, ...]
     unfinished: tuple[str, ...] = ()
     """How the other runs ended."""
     numbers: Mapping[str, Number] = field(default_factory=dict)
@@ -107,9 +107,9 @@ class Cell:
         return tuple(part.run.run_id for part in self.parts)
 
 
-def read_parts(directory: Path) -> list[Part]:
+def read_parts(directory: Path) -> list[StudyRun]:
     """Every run below a study's folder that says it is a part of one; of each part the newest that has finished."""
-    newest: dict[tuple[str, str, str, int], Part] = {}
+    newest: dict[tuple[str, str, str, int], StudyRun] = {}
     for run in runs_in(directory):
         about = run.effective.get("study")
         if about is None:
@@ -117,7 +117,7 @@ def read_parts(directory: Path) -> list[Part]:
         place = (about["name"], about["configuration"], about["setting"], int(about["seed"]))
         before = newest.get(place)
         if before is None or run.has_finished or not before.run.has_finished:
-            newest[place] = Part(
+            newest[place] = StudyRun(
                 run=run, about=about, evaluation=evaluation_of(run.path), inference=_inference(run.path)
             )
     if not newest:
@@ -125,15 +125,15 @@ def read_parts(directory: Path) -> list[Part]:
     return list(newest.values())
 
 
-def cells_of(parts: Sequence[Part]) -> tuple[Cell, ...]:
+def cells_of(parts: Sequence[StudyRun]) -> tuple[StudyCell, ...]:
     """Parts that differ in their seed only, together; in the order of the study's file."""
-    groups: dict[tuple[str, str], list[Part]] = {}
+    groups: dict[tuple[str, str], list[StudyRun]] = {}
     for part in sorted(parts, key=lambda part: (tuple(part.about["order"]), part.seed)):
         groups.setdefault((part.about["configuration"], part.about["setting"]), []).append(part)
     return tuple(_cell(configuration, setting, group) for (configuration, setting), group in groups.items())
 
 
-def _cell(configuration: str, setting: str, group: Sequence[Part]) -> Cell:
+def _cell(configuration: str, setting: str, group: Sequence[StudyRun]) -> StudyCell:
     done = tuple(part for part in group if part.run.has_finished)
     found = {title: Number.of({part.seed: value for part in done if (value := of(part)) is not None})
              for title, of in _READERS.items()}  # fmt: skip
@@ -146,7 +146,7 @@ def _cell(configuration: str, setting: str, group: Sequence[Part]) -> Cell:
         axis_of_score(next(iter(by_seed.values()))).title: _scored(metric, by_seed)
         for metric, by_seed in scores.items()
     }
-    return Cell(
+    return StudyCell(
         configuration=configuration,
         setting=setting,
         parts=done,
@@ -161,13 +161,13 @@ def _scored(metric: str, by_seed: Mapping[int, Any]) -> Number | None:
     return Number.of({seed: score.value for seed, score in by_seed.items()}, bounds_of(metric), outcomes)
 
 
-def axis_of_score(score: Any) -> Axis:
+def axis_of_score(score: Any) -> CellAxis:
     """A metric of an evaluation as an axis."""
     unit = f", {score.unit}" if score.unit else ""
-    return Axis(f"{score.metric}{unit}", score.higher_is_better, is_answer=score.higher_is_better is not None)
+    return CellAxis(f"{score.metric}{unit}", score.higher_is_better, is_answer=score.higher_is_better is not None)
 
 
-def _notes(parts: Sequence[Part]) -> list[str]:
+def _notes(parts: Sequence[StudyRun]) -> list[str]:
     """What the numbers of a cell rest on, where it is not what was asked for."""
     notes = []
     smaller = {
@@ -182,7 +182,7 @@ def _notes(parts: Sequence[Part]) -> list[str]:
     return notes
 
 
-def batch_of(cell: Cell) -> set[tuple[int, str]]:
+def batch_of(cell: StudyCell) -> set[tuple[int, str]]:
     """Batch sizes and precisions with which the inference of a cell was measured."""
     return {
         (int(part.inference["batch_size"]), str(part.inference["choices"]["precision"]))
@@ -199,17 +199,17 @@ def _inference(run: Path) -> dict[str, Any] | None:
         raise UserError(f"{found[-1]} is not a bench of inference: {error}. Measure it again.") from error
 
 
-def _held_out(part: Part) -> float | None:
+def _held_out(part: StudyRun) -> float | None:
     losses = part.run.held_out_losses
     return losses[-1][1] if losses else None
 
 
-def _training_speed(part: Part) -> float | None:
+def _training_speed(part: StudyRun) -> float | None:
     """Steady steps over all of their time, so that slow steps count with their whole length."""
     return 1 / summarise_run(part.run.step_times_s, "mean").value if part.run.step_times_s else None
 
 
-def _inference_speed(part: Part) -> float | None:
+def _inference_speed(part: StudyRun) -> float | None:
     times_s = (
         [] if part.inference is None else [time_s for one in part.inference["denoising"] for time_s in one["times_s"]]
     )
@@ -217,7 +217,7 @@ def _inference_speed(part: Part) -> float | None:
     return 1 / statistics.fmean(times_s[1:] or times_s) if times_s else None
 
 
-def _peak_mib(part: Part) -> float | None:
+def _peak_mib(part: StudyRun) -> float | None:
     measured = None if part.run.record is None else part.run.record.measured
     if measured is None:
         return None
@@ -225,24 +225,24 @@ def _peak_mib(part: Part) -> float | None:
     return None if num_bytes is None else num_bytes / MIB
 
 
-def _steps_made(part: Part) -> float | None:
+def _steps_made(part: StudyRun) -> float | None:
     return None if part.run.record is None else float(part.run.steps_done)
 
 
-def _samples_seen(part: Part) -> float | None:
+def _samples_seen(part: StudyRun) -> float | None:
     steps = _steps_made(part)
     return None if steps is None else steps * part.run.samples_per_step
 
 
-def _counted(part: Part) -> float | None:
+def _counted(part: StudyRun) -> float | None:
     return None if part.run.record is None else part.run.record.measured.counted_s
 
 
-def _before(part: Part) -> float | None:
+def _before(part: StudyRun) -> float | None:
     return None if part.run.record is None else part.run.record.measured.prepare_s
 
 
-_READERS: Mapping[str, Callable[[Part], float | None]] = {
+_READERS: Mapping[str, Callable[[StudyRun], float | None]] = {
     HELD_OUT_LOSS: _held_out,
     TRAINING_SPEED: _training_speed,
     INFERENCE_SPEED: _inference_speed,

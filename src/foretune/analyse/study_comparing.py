@@ -12,9 +12,9 @@ from foretune.analyse.study_cells import (
     PEAK_MEMORY,
     STEPS_MADE,
     TRAINING_SPEED,
-    Axis,
-    Cell,
+    CellAxis,
     Number,
+    StudyCell,
     batch_of,
 )
 from foretune.core.units import measured_text
@@ -32,7 +32,7 @@ Answer = Literal["better", "worse", "no difference shown", "inconclusive", "not 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared:
+class ComparedCells:
     """One configuration beside the first one, in one setting and one thing that was measured."""
 
     setting: str
@@ -52,7 +52,7 @@ class Compared:
     answer: Answer
 
 
-def compare_cells(axes: Sequence[Axis], cells: Sequence[Cell]) -> tuple[Compared, ...]:
+def compare_cells(axes: Sequence[CellAxis], cells: Sequence[StudyCell]) -> tuple[ComparedCells, ...]:
     """Each configuration against the first one in the same setting, in everything that can be better or worse."""
     found = []
     settings = list(dict.fromkeys(cell.setting for cell in cells))
@@ -75,7 +75,7 @@ def compare_cells(axes: Sequence[Axis], cells: Sequence[Cell]) -> tuple[Compared
     return tuple(found)
 
 
-def _compared(axis: Axis, first: Cell, other: Cell, *, confidence: float) -> Compared | None:
+def _compared(axis: CellAxis, first: StudyCell, other: StudyCell, *, confidence: float) -> ComparedCells | None:
     numbers = first.numbers.get(axis.title), other.numbers.get(axis.title)
     if numbers[0] is None or numbers[1] is None:
         return None
@@ -104,7 +104,7 @@ def _compared(axis: Axis, first: Cell, other: Cell, *, confidence: float) -> Com
                 if any(number.outcomes_by_seed.values())
             ]
             value, low, high = bounded_difference(differences, confidence, numbers[0].bounds, shares=shares)
-    return Compared(
+    return ComparedCells(
         setting=first.setting,
         title=axis.title,
         first=first.configuration,
@@ -139,7 +139,7 @@ def _answer(
 
 
 def findings_of(
-    protocol: str, axes: Sequence[Axis], cells: Sequence[Cell], compared: Sequence[Compared]
+    protocol: str, axes: Sequence[CellAxis], cells: Sequence[StudyCell], compared: Sequence[ComparedCells]
 ) -> Iterator[Finding]:
     """What the protocol asked, answered for each setting; then what stands beside it."""
     answers = {axis.title for axis in axes if axis.is_answer}
@@ -152,7 +152,7 @@ def findings_of(
         yield from _not_compared(cells)
 
 
-def _not_compared(cells: Sequence[Cell]) -> Iterator[Finding]:
+def _not_compared(cells: Sequence[StudyCell]) -> Iterator[Finding]:
     """One sentence for each pair whose quality cannot be compared."""
     for setting in dict.fromkeys(cell.setting for cell in cells):
         done = [cell for cell in cells if cell.setting == setting and cell.parts]
@@ -166,7 +166,7 @@ def _not_compared(cells: Sequence[Cell]) -> Iterator[Finding]:
                 )
 
 
-def _why_not(first: Cell, other: Cell) -> str | None:
+def _why_not(first: StudyCell, other: StudyCell) -> str | None:
     """Why the quality of two configurations is not compared, with the name of the one that is the reason."""
     for cell in (first, other):
         why = why_not_compared([part.run for part in cell.parts])
@@ -175,11 +175,11 @@ def _why_not(first: Cell, other: Cell) -> str | None:
     return None
 
 
-def _place(setting: str, cells: Sequence[Cell]) -> str:
+def _place(setting: str, cells: Sequence[StudyCell]) -> str:
     return f"{setting}: " if len({cell.setting for cell in cells}) > 1 else ""
 
 
-def _finding(one: Compared, cells: Sequence[Cell]) -> Finding:
+def _finding(one: ComparedCells, cells: Sequence[StudyCell]) -> Finding:
     first, other = (
         next(cell for cell in cells if (cell.configuration, cell.setting) == (name, one.setting))
         for name in (one.first, one.other)
@@ -196,7 +196,7 @@ def _finding(one: Compared, cells: Sequence[Cell]) -> Finding:
     )
 
 
-def _in_words(one: Compared, first: Number, other: Number, cell: Cell) -> str:
+def _in_words(one: ComparedCells, first: Number, other: Number, cell: StudyCell) -> str:
     if one.kind == "ratio":
         verb, what = {
             TRAINING_SPEED: ("trains", "fast"),
@@ -225,7 +225,7 @@ def _in_words(one: Compared, first: Number, other: Number, cell: Cell) -> str:
     )
 
 
-def _absolute(one: Compared) -> tuple[float | None, float | None]:
+def _absolute(one: ComparedCells) -> tuple[float | None, float | None]:
     """The interval of the difference's size; only asked where it is on one side of zero."""
     if one.low is None or one.high is None:
         return None, None
@@ -233,6 +233,6 @@ def _absolute(one: Compared) -> tuple[float | None, float | None]:
     return low, high
 
 
-def _batch_words(cell: Cell) -> str:
+def _batch_words(cell: StudyCell) -> str:
     found = sorted(batch_of(cell))
     return f" a batch of {found[0][0]} in {found[0][1]}" if len(found) == 1 else ""

@@ -19,15 +19,15 @@ from foretune.analyse.study_cells import (
     SAMPLES_SEEN,
     STEPS_MADE,
     TRAINING_SPEED,
-    Axis,
-    Cell,
-    Part,
+    CellAxis,
+    StudyCell,
+    StudyRun,
     axis_of_score,
     batch_of,
     cells_of,
     read_parts,
 )
-from foretune.analyse.study_comparing import Compared, compare_cells, findings_of
+from foretune.analyse.study_comparing import ComparedCells, compare_cells, findings_of
 from foretune.core.errors import UserError
 from foretune.core.values import Finding
 from foretune.stats.settling import LEAST_GAIN
@@ -36,23 +36,23 @@ STUDY_FILE = "study.json"
 _FORMAT_VERSION = 1
 Protocol = Literal["equal-time", "equal-steps", "convergence"]
 
-_AXES: Mapping[Protocol, tuple[Axis, ...]] = {
+_AXES: Mapping[Protocol, tuple[CellAxis, ...]] = {
     "equal-time": (
-        Axis(HELD_OUT_LOSS, higher_is_better=False, is_answer=True),
-        Axis(STEPS_MADE, higher_is_better=None, is_answer=False),
-        Axis(SAMPLES_SEEN, higher_is_better=None, is_answer=False),
-        Axis(COUNTED, higher_is_better=None, is_answer=False),
-        Axis(BEFORE, higher_is_better=None, is_answer=False),
+        CellAxis(HELD_OUT_LOSS, higher_is_better=False, is_answer=True),
+        CellAxis(STEPS_MADE, higher_is_better=None, is_answer=False),
+        CellAxis(SAMPLES_SEEN, higher_is_better=None, is_answer=False),
+        CellAxis(COUNTED, higher_is_better=None, is_answer=False),
+        CellAxis(BEFORE, higher_is_better=None, is_answer=False),
     ),
     "equal-steps": (
-        Axis(TRAINING_SPEED, higher_is_better=True, is_answer=True),
-        Axis(INFERENCE_SPEED, higher_is_better=True, is_answer=True),
-        Axis(PEAK_MEMORY, higher_is_better=False, is_answer=False),
-        Axis(HELD_OUT_LOSS, higher_is_better=False, is_answer=False),
+        CellAxis(TRAINING_SPEED, higher_is_better=True, is_answer=True),
+        CellAxis(INFERENCE_SPEED, higher_is_better=True, is_answer=True),
+        CellAxis(PEAK_MEMORY, higher_is_better=False, is_answer=False),
+        CellAxis(HELD_OUT_LOSS, higher_is_better=False, is_answer=False),
     ),
     "convergence": (
-        Axis(HELD_OUT_LOSS, higher_is_better=False, is_answer=False),
-        Axis(STEPS_MADE, higher_is_better=None, is_answer=False),
+        CellAxis(HELD_OUT_LOSS, higher_is_better=False, is_answer=False),
+        CellAxis(STEPS_MADE, higher_is_better=None, is_answer=False),
     ),
 }
 
@@ -65,9 +65,9 @@ class StudySummary:
     protocol: Protocol
     held_equal: str
     """What was the same for all, and what the clock counted, in words."""
-    axes: tuple[Axis, ...]
-    cells: tuple[Cell, ...]
-    comparisons: tuple[Compared, ...]
+    axes: tuple[CellAxis, ...]
+    cells: tuple[StudyCell, ...]
+    comparisons: tuple[ComparedCells, ...]
     findings: tuple[Finding, ...]
     curves: tuple[Curve, ...] = ()
     convergences: tuple[Convergence, ...] = ()
@@ -131,7 +131,7 @@ def summarise_study(directory: Path, *, least_gain: float = LEAST_GAIN) -> Study
     )
 
 
-def _one_study(parts: Sequence[Part], directory: Path) -> tuple[str, Protocol]:
+def _one_study(parts: Sequence[StudyRun], directory: Path) -> tuple[str, Protocol]:
     found = {(part.about["name"], part.about["protocol"]) for part in parts}
     if len(found) > 1:
         named = ", ".join(sorted(name for name, _ in found))
@@ -142,7 +142,7 @@ def _one_study(parts: Sequence[Part], directory: Path) -> tuple[str, Protocol]:
     return name, protocol
 
 
-def _axes(protocol: Protocol, cells: Sequence[Cell]) -> tuple[Axis, ...]:
+def _axes(protocol: Protocol, cells: Sequence[StudyCell]) -> tuple[CellAxis, ...]:
     """Those that at least one cell has a number on; behind the loss, metrics that can be better or worse."""
     there = set(itertools.chain.from_iterable(cell.numbers for cell in cells))
     scores = {
@@ -158,7 +158,7 @@ def _axes(protocol: Protocol, cells: Sequence[Cell]) -> tuple[Axis, ...]:
     return tuple(axis for axis in (first, *scores.values(), *rest) if axis.title in there)
 
 
-def _held_equal(protocol: Protocol, parts: Sequence[Part], cells: Sequence[Cell]) -> str:
+def _held_equal(protocol: Protocol, parts: Sequence[StudyRun], cells: Sequence[StudyCell]) -> str:
     train = parts[0].run.experiment.train
     if protocol != "equal-time":
         lengths = sorted({part.run.experiment.train.steps or 0 for part in parts})
@@ -178,7 +178,7 @@ def _held_equal(protocol: Protocol, parts: Sequence[Part], cells: Sequence[Cell]
     )
 
 
-def _warnings(cells: Sequence[Cell]) -> Iterator[str]:
+def _warnings(cells: Sequence[StudyCell]) -> Iterator[str]:
     for cell in cells:
         place = _label(cell, cells)
         for end in cell.unfinished:
@@ -191,7 +191,7 @@ def _warnings(cells: Sequence[Cell]) -> Iterator[str]:
         yield from (f"{place}: {note}" for note in cell.notes)
 
 
-def _label(cell: Cell, cells: Sequence[Cell]) -> str:
+def _label(cell: StudyCell, cells: Sequence[StudyCell]) -> str:
     has_settings = len({other.setting for other in cells}) > 1
     return f"{cell.configuration}, {cell.setting}" if has_settings else cell.configuration
 

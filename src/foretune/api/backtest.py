@@ -9,13 +9,13 @@ from foretune.core.observer import Observer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from foretune.planner.exam.scoring import Score
+    from foretune.planner.exam.scoring import BacktestScore
     from foretune.planner.traces import Traces
 
 
 def backtest(
     data: str | Path | None = None, *, live: bool = False, processes: int | None = 1, observer: Observer | None = None
-) -> "Score":
+) -> "BacktestScore":
     """Predicts the memory of published trainings, and holds it against what was published, beside a trivial baseline.
 
     Args:

@@ -8,7 +8,7 @@ from foretune.core.extras import require
 from foretune.core.observer import Observer
 
 if TYPE_CHECKING:
-    from foretune.run.doctor.finding import Finding
+    from foretune.run.doctor.finding import CheckResult
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class Examined:
 
     accelerators: str
     """Which GPUs torch sees, in a sentence."""
-    findings: "tuple[Finding, ...]"
+    findings: "tuple[CheckResult, ...]"
     environment: dict[str, Any]
 
     @property
-    def failed(self) -> "tuple[Finding, ...]":
+    def failed(self) -> "tuple[CheckResult, ...]":
         """What a training needs and does not work."""
         return tuple(finding for finding in self.findings if finding.needed and not finding.works)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Profile:
+class ProfiledRun:
     """A profiled run: where its time goes, in numbers and in words."""
 
     run: Path
@@ -41,7 +41,7 @@ def profile(
     steps: int = 5,
     runs: str | Path = "runs",
     observer: Observer | None = None,
-) -> Profile:
+) -> ProfiledRun:
     """Profiles a few steps of an experiment; of a run that has a trace, says what is in it.
 
     Args:
@@ -62,7 +62,7 @@ def profile(
         run = _profiled(target, changes, steps, Path(runs), observer or Observer())
     trace = newest_trace(run)
     found = digest(trace, within=run)
-    return Profile(run, trace, found, tuple(diagnose(evidence_of(run, found))))
+    return ProfiledRun(run, trace, found, tuple(diagnose(evidence_of(run, found))))
 
 
 def _profiled(experiment: ExperimentLike, changes: Changes | None, steps: int, runs: Path, observer: Observer) -> Path:

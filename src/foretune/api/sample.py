@@ -61,9 +61,9 @@ def sample(
     require("train", "Sampling")
     observer = observer or Observer()
     import_libraries(observer)
-    from foretune.run.side_by_side import Comparison, side_by_side
+    from foretune.run.side_by_side import SideBySideRequest, side_by_side
 
-    request = Comparison(
+    request = SideBySideRequest(
         base=base,
         adapters=tuple(map(Path, adapters)),
         full=tuple(map(Path, full)),

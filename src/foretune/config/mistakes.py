@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from foretune.choices.experiment import Experiment
-from foretune.config.places import Place, fields_by_key, find_place, kind_of, places_of_key, sections_in
+from foretune.config.places import KeyPlace, fields_by_key, find_place, kind_of, places_of_key, sections_in
 from foretune.core.errors import closest
 
 
@@ -23,12 +23,12 @@ def describe_mistakes(error: ValidationError, root: type[BaseModel] = Experiment
     ]
 
 
-def _follows(place: Place, details: ErrorDetails, found: Sequence[tuple[Place, ErrorDetails]]) -> bool:
+def _follows(place: KeyPlace, details: ErrorDetails, found: Sequence[tuple[KeyPlace, ErrorDetails]]) -> bool:
     """Whether a list counts as too short only because entries of it are wrong, which is said of each entry."""
     return details["type"] == "too_short" and any(other.path[:-1] == place.path for other, _ in found)
 
 
-def _sentence(place: Place, details: ErrorDetails) -> str:
+def _sentence(place: KeyPlace, details: ErrorDetails) -> str:
     describe = _SENTENCES.get(details["type"])
     if describe is not None:
         return describe(place, details)
@@ -39,11 +39,11 @@ def _is_unknown_key(details: ErrorDetails) -> bool:
     return details["type"] in ("extra_forbidden", "invalid_key")
 
 
-def _guess(place: Place) -> str | None:
+def _guess(place: KeyPlace) -> str | None:
     return closest(place.key, fields_by_key(place.section))
 
 
-def _unknown_key(place: Place, _: ErrorDetails) -> str:
+def _unknown_key(place: KeyPlace, _: ErrorDetails) -> str:
     kinds = [kind_of(sibling) for sibling in place.siblings if place.key in fields_by_key(sibling)]
     if kinds:
         return f"goes with kind {_either(kinds)}, but this is kind {kind_of(place.section)}."
@@ -55,30 +55,30 @@ def _unknown_key(place: Place, _: ErrorDetails) -> str:
     return f"unknown key. {hint}"
 
 
-def _missing(place: Place, details: ErrorDetails) -> str:
+def _missing(place: KeyPlace, details: ErrorDetails) -> str:
     if isinstance(details["loc"][-1], int):
         return f"is missing; the list should have {_fixed_length(place)} entries{_found(details)}"
     return f"is missing. {_help(place)}".rstrip()
 
 
-def _kind_missing(place: Place, _: ErrorDetails) -> str:
+def _kind_missing(place: KeyPlace, _: ErrorDetails) -> str:
     return f"is missing. Known: {', '.join(map(kind_of, _sections(place)))}."
 
 
-def _kind_unknown(place: Place, details: ErrorDetails) -> str:
+def _kind_unknown(place: KeyPlace, details: ErrorDetails) -> str:
     asked = details["input"].get("kind")
     if asked is None:
         return _kind_missing(place, details)
     return _not_one_of(asked, [kind_of(section) for section in _sections(place)])
 
 
-def _not_in_list(_: Place, details: ErrorDetails) -> str:
+def _not_in_list(_: KeyPlace, details: ErrorDetails) -> str:
     expected = details["ctx"]["expected"]
     known = [part.strip().strip("'") for part in expected.replace(" or ", ", ").split(",")]
     return _not_one_of(details["input"], known)
 
 
-def _not_a_section(place: Place, details: ErrorDetails) -> str:
+def _not_a_section(place: KeyPlace, details: ErrorDetails) -> str:
     """Where the value shows which section was meant (`method: lora`), that section is the answer."""
     value, sections = details["input"], _sections(place)
     kinds = {kind_of(section): section for section in sections} if len(sections) > 1 else {}
@@ -91,7 +91,7 @@ def _not_a_section(place: Place, details: ErrorDetails) -> str:
     return f"should be a section, for example `{_example(place)}`{_found(details)}"
 
 
-def _not_a_list(place: Place, details: ErrorDetails) -> str:
+def _not_a_list(place: KeyPlace, details: ErrorDetails) -> str:
     value = details["input"]
     if value is None:
         return "should be a list; an empty one is []."
@@ -101,33 +101,33 @@ def _not_a_list(place: Place, details: ErrorDetails) -> str:
     return f"should be a list. Did you mean `{_as_written(place, _typed([value]))}`?"
 
 
-def _too_long(_: Place, details: ErrorDetails) -> str:
+def _too_long(_: KeyPlace, details: ErrorDetails) -> str:
     return f"should have {details['ctx']['max_length']} entries{_found(details)}"
 
 
-def _too_short(place: Place, _: ErrorDetails) -> str:
+def _too_short(place: KeyPlace, _: ErrorDetails) -> str:
     return f"should not be empty. {_help(place)}".rstrip()
 
 
-def _not_text(place: Place, details: ErrorDetails) -> str:
+def _not_text(place: KeyPlace, details: ErrorDetails) -> str:
     value = details["input"]
     if value is None or isinstance(value, (list, dict)):
         return f"should be text{_found(details)}. {_help(place)}".rstrip()
     return f"should be text, so it needs quotes: '{_typed(value)}'"
 
 
-def _wrong_form(place: Place, details: ErrorDetails) -> str:
+def _wrong_form(place: KeyPlace, details: ErrorDetails) -> str:
     return f"{_shown(details['input'])} is not valid. {_help(place)}".rstrip()
 
 
-def _our_own(_: Place, details: ErrorDetails) -> str:
+def _our_own(_: KeyPlace, details: ErrorDetails) -> str:
     return f"{details['ctx']['error']}."
 
 
-def _should_be(what: str) -> Callable[[Place, ErrorDetails], str]:
+def _should_be(what: str) -> Callable[[KeyPlace, ErrorDetails], str]:
     """A sentence with the error's limit in it, where it has one."""
 
-    def describe(_: Place, details: ErrorDetails) -> str:
+    def describe(_: KeyPlace, details: ErrorDetails) -> str:
         limits = {name: _typed(int(limit) if limit == int(limit) else limit) for name, limit in _limits(details)}
         return f"should be {what.format(**limits)}{_found(details)}"
 
@@ -142,7 +142,7 @@ _WHOLE_NUMBER = _should_be("a whole number")
 _NUMBER = _should_be("a number")
 _YES_OR_NO = _should_be("true or false")
 
-_SENTENCES: dict[str, Callable[[Place, ErrorDetails], str]] = {
+_SENTENCES: dict[str, Callable[[KeyPlace, ErrorDetails], str]] = {
     "extra_forbidden": _unknown_key,
     "invalid_key": _unknown_key,
     "missing": _missing,
@@ -174,18 +174,18 @@ _SENTENCES: dict[str, Callable[[Place, ErrorDetails], str]] = {
 }
 
 
-def _sections(place: Place) -> tuple[type[BaseModel], ...]:
+def _sections(place: KeyPlace) -> tuple[type[BaseModel], ...]:
     return sections_in(place.field.annotation) if place.field is not None else ()
 
 
-def _fixed_length(place: Place) -> int | None:
+def _fixed_length(place: KeyPlace) -> int | None:
     """How many entries a list must have, where that is fixed."""
     annotation = place.field.annotation if place.field is not None else None
     arguments = get_args(annotation)
     return len(arguments) if get_origin(annotation) is tuple and Ellipsis not in arguments else None
 
 
-def _help(place: Place) -> str:
+def _help(place: KeyPlace) -> str:
     """What the documentation of the field says, with its example."""
     if place.field is None:
         return ""
@@ -193,7 +193,7 @@ def _help(place: Place) -> str:
     return f"{place.field.description or ''}{example}".strip()
 
 
-def _example(place: Place) -> str:
+def _example(place: KeyPlace) -> str:
     """The field as it could stand in a file."""
     if place.field is not None and place.field.examples:
         return _as_written(place, _typed(place.field.examples[0]))
@@ -215,7 +215,7 @@ def _required(section: type[BaseModel]) -> list[str]:
     return [key for key, field in fields_by_key(section).items() if field.is_required()]
 
 
-def _as_written(place: Place, text: str) -> str:
+def _as_written(place: KeyPlace, text: str) -> str:
     """A value with its key before it; an entry of a list has none."""
     return text if place.key.isdecimal() else f"{place.key}: {text}"
 

@@ -11,7 +11,7 @@ from foretune.choices.experiment import Experiment
 
 
 @dataclass(frozen=True)
-class Place:
+class KeyPlace:
     """The place of one value."""
 
     path: tuple[str, ...]
@@ -33,7 +33,7 @@ class Place:
         return ".".join(self.path) or ("experiment" if self.root is Experiment else "the file")
 
 
-def find_place(location: tuple[int | str, ...], root: type[BaseModel] = Experiment) -> Place:
+def find_place(location: tuple[int | str, ...], root: type[BaseModel] = Experiment) -> KeyPlace:
     """The place of a location in a validation error.
 
     A location inside a section with kinds also names the kind ("data", "folder", "path"); the file does not.
@@ -54,7 +54,7 @@ def find_place(location: tuple[int | str, ...], root: type[BaseModel] = Experime
             field = fields_by_key(section).get(key)
             inside = sections_in(field.annotation) if field is not None else ()
         path.append(str(key))
-    return Place(tuple(path), section, siblings, field, root)
+    return KeyPlace(tuple(path), section, siblings, field, root)
 
 
 def fields_by_key(section: type[BaseModel]) -> dict[str, FieldInfo]:

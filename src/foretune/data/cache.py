@@ -134,7 +134,7 @@ class TensorCache:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job(Generic[P]):
+class CacheJob(Generic[P]):
     """One entry to make."""
 
     key: str
@@ -154,8 +154,8 @@ class FillReport:
 
 def fill(
     cache: TensorCache,
-    jobs: Sequence[Job[P]],
-    encode_batch: Callable[[Sequence[Job[P]]], Sequence[Entry]],
+    jobs: Sequence[CacheJob[P]],
+    encode_batch: Callable[[Sequence[CacheJob[P]]], Sequence[Entry]],
     batch_size: int,
     on_progress: Callable[[int, int], None] | None = None,
     *,
@@ -169,7 +169,7 @@ def fill(
     cache.remove_stale()
     by_key = {job.key: job for job in jobs}
     is_there = cache.has if not verify else _verified(cache)
-    groups: dict[Hashable, list[Job[P]]] = {}
+    groups: dict[Hashable, list[CacheJob[P]]] = {}
     for job in by_key.values():
         if not is_there(job.key):
             groups.setdefault(job.group, []).append(job)

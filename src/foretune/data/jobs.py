@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from foretune.data.buckets import Bucket
-from foretune.data.cache import Job
+from foretune.data.cache import CacheJob
 from foretune.data.grouping import bucket_of
 from foretune.data.held_out import held_out_plan
 from foretune.data.maker import BatchMaker, cached_plan
@@ -24,7 +24,7 @@ class ImageRequest:
     plan: CropPlan
 
 
-def latent_jobs(maker: BatchMaker, train: Sequence[int], held_out: Sequence[int]) -> list[Job[ImageRequest]]:
+def latent_jobs(maker: BatchMaker, train: Sequence[int], held_out: Sequence[int]) -> list[CacheJob[ImageRequest]]:
     """The images that training on `train` and the held-out loss on `held_out` will look up, mirrored ones
     included.
 
@@ -39,14 +39,14 @@ def latent_jobs(maker: BatchMaker, train: Sequence[int], held_out: Sequence[int]
 
 def text_jobs(
     maker: BatchMaker, train: Sequence[int], held_out: Sequence[int], prompts: Sequence[str] = ()
-) -> list[Job[str]]:
+) -> list[CacheJob[str]]:
     """The captions that a run will look up, each once; `prompts` are further texts to encode."""
     assert maker.text is not None
     captions = dict.fromkeys(maker.source.info(index).caption for part in (train, held_out) for index in part)
     captions |= dict.fromkeys(prompts)
     if maker.choice.caption_dropout > 0:
         captions[""] = None
-    return [Job(key=maker.text.text_key(caption), group="text", payload=caption) for caption in captions]
+    return [CacheJob(key=maker.text.text_key(caption), group="text", payload=caption) for caption in captions]
 
 
 def load_images(source: Source, requests: Sequence[ImageRequest]) -> Tensor:
@@ -66,11 +66,11 @@ def _held_out_plan(maker: BatchMaker, index: int) -> CropPlan:
     return held_out_plan(*_sample(maker, index))
 
 
-def _latent_job(maker: BatchMaker, index: int, plan: CropPlan) -> Job[ImageRequest]:
+def _latent_job(maker: BatchMaker, index: int, plan: CropPlan) -> CacheJob[ImageRequest]:
     assert maker.latents is not None
     info, bucket = _sample(maker, index)
     request = ImageRequest(index=int(index), bucket=bucket, plan=plan)
-    return Job(key=maker.latents.latent_key(info, plan, bucket), group=bucket, payload=request)
+    return CacheJob(key=maker.latents.latent_key(info, plan, bucket), group=bucket, payload=request)
 
 
 def _sample(maker: BatchMaker, index: int) -> tuple[SampleInfo, Bucket]:

@@ -27,7 +27,7 @@ _ROUNDING = (1 / 255) ** 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class ReadShape:
     """The drawing that fits an image best."""
 
     shape: str
@@ -60,12 +60,12 @@ _MOST_FOUND = 4096
 _FOUND: dict[bytes, dict[str, _Fit]] = {}
 
 
-def read_scene(pixels: npt.NDArray[np.generic]) -> Reading:
+def read_scene(pixels: npt.NDArray[np.generic]) -> ReadShape:
     """What a square image shows: bytes, or floats from 0 to 1; height x width x 3."""
     image = _as_floats(pixels)
     best = min(_fits(image).values(), key=lambda fit: fit.error)
     variance = float(image.var(axis=(0, 1)).mean())
-    return Reading(
+    return ReadShape(
         shape=best.shape,
         size=best.size,
         colour=_nearest_colour(best.colour),
@@ -87,7 +87,7 @@ def style_score(pixels: npt.NDArray[np.generic], style: str) -> float:
     return plain / (plain + styled)
 
 
-def matches(caption: str, reading: Reading) -> dict[str, bool]:
+def matches(caption: str, reading: ReadShape) -> dict[str, bool]:
     """Which attributes of a caption like "a small red circle on blue" an image shows; a style is no matter."""
     words = caption.split()
     assert caption in captions_shown("all"), f"no caption of shapes: {caption}"

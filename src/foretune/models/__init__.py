@@ -4,7 +4,7 @@ Families that cannot be trained yet are here too: what a step of theirs needs fo
 """
 
 from foretune.core.registry import Registry
-from foretune.models.family import Architecture, BlockKind, Conditioning, Family, TensorSpec
+from foretune.models.family import Architecture, Conditioning, Family, RepeatedBlocks, TensorSpec
 
 FAMILIES: Registry[type[Family]] = Registry(
     "model family",
@@ -35,4 +35,4 @@ FAMILIES: Registry[type[Family]] = Registry(
     },
 )
 
-__all__ = ["FAMILIES", "Architecture", "BlockKind", "Conditioning", "Family", "TensorSpec"]
+__all__ = ["FAMILIES", "Architecture", "Conditioning", "Family", "RepeatedBlocks", "TensorSpec"]

@@ -61,7 +61,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
-class BlockKind:
+class RepeatedBlocks:
     """A stack of like blocks, and how many of them this model has."""
 
     name: str
@@ -168,10 +168,10 @@ class Family(ABC):
         """
         return tuple(module for name, module in block.named_modules() if name.rpartition(".")[2] in _FEED_FORWARDS)
 
-    def block_kinds(self) -> tuple[BlockKind, ...]:
+    def block_kinds(self) -> tuple[RepeatedBlocks, ...]:
         """The stacks that `blocks` is made of, in its order; empty where the depth cannot be changed."""
         config = self.architecture.denoiser
-        return tuple(BlockKind(name, int(config[key])) for name, key in self.stacks)
+        return tuple(RepeatedBlocks(name, int(config[key])) for name, key in self.stacks)
 
     def with_depths(self, depths: tuple[int, ...]) -> Self:
         """The same architecture with another number of blocks of each kind."""

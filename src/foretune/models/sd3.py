@@ -6,7 +6,7 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from foretune.choices.training import ObjectiveChoice
-from foretune.models.family import BlockKind, Conditioning, Family, TensorSpec
+from foretune.models.family import Conditioning, Family, RepeatedBlocks, TensorSpec
 from foretune.models.objectives import Objective
 
 _CLIP_TOKENS = 77
@@ -33,10 +33,13 @@ class StableDiffusion3(Family):
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
         return tuple(denoiser.transformer_blocks)
 
-    def block_kinds(self) -> tuple[BlockKind, ...]:
+    def block_kinds(self) -> tuple[RepeatedBlocks, ...]:
         """The first blocks of 3.5 medium attend twice, to text and image and to the image alone."""
         num_dual, num_layers = self._num_dual_layers(), int(self.architecture.denoiser["num_layers"])
-        kinds = (BlockKind("dual_attention", num_dual), BlockKind("transformer_blocks", num_layers - num_dual))
+        kinds = (
+            RepeatedBlocks("dual_attention", num_dual),
+            RepeatedBlocks("transformer_blocks", num_layers - num_dual),
+        )
         return tuple(kind for kind in kinds if kind.count)
 
     def with_depths(self, depths: tuple[int, ...]) -> Self:

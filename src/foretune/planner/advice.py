@@ -11,7 +11,7 @@ from foretune.core.values.plan import Plan, Remedy, ValidationMemory
 from foretune.planner.encoders import BYTES_PER_WEIGHT
 from foretune.planner.knobs import (
     QUANTISED_BASES,
-    Change,
+    SettingChange,
     block_swap,
     fewer_frames,
     host_memory,
@@ -73,7 +73,7 @@ def _menu(trial: Trial) -> Iterator[Look]:
     experiment = trial.found.experiment
     cheap = sorted(recompute(trial.found), key=lambda change: (trial.extra_flops_share(change), len(change.words())))
     # Where a cache is all that does not fit, what it needs is enough.
-    least = [Change("recompute")] if needed else []
+    least = [SettingChange("recompute")] if needed else []
     found = trial.first_that_fits(change.on_top_of(needed) for change in [*least, *cheap])
     if found is not None:
         yield found
@@ -138,12 +138,12 @@ def _least_traffic(trial: Trial, saving: Mapping[str, Any]) -> Look | None:
     found = trial.first_that_fits(change.on_top_of(saving) for change in host_memory(trial.found))
     if found is not None or not isinstance(trial.found.experiment.method, Adapter):
         return found
-    plain = Change("host memory", saving)
-    with_offload = Change("host memory", {**saving, "levers.activation_offload": True})
+    plain = SettingChange("host memory", saving)
+    with_offload = SettingChange("host memory", {**saving, "levers.activation_offload": True})
     return _fewest_swapped(trial, plain) or _fewest_swapped(trial, with_offload)
 
 
-def _fewest_swapped(trial: Trial, change: Change) -> Look | None:
+def _fewest_swapped(trial: Trial, change: SettingChange) -> Look | None:
     """The change with as few swapped blocks as make it fit."""
     if trial.device.kind in _SHARED_MEMORY:
         return None
@@ -154,7 +154,7 @@ def _fewest_swapped(trial: Trial, change: Change) -> Look | None:
     dense = BYTES_PER_WEIGHT[experiment.train.precision]
     bytes_per_weight = dense / (dense_over_bits(experiment.quantize.denoiser, dense) or 1)
 
-    def with_swap(number: int) -> Change:
+    def with_swap(number: int) -> SettingChange:
         swap = block_swap(number)
         return replace(change, settings={**change.settings, **swap.settings})
 
@@ -193,7 +193,7 @@ def _needed_for_caches(trial: Trial) -> dict[str, Any] | None:
         if trial.fits_in(stretch, found):
             continue
         for value in values:
-            changed = trial.changed(Change("other", {**needed, key: value}))
+            changed = trial.changed(SettingChange("other", {**needed, key: value}))
             if changed is not None and trial.fits_in(stretch, changed):
                 needed[key] = value
                 break
@@ -214,8 +214,8 @@ def _with_settings(validation: ValidationMemory | None, trial: Trial) -> Validat
     """What makes validation fit: samples decoded in tiles, else none."""
     if validation is None or validation.verdict == "fits" or not trial.found.experiment.validation.prompts:
         return validation
-    tiled = Change("other", {"levers.vae_tiling": True})
-    without = Change("other", {"validate.prompts": ()})
+    tiled = SettingChange("other", {"levers.vae_tiling": True})
+    without = SettingChange("other", {"validate.prompts": ()})
     for change in (tiled, without):
         changed = trial.changed(change)
         judged = None if changed is None else validation_on(changed, trial.device)
@@ -224,7 +224,9 @@ def _with_settings(validation: ValidationMemory | None, trial: Trial) -> Validat
     return validation
 
 
-def _on_top(changes: Iterable[Change], needed: Mapping[str, Any], saving: Mapping[str, Any]) -> Iterator[Change]:
+def _on_top(
+    changes: Iterable[SettingChange], needed: Mapping[str, Any], saving: Mapping[str, Any]
+) -> Iterator[SettingChange]:
     """Each with what is needed anyway, then with all that computes more."""
     for change in changes:
         yield change.on_top_of(needed)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from foretune.core.values.step_trace import MARK, NEVER, ROOM, Moment, StepTrace, Storage, on_host
-from foretune.planner.swapping import Placed, SwappedUnit, swapped
+from foretune.planner.swapping import SwappedUnit, SwapStorage, swapped
 
 Sizes = tuple[float, float, float, float]
 
@@ -49,7 +49,7 @@ def expand(
     return _in_order(_expanded((trace, trace), sizes, counts, variant or Variant()))
 
 
-def storages_at(trace: StepTrace, sizes: Sizes, counts: Sequence[int], variant: Variant) -> list[Placed]:
+def storages_at(trace: StepTrace, sizes: Sizes, counts: Sequence[int], variant: Variant) -> list[SwapStorage]:
     """The storages of a step of another depth, not in the order of the step."""
     return _expanded((trace, trace), sizes, counts, variant)
 
@@ -68,7 +68,7 @@ def _expanded(
     sizes: Sizes,
     counts: Sequence[int] | None,
     variant: Variant,
-) -> list[Placed]:
+) -> list[SwapStorage]:
     base, chosen = traces[0], variant.chosen
     assert all(trace.phases == base.phases for trace in traces), "both traces are of the same step"
     counts = tuple(kind.count for kind in base.kinds) if counts is None else tuple(counts)
@@ -91,7 +91,7 @@ def _expanded(
     return lives
 
 
-def _in_order(lives: list[Placed]) -> list[Event]:
+def _in_order(lives: list[SwapStorage]) -> list[Event]:
     moments: list[int] = []
     events: list[Event] = []
     for storage, (made, released, num_bytes, category, made_in, released_in) in enumerate(lives):
@@ -121,12 +121,12 @@ class _Life(NamedTuple):
     made_in: str
     released_in: str
 
-    def at(self, number: int) -> Placed:
+    def at(self, number: int) -> SwapStorage:
         """In the how-manieth block of the whole model."""
         made, made_step, released, released_step, num_bytes, category, made_in, released_in = self
         if released is not None:
             released += number * released_step
-        return Placed(made + number * made_step, released, num_bytes, category, made_in, released_in)
+        return SwapStorage(made + number * made_step, released, num_bytes, category, made_in, released_in)
 
 
 class _Templates:

@@ -28,7 +28,7 @@ QUANTISED_BASES = ("int8", "nf4")
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingChange:
     """Settings to try."""
 
     kind: RemedyKind
@@ -42,11 +42,11 @@ class Change:
     def changes_the_result(self) -> bool:
         return self.is_other_result or not _OTHER_RESULT.isdisjoint(self.settings)
 
-    def on_top_of(self, below: Mapping[str, Any]) -> "Change":
+    def on_top_of(self, below: Mapping[str, Any]) -> "SettingChange":
         """The same beside other settings, which come after its own and give way where both have a key."""
         return replace(self, settings={**self.settings, **below, **self.settings})
 
-    def without_idle(self, experiment: Experiment) -> "Change":
+    def without_idle(self, experiment: Experiment) -> "SettingChange":
         """Only settings that the experiment does not have already."""
         now = experiment.to_mapping()
         after = self.applied(experiment).to_mapping()
@@ -75,7 +75,7 @@ class Change:
         return {**typed, **({EXPANDABLE: _EXPANDABLE_VALUE} if self.expandable else {})}
 
 
-def recompute(found: Footprint) -> list[Change]:
+def recompute(found: Footprint) -> list[SettingChange]:
     """The same result without host traffic: caches, smaller passes, gradient checkpointing, expandable segments."""
     experiment = found.experiment
     caches = {
@@ -89,13 +89,13 @@ def recompute(found: Footprint) -> list[Change]:
     share = experiment.levers.gradient_checkpointing
     shares = [dict[str, Any](), *({"levers.gradient_checkpointing": s} for s in _SHARES if s > share)]
     return [
-        Change("recompute", {**caches, **split, **more}, expandable=expandable)
+        SettingChange("recompute", {**caches, **split, **more}, expandable=expandable)
         for split, more, expandable in product(splits, shares, (False, True))
         if caches or split or more or expandable
     ]
 
 
-def quantised_bases(experiment: Experiment) -> list[Change]:
+def quantised_bases(experiment: Experiment) -> list[SettingChange]:
     """Frozen weights in fewer bits than now, the finest first."""
     if not isinstance(experiment.method, Adapter):
         return []
@@ -103,28 +103,28 @@ def quantised_bases(experiment: Experiment) -> list[Change]:
     if now not in ("none", *QUANTISED_BASES, "float8", "int8-bnb"):
         return []
     coarser = QUANTISED_BASES if now == "none" else tuple(b for b in QUANTISED_BASES if b == "nf4" and now != "nf4")
-    return [Change("quantised base", {"quantize.denoiser": base}) for base in coarser]
+    return [SettingChange("quantised base", {"quantize.denoiser": base}) for base in coarser]
 
 
-def block_swap(num_blocks: int) -> Change:
-    return Change("host memory", {"levers.gradient_checkpointing": 1.0, "levers.swapped_blocks": num_blocks})
+def block_swap(num_blocks: int) -> SettingChange:
+    return SettingChange("host memory", {"levers.gradient_checkpointing": 1.0, "levers.swapped_blocks": num_blocks})
 
 
-def host_memory(found: Footprint) -> Iterator[Change]:
+def host_memory(found: Footprint) -> Iterator[SettingChange]:
     """The same result with tensors on the host, the least traffic first. Block swap, a number to find, is apart."""
     experiment, levers = found.experiment, found.experiment.levers
     base: dict[str, Any] = {}
     if experiment.train.ema is not None and not levers.ema_on_host:
         base["levers.ema_on_host"] = True
-        yield Change("host memory", base)
+        yield SettingChange("host memory", base)
     if not levers.activation_offload:
-        yield Change("host memory", {**base, "levers.activation_offload": True})
+        yield SettingChange("host memory", {**base, "levers.activation_offload": True})
     if experiment.method.kind == "full" and not levers.optimizer_on_host:
-        yield Change("host memory", {**base, "levers.optimizer_on_host": True})
-        yield Change("host memory", {**base, "levers.optimizer_on_host": True, "train.weights": "bf16"})
+        yield SettingChange("host memory", {**base, "levers.optimizer_on_host": True})
+        yield SettingChange("host memory", {**base, "levers.optimizer_on_host": True, "train.weights": "bf16"})
 
 
-def lighter_optimizers(experiment: Experiment) -> Iterator[Change]:
+def lighter_optimizers(experiment: Experiment) -> Iterator[SettingChange]:
     """Full fine-tuning with fewer bytes a weight, the mildest first."""
     if experiment.method.kind != "full":
         return
@@ -147,25 +147,25 @@ def lighter_optimizers(experiment: Experiment) -> Iterator[Change]:
             {**in_bf16, "optimizer.kind": "adafactor", **fused},
         ]
     for settings in kinds:
-        yield Change("lighter optimizer", settings, is_other_result=True)
+        yield SettingChange("lighter optimizer", settings, is_other_result=True)
 
 
-def smaller_images(found: Footprint) -> Iterator[Change]:
+def smaller_images(found: Footprint) -> Iterator[SettingChange]:
     """Lower resolutions, the largest first."""
     side_px = min(found.size.height_px, found.size.width_px)
     for share in _SMALLER_SIDES:
         smaller_px = int(side_px * share) // _SIDE_MULTIPLE_PX * _SIDE_MULTIPLE_PX
         if smaller_px:
-            yield Change("smaller input", {"data.resolution": smaller_px}, is_other_result=True)
+            yield SettingChange("smaller input", {"data.resolution": smaller_px}, is_other_result=True)
 
 
-def fewer_frames(found: Footprint) -> Iterator[Change]:
+def fewer_frames(found: Footprint) -> Iterator[SettingChange]:
     """Shorter videos of lengths that the model takes, the longest first."""
     now = found.size.num_frames
     lengths = (legal_num_frames(round(now * share), found.subject.geometry) for share in _SHORTER_VIDEOS)
     for num_frames in dict.fromkeys(lengths):
         if 1 < num_frames < now:
-            yield Change("smaller input", num_frames=num_frames, is_other_result=True)
+            yield SettingChange("smaller input", num_frames=num_frames, is_other_result=True)
 
 
 def legal_num_frames(most: int, geometry: Geometry) -> int:
@@ -173,43 +173,43 @@ def legal_num_frames(most: int, geometry: Geometry) -> int:
     return max(0, most - 1) // geometry.temporal_factor * geometry.temporal_factor + 1
 
 
-def lora_instead(experiment: Experiment) -> Change | None:
+def lora_instead(experiment: Experiment) -> SettingChange | None:
     if experiment.method.kind != "full":
         return None
     lora = {"method.kind": "lora", "train.weights": "fp32", "optimizer.compensation": "none"}
-    return Change("adapter", lora, is_other_result=True)
+    return SettingChange("adapter", lora, is_other_result=True)
 
 
-def smaller_ranks(experiment: Experiment) -> Iterator[Change]:
+def smaller_ranks(experiment: Experiment) -> Iterator[SettingChange]:
     """Half the rank, a quarter, ... down to the smallest that is worth an adapter."""
     if isinstance(experiment.method, Lora):
         rank = experiment.method.rank // 2
         while rank >= _SMALLEST_RANK:
-            yield Change("other", {"method.rank": rank}, is_other_result=True)
+            yield SettingChange("other", {"method.rank": rank}, is_other_result=True)
             rank //= 2
 
 
-def larger_batches(experiment: Experiment) -> Iterator[Change]:
+def larger_batches(experiment: Experiment) -> Iterator[SettingChange]:
     """Larger passes that make the same optimizer step with less accumulation; without accumulation, larger steps."""
     batch, accumulation = experiment.train.batch_size, experiment.train.gradient_accumulation
     if accumulation == 1:
         for doublings in range(1, _MOST_DOUBLINGS + 1):
-            yield Change("larger batch", {"train.batch_size": batch << doublings}, is_other_result=True)
+            yield SettingChange("larger batch", {"train.batch_size": batch << doublings}, is_other_result=True)
         return
     for divisor in range(2, accumulation + 1):
         if accumulation % divisor == 0:
             settings = {"train.batch_size": batch * divisor, "train.gradient_accumulation": accumulation // divisor}
-            yield Change("larger batch", settings)
+            yield SettingChange("larger batch", settings)
 
 
-def less_checkpointing(experiment: Experiment) -> Iterator[Change]:
+def less_checkpointing(experiment: Experiment) -> Iterator[SettingChange]:
     """Smaller shares of checkpointed blocks, none first."""
     levers = experiment.levers
     if levers.checkpoint_stride is not None or levers.swapped_blocks:
         return
     for share in (0.0, *_SHARES):
         if share < levers.gradient_checkpointing:
-            yield Change("less checkpointing", {"levers.gradient_checkpointing": share})
+            yield SettingChange("less checkpointing", {"levers.gradient_checkpointing": share})
 
 
 def _text(value: object) -> str:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from foretune.core.values.step_trace import is_on_host
 from foretune.planner.expansion import Event, in_order_of
-from foretune.planner.swapping import Placed
+from foretune.planner.swapping import SwapStorage
 
 # Every allocation of the CUDA allocator is rounded up to this.
 CUDA_ROUNDING_BYTES = 512
 
 
 @dataclass(frozen=True)
-class Peak:
+class LivePeak:
     """The moment with the most live bytes."""
 
     num_bytes: int
@@ -25,7 +25,7 @@ class Peak:
     """The storages that took most of it: category, bytes of one, how many of that size."""
 
 
-def find_peak(events: Iterable[Event], rounding_bytes: int = 1, num_largest: int = 12) -> Peak:
+def find_peak(events: Iterable[Event], rounding_bytes: int = 1, num_largest: int = 12) -> LivePeak:
     """Adds up what is alive after each event."""
     events = list(events)
     total = peak_bytes = peak_index = 0
@@ -48,7 +48,7 @@ def find_peak(events: Iterable[Event], rounding_bytes: int = 1, num_largest: int
         by_category[event.category] += sizes[event.storage]
         alike[event.category, sizes[event.storage]] += 1
     most = sorted(alike.items(), key=lambda item: -item[0][1] * item[1])[:num_largest]
-    return Peak(
+    return LivePeak(
         num_bytes=peak_bytes,
         by_category=dict(by_category),
         phase=events[peak_index].phase if events else "",
@@ -57,7 +57,7 @@ def find_peak(events: Iterable[Event], rounding_bytes: int = 1, num_largest: int
     )
 
 
-def device_peaks_by_phase(storages: Iterable[Placed]) -> dict[str, int]:
+def device_peaks_by_phase(storages: Iterable[SwapStorage]) -> dict[str, int]:
     """The most live bytes of the device in each phase: all that `find_peak` says of it, at a third of the work."""
     moments: list[int] = []
     changes: list[tuple[int, str]] = []

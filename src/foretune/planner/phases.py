@@ -46,7 +46,7 @@ _PIXEL_BYTES = 3
 
 
 @dataclass(frozen=True)
-class OnHost:
+class PhaseHostMemory:
     """What a phase takes of the host's memory beside the process itself."""
 
     num_bytes: int
@@ -237,7 +237,7 @@ def _training_step(run: RunToPlan, around: Around) -> Phase:
     batch_bytes = bytes_by_category(e for e in body if e.category == "inputs").get("inputs", 0)
     num_waiting = 2 * run.experiment.data.num_workers + 2
     moved_bytes = find_peak(run.on_host, num_largest=0).num_bytes
-    host = OnHost(batch_bytes * num_waiting + moved_bytes, pinned=run.on_host)
+    host = PhaseHostMemory(batch_bytes * num_waiting + moved_bytes, pinned=run.on_host)
     return _phase(run, name, stream, host=host, notes=around.notes)
 
 
@@ -284,7 +284,7 @@ def _saving(run: RunToPlan, around: Around) -> Phase:
         name,
         stream,
         # On the host nothing needs to be copied.
-        host=OnHost(
+        host=PhaseHostMemory(
             0 if run.trains_on_host else max(components) + around.lasting_host_bytes, pinned=around.lasting_on_host
         ),
         disk_bytes=sum((*components, *on_the_host)) * (run.experiment.save.keep + 1),
@@ -298,7 +298,7 @@ def _start_of(events: Sequence[Event], phase: str) -> int:
     return next((index for index, event in enumerate(events) if event.phase == phase), len(events))
 
 
-def _loaded(num_bytes: int, bytes_per_weight: int, *, beside_bytes: int = 0) -> OnHost:
+def _loaded(num_bytes: int, bytes_per_weight: int, *, beside_bytes: int = 0) -> PhaseHostMemory:
     """Host memory while weights are loaded.
 
     Files are mapped: weights in the file's own type are its pages, and only those of another type are copies beside
@@ -306,7 +306,7 @@ def _loaded(num_bytes: int, bytes_per_weight: int, *, beside_bytes: int = 0) -> 
     """
     file_bytes = num_bytes // bytes_per_weight * _FILE_BYTES_PER_WEIGHT
     copied_bytes = 0 if bytes_per_weight == _FILE_BYTES_PER_WEIGHT else num_bytes
-    return OnHost(file_bytes + copied_bytes + beside_bytes, mapped_bytes=file_bytes)
+    return PhaseHostMemory(file_bytes + copied_bytes + beside_bytes, mapped_bytes=file_bytes)
 
 
 def _caption_bytes(run: RunToPlan, around: Around) -> int:
@@ -338,7 +338,7 @@ def _phase(
     name: str,
     stream: Stream,
     *,
-    host: OnHost,
+    host: PhaseHostMemory,
     disk_bytes: int | None = 0,
     disk_bytes_per_sample: int | None = None,
     notes: tuple[str, ...] = (),

@@ -18,7 +18,7 @@ SWAPPED = "swapped weights"
 _FROZEN = "frozen weights"
 
 
-class Placed(NamedTuple):
+class SwapStorage(NamedTuple):
     """One storage of a step: its moments in the order of the whole step, its bytes, what it is, in which phases."""
 
     made: int
@@ -65,7 +65,9 @@ def moved_bytes(trace: StepTrace, sizes: tuple[float, float, float, float], unit
     return [round(by_unit[unit.number] * unit.num_swapped / unit.num_blocks) for unit in units]
 
 
-def swapped(storages: Iterable[Placed], unit: SwappedUnit, windows: Sequence[tuple[int, int]]) -> Iterator[Placed]:
+def swapped(
+    storages: Iterable[SwapStorage], unit: SwappedUnit, windows: Sequence[tuple[int, int]]
+) -> Iterator[SwapStorage]:
     """The storages of a unit as they are when its weights are on the host. `windows`: when it runs, both ways.
 
     Blocks of a unit are taken to have equal weights: what is swapped is a share of each.
@@ -81,5 +83,5 @@ def swapped(storages: Iterable[Placed], unit: SwappedUnit, windows: Sequence[tup
         if moved < storage.num_bytes:
             yield storage._replace(num_bytes=storage.num_bytes - moved)
         # Forward the blocks of a unit run one after another; backward all of them are computed again first.
-        yield Placed(*forward, of_one_block, SWAPPED, "forward", "forward")
-        yield Placed(*backward, moved, SWAPPED, "backward", "backward")
+        yield SwapStorage(*forward, of_one_block, SWAPPED, "forward", "forward")
+        yield SwapStorage(*backward, moved, SWAPPED, "backward", "backward")

@@ -12,7 +12,7 @@ from foretune.core.errors import UserError
 from foretune.core.values.plan import Plan, Remedy
 from foretune.planner.composing.updates import state_bytes_per_weight
 from foretune.planner.encoders import BYTES_PER_WEIGHT
-from foretune.planner.knobs import Change
+from foretune.planner.knobs import SettingChange
 from foretune.planner.overheads import usable_bytes
 from foretune.planner.planning import Footprint, judge_on, other_footprint
 from foretune.planner.quantized import dense_over_bits
@@ -31,7 +31,7 @@ _MOST_LOOKS_FOR_A_NUMBER = 4
 class Look:
     """Settings whose run was replayed in full, and how far they are from the device's limit."""
 
-    change: Change
+    change: SettingChange
     footprint: Footprint
     spare_bytes: int
     """Between the high end of the estimate and what the device can give; negative where it does not surely fit."""
@@ -53,7 +53,7 @@ class Trial:
         self._reserved_share = plan.reserved_bytes / max(1, plan.allocated_bytes)
         self._looks: dict[tuple[tuple[str, str], ...], Look | None] = {}
 
-    def quick_spare_bytes(self, change: Change) -> float:
+    def quick_spare_bytes(self, change: SettingChange) -> float:
         """About what would be left; minus infinity where the settings cannot be tried."""
         found, experiment = self.found, change.applied(self.found.experiment)
         size = self._size(experiment, change)
@@ -66,7 +66,7 @@ class Trial:
             return -math.inf
         return self.usable_bytes - self._ends.high(round(peak_bytes * self._reserved_share))
 
-    def look(self, change: Change) -> Look | None:
+    def look(self, change: SettingChange) -> Look | None:
         """Exactly what would be left; None where the settings cannot be tried."""
         change = change.without_idle(self.found.experiment)
         key = tuple(sorted(change.words().items()))
@@ -74,7 +74,7 @@ class Trial:
             self._looks[key] = self._look(change)
         return self._looks[key]
 
-    def first_that_fits(self, changes: Iterable[Change]) -> Look | None:
+    def first_that_fits(self, changes: Iterable[SettingChange]) -> Look | None:
         """The first that fits, in their order. Those that seem hopeless are not looked at, and few that seem near."""
         num_looks = 0
         margin_bytes = self.usable_bytes * 0.04
@@ -89,7 +89,7 @@ class Trial:
                 return None
         return None
 
-    def fewest_that_fits(self, make: Callable[[int], Change], most: int, bytes_each: float) -> Look | None:
+    def fewest_that_fits(self, make: Callable[[int], SettingChange], most: int, bytes_each: float) -> Look | None:
         """The smallest number, up to `most`, with which it fits: for block swap.
 
         Each further one saves about `bytes_each`. A look says how many are still needed, or too many.
@@ -132,7 +132,7 @@ class Trial:
             verdict=judged.verdict,
         )
 
-    def extra_flops_share(self, change: Change) -> float:
+    def extra_flops_share(self, change: SettingChange) -> float:
         """How much more is computed for a sample of the same size."""
         return self._flops_of(change.applied(self.found.experiment)) / self._flops - 1 if self._flops else 0.0
 
@@ -144,7 +144,7 @@ class Trial:
         held = found.replays.free(stretch, events, found.overhead_on(self.device), expandable_segments=False)
         return self._ends.high(held.reserved_bytes) <= self.usable_bytes
 
-    def changed(self, change: Change) -> Footprint | None:
+    def changed(self, change: SettingChange) -> Footprint | None:
         if not change.settings and change.num_frames is None:
             return self.found
         experiment = change.applied(self.found.experiment)
@@ -153,7 +153,7 @@ class Trial:
         except UserError:
             return None
 
-    def _look(self, change: Change) -> Look | None:
+    def _look(self, change: SettingChange) -> Look | None:
         experiment = change.applied(self.found.experiment)
         if not self._is_possible(experiment, self._size(experiment, change)):
             return None
@@ -188,7 +188,7 @@ class Trial:
         stays = 1 - levers.swapped_blocks / max(1, sum(self.found.subject.geometry.stacks))
         return num_params * dense / (dense_over_bits(experiment.quantize.denoiser, dense) or 1) * stays
 
-    def _size(self, experiment: Experiment, change: Change) -> StepSize:
+    def _size(self, experiment: Experiment, change: SettingChange) -> StepSize:
         size = replace(self.found.size, batch_size=experiment.train.batch_size)
         if isinstance(experiment.method, Adapter):
             size = replace(size, rank=rank_of(experiment.method))

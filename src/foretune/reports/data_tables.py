@@ -11,7 +11,7 @@ _MOST_SIDE_BY_SIDE = 4
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column: its heading, and the class of its cells."""
 
     name: str
@@ -19,7 +19,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """Content that reaches over several columns, or that has a class of its own."""
 
     content: str
@@ -28,10 +28,10 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """The first cell names the row."""
 
-    cells: Sequence[str | Cell]
+    cells: Sequence[str | TableCell]
     class_: str | None = None
     id: str | None = None
 
@@ -40,18 +40,23 @@ class Row:
 class Rows:
     """Rows that belong together, with a title above them where there are several such groups."""
 
-    rows: Sequence[Row]
+    rows: Sequence[TableRow]
     title: str | None = None
     id: str | None = None
 
 
-def numeric(name: str) -> Column:
+def numeric(name: str) -> TableColumn:
     """A column of numbers."""
-    return Column(name, "number")
+    return TableColumn(name, "number")
 
 
 def data_table(
-    caption: str, columns: Sequence[Column], groups: Sequence[Rows], class_: str = "", *, has_short_cells: bool = False
+    caption: str,
+    columns: Sequence[TableColumn],
+    groups: Sequence[Rows],
+    class_: str = "",
+    *,
+    has_short_cells: bool = False,
 ) -> Markup:
     """A table in its scroll container; the caption is for screen readers.
 
@@ -70,12 +75,12 @@ def data_table(
     return scrolled(tag("table", title, head, bodies, class_=f"{narrow} {class_}".strip()), caption)
 
 
-def _row(row: Row, columns: Sequence[Column]) -> Markup:
+def _row(row: TableRow, columns: Sequence[TableColumn]) -> Markup:
     first, *others = row.cells
-    made = [tag("th", first.content if isinstance(first, Cell) else first, scope="row")]
+    made = [tag("th", first.content if isinstance(first, TableCell) else first, scope="row")]
     place = 1
     for given in others:
-        cell = given if isinstance(given, Cell) else Cell(given)
+        cell = given if isinstance(given, TableCell) else TableCell(given)
         column = columns[place]
         made.append(
             tag(

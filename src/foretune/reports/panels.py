@@ -13,7 +13,7 @@ NUM_SERIES = 8
 
 
 @dataclass(frozen=True)
-class Point:
+class PlottedPoint:
     """A configuration in two measures, each (mean, low, high); without an interval the three are equal."""
 
     x: tuple[float, float, float]
@@ -49,7 +49,7 @@ class Axes:
     """Makes ids unique on the page."""
 
 
-def scatter(points: Sequence[Point], front: Sequence[int], axes: Axes) -> Markup:
+def scatter(points: Sequence[PlottedPoint], front: Sequence[int], axes: Axes) -> Markup:
     """Points with whiskers; those that `front` names are joined, in that order."""
     x, y = _scales([v for p in points for v in p.x], [v for p in points for v in p.y])
     steps = [f"{x.px(points[i].x[0]):.2f},{y.px(points[i].y[0]):.2f}" for i in front]

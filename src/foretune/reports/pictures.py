@@ -41,7 +41,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class PromptPictures:
     """The images of one prompt, as files of a run directory."""
 
     prompt: str
@@ -56,7 +56,7 @@ class _Source:
 
     configuration: Configuration
     run: RunData
-    by_prompt: Mapping[str, Sampled]
+    by_prompt: Mapping[str, PromptPictures]
 
 
 @dataclass(frozen=True)
@@ -147,12 +147,12 @@ def sheets_of(report: RunReport, run: RunData) -> list[str]:
     return [path.relative_to(run.path).as_posix() for path in inside]
 
 
-def _sampled(report: RunReport, run: RunData) -> list[Sampled]:
+def _sampled(report: RunReport, run: RunData) -> list[PromptPictures]:
     """By the evaluation, where it kept single images; else as the training itself sampled."""
     return _evaluated(report, run) or _validated(run)
 
 
-def _evaluated(report: RunReport, run: RunData) -> list[Sampled]:
+def _evaluated(report: RunReport, run: RunData) -> list[PromptPictures]:
     evaluation = report.evaluations.get(run.path)
     prompts = () if evaluation is None else evaluation.settings.get("prompts") or ()
     found = []
@@ -162,11 +162,11 @@ def _evaluated(report: RunReport, run: RunData) -> list[Sampled]:
         )
         if not (run.path / after).is_file():
             break
-        found.append(Sampled(str(prompt), before if (run.path / before).is_file() else None, after))
+        found.append(PromptPictures(str(prompt), before if (run.path / before).is_file() else None, after))
     return found
 
 
-def _validated(run: RunData) -> list[Sampled]:
+def _validated(run: RunData) -> list[PromptPictures]:
     by_index: dict[int, dict[int, str]] = {}
     folder = run.path / "samples"
     for path in sorted(folder.glob("step-*.png")) if folder.is_dir() else ():
@@ -178,7 +178,7 @@ def _validated(run: RunData) -> list[Sampled]:
     for index, steps in sorted(by_index.items()):
         prompt = prompts[index] if index < len(prompts) else f"sample {index + 1}"
         last = max(steps)
-        found.append(Sampled(prompt, steps.get(0) if last else None, steps[last]))
+        found.append(PromptPictures(prompt, steps.get(0) if last else None, steps[last]))
     return found
 
 

@@ -13,7 +13,7 @@ from foretune.analyse.run_numbers import Measure
 from foretune.analyse.run_report import Task
 from foretune.core.units import GIB, measured_text
 from foretune.reports.markup import Markup, tag
-from foretune.reports.panels import NUM_SERIES, Axes, Line, Point, lines, scatter
+from foretune.reports.panels import NUM_SERIES, Axes, Line, PlottedPoint, lines, scatter
 from foretune.reports.scales import tick_step
 from foretune.stats.intervals import Estimate
 
@@ -65,7 +65,9 @@ def _front(
         letter = one.configuration.letter
         is_marked = one.standing == "on the front"
         shown = letter if len(known) <= _MOST_LETTERS or is_marked else ""
-        points.append(Point(sides[0], sides[1], shown, f"{one.configuration.name}. {', '.join(texts)}", is_marked))
+        points.append(
+            PlottedPoint(sides[0], sides[1], shown, f"{one.configuration.name}. {', '.join(texts)}", is_marked)
+        )
         described.append(f"{one.configuration.name}: {', '.join(texts)}")
     front = front_by_mean([(p.x[0], p.y[0]) for p in points], (across.higher_is_better, up.higher_is_better))
     better = " and ".join(f"{'higher' if m.higher_is_better else 'lower'} {m.name}" for m in pair)

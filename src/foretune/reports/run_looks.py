@@ -9,7 +9,7 @@ from foretune.analyse.run_report import RunReport, Task
 from foretune.analyse.trace_digest import digest, newest_trace
 from foretune.core.errors import UserError
 from foretune.core.units import bytes_text
-from foretune.reports.data_tables import Column, Row, Rows, data_table
+from foretune.reports.data_tables import Rows, TableColumn, TableRow, data_table
 from foretune.reports.markup import Markup, join, tag
 from foretune.reports.numbers import NOTHING, file_link
 from foretune.reports.pictures import (
@@ -94,11 +94,11 @@ def left_out_words(budget: PictureBudget) -> Markup | None:
 
 def _grid_table(report: RunReport, task: Task, grid: SampleGrid) -> Markup:
     is_alone = len(task.configurations) == 1
-    columns = [Column("Prompt"), *(Column(_heading(one, is_alone=is_alone)) for one in grid.columns)]
+    columns = [TableColumn("Prompt"), *(TableColumn(_heading(one, is_alone=is_alone)) for one in grid.columns)]
     rows = []
     for number, prompt in enumerate(grid.prompts):
         cells = [_picture_cell(report, column.pictures[number]) for column in grid.columns]
-        rows.append(Row([prompt, *cells]))
+        rows.append(TableRow([prompt, *cells]))
     return data_table("Samples by prompt and model", columns, [Rows(rows)], class_="sample-grid")
 
 

@@ -2,7 +2,7 @@
 
 from foretune.analyse.groups import differing
 from foretune.analyse.run_report import RunReport, Task, model_name
-from foretune.reports.data_tables import Column, Row, Rows, data_table
+from foretune.reports.data_tables import Rows, TableColumn, TableRow, data_table
 from foretune.reports.markup import Markup, tag
 
 _SHARED = (
@@ -44,9 +44,10 @@ def difference_table(report: RunReport) -> Markup | None:
     apart = differing([one.settings for one in found])
     if not apart or len(found) > _MOST_COLUMNS:
         return None
-    columns = [Column("Setting"), *(Column(one.letter) for one in found)]
+    columns = [TableColumn("Setting"), *(TableColumn(one.letter) for one in found)]
     rows = [
-        Row([name, *(_value(one.settings[name]) if name in one.settings else "–" for one in found)]) for name in apart
+        TableRow([name, *(_value(one.settings[name]) if name in one.settings else "–" for one in found)])
+        for name in apart
     ]
     return data_table("Settings that differ", columns, [Rows(rows)], has_short_cells=True)
 

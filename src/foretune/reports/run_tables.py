@@ -14,7 +14,7 @@ from foretune.core.scores import NEVER_NEGATIVE, Bounds, bounds_of, is_share
 from foretune.core.units import bytes_text, measured_text, measured_value_text
 from foretune.core.values import Plan
 from foretune.core.values.evaluation import Score
-from foretune.reports.data_tables import Cell, Column, Row, Rows, data_table, numeric
+from foretune.reports.data_tables import Rows, TableCell, TableColumn, TableRow, data_table, numeric
 from foretune.reports.markup import Markup, join, tag
 from foretune.reports.numbers import NOTHING, figure, file_link, heading_of, link, of_run, traced
 from foretune.reports.page import swatch
@@ -29,10 +29,10 @@ def configuration_table(report: RunReport, task: Task) -> Markup:
     """Quality, time, speed, memory and cost of each configuration, the recommended one marked."""
     has_front = len(task.configurations) > 1
     columns = [
-        Column("Configuration"),
+        TableColumn("Configuration"),
         numeric("runs"),
         *(numeric(heading_of(m)) for m in task.measures),
-        *([Column("Pareto front")] if has_front else []),
+        *([TableColumn("Pareto front")] if has_front else []),
     ]
     chosen = task.recommendation.chosen
     rows = []
@@ -42,7 +42,7 @@ def configuration_table(report: RunReport, task: Task) -> Markup:
         standing = where.standing + (f" by {where.beaten_by}" if where.standing == "beaten" else "")
         front = join(tag("span", f"{_STANDING[where.standing]} ", aria_hidden="true"), standing)
         marked = "chosen" if has_front and chosen is not None and chosen.key == one.key else None
-        rows.append(Row([lettered(report, one), count, *cells, *([front] if has_front else [])], class_=marked))
+        rows.append(TableRow([lettered(report, one), count, *cells, *([front] if has_front else [])], class_=marked))
     return data_table("Configurations", columns, [Rows(rows)])
 
 
@@ -71,10 +71,10 @@ def forecast_table(report: RunReport, found: Sequence[Configuration]) -> Markup 
             (_percent(mean_off), "forecast error", mean_off),
         ]
         span = f"{_percent(min(off))} to {_percent(max(off))}" if len(off) > 1 else NOTHING
-        rows.append(Row([lettered(report, one), what, *(traced(report, *each, runs) for each in figures), span]))
+        rows.append(TableRow([lettered(report, one), what, *(traced(report, *each, runs) for each in figures), span]))
     if not rows:
         return None
-    columns = [Column("Configuration"), Column("memory of"), numeric("forecast"), numeric("measured"),
+    columns = [TableColumn("Configuration"), TableColumn("memory of"), numeric("forecast"), numeric("measured"),
                numeric("forecast error"), numeric("error of single runs")]  # fmt: skip
     return data_table("Forecast against measurement", columns, [Rows(rows)])
 
@@ -110,7 +110,7 @@ def phase_table(report: RunReport, found: Sequence[Configuration]) -> Markup:
     by_key = {one.key: phases_of(one.finished) for one in found}
     phases = phase_names(found)
     colours = phase_colours(phases)
-    columns = [Column("Phase"), *(numeric(one.letter or one.label) for one in found)]
+    columns = [TableColumn("Phase"), *(numeric(one.letter or one.label) for one in found)]
     rows = []
     for phase in phases:
         cells: list[str] = []
@@ -122,7 +122,7 @@ def phase_table(report: RunReport, found: Sequence[Configuration]) -> Markup:
             mean, low, high = _interval(values)
             text = measured_value_text(mean, low, high, "s") if mean else "0 s"
             cells.append(link(report, one, traced(report, text, f"phase {phase}", mean, one.finished)))
-        rows.append(Row([join(swatch(colours[phase]), phase), *cells]))
+        rows.append(TableRow([join(swatch(colours[phase]), phase), *cells]))
     return data_table("Seconds of a run by phase", columns, [Rows(rows)], has_short_cells=True)
 
 
@@ -140,16 +140,16 @@ def quality_table(report: RunReport, found: Sequence[Configuration]) -> Markup |
     if not groups:
         return None
     columns = [
-        Column("Metric"),
+        TableColumn("Metric"),
         numeric("before (base)"),
         numeric("after training"),
         numeric("change"),
-        Column("shown to be"),
+        TableColumn("shown to be"),
     ]
     return data_table("Quality before and after training", columns, groups)
 
 
-def _held_out_row(report: RunReport, one: Configuration) -> Row | None:
+def _held_out_row(report: RunReport, one: Configuration) -> TableRow | None:
     """The loss that the training itself measured, where no evaluation did."""
     runs = [run for run in one.finished if held_out_ends(run) is not None]
     ends = [pair for run in runs if (pair := held_out_ends(run)) is not None]
@@ -160,10 +160,10 @@ def _held_out_row(report: RunReport, one: Configuration) -> Row | None:
         mean, low, high = _interval(values)
         text = measured_value_text(mean, low, high, "")
         cells.append(link(report, one, traced(report, text, f"held-out loss, {name}", mean, runs)))
-    return Row([_metric_name(HELD_OUT_LOSS, higher_is_better=False), *cells, NOTHING, NOTHING])
+    return TableRow([_metric_name(HELD_OUT_LOSS, higher_is_better=False), *cells, NOTHING, NOTHING])
 
 
-def _quality_row(report: RunReport, one: Configuration, runs: Sequence[RunData], metric: str) -> Row | None:
+def _quality_row(report: RunReport, one: Configuration, runs: Sequence[RunData], metric: str) -> TableRow | None:
     scores = {
         column: [s for run in runs if (s := report.evaluations[run.path].score(metric, column)) is not None]
         for column in ("base", "run")
@@ -171,7 +171,7 @@ def _quality_row(report: RunReport, one: Configuration, runs: Sequence[RunData],
     known = [score for score in scores["run"] if score.value is not None]
     if not known:
         why = next((s.why_absent for s in scores["run"] if s.why_absent), None)
-        return None if why is None else Row([metric, Cell(f"not measured: {why}", span=4)])
+        return None if why is None else TableRow([metric, TableCell(f"not measured: {why}", span=4)])
     cells = []
     for column in ("base", "run"):
         having = [
@@ -187,7 +187,7 @@ def _quality_row(report: RunReport, one: Configuration, runs: Sequence[RunData],
     counted = {answer: answers.count(answer) for answer in dict.fromkeys(answers)}
     answer = "; ".join(a if len(answers) == 1 else f"{a} in {n} of {len(answers)} runs" for a, n in counted.items())
     name = _metric_name(metric, higher_is_better=known[0].higher_is_better)
-    return Row([name, *cells, _change_cell(report, one, metric), answer or NOTHING])
+    return TableRow([name, *cells, _change_cell(report, one, metric), answer or NOTHING])
 
 
 def _metric_name(metric: str, *, higher_is_better: bool | None) -> Markup:
@@ -227,16 +227,16 @@ def failure_table(report: RunReport) -> Markup:
         reason = None if run.record is None else run.record.outcome.reason
         done = len(run.losses)
         steps = traced(report, f"{done:,}", "steps measured", done, [run])
-        rows.append(Row([tag("a", ref.name, href=f"#{ref.anchor}"), run.end, steps, reason or NOTHING]))
-    columns = [Column("Run"), Column("status"), numeric("steps"), Column("reason", "reason")]
+        rows.append(TableRow([tag("a", ref.name, href=f"#{ref.anchor}"), run.end, steps, reason or NOTHING]))
+    columns = [TableColumn("Run"), TableColumn("status"), numeric("steps"), TableColumn("reason", "reason")]
     return data_table("Runs that did not finish", columns, [Rows(rows)])
 
 
 def run_table(report: RunReport) -> Markup:
     """Every run by configuration: where it is, its numbers, and the files they were read from."""
     measures: dict[str, Measure] = {m.name: m for task in report.tasks for m in task.measures}
-    columns = [Column("Run"), numeric("seed"), Column("status"), numeric("steps"),
-               *(numeric(heading_of(m)) for m in measures.values()), Column("files", "files")]  # fmt: skip
+    columns = [TableColumn("Run"), numeric("seed"), TableColumn("status"), numeric("steps"),
+               *(numeric(heading_of(m)) for m in measures.values()), TableColumn("files", "files")]  # fmt: skip
     groups = []
     for task in report.tasks:
         own = {m.name: m for m in task.measures}
@@ -251,7 +251,7 @@ def run_table(report: RunReport) -> Markup:
 
 def _run_row(
     report: RunReport, run: RunData, columns: Sequence[Measure | None], estimates: Mapping[str, Estimate | None]
-) -> Row:
+) -> TableRow:
     ref = report.refs[run.path]
     cells = [NOTHING if m is None else of_run(report, run, m, estimates.get(m.name)) for m in columns]
     files = ["experiment.yaml", "events.jsonl", *(["record.json"] if run.record is not None else [])]
@@ -259,7 +259,7 @@ def _run_row(
         files.append("quality/evaluation.json")
     done = len(run.losses)
     path = tag("span", ref.path, class_="path") if ref.path != ref.name else ""
-    return Row(
+    return TableRow(
         [
             join(tag("span", ref.name), path),
             str(run.experiment.train.seed),
@@ -276,7 +276,7 @@ def environment_table(report: RunReport) -> Markup:
     """Hardware and software of the runs, a column for each environment."""
     found = report.environments
     keys = list(found)
-    columns = [Column("Environment"), *(Column(key[:4]) for key in keys)]
+    columns = [TableColumn("Environment"), *(TableColumn(key[:4]) for key in keys)]
     fields: list[tuple[str, Callable[[RunData], str]]] = [
         ("CPU", lambda run: _known(run.environment.get("cpu"))),
         ("usable CPU cores", lambda run: _known(run.environment.get("num_usable_cpus"))),
@@ -296,7 +296,7 @@ def environment_table(report: RunReport) -> Markup:
     for name, text in fields:
         texts = [text(found[key][0]) for key in keys]
         if any(one != "–" for one in texts):
-            rows.append(Row([name, *texts]))
+            rows.append(TableRow([name, *texts]))
     return data_table("Environments", columns, [Rows(rows)], has_short_cells=len(keys) == 1)
 
 

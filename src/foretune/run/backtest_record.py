@@ -9,14 +9,14 @@ from foretune import catalog
 from foretune.catalog.backtest import RECORD_FILE, BacktestRecord
 from foretune.planner.exam.inferring import without_inferences
 from foretune.planner.exam.pairs import pairs
-from foretune.planner.exam.scoring import Score
+from foretune.planner.exam.scoring import BacktestScore
 from foretune.planner.exam.sitting import Sitting
 from foretune.planner.verdict import TRACE_ERROR
 
 _MADE_WITH = ("torch", "diffusers")
 
 
-def record_of(sitting: Sitting, usual: Score | None = None) -> BacktestRecord:
+def record_of(sitting: Sitting, usual: BacktestScore | None = None) -> BacktestRecord:
     """Of the catalogue's rows, by the traces of the package; `usual` is their score, where it is known."""
     rows = tuple(catalog.measurements().values())
     score = usual or sitting.score(rows)

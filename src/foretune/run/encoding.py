@@ -12,7 +12,7 @@ from torch import nn
 from foretune.choices.quantize import EncoderNumbers
 from foretune.data.at_once import IN_A_BATCH, TILE_PX, images_at_once
 from foretune.data.batch import Batch
-from foretune.data.cache import Entry, FillReport, Job, TensorCache, component_fingerprint, fill
+from foretune.data.cache import CacheJob, Entry, FillReport, TensorCache, component_fingerprint, fill
 from foretune.data.jobs import ImageRequest, latent_jobs, load_images, text_jobs
 from foretune.data.lookup import MOMENTS, Lookup
 from foretune.data.maker import BatchMaker
@@ -81,7 +81,7 @@ class EncoderPlan:
         assert maker.latents is not None
         loaded: list[nn.Module] = []
 
-        def encode(jobs: Sequence[Job[ImageRequest]]) -> list[Entry]:
+        def encode(jobs: Sequence[CacheJob[ImageRequest]]) -> list[Entry]:
             if not loaded:
                 loaded.append(self.load_vae())
             images = load_images(maker.source, [job.payload for job in jobs])
@@ -107,7 +107,7 @@ class EncoderPlan:
         assert maker.text is not None
         loaded: list[Any] = []
 
-        def encode(jobs: Sequence[Job[str]]) -> list[Entry]:
+        def encode(jobs: Sequence[CacheJob[str]]) -> list[Entry]:
             if not loaded:
                 loaded.append(self.load_text())
             return encode_captions(self.family, loaded[0], [job.payload for job in jobs], self.num_text_tokens)
@@ -143,12 +143,12 @@ class LiveEncoders:
 
 def _fill(
     cache: TensorCache,
-    jobs: list[Job[P]],
-    encode: Callable[[Sequence[Job[P]]], Sequence[Entry]],
+    jobs: list[CacheJob[P]],
+    encode: Callable[[Sequence[CacheJob[P]]], Sequence[Entry]],
     what: str,
     progress: Progress,
 ) -> FillReport:
-    def encode_alike(missing: Sequence[Job[P]]) -> Sequence[Entry]:
+    def encode_alike(missing: Sequence[CacheJob[P]]) -> Sequence[Entry]:
         # Products of another size may round otherwise, and what is missing depends on what was stopped before.
         padding = [missing[-1]] * (IN_A_BATCH - len(missing))
         return encode([*missing, *padding])[: len(missing)]

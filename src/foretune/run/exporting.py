@@ -84,7 +84,7 @@ class ExportBroken(UserError):
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A run's model, loaded from its newest checkpoint."""
 
     family: Family
@@ -94,7 +94,7 @@ class Trained:
     experiment: Experiment
 
 
-def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32, *, merge: bool = False) -> Trained:
+def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32, *, merge: bool = False) -> TrainedModel:
     """Base plus what was trained (its average, where there is one), in one type; merged, if asked for."""
     _, experiment, effective = run.read_experiment()
     folder = Path(effective["model_folder"])
@@ -119,7 +119,7 @@ def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32, *, merge
         method.merge()
     # Buffers too: whoever loads the export has them in its type. Not by diffusers' own `to`, which warns of any cast.
     nn.Module.to(denoiser, dtype).eval()
-    return Trained(family, folder, method, checkpoint.step, experiment)
+    return TrainedModel(family, folder, method, checkpoint.step, experiment)
 
 
 def _without_read_adapters(experiment: Experiment) -> Experiment:
@@ -201,13 +201,13 @@ def _note(experiment: Experiment) -> str | None:
     )
 
 
-def _pipeline_around(trained: Trained, dtype: torch.dtype) -> Any:
+def _pipeline_around(trained: TrainedModel, dtype: torch.dtype) -> Any:
     return trained.family.load_pipeline(
         trained.folder, dtype, **{trained.family.denoiser_part: trained.method.denoiser}
     )
 
 
-def _how_to_load(trained: Trained, kind: Kind, output: Path) -> str:
+def _how_to_load(trained: TrainedModel, kind: Kind, output: Path) -> str:
     family = trained.family
     pipeline = family.pipeline_class().__name__
     if kind == "full":
@@ -235,7 +235,7 @@ def as_diffusers_finds(model: str, folder: Path) -> str:
     return f'"{reference.repo}"' + (f', revision="{reference.revision}"' if reference.revision else "")
 
 
-def _save_pipeline(trained: Trained, output: Path, *, follow_links: bool) -> None:
+def _save_pipeline(trained: TrainedModel, output: Path, *, follow_links: bool) -> None:
     """The base's folder with the denoiser replaced: it loads by itself, anywhere."""
     part = trained.family.denoiser_part
 
@@ -249,7 +249,7 @@ def _save_pipeline(trained: Trained, output: Path, *, follow_links: bool) -> Non
 
 
 def _prove(
-    trained: Trained,
+    trained: TrainedModel,
     kind: Kind,
     output: Path,
     weights: Mapping[str, Tensor],

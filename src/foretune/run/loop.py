@@ -21,7 +21,7 @@ from foretune.run.encoding import free_memory
 from foretune.run.instruments import Instrument, Instruments
 from foretune.run.length import Length
 from foretune.run.memory_now import MemoryNow
-from foretune.run.meter import Meter, Reading
+from foretune.run.meter import Meter, StepReading
 from foretune.run.phases import PhaseClock, clock_of
 from foretune.run.preparing import Prepared
 from foretune.run.state import collect
@@ -174,7 +174,7 @@ class Loop:
         self._last_report_s = now_s
         return True
 
-    def _report(self, readings: Iterable[Reading]) -> None:
+    def _report(self, readings: Iterable[StepReading]) -> None:
         p = self.prepared
         samples_per_step = p.experiment.samples_per_step()
         for reading in readings:
@@ -195,7 +195,7 @@ class Loop:
                 )
             )
 
-    def _refuse_not_finite(self, reading: Reading) -> None:
+    def _refuse_not_finite(self, reading: StepReading) -> None:
         """Weights that took a gradient without a value are lost, though the loss before it had one.
 
         Where the loss is scaled, such a gradient only means that the step was skipped and the scale lowered.
@@ -265,7 +265,7 @@ class Loop:
         return "The training continues."
 
 
-def _told(reading: Reading) -> dict[str, Any]:
+def _told(reading: StepReading) -> dict[str, Any]:
     """A step as an event. What was not measured is left out; phases are told to a tenth of a microsecond."""
     fields = {name: value for name, value in vars(reading).items() if name in _ALWAYS or value}
     for name in ("phases_s", "host_phases_s"):

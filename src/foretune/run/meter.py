@@ -14,7 +14,7 @@ from foretune.step.training_step import StepOutcome
 
 
 @dataclass(frozen=True)
-class Reading:
+class StepReading:
     """One step's numbers, on the host."""
 
     step: int
@@ -106,13 +106,13 @@ class Meter:
         """Steps whose numbers have not been read yet."""
         return len(self._finished) + len(self._owed)
 
-    def arrived(self) -> Iterator[Reading]:
+    def arrived(self) -> Iterator[StepReading]:
         """What has been delivered since the last call, in order; does not wait."""
         self._ask_the_device()
         while self._finished:
             yield self._read(self._finished.popleft())
 
-    def drain(self) -> Iterator[Reading]:
+    def drain(self) -> Iterator[StepReading]:
         """Everything; waits for the device. For the pauses in which it is idle anyway."""
         while self._finished or self._owed:
             pending = (self._finished or self._owed).popleft()
@@ -122,11 +122,11 @@ class Meter:
             yield self._read(pending)
 
     @staticmethod
-    def _read(pending: _Pending) -> Reading:
+    def _read(pending: _Pending) -> StepReading:
         loss, *norms = pending.read()
         host_s, device_s = pending.lap.host_s, pending.lap.device_s()
         phases_s = host_s if device_s is None else device_s
-        return Reading(
+        return StepReading(
             step=pending.step,
             loss=loss,
             grad_norm=norms[0] if norms else None,

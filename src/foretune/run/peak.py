@@ -21,7 +21,7 @@ _FIELDS = {
 
 
 @dataclass(frozen=True)
-class Peak:
+class PeakRate:
     """Operations a second, and who says so."""
 
     flops_per_s: float
@@ -29,14 +29,14 @@ class Peak:
     is_measured: bool
 
 
-def catalogue_peak(device: torch.device, precision: str) -> Peak | None:
+def catalogue_peak(device: torch.device, precision: str) -> PeakRate | None:
     """By the data sheet; None where the catalogue has no device of just this name: the nearest would be a guess."""
     row = _row(device)
     rate = None if row is None else getattr(row, _FIELDS[precision])
     if row is None or rate is None:
         return None
     # A device of the catalogue can be several to torch; the row's figures are for all of them together.
-    return Peak(rate / row.num_logical_devices * 1e12, f"data sheet of {row.title}, {precision}", is_measured=False)
+    return PeakRate(rate / row.num_logical_devices * 1e12, f"data sheet of {row.title}, {precision}", is_measured=False)
 
 
 def _row(device: torch.device) -> Device | None:
@@ -48,7 +48,7 @@ def _row(device: torch.device) -> Device | None:
 
 
 @torch.no_grad()
-def measured_peak(device: torch.device, precision: Precision) -> Peak:
+def measured_peak(device: torch.device, precision: Precision) -> PeakRate:
     """The fastest of many large products: what this process could reach, with its threads, at this moment."""
     dtype = PrecisionPolicy(precision).compute_dtype
     best, best_size = 0.0, 0
@@ -65,7 +65,9 @@ def measured_peak(device: torch.device, precision: Precision) -> Peak:
                 best, best_size = rate, size
     num_threads = torch.get_num_threads()
     threads = f", {num_threads} thread{'s' if num_threads > 1 else ''}" if device.type == "cpu" else ""
-    return Peak(best, f"measured: fastest {best_size} x {best_size} product in {precision}{threads}", is_measured=True)
+    return PeakRate(
+        best, f"measured: fastest {best_size} x {best_size} product in {precision}{threads}", is_measured=True
+    )
 
 
 def wait_for(device: torch.device) -> None:

@@ -24,7 +24,7 @@ from foretune.choices.step_form import StepForm
 from foretune.core.values.packed_trace import pack
 from foretune.core.values.step_trace import StepTrace
 from foretune.models.locating import family_from_catalogue
-from foretune.planner.exam.questions import Question
+from foretune.planner.exam.questions import ExamQuestion
 from foretune.planner.exam.rows import is_exact, question
 from foretune.planner.sizing import with_default_targets
 from foretune.trace.forward import forward_forms, make_forward_trace
@@ -105,7 +105,7 @@ def exam_forms() -> tuple[StepForm, ...]:
     # Those of rows with an exact peak first: the others tell only whether it ran.
     for row in sorted(catalog.measurements().values(), key=is_exact, reverse=True):
         asked = question(row)
-        if isinstance(asked, Question):
+        if isinstance(asked, ExamQuestion):
             experiment = with_default_targets(asked.experiment, geometry_of(family_from_catalogue(asked.model)))
             levers = experiment.levers
             # Of segments with a stride some blocks are kept, whatever the share.
@@ -135,7 +135,7 @@ def _both(rows: Iterable[ModelComponent], choices: _Choices) -> Iterator[StepFor
 
 
 @dataclass(frozen=True)
-class Job:
+class TraceJob:
     """One trace to make."""
 
     model: str
@@ -143,12 +143,12 @@ class Job:
     make: Callable[[], StepTrace]
 
 
-def all_jobs() -> tuple[Job, ...]:
+def all_jobs() -> tuple[TraceJob, ...]:
     """Everything that ships: steps, and the passes around them."""
     return (
-        *(Job(form.component, form.slug(), partial(make_forward, form)) for form in forward_forms()),
-        *(Job(form.model, form.slug(), partial(make, form)) for form in shipped_forms()),
-        *(Job(form.model, form.slug() + MARKED, partial(make_marked, form)) for form in marked_forms()),
+        *(TraceJob(form.component, form.slug(), partial(make_forward, form)) for form in forward_forms()),
+        *(TraceJob(form.model, form.slug(), partial(make, form)) for form in shipped_forms()),
+        *(TraceJob(form.model, form.slug() + MARKED, partial(make_marked, form)) for form in marked_forms()),
     )
 
 

@@ -27,7 +27,7 @@ _SOFT = (70, 76, 84)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class SideBySideRequest:
     """What to put side by side."""
 
     base: str
@@ -43,7 +43,9 @@ class Comparison:
     precision: Precision
 
 
-def side_by_side(request: Comparison, output: Path, progress: Callable[[str, int, int], None]) -> tuple[str, ...]:
+def side_by_side(
+    request: SideBySideRequest, output: Path, progress: Callable[[str, int, int], None]
+) -> tuple[str, ...]:
     """Writes one picture, a row for each prompt and a column for each model, both labelled; returns the columns' names.
 
     Small images are enlarged by a whole factor, so that each pixel becomes a square.
@@ -125,7 +127,7 @@ def _wrapped(text: str, font: Any, width_px: int) -> list[str]:
     return [*lines, line]
 
 
-def _loaders(request: Comparison, family: Family, folder: Path) -> dict[str, Callable[[], Any]]:
+def _loaders(request: SideBySideRequest, family: Family, folder: Path) -> dict[str, Callable[[], Any]]:
     """How each model is loaded, by the name of its column."""
     # What cannot be loaded is said before the first model is sampled.
     for path in request.adapters:

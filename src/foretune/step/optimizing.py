@@ -9,11 +9,11 @@ from torch import nn
 from foretune.choices.training import Levers, Optimizer
 from foretune.core.errors import MissingExtra
 from foretune.core.registry import Registry
-from foretune.step.optimizers.base import Asked, Updater
+from foretune.step.optimizers.base import OptimizerRequest, Updater
 from foretune.step.optimizers.in_backward import InBackward
 from foretune.step.optimizers.on_host import OnHost
 
-OPTIMIZERS: Registry[Callable[[Asked], Updater]] = Registry(
+OPTIMIZERS: Registry[Callable[[OptimizerRequest], Updater]] = Registry(
     "optimizer",
     {
         "adamw": "foretune.step.optimizers.adamw:build",
@@ -55,7 +55,9 @@ def build_optimizer(
     require_optimizer(choice)
     build, levers = OPTIMIZERS[choice.kind], levers or Levers()
 
-    asked = Asked(choice=choice, weights=[], foreach=None if levers.optimizer_on_host else foreach, seed=seed)
+    asked = OptimizerRequest(
+        choice=choice, weights=[], foreach=None if levers.optimizer_on_host else foreach, seed=seed
+    )
 
     def made(weights: list[nn.Parameter], first: int) -> Updater:
         if not levers.optimizer_on_host:

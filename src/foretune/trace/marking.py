@@ -29,7 +29,7 @@ from foretune.trace.probing import Probe, probes, shallow
 from foretune.trace.program import FEW_BLOCKS, MANY_BLOCKS, BlockRun, Fit, IrregularStep, Program, build_program
 from foretune.trace.recorder import Allocation, Recorder
 from foretune.trace.shapes import sums_of, trained_shapes
-from foretune.trace.timeline import Lifetime, Point, Timeline, owner_of, points_of, timeline
+from foretune.trace.timeline import EventPoint, Lifetime, Timeline, owner_of, points_of, timeline
 from foretune.trace.tracing import TracedStep, trace_step
 
 Storages = tuple[Storage, ...]
@@ -252,10 +252,10 @@ def _marks(traced: TracedStep, seen: _Seen, shapes: dict[str, tuple[int, ...]]) 
     _, points = points_of([event.place for event in events])
     made = {e.number: (e, point) for e, point in zip(events, points, strict=True) if isinstance(e, Allocation)}
 
-    def mark(what: str, number: int, start: Point, end: Point | None, owner: int | None) -> Lifetime:
+    def mark(what: str, number: int, start: EventPoint, end: EventPoint | None, owner: int | None) -> Lifetime:
         return Lifetime(start, end, number, what, owner, (number,), what)
 
-    def of_storage(storage: int, numbers: dict[str, int], end: Point | None = None) -> list[Lifetime]:
+    def of_storage(storage: int, numbers: dict[str, int], end: EventPoint | None = None) -> list[Lifetime]:
         event, point = made[storage]
         owner = owner_of(traced, event, point)
         return [mark(what, number, point, end, owner) for what, number in numbers.items()]

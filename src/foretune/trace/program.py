@@ -6,7 +6,7 @@ from itertools import groupby
 
 from foretune.core.values.step_trace import NEVER, BlockKind, Growth, Moment, Storage
 from foretune.trace.growth import IrregularGrowth, Sizes, fit, for_each_sample
-from foretune.trace.timeline import Lifetime, Point, Timeline
+from foretune.trace.timeline import EventPoint, Lifetime, Timeline
 
 # What depends on batch or rank in no known way is a few numbers; larger would be a mistake of ours.
 _MOST_IRREGULAR_BYTES = 1 << 20
@@ -175,7 +175,7 @@ def _storage(row: _Row, runs: tuple[BlockRun, ...], *, relative: bool) -> Storag
     )
 
 
-def _moment(point: Point | None, owner: int | None, runs: tuple[BlockRun, ...], *, relative: bool) -> Moment:
+def _moment(point: EventPoint | None, owner: int | None, runs: tuple[BlockRun, ...], *, relative: bool) -> Moment:
     if point is None:
         return Moment(phase=NEVER)
     if point.block is None:

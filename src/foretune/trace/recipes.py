@@ -11,7 +11,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from foretune.choices.step_form import update_name
 from foretune.choices.training import Levers, Optimizer, OptimizerKind
-from foretune.core.values.recipes import Act, Count, LayerRecipe, Piece, Recipes, Section, UpdateRecipe, WeightUpdate
+from foretune.core.values.recipes import (
+    Act,
+    Count,
+    LayerRecipe,
+    Piece,
+    Recipes,
+    RecipeSection,
+    UpdateRecipe,
+    WeightUpdate,
+)
 from foretune.step.host import watching_host
 from foretune.step.optimizing import build_optimizer
 from foretune.step.quantizing.applying import BACKENDS
@@ -207,7 +216,7 @@ def _piece(counts: dict[Count, float], num_numbers: int, item_bytes: float, *, i
     return None
 
 
-def _sections(run: _Run) -> tuple[tuple[Piece, ...], tuple[Section, ...]]:
+def _sections(run: _Run) -> tuple[tuple[Piece, ...], tuple[RecipeSection, ...]]:
     """The rounds that a weight makes with the others: of three, the second shows what each does to its neighbours."""
     rounds = _rounds(run)
     if len(rounds) % 3 or any(label != index % 3 for index, (label, _) in enumerate(rounds)):
@@ -231,7 +240,7 @@ def _sections(run: _Run) -> tuple[tuple[Piece, ...], tuple[Section, ...]]:
         in_turn = {act.piece for act in acts if act.is_release}
         ended = {index_of[number] for number, is_made in three[2] if not is_made and run.labels[number] == _LAST}
         lingering = {act.piece for act in acts if act.of_previous}
-        sections.append(Section(acts=acts, released_at_end=tuple(sorted((ended - in_turn) | lingering))))
+        sections.append(RecipeSection(acts=acts, released_at_end=tuple(sorted((ended - in_turn) | lingering))))
     return tuple(pieces), tuple(sections)
 
 

@@ -8,7 +8,7 @@ from foretune.trace.tracing import TracedStep
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class EventPoint:
     """When something happened: the how-manieth phase, which block, the how-manieth event there."""
 
     phase: int
@@ -20,8 +20,8 @@ class Point:
 class Lifetime:
     """One storage."""
 
-    made: Point
-    released: Point | None
+    made: EventPoint
+    released: EventPoint | None
     num_bytes: int
     category: str
     owner: int | None
@@ -41,8 +41,8 @@ class Timeline:
 def timeline(traced: TracedStep) -> Timeline:
     """Numbers phases, blocks and events; decides for each storage which block it belongs to and what it is."""
     phases, points = points_of([event.place for event in traced.recording.events])
-    made: dict[int, tuple[Allocation, Point]] = {}
-    released: dict[int, Point] = {}
+    made: dict[int, tuple[Allocation, EventPoint]] = {}
+    released: dict[int, EventPoint] = {}
     for event, point in zip(traced.recording.events, points, strict=True):
         if isinstance(event, Allocation):
             made[event.number] = (event, point)
@@ -68,7 +68,7 @@ def timeline(traced: TracedStep) -> Timeline:
     return Timeline(phases, tuple(lifetimes))
 
 
-def points_of(places: list[Place]) -> tuple[tuple[str, ...], list[Point]]:
+def points_of(places: list[Place]) -> tuple[tuple[str, ...], list[EventPoint]]:
     """What happens between two blocks belongs to the block before it, so that a phase is a row of blocks.
 
     A phase goes through the blocks in one direction. What is put down to a block that is already over (a storage that
@@ -85,7 +85,7 @@ def points_of(places: list[Place]) -> tuple[tuple[str, ...], list[Point]]:
         block = _next_block(place, block)
         key = (len(phases) - 1, block)
         counts[key] = counts.get(key, -1) + 1
-        points.append(Point(*key, counts[key]))
+        points.append(EventPoint(*key, counts[key]))
     return tuple(phases), points
 
 
@@ -95,7 +95,7 @@ def _next_block(place: Place, running: int | None) -> int | None:
     return min(running, place.block) if place.phase == "backward" else max(running, place.block)
 
 
-def owner_of(traced: TracedStep, event: Allocation, point: Point) -> int | None:
+def owner_of(traced: TracedStep, event: Allocation, point: EventPoint) -> int | None:
     """The block that a storage is repeated with."""
     if event.number in traced.owners:
         return traced.owners[event.number]
@@ -104,7 +104,7 @@ def owner_of(traced: TracedStep, event: Allocation, point: Point) -> int | None:
     return point.block
 
 
-def _category(phases: tuple[str, ...], made: Point, released: Point | None) -> str:
+def _category(phases: tuple[str, ...], made: EventPoint, released: EventPoint | None) -> str:
     if phases[made.phase] == "inputs":
         return "inputs"
     if released is None:

@@ -17,9 +17,9 @@ from foretune.catalog.backtest import backtest_record
 from foretune.choices.step_form import StepForm
 from foretune.core.values.plan import Verdict
 from foretune.core.values.step_trace import StepTrace
-from foretune.planner.exam import LeftOut, Question, baseline_bytes, is_exact, question, read_rows
+from foretune.planner.exam import ExamQuestion, LeftOut, baseline_bytes, is_exact, question, read_rows
 from foretune.planner.exam.pairs import pairs
-from foretune.planner.exam.scoring import FitResult, Result, Score, percentile
+from foretune.planner.exam.scoring import BacktestScore, FitResult, Result, percentile
 from foretune.planner.exam.sitting import sit_exam
 from foretune.planner.sizing import StepSize
 from foretune.planner.traces import NotTraced, Traces
@@ -38,9 +38,9 @@ FIGURES = {
 }
 
 
-def asked(row_id: str = "GT0416") -> Question:
+def asked(row_id: str = "GT0416") -> ExamQuestion:
     found = question(ROWS[row_id])
-    assert isinstance(found, Question)
+    assert isinstance(found, ExamQuestion)
     return found
 
 
@@ -50,7 +50,7 @@ def own_traces() -> Traces:
     return Traces()
 
 
-def sat(*rows: Measurement, unreadable: tuple[LeftOut, ...] = ()) -> Score:
+def sat(*rows: Measurement, unreadable: tuple[LeftOut, ...] = ()) -> BacktestScore:
     return sit_exam(rows, lambda _: own_traces(), unreadable)
 
 
@@ -82,9 +82,9 @@ def fit(verdict: Verdict, *, fitted: bool) -> FitResult:
     return FitResult(asked(), fitted, verdict)
 
 
-def made_score() -> Score:
+def made_score() -> BacktestScore:
     """Errors of 1, 2, 4 and 10 %; a baseline that is 50 to 80 % low."""
-    return Score(
+    return BacktestScore(
         results=(result(99, 50), result(102, 40), result(96, 30, "reserved"), result(110, 20, "reserved")),
         fits=(
             fit("does not fit", fitted=False),
@@ -150,7 +150,7 @@ def test_shares_that_are_not_decided_by_hand() -> None:
     assert (memory["oom_tight_share"], memory["fitting_tight_share"]) == (1 / 4, 1 / 5)
 
 
-def with_verdicts(of_ran: Verdict, of_failed: Verdict) -> Score:
+def with_verdicts(of_ran: Verdict, of_failed: Verdict) -> BacktestScore:
     """Nine rows that ran, and one that ran out of memory."""
     rows = (*(fit(of_ran, fitted=True) for _ in range(9)), fit(of_failed, fitted=False))
     return replace(made_score(), fits=rows)
@@ -179,7 +179,7 @@ def test_the_verdicts_score_by_hand() -> None:
 
 
 def test_the_keys_of_the_figures() -> None:
-    for score in (made_score(), Score((), (), (), 0)):
+    for score in (made_score(), BacktestScore((), (), (), 0)):
         found = score.as_dict()
         assert set(found) == {"memory", "rows", "fits", "left_out"}
         assert set(found["memory"]) >= FIGURES
@@ -187,7 +187,7 @@ def test_the_keys_of_the_figures() -> None:
 
 
 def test_without_rows_there_are_no_figures() -> None:
-    memory = Score((), (), (), 0).as_dict()["memory"]
+    memory = BacktestScore((), (), (), 0).as_dict()["memory"]
     assert memory["num_rows"] == 0
     assert {memory[name] for name in FIGURES - {"num_rows"}} == {None}
 
@@ -278,9 +278,9 @@ def test_a_file_with_garbage_is_scored_as_far_as_it_goes(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="session")
-def real(computed_once: ComputedOnce) -> Score:
+def real(computed_once: ComputedOnce) -> BacktestScore:
     """The exam takes minutes, so one worker sits it for all."""
-    values = TypeAdapter(Score)
+    values = TypeAdapter(BacktestScore)
 
     def compute() -> str:
         return values.dump_json(sit_exam(ROWS.values(), lambda _: own_traces()), by_alias=True).decode()
@@ -295,7 +295,7 @@ def real(computed_once: ComputedOnce) -> Score:
 
 
 @pytest.mark.slow
-def test_the_real_exam(real: Score, report_figure: Callable[[str], None], subtests: pytest.Subtests) -> None:
+def test_the_real_exam(real: BacktestScore, report_figure: Callable[[str], None], subtests: pytest.Subtests) -> None:
     memory: dict[str, Any] = real.as_dict()["memory"]
     report_figure(
         f"{memory['num_rows']} of {memory['num_exact_rows']} exact rows: median {memory['median_abs_error']:.2%}, "
@@ -339,7 +339,7 @@ def test_the_real_exam(real: Score, report_figure: Callable[[str], None], subtes
 
 
 @pytest.mark.slow
-def test_the_record_is_what_the_exam_says_today(real: Score) -> None:
+def test_the_record_is_what_the_exam_says_today(real: BacktestScore) -> None:
     """Plans take their band from it, and pages their figures: python -m foretune.run.backtest_record makes it again."""
     record = backtest_record()
     assert record.error_by_row == pytest.approx({one.asked.row_id: one.error for one in real.results}, abs=1e-9)
@@ -352,7 +352,7 @@ def test_the_record_is_what_the_exam_says_today(real: Score) -> None:
 
 
 @pytest.mark.slow
-def test_every_row_of_the_real_exam_is_scored_or_has_a_reason(real: Score) -> None:
+def test_every_row_of_the_real_exam_is_scored_or_has_a_reason(real: BacktestScore) -> None:
     exact = {row.id for row in ROWS.values() if is_exact(row)}
     assert real.num_exact == len(exact) == 169
     scored, left_out = {one.asked.row_id for one in real.results}, {row.row_id for row in real.left_out}
@@ -364,7 +364,7 @@ OFFLOADED = ("GT0414", "GT0415", "GT0423", "GT0438", "GT0446", "GT0447", "GT0451
 
 
 @pytest.mark.slow
-def test_activation_offload_is_that_of_its_program(real: Score) -> None:
+def test_activation_offload_is_that_of_its_program(real: BacktestScore) -> None:
     """What has no gradient stays on the device there; without that rule these are 11 to 45 % low."""
     errors = {one.asked.row_id: one.error for one in real.results if one.asked.row_id in OFFLOADED}
     assert errors.keys() == set(OFFLOADED)
@@ -372,7 +372,7 @@ def test_activation_offload_is_that_of_its_program(real: Score) -> None:
 
 
 @pytest.mark.slow
-def test_a_forecast_that_is_off_would_be_seen(real: Score) -> None:
+def test_a_forecast_that_is_off_would_be_seen(real: BacktestScore) -> None:
     """The control: predictions that are a tenth higher miss the bars."""
     off = tuple(replace(one, predicted_bytes=round(one.predicted_bytes * 1.1)) for one in real.results)
     assert replace(real, results=off).as_dict()["memory"]["median_abs_error"] > 0.03

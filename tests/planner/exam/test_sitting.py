@@ -7,7 +7,7 @@ import pytest
 from foretune import catalog
 from foretune.choices.step_form import StepForm
 from foretune.core.values.step_trace import StepTrace
-from foretune.planner.exam import DIALECTS, Question, question
+from foretune.planner.exam import DIALECTS, ExamQuestion, question
 from foretune.planner.exam.inferring import without_inferences
 from foretune.planner.exam.sitting import Sitting
 from foretune.planner.sizing import StepSize
@@ -58,10 +58,10 @@ def test_an_inference_changes_questions_of_its_program_alone(name: str) -> None:
     changed = set()
     for row in ROWS.values():
         usual, other = question(row), question(row, others)
-        if not isinstance(usual, Question):
+        if not isinstance(usual, ExamQuestion):
             continue
         is_same = (
-            isinstance(other, Question)
+            isinstance(other, ExamQuestion)
             and replace(other, dialect=usual.dialect) == usual
             and other.dialect.while_running() == usual.dialect.while_running()
         )

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.evidence import SampledEvidence
 from foretune.run.quality.extractors import PooledPixels
 from foretune.run.quality.request import EvaluationRequest
 from foretune.run.quality.setting import Setting
@@ -78,11 +78,11 @@ def smooth_images(num: int, size_px: int = 32, seed: int = 0) -> list[Pixels]:
     return images
 
 
-def in_groups(images: Sequence[Pixels], num_seeds: int) -> Evidence:
+def in_groups(images: Sequence[Pixels], num_seeds: int) -> SampledEvidence:
     """A column with these samples, so many of each prompt."""
     starts = range(0, len(images), num_seeds)
-    return Evidence(samples=tuple(tuple(images[start : start + num_seeds]) for start in starts))
+    return SampledEvidence(samples=tuple(tuple(images[start : start + num_seeds]) for start in starts))
 
 
-def with_denoised(images: Sequence[Pixels], *levels: float) -> Evidence:
-    return replace(Evidence(), denoised={level: tuple(images) for level in levels})
+def with_denoised(images: Sequence[Pixels], *levels: float) -> SampledEvidence:
+    return replace(SampledEvidence(), denoised={level: tuple(images) for level in levels})

@@ -3,7 +3,7 @@
 import pytest
 
 from foretune.core.scores import SCORES
-from foretune.run.quality.measurement import Groups, Measurement, Numbers
+from foretune.run.quality.measurement import Groups, Numbers, ScoreReading
 from foretune.run.quality.scoring import DIFFERENCES_CONFIDENCE, differences_of, score_of
 
 # Written out by hand, so that the table of scores is checked too.
@@ -24,11 +24,11 @@ def around(mean: float, spread: float = 0.01) -> Groups:
     return tuple((mean + sign, mean + sign) for sign in (spread, -spread) for _ in range(NUM_CLUSTERS // 2))
 
 
-def measured(metric: str, groups: Groups) -> Measurement:
-    return Measurement.of(metric, "prompt", Numbers(groups=groups))
+def measured(metric: str, groups: Groups) -> ScoreReading:
+    return ScoreReading.of(metric, "prompt", Numbers(groups=groups))
 
 
-def low_and_high(metric: str) -> tuple[Measurement, Measurement]:
+def low_and_high(metric: str) -> tuple[ScoreReading, ScoreReading]:
     """Two columns of which the second is higher beyond doubt."""
     low, high = (shares(2), shares(7)) if SCORES[metric].is_share else (around(0.2), around(0.7, 0.02))
     return measured(metric, low), measured(metric, high)
@@ -125,7 +125,7 @@ def test_a_score_is_the_mean_of_its_clusters_with_an_interval() -> None:
 def test_a_value_of_the_whole_moves_the_interval_along() -> None:
     groups = around(0.5)
     plain = score_of(measured("kid", groups), "run")
-    moved = score_of(Measurement.of("kid", "prompt", Numbers(groups=groups, value=0.7)), "run")
+    moved = score_of(ScoreReading.of("kid", "prompt", Numbers(groups=groups, value=0.7)), "run")
     assert plain.low is not None
     assert plain.high is not None
     assert moved.value == pytest.approx(0.7)

@@ -34,7 +34,7 @@ class Act(Part):
     """The piece of the weight before, which a loop lets go of only in its next round."""
 
 
-class Section(Part):
+class RecipeSection(Part):
     """What is done for every weight, one after another, before anything else is done."""
 
     acts: tuple[Act, ...]
@@ -47,7 +47,7 @@ class WeightUpdate(Part):
 
     states: tuple[Piece, ...]
     pieces: tuple[Piece, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[RecipeSection, ...]
     pieces_alone: tuple[Piece, ...]
     alone: tuple[Act, ...]
     """Where each weight has an optimizer of its own, run in the backward pass."""

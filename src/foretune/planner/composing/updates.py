@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import update_name
-from foretune.core.values.recipes import Count, Piece, Section, UpdateRecipe, WeightUpdate
+from foretune.core.values.recipes import Count, Piece, RecipeSection, UpdateRecipe, WeightUpdate
 from foretune.core.values.step_trace import (
     NEVER,
     OUTSIDE,
@@ -240,7 +240,7 @@ def state_bytes_per_weight(experiment: Experiment) -> float:
     )
 
 
-def _lingering(section: Section) -> list[int]:
+def _lingering(section: RecipeSection) -> list[int]:
     """Pieces that the next weight's turn releases, in the order in which it does."""
     return [act.piece for act in section.acts if act.of_previous]
 

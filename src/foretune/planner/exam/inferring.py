@@ -6,11 +6,13 @@ from statistics import median
 from foretune.catalog import Measurement
 from foretune.catalog.backtest import WithoutInference
 from foretune.planner.exam.dialects import DIALECTS, Dialect, Inference
-from foretune.planner.exam.scoring import Score, percentile
+from foretune.planner.exam.scoring import BacktestScore, percentile
 from foretune.planner.exam.sitting import Sitting
 
 
-def without_inferences(sitting: Sitting, rows: Sequence[Measurement], usual: Score) -> Iterator[WithoutInference]:
+def without_inferences(
+    sitting: Sitting, rows: Sequence[Measurement], usual: BacktestScore
+) -> Iterator[WithoutInference]:
     """Each inferred statement left out by itself; only what it changes is forecast again."""
     for dialect in DIALECTS:
         for inference in dialect.inferred:
@@ -18,7 +20,7 @@ def without_inferences(sitting: Sitting, rows: Sequence[Measurement], usual: Sco
 
 
 def _without(
-    sitting: Sitting, rows: Sequence[Measurement], usual: Score, dialect: Dialect, inference: Inference
+    sitting: Sitting, rows: Sequence[Measurement], usual: BacktestScore, dialect: Dialect, inference: Inference
 ) -> WithoutInference:
     dialects = [dialect.without(inference) if one is dialect else one for one in DIALECTS]
     score = sitting.score(rows, dialects=dialects)

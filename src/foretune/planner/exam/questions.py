@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from foretune.choices.experiment import Experiment
 from foretune.planner.exam.dialects import Dialect, Peak
 
-__all__ = ["LeftOut", "Peak", "Published", "Question", "Sizes", "Unfit"]
+__all__ = ["ExamQuestion", "LeftOut", "Peak", "Published", "RowSizes", "Unfit"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class RowSizes:
     """The sizes of one forward pass."""
 
     batch_size: int
@@ -31,7 +31,7 @@ class Published:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class ExamQuestion:
     """A row as an experiment: what was trained, how, and what is known of the answer."""
 
     row_id: str
@@ -40,7 +40,7 @@ class Question:
     model: str
     """Name of the denoiser in the catalogue."""
     experiment: Experiment
-    sizes: Sizes
+    sizes: RowSizes
     dialect: Dialect
     resident: tuple[str, ...]
     """Components of the catalogue, in 16-bit numbers, that stay on the device while it trains."""

@@ -10,7 +10,7 @@ from foretune.catalog import Measurement
 from foretune.choices.experiment import Experiment
 from foretune.planner.exam import words
 from foretune.planner.exam.dialects import DIALECTS, Dialect, dialect_of, different_program
-from foretune.planner.exam.questions import LeftOut, Published, Question, Sizes, Unfit
+from foretune.planner.exam.questions import ExamQuestion, LeftOut, Published, RowSizes, Unfit
 
 _USUAL_RANK = 16
 
@@ -20,7 +20,7 @@ def is_exact(row: Measurement) -> bool:
     return row.task == "train" and row.grade == "A" and row.bound == "exact" and row.peak_mem is not None
 
 
-def question(row: Measurement, dialects: Sequence[Dialect] = DIALECTS) -> Question | LeftOut:
+def question(row: Measurement, dialects: Sequence[Dialect] = DIALECTS) -> ExamQuestion | LeftOut:
     """What a row asks. Rows without an exact peak ask only whether they fitted."""
     try:
         return _question(row, dialects)
@@ -31,7 +31,7 @@ def question(row: Measurement, dialects: Sequence[Dialect] = DIALECTS) -> Questi
         return LeftOut(row_id=row.id, source=row.framework, reason=f"no experiment can be like it ({faults})")
 
 
-def _question(row: Measurement, dialects: Sequence[Dialect]) -> Question:
+def _question(row: Measurement, dialects: Sequence[Dialect]) -> ExamQuestion:
     if row.task != "train":
         raise Unfit("it is not a training")
     assumptions: list[str] = []
@@ -74,7 +74,7 @@ def _question(row: Measurement, dialects: Sequence[Dialect]) -> Question:
         "levers": levers,
     }
     device = words.device_named(row.gpu, row.gpu_mem_gb)
-    return Question(
+    return ExamQuestion(
         row_id=row.id,
         source=row.framework,
         model=model,
@@ -127,7 +127,7 @@ def _published(row: Measurement, dialect: Dialect) -> Published | None:
     return Published(peak=peak, num_bytes=span[0], most_bytes=span[1])
 
 
-def _sizes(row: Measurement, dialect: Dialect, family: str, assumptions: list[str]) -> Sizes:
+def _sizes(row: Measurement, dialect: Dialect, family: str, assumptions: list[str]) -> RowSizes:
     if row.batch_size_per_gpu is None:
         raise Unfit("the batch size is not stated")
     resolution = words.resolution_in(row.resolution)
@@ -135,7 +135,7 @@ def _sizes(row: Measurement, dialect: Dialect, family: str, assumptions: list[st
         assumptions.append(resolution.assumption)
     if family not in dialect.num_text_tokens:
         raise Unfit(f"the number of text tokens that {row.framework} gives a {family} model is not known")
-    return Sizes(
+    return RowSizes(
         batch_size=row.batch_size_per_gpu,
         height_px=resolution.height_px,
         width_px=resolution.width_px,

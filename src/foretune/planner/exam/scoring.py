@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from foretune.core.values.plan import Verdict
-from foretune.planner.exam.questions import LeftOut, Question
+from foretune.planner.exam.questions import ExamQuestion, LeftOut
 
 OOM_CHANCE: Mapping[Verdict, float] = {"fits": 0.05, "tight": 0.5, "does not fit": 0.95}
 """How likely each verdict says that a run is to run out of memory. The band holds nine of ten peaks, so that one of
@@ -18,7 +18,7 @@ twenty is above it and one below; tight says nothing either way."""
 class Result:
     """One row with an exact peak."""
 
-    asked: Question
+    asked: ExamQuestion
     published_bytes: int
     peak: str
     predicted_bytes: int
@@ -38,13 +38,13 @@ class Result:
 class FitResult:
     """One row of which it is known whether it ran."""
 
-    asked: Question
+    asked: ExamQuestion
     fitted: bool
     verdict: Verdict
 
 
 @dataclass(frozen=True)
-class Score:
+class BacktestScore:
     """All of it."""
 
     results: tuple[Result, ...]

@@ -14,9 +14,9 @@ from foretune.core.values.base import content_hash
 from foretune.planner.exam.baseline import baseline_bytes
 from foretune.planner.exam.dialects import DIALECTS, Dialect
 from foretune.planner.exam.forecasting import Forecast, LastEvents, forecast
-from foretune.planner.exam.questions import LeftOut, Question
+from foretune.planner.exam.questions import ExamQuestion, LeftOut
 from foretune.planner.exam.rows import is_exact, question
-from foretune.planner.exam.scoring import FitResult, Result, Score
+from foretune.planner.exam.scoring import BacktestScore, FitResult, Result
 from foretune.planner.traces import NotTraced, Traces
 
 TracesByModel = Callable[[str], Traces]
@@ -53,12 +53,12 @@ class Sitting:
         rows: Iterable[Measurement],
         unreadable: Sequence[LeftOut] = (),
         dialects: Sequence[Dialect] = DIALECTS,
-    ) -> Score:
+    ) -> BacktestScore:
         """Every row is turned into a question, or a reason why not, before any is forecast."""
         # Rows of a file may have the same id, so each goes with its own question.
         asked = [(row, question(row, dialects)) for row in rows]
         left_out = [*unreadable, *(found for row, found in asked if is_exact(row) and isinstance(found, LeftOut))]
-        posed = [(row, found) for row, found in asked if isinstance(found, Question) and _is_wanted(row, found)]
+        posed = [(row, found) for row, found in asked if isinstance(found, ExamQuestion) and _is_wanted(row, found)]
         self._ask([found for _, found in posed])
         results, fits, not_judged = [], [], list[LeftOut]()
         for row, one in posed:
@@ -72,9 +72,9 @@ class Sitting:
             if one.fitted is not None and said.forecast.verdict is not None:
                 fits.append(FitResult(one, bool(one.fitted), said.forecast.verdict))
         num_exact = sum(is_exact(row) for row, _ in asked)
-        return Score(tuple(results), tuple(fits), tuple(left_out), num_exact, tuple(not_judged))
+        return BacktestScore(tuple(results), tuple(fits), tuple(left_out), num_exact, tuple(not_judged))
 
-    def _ask(self, questions: Sequence[Question]) -> None:
+    def _ask(self, questions: Sequence[ExamQuestion]) -> None:
         fresh = {key: one for one in questions if (key := _key(one)) not in self._known}
         done = 0
         for part, answers in self._answers(list(_parts(list(fresh.values())))):
@@ -82,7 +82,7 @@ class Sitting:
             self._progress(part[-1].model, done, len(fresh))
             self._known.update(zip(map(_key, part), answers, strict=True))
 
-    def _answers(self, parts: list[list[Question]]) -> Iterator[tuple[list[Question], list[Said]]]:
+    def _answers(self, parts: list[list[ExamQuestion]]) -> Iterator[tuple[list[ExamQuestion], list[Said]]]:
         num_processes = min(self._num_processes, len(parts))
         if num_processes <= 1:
             yield from ((part, _answered(part, self._traces)) for part in parts)
@@ -98,7 +98,7 @@ def sit_exam(
     traces: TracesByModel,
     unreadable: Sequence[LeftOut] = (),
     progress: OnModel | None = None,
-) -> Score:
+) -> BacktestScore:
     """The exam on given traces, in this process."""
     return Sitting(traces, progress).score(rows, unreadable)
 
@@ -114,14 +114,14 @@ def _traces_of_package() -> Traces:
     return Traces()
 
 
-def _parts(questions: list[Question]) -> Iterator[list[Question]]:
+def _parts(questions: list[ExamQuestion]) -> Iterator[list[ExamQuestion]]:
     """A few rows of one model each, in their order: neighbours are often one training on two devices."""
     for _, group in groupby(questions, key=lambda one: one.model):
         rows = list(group)
         yield from (rows[start : start + _ROWS_PER_TASK] for start in range(0, len(rows), _ROWS_PER_TASK))
 
 
-def _answered(part: list[Question], traces: TracesByModel | None = None) -> list[Said]:
+def _answered(part: list[ExamQuestion], traces: TracesByModel | None = None) -> list[Said]:
     last, found = LastEvents(), list[Said]()
     for one in part:
         try:
@@ -132,7 +132,7 @@ def _answered(part: list[Question], traces: TracesByModel | None = None) -> list
     return found
 
 
-def _key(asked: Question) -> str:
+def _key(asked: ExamQuestion) -> str:
     """Equal for questions that have the same forecast."""
     return content_hash(
         [
@@ -148,15 +148,15 @@ def _key(asked: Question) -> str:
     )
 
 
-def _is_wanted(row: Measurement, asked: Question) -> bool:
+def _is_wanted(row: Measurement, asked: ExamQuestion) -> bool:
     return _wants_peak(row, asked) or (asked.fitted is not None and asked.device_bytes is not None)
 
 
-def _wants_peak(row: Measurement, asked: Question) -> bool:
+def _wants_peak(row: Measurement, asked: ExamQuestion) -> bool:
     return is_exact(row) and asked.published is not None
 
 
-def _result(asked: Question, said: Forecast) -> Result:
+def _result(asked: ExamQuestion, said: Forecast) -> Result:
     assert asked.published is not None
     return Result(
         asked=asked,

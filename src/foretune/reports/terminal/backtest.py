@@ -11,12 +11,12 @@ from foretune.reports.terminal.tables import console, right, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from foretune.planner.exam.scoring import FitResult, Result, Score
+    from foretune.planner.exam.scoring import BacktestScore, FitResult, Result
 
 _NUM_WORST = 10
 
 
-def print_score(score: "Score") -> None:
+def print_score(score: "BacktestScore") -> None:
     """Residuals, figures by group, the worst rows, and what was left out and why."""
     out = console()
     _print_rows(out, score.results)
@@ -74,7 +74,7 @@ def _print_groups(out: "Console", heading: str, results: Sequence["Result"], key
     out.print()
 
 
-def _print_left_out(out: "Console", score: "Score") -> None:
+def _print_left_out(out: "Console", score: "BacktestScore") -> None:
     if not score.left_out:
         return
     reasons = Counter((row.source, row.reason) for row in score.left_out)
@@ -86,7 +86,7 @@ def _print_left_out(out: "Console", score: "Score") -> None:
     out.print()
 
 
-def _print_fits(out: "Console", score: "Score") -> None:
+def _print_fits(out: "Console", score: "BacktestScore") -> None:
     wrong = [row for row in score.fits if _is_wrong(row)]
     if not wrong:
         return
@@ -104,7 +104,7 @@ def _is_wrong(row: "FitResult") -> bool:
     return row.verdict == "does not fit" if row.fitted else row.verdict != "does not fit"
 
 
-def _print_totals(out: "Console", score: "Score") -> None:
+def _print_totals(out: "Console", score: "BacktestScore") -> None:
     memory = score.as_dict()["memory"]
     if not score.results:
         out.print("No row with an exact peak could be planned.")

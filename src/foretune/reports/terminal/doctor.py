@@ -8,10 +8,10 @@ from foretune.reports.terminal.tables import console
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from foretune.run.doctor.finding import Finding
+    from foretune.run.doctor.finding import CheckResult
 
 
-def print_findings(findings: "Sequence[Finding]", environment: "Mapping[str, Any]") -> None:
+def print_findings(findings: "Sequence[CheckResult]", environment: "Mapping[str, Any]") -> None:
     """A table for each group, what fixes the rest, and the versions here."""
     from rich.markup import escape
     from rich.table import Table

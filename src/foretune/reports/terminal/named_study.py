@@ -8,7 +8,7 @@ import typer
 from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
-    from foretune.run.studies.base import StudyResult, Value
+    from foretune.run.studies.base import StudyResult, StudyValue
 
 
 def print_result(result: "StudyResult", path: Path, *, has_plot: bool) -> None:
@@ -36,7 +36,7 @@ def print_result(result: "StudyResult", path: Path, *, has_plot: bool) -> None:
         typer.echo(f"Plot: {path / 'plot.png'}")
 
 
-def _cell(value: "Value") -> str:
+def _cell(value: "StudyValue") -> str:
     if value.value is None:
         return "not steady"
     text = _number(value.value)

@@ -8,7 +8,7 @@ from foretune.core.units import measured_text
 from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
-    from foretune.analyse.study_cells import Cell, Number
+    from foretune.analyse.study_cells import Number, StudyCell
     from foretune.analyse.studying import StudySummary
 
 _TITLES = {
@@ -69,7 +69,7 @@ def _cell(number: "Number | None") -> str:
     return measured_text(number.value, number.low, number.high, "")
 
 
-def _seeds(cell: "Cell") -> str:
+def _seeds(cell: "StudyCell") -> str:
     return (
         str(len(cell.parts))
         if not cell.unfinished

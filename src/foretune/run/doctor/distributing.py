@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from foretune.core.thread_waiting import with_passive_waiting
-from foretune.run.doctor.finding import Finding
+from foretune.run.doctor.finding import CheckResult
 
 _LIMIT_S = 300.0
 _ANSWER_WITHIN_S = 240
@@ -26,7 +26,7 @@ COLLECTIVES = ("all_reduce", "broadcast", "all_gather", "reduce_scatter")
 _NUM_GLOO = 2
 
 
-def examine_collectives() -> Iterator[Finding]:
+def examine_collectives() -> Iterator[CheckResult]:
     """Every collective that data-parallel and sharded training use, by every backend that is here."""
     if not torch.distributed.is_available():
         yield _finding(
@@ -38,7 +38,7 @@ def examine_collectives() -> Iterator[Finding]:
         yield from _together("nccl", torch.cuda.device_count())
 
 
-def _together(backend: str, world: int) -> Iterator[Finding]:
+def _together(backend: str, world: int) -> Iterator[CheckResult]:
     """Processes of their own: a backend that hangs must not hang the doctor."""
     # On the loopback alone: 127.0.0.1 is there whatever the network is like.
     loopback = {"GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
@@ -80,8 +80,8 @@ def _answer(process: "subprocess.Popen[str]") -> tuple[str, str]:
         return said, f"no answer within {_LIMIT_S:.0f} s"
 
 
-def _finding(backend: str, name: str, works: bool, seconds: float, detail: str) -> Finding:
-    return Finding(
+def _finding(backend: str, name: str, works: bool, seconds: float, detail: str) -> CheckResult:
+    return CheckResult(
         "host" if backend == "gloo" else "cuda", "distributed", f"{backend} {name}", works, False, seconds, detail
     )
 

@@ -8,7 +8,7 @@ import torch
 from foretune.run.devices import available_devices
 from foretune.run.doctor import attention, compiling, host, quantising, training
 from foretune.run.doctor.distributing import examine_collectives
-from foretune.run.doctor.finding import Check, Finding, examined
+from foretune.run.doctor.finding import Check, CheckResult, examined
 from foretune.run.doctor.groups import Group
 from foretune.run.doctor.versions import examine_versions
 
@@ -23,7 +23,7 @@ HOST_CHECKS: tuple[Check, ...] = host.CHECKS
 
 def examine(
     about_to: Callable[[str], None] = lambda _: None, only: Collection[Group] = get_args(Group)
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Every finding as it is made; `about_to` is told what is examined next."""
     if "versions" in only:
         about_to("versions")

@@ -11,7 +11,7 @@ from foretune.run.doctor.groups import Group
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One operation on one device."""
 
     device: str
@@ -38,7 +38,7 @@ class Check:
     """The only devices that have it; None: all."""
 
 
-def examined(check: Check, device: torch.device, shown: str | None = None) -> Finding:
+def examined(check: Check, device: torch.device, shown: str | None = None) -> CheckResult:
     """Executes a check. Whatever it raises is the finding."""
     remedy = None
     started_s = time.perf_counter()
@@ -50,4 +50,4 @@ def examined(check: Check, device: torch.device, shown: str | None = None) -> Fi
         first = str(error).strip().splitlines()
         works, detail = False, f"{type(error).__name__}: {first[0] if first else 'no reason given'}"
     seconds = time.perf_counter() - started_s
-    return Finding(shown or str(device), check.group, check.operation, works, check.needed, seconds, detail, remedy)
+    return CheckResult(shown or str(device), check.group, check.operation, works, check.needed, seconds, detail, remedy)

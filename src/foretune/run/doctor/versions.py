@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretune.run.doctor.finding import Finding
+from foretune.run.doctor.finding import CheckResult
 
 # Whose demands count. All of them are named in foretune's own, or are installed beside them and break them.
 _PACKAGES = (
@@ -27,16 +27,16 @@ class Mismatch:
     remedy: str
 
 
-def examine_versions() -> Iterator[Finding]:
+def examine_versions() -> Iterator[CheckResult]:
     """One finding that all is well, or one for each mismatch."""
     found = [*unmet_demands(), *unfit_build()]
     for mismatch in found:
-        yield Finding(
+        yield CheckResult(
             "host", "versions", f"versions: {mismatch.package}", False, True, 0.0, mismatch.text, mismatch.remedy
         )
     if not found:
         num = sum(1 for _ in _demands(_installed))
-        yield Finding(
+        yield CheckResult(
             "host", "versions", "versions", True, True, 0.0, f"{num} demands of one package on another are met"
         )
 

@@ -3,7 +3,7 @@
 from statistics import fmean
 
 from foretune.data.sources.shapes import captions_shown
-from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.evidence import SampledEvidence
 from foretune.run.quality.measurement import Numbers, OneScore
 from foretune.run.quality.setting import Setting
 
@@ -25,7 +25,7 @@ class CaptionAccuracy(OneScore):
             return f"{foreign!r} is not a caption of shapes, such as 'a small red circle on blue'"
         return None
 
-    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
+    def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
         from foretune.data.shapes_reader import matches, read_scene
 
         found = [
@@ -50,7 +50,7 @@ class StyleScore(OneScore):
             return "the run was trained on plain shapes (data.style: plain), which have no style to request"
         return why
 
-    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
+    def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
         from foretune.data.shapes_reader import style_score
 
         assert setting.data is not None

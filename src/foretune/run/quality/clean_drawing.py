@@ -1,6 +1,6 @@
 """Of drawn shapes: how much of an image is drawing, and how much is blur, smears and specks."""
 
-from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.evidence import SampledEvidence
 from foretune.run.quality.measurement import Numbers, OneScore
 from foretune.run.quality.setting import Setting
 
@@ -13,7 +13,7 @@ class CleanDrawing(OneScore):
     def why_absent(self, setting: Setting) -> str | None:
         return setting.why_not_shapes()
 
-    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
+    def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
         from foretune.data.shapes_reader import read_scene
 
         return Numbers(

@@ -1,6 +1,6 @@
 """How well an image goes with its prompt in a CLIP model's eyes (Hessel et al. 2021): 100 times the cosine."""
 
-from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.evidence import SampledEvidence
 from foretune.run.quality.measurement import Numbers, OneScore
 from foretune.run.quality.setting import Setting
 
@@ -22,7 +22,7 @@ class ClipScore(OneScore):
         assert setting.clip is not None
         return None
 
-    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
+    def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
         groups = tuple(
             tuple(setting.clip.scores(images, prompt))
             for images, prompt in zip(column.samples, setting.sampling.prompts, strict=True)

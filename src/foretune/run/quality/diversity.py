@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 
-from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.evidence import SampledEvidence
 from foretune.run.quality.measurement import Numbers, OneScore
 from foretune.run.quality.setting import Setting
 
@@ -19,7 +19,7 @@ class Diversity(OneScore):
             return "it compares seeds of a prompt, and there is one only. Run: foretune evaluate RUN --seeds 4"
         return None
 
-    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
+    def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
         # One number a prompt: pairs that share an image are not independent.
         groups = tuple(
             (float(np.mean([np.sqrt(np.mean((a - b) ** 2)) for a, b in combinations(images, 2)])),)

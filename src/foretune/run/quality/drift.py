@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from foretune.run.quality.evidence import Evidence
-from foretune.run.quality.measurement import Measurement, Need, Numbers
+from foretune.run.quality.evidence import SampledEvidence
+from foretune.run.quality.measurement import Need, Numbers, ScoreReading
 from foretune.run.quality.setting import Setting
 from foretune.run.quality.similarity import Psnr, Similarity, Ssim, why_not_installed
 
@@ -16,7 +16,9 @@ class Drift:
     def why_absent(self, setting: Setting) -> str | None:
         return why_not_installed()
 
-    def measure(self, setting: Setting, column: Evidence, base: Evidence | None) -> tuple[Measurement, ...]:
+    def measure(
+        self, setting: Setting, column: SampledEvidence, base: SampledEvidence | None
+    ) -> tuple[ScoreReading, ...]:
         if base is None:
             return ()
         found = []
@@ -25,6 +27,6 @@ class Drift:
             why = metric.why_not_at(setting.sampling.size_px)
             pairs = () if why is not None else zip(column.samples, base.samples, strict=True)
             groups = tuple(tuple(metric.pairs(mine, theirs)) for mine, theirs in pairs)
-            one = Measurement.of(f"drift {metric.score}", setting.repeats_over, Numbers(groups=groups))
+            one = ScoreReading.of(f"drift {metric.score}", setting.repeats_over, Numbers(groups=groups))
             found.append(one if why is None else one.absent(why))
         return tuple(found)

@@ -13,15 +13,15 @@ from foretune.core.values.base import content_hash
 from foretune.core.values.evaluation import Column
 from foretune.record.atomic import write_text
 from foretune.record.environment import environment_fingerprint, environment_hash
-from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.evidence import SampledEvidence
 from foretune.run.quality.gathering import Encoded, encode_texts, gather
-from foretune.run.quality.measurement import Measurement, Metric, Need
+from foretune.run.quality.measurement import Metric, Need, ScoreReading
 from foretune.run.quality.metrics import chosen_metrics
 from foretune.run.quality.pictures import write_pictures
 from foretune.run.quality.request import EvaluationRequest
 from foretune.run.quality.scoring import differences_of, score_of
 from foretune.run.quality.setting import Setting, settle
-from foretune.run.quality.subjects import Subject, base_of, open_subject
+from foretune.run.quality.subjects import EvaluatedModel, base_of, open_subject
 
 EVALUATION_NAME = "evaluation.json"
 _FEW_PROMPTS = 5
@@ -39,20 +39,20 @@ def evaluate_runs(runs: Sequence[Path | str], request: EvaluationRequest, observ
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredImages:
     """One column: what was made of a model, and what the metrics found in it."""
 
-    evidence: Evidence
-    measurements: tuple[Measurement, ...]
+    evidence: SampledEvidence
+    measurements: tuple[ScoreReading, ...]
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedModels:
     """An evaluation with what it rests on."""
 
     evaluation: Evaluation
-    base: Measured | None
-    run: Measured
+    base: MeasuredImages | None
+    run: MeasuredImages
 
 
 class Evaluator:
@@ -60,7 +60,7 @@ class Evaluator:
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._columns: dict[str, Measured] = {}
+        self._columns: dict[str, MeasuredImages] = {}
         self._encoded: dict[str, Encoded] = {}
 
     def evaluate(self, run: Path | str, request: EvaluationRequest) -> Evaluation:
@@ -77,7 +77,7 @@ class Evaluator:
         write_text(folder / EVALUATION_NAME, evaluation.to_json())
         return evaluation
 
-    def compare(self, subject: Subject, base: Subject | None, setting: Setting) -> Compared:
+    def compare(self, subject: EvaluatedModel, base: EvaluatedModel | None, setting: Setting) -> ComparedModels:
         """Both columns, and what they say; nothing is written."""
         _refuse_other_families(subject, base)
         metrics, absent = chosen_metrics(setting)
@@ -91,9 +91,11 @@ class Evaluator:
         evidence = gather(subject, setting, self._texts(subject, setting), needs, steps, self._observer, "run")
         measured = self._measured(setting, metrics, evidence, measured_base)
         evaluation = _put_together(setting, subject, base, measured_base, measured, absent)
-        return Compared(evaluation, measured_base, measured)
+        return ComparedModels(evaluation, measured_base, measured)
 
-    def _base(self, base: Subject, setting: Setting, metrics: dict[str, Metric], needs: frozenset[Need]) -> Measured:
+    def _base(
+        self, base: EvaluatedModel, setting: Setting, metrics: dict[str, Metric], needs: frozenset[Need]
+    ) -> MeasuredImages:
         key = content_hash([base.key, setting.described(), sorted(needs), list(metrics)])
         if key not in self._columns:
             texts = self._texts(base, setting)
@@ -103,15 +105,15 @@ class Evaluator:
         return self._columns[key]
 
     def _measured(
-        self, setting: Setting, metrics: dict[str, Metric], evidence: Evidence, base: Measured | None
-    ) -> Measured:
-        measurements: list[Measurement] = []
+        self, setting: Setting, metrics: dict[str, Metric], evidence: SampledEvidence, base: MeasuredImages | None
+    ) -> MeasuredImages:
+        measurements: list[ScoreReading] = []
         for number, (name, metric) in enumerate(metrics.items()):
             self._observer.preparing(f"measuring {name}", number, len(metrics))
             measurements += metric.measure(setting, evidence, None if base is None else base.evidence)
-        return Measured(evidence, tuple(measurements))
+        return MeasuredImages(evidence, tuple(measurements))
 
-    def _texts(self, subject: Subject, setting: Setting) -> Encoded:
+    def _texts(self, subject: EvaluatedModel, setting: Setting) -> Encoded:
         key = content_hash([str(subject.folder), setting.described()])
         if key not in self._encoded:
             self._encoded = {key: encode_texts(subject, setting, self._observer)}
@@ -120,13 +122,13 @@ class Evaluator:
 
 def _put_together(
     setting: Setting,
-    subject: Subject,
-    base: Subject | None,
-    measured_base: Measured | None,
-    measured: Measured,
+    subject: EvaluatedModel,
+    base: EvaluatedModel | None,
+    measured_base: MeasuredImages | None,
+    measured: MeasuredImages,
     absent: dict[str, str],
 ) -> Evaluation:
-    columns: list[tuple[Column, Measured]] = [("run", measured)]
+    columns: list[tuple[Column, MeasuredImages]] = [("run", measured)]
     if measured_base is not None:
         columns = [("base", measured_base), *columns]
     scores = [score_of(one, column) for column, found in columns for one in found.measurements]
@@ -168,14 +170,14 @@ def _warnings(setting: Setting) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def _with_data(subject: Subject, base: Subject | None) -> Subject | None:
+def _with_data(subject: EvaluatedModel, base: EvaluatedModel | None) -> EvaluatedModel | None:
     """The run whose data count: the subject, or the base where that alone is one."""
     if subject.experiment is not None:
         return subject
     return base if base is not None and base.experiment is not None else None
 
 
-def _refuse_other_families(subject: Subject, base: Subject | None) -> None:
+def _refuse_other_families(subject: EvaluatedModel, base: EvaluatedModel | None) -> None:
     if base is not None and base.family.name != subject.family.name:
         raise Refused(
             f"{subject.label} is a {subject.family.name} model and {base.label} a {base.family.name} model: their "
@@ -184,7 +186,7 @@ def _refuse_other_families(subject: Subject, base: Subject | None) -> None:
         )
 
 
-def _folder(subject: Subject, request: EvaluationRequest) -> Path:
+def _folder(subject: EvaluatedModel, request: EvaluationRequest) -> Path:
     if request.output is not None:
         return request.output
     if subject.run is None:

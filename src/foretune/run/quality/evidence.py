@@ -11,7 +11,7 @@ from foretune.run.sampling import Pixels
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class SampledEvidence:
     """Plain arrays, so that the model itself can be freed before anything is measured."""
 
     samples: tuple[tuple[Pixels, ...], ...] = ()

@@ -16,12 +16,12 @@ from foretune.models.family import Conditioning, Family
 from foretune.run.encoding import encode_captions, free_memory
 from foretune.run.quality.batched import images_at_once, sample_grid, stacked
 from foretune.run.quality.denoising import Denoising
-from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.evidence import SampledEvidence
 from foretune.run.quality.held_out import NUM_BANDS, EvaluationData, in_pieces
 from foretune.run.quality.measurement import Need
 from foretune.run.quality.request import LEVELS
 from foretune.run.quality.setting import Setting
-from foretune.run.quality.subjects import Subject
+from foretune.run.quality.subjects import EvaluatedModel
 from foretune.run.sampling import Pixels
 from foretune.step.sample_loss import sample_losses
 
@@ -29,7 +29,7 @@ _CAPTIONS_AT_ONCE = 16
 Encoded = Mapping[str, Conditioning]
 
 
-def encode_texts(subject: Subject, setting: Setting, observer: Observer) -> Encoded:
+def encode_texts(subject: EvaluatedModel, setting: Setting, observer: Observer) -> Encoded:
     """Every prompt and caption by its words, on the device; the text encoders are freed before a denoiser comes."""
     family = subject.family
     if not family.text_parts:
@@ -49,14 +49,14 @@ def encode_texts(subject: Subject, setting: Setting, observer: Observer) -> Enco
 
 
 def gather(
-    subject: Subject,
+    subject: EvaluatedModel,
     setting: Setting,
     encoded: Encoded,
     needs: frozenset[Need],
     num_steps: int,
     observer: Observer,
     column: str,
-) -> Evidence:
+) -> SampledEvidence:
     """What the metrics look at, of one model."""
     session = _Session(subject, setting, encoded, num_steps)
     try:
@@ -68,7 +68,7 @@ def gather(
 class _Session:
     """A loaded model, while it is being asked."""
 
-    def __init__(self, subject: Subject, setting: Setting, encoded: Encoded, num_steps: int) -> None:
+    def __init__(self, subject: EvaluatedModel, setting: Setting, encoded: Encoded, num_steps: int) -> None:
         self._setting, self._encoded, self._num_steps = setting, encoded, num_steps
         self._family: Family = subject.family
         policy, device = setting.policy, setting.device
@@ -87,8 +87,8 @@ class _Session:
         free_memory()
 
     @torch.no_grad()
-    def evidence(self, needs: frozenset[Need], observer: Observer, column: str) -> Evidence:
-        found = Evidence()
+    def evidence(self, needs: frozenset[Need], observer: Observer, column: str) -> SampledEvidence:
+        found = SampledEvidence()
         policy, device = self._setting.policy, self._setting.device
         with policy.products():
             if "samples" in needs:

@@ -3,7 +3,7 @@
 from statistics import fmean
 from typing import ClassVar
 
-from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.evidence import SampledEvidence
 from foretune.run.quality.measurement import Need, Numbers, OneScore
 from foretune.run.quality.setting import Setting
 
@@ -18,7 +18,7 @@ class HeldOutLoss(OneScore):
     def why_absent(self, setting: Setting) -> str | None:
         return setting.why_no_held_out()
 
-    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
+    def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
         by_band = zip(*column.losses, strict=True)
         names = setting.band_names()
         return Numbers(

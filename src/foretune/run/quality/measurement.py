@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 from foretune.core.scores import SCORES, ScoreKind
 
 if TYPE_CHECKING:
-    from foretune.run.quality.evidence import Evidence
+    from foretune.run.quality.evidence import SampledEvidence
     from foretune.run.quality.setting import Setting
 
 Need = Literal["samples", "denoised", "losses"]
@@ -26,7 +26,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
+class ScoreReading:
     """One score of one column: raw numbers in clusters, or the reason why there are none."""
 
     kind: ScoreKind
@@ -36,7 +36,7 @@ class Measurement:
     why_absent: str | None = None
 
     @classmethod
-    def of(cls, score: str, repeats_over: str, numbers: Numbers) -> "Measurement":
+    def of(cls, score: str, repeats_over: str, numbers: Numbers) -> "ScoreReading":
         """Of a score by its name."""
         return cls(kind=SCORES[score], repeats_over=repeats_over, numbers=numbers)
 
@@ -48,7 +48,7 @@ class Measurement:
     def groups(self) -> Groups:
         return self.numbers.groups
 
-    def absent(self, why: str) -> "Measurement":
+    def absent(self, why: str) -> "ScoreReading":
         """The same metric without numbers."""
         return replace(self, numbers=Numbers(), why_absent=why)
 
@@ -62,7 +62,9 @@ class Metric(Protocol):
     def why_absent(self, setting: "Setting") -> str | None:
         """The reason why it cannot be taken here, with what to type, as far as is known before any work."""
 
-    def measure(self, setting: "Setting", column: "Evidence", base: "Evidence | None") -> tuple[Measurement, ...]:
+    def measure(
+        self, setting: "Setting", column: "SampledEvidence", base: "SampledEvidence | None"
+    ) -> tuple[ScoreReading, ...]:
         """The column's numbers. `base` is the other column, None for the base itself."""
 
 
@@ -80,9 +82,11 @@ class OneScore(ABC):
         """The reason why it cannot be taken here."""
 
     @abstractmethod
-    def numbers(self, setting: "Setting", column: "Evidence") -> Numbers:
+    def numbers(self, setting: "Setting", column: "SampledEvidence") -> Numbers:
         """What is read off a column."""
 
-    def measure(self, setting: "Setting", column: "Evidence", base: "Evidence | None") -> tuple[Measurement, ...]:
+    def measure(
+        self, setting: "Setting", column: "SampledEvidence", base: "SampledEvidence | None"
+    ) -> tuple[ScoreReading, ...]:
         found = self.numbers(setting, column)
-        return (Measurement.of(self.score, self.repeats_over or setting.repeats_over, found),)
+        return (ScoreReading.of(self.score, self.repeats_over or setting.repeats_over, found),)

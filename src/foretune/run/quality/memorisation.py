@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from foretune.core.units import counted_text
-from foretune.run.quality.evidence import Evidence, as_batch
-from foretune.run.quality.measurement import Measurement, Need, Numbers
+from foretune.run.quality.evidence import SampledEvidence, as_batch
+from foretune.run.quality.measurement import Need, Numbers, ScoreReading
 from foretune.run.quality.setting import Setting
 from foretune.run.sampling import Pixels
 
@@ -42,7 +42,9 @@ class Memorisation:
             return "there are fewer than three training images, so that no second nearest means anything"
         return None
 
-    def measure(self, setting: Setting, column: Evidence, base: Evidence | None) -> tuple[Measurement, ...]:
+    def measure(
+        self, setting: Setting, column: SampledEvidence, base: SampledEvidence | None
+    ) -> tuple[ScoreReading, ...]:
         assert setting.data is not None
         training = flattened(setting.data.training_images)
         reference = nearest_ratios(setting.data.held_out_images, training)
@@ -55,8 +57,8 @@ class Memorisation:
         )
         nearest = Numbers(groups=ratios, bands={_REFERENCE: fmean(reference)})
         return (
-            Measurement.of("copies", setting.repeats_over, copies),
-            Measurement.of("nearest ratio", setting.repeats_over, nearest),
+            ScoreReading.of("copies", setting.repeats_over, copies),
+            ScoreReading.of("nearest ratio", setting.repeats_over, nearest),
         )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from PIL import Image
 
 from foretune.core.values.evaluation import SAMPLE_FOLDER, Column, sample_file
-from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.evidence import SampledEvidence
 from foretune.run.sampling import Pixels, grid, to_image
 
 _MOST_ROWS = 8
@@ -17,7 +17,7 @@ _MOST_SIDE_PX = 256
 _GAP_PX = 4
 
 
-def write_pictures(folder: Path, base: Evidence | None, run: Evidence) -> tuple[str, ...]:
+def write_pictures(folder: Path, base: SampledEvidence | None, run: SampledEvidence) -> tuple[str, ...]:
     """PNG files in a folder, by name: one row a prompt, one column a seed; side by side, the base first.
 
     Beside these grids, the first image of each shown prompt is kept by itself, for the grid of a report.
@@ -35,7 +35,7 @@ def write_pictures(folder: Path, base: Evidence | None, run: Evidence) -> tuple[
     return tuple(sheets)
 
 
-def _write_singles(folder: Path, found: Mapping[Column, Evidence]) -> None:
+def _write_singles(folder: Path, found: Mapping[Column, SampledEvidence]) -> None:
     (folder / SAMPLE_FOLDER).mkdir(exist_ok=True)
     for old in (folder / SAMPLE_FOLDER).glob("*.png"):
         # Of an earlier evaluation, which may have had more prompts.
@@ -45,7 +45,7 @@ def _write_singles(folder: Path, found: Mapping[Column, Evidence]) -> None:
             _at_most(to_image(images[0])).save(folder / sample_file(column, number), optimize=True)
 
 
-def _rows(evidence: Evidence) -> Sequence[Sequence[Pixels]]:
+def _rows(evidence: SampledEvidence) -> Sequence[Sequence[Pixels]]:
     return [images[:_MOST_SEEDS] for images in evidence.samples[:_MOST_ROWS]]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from foretune.core.values import Score, ScoreDifference
 from foretune.core.values.evaluation import Column, QualityAnswer
-from foretune.run.quality.measurement import Measurement
+from foretune.run.quality.measurement import ScoreReading
 from foretune.stats.clusters import (
     Clustered,
     cluster_means,
@@ -20,7 +20,7 @@ DIFFERENCES_CONFIDENCE = 0.95
 """Of all differences of an evaluation together: a model beside itself is called better or worse in 1 of 20."""
 
 
-def score_of(measurement: Measurement, column: Column) -> Score:
+def score_of(measurement: ScoreReading, column: Column) -> Score:
     """One metric of one column."""
     head = Score(
         metric=measurement.metric,
@@ -53,9 +53,9 @@ def score_of(measurement: Measurement, column: Column) -> Score:
     )
 
 
-def differences_of(base: Sequence[Measurement], run: Sequence[Measurement]) -> tuple[ScoreDifference, ...]:
+def differences_of(base: Sequence[ScoreReading], run: Sequence[ScoreReading]) -> tuple[ScoreDifference, ...]:
     """Every metric that both columns have and that has a better side. All intervals hold at once."""
-    before: Mapping[str, Measurement] = {measurement.metric: measurement for measurement in base}
+    before: Mapping[str, ScoreReading] = {measurement.metric: measurement for measurement in base}
     pairs = [
         (before[after.metric], after)
         for after in run
@@ -66,7 +66,7 @@ def differences_of(base: Sequence[Measurement], run: Sequence[Measurement]) -> t
     return tuple(_difference(*pair, confidence) for pair in pairs)
 
 
-def _difference(base: Measurement, run: Measurement, confidence: float) -> ScoreDifference:
+def _difference(base: ScoreReading, run: ScoreReading, confidence: float) -> ScoreDifference:
     found = paired_difference(base.groups, run.groups, confidence, run.kind.bounds, is_share=run.kind.is_share)
     smallest = run.kind.smallest_difference
     if run.kind.smallest_is_relative:

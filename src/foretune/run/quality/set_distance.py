@@ -4,7 +4,7 @@ from abc import abstractmethod
 
 from torch import Tensor
 
-from foretune.run.quality.evidence import Evidence
+from foretune.run.quality.evidence import SampledEvidence
 from foretune.run.quality.measurement import Numbers, OneScore
 from foretune.run.quality.setting import Setting
 from foretune.run.quality.similarity import why_not_installed
@@ -31,6 +31,6 @@ class SetDistance(OneScore):
     def between(self, features: Tensor, reference: Tensor, group_sizes: list[int]) -> Numbers:
         """The distance of two sets of features. `group_sizes`: how many samples each prompt has."""
 
-    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
+    def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
         features = setting.extractor.features(column.all_samples)
         return self.between(features, setting.reference_features, [len(images) for images in column.samples])

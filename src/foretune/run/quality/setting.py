@@ -17,7 +17,7 @@ from foretune.run.quality.clip_model import Clip, open_clip
 from foretune.run.quality.extractors import Extractor, check_extractor, open_extractor
 from foretune.run.quality.held_out import NUM_BANDS, EvaluationData
 from foretune.run.quality.request import LEVELS, EvaluationRequest
-from foretune.run.quality.subjects import Subject
+from foretune.run.quality.subjects import EvaluatedModel
 from foretune.run.sampling import SampleRequest
 from foretune.step.precision import PrecisionPolicy
 
@@ -29,7 +29,7 @@ class Setting:
     """Prompts, seeds, sizes, data and devices of one evaluation."""
 
     request: EvaluationRequest
-    subject: Subject
+    subject: EvaluatedModel
     sampling: SampleRequest
     data: EvaluationData | None
     """None where there is no run whose data could be asked."""
@@ -134,7 +134,9 @@ class Setting:
         return ObjectiveChoice() if experiment is None else experiment.objective
 
 
-def settle(request: EvaluationRequest, subject: Subject, data_of: Subject | None, observer: Observer) -> Setting:
+def settle(
+    request: EvaluationRequest, subject: EvaluatedModel, data_of: EvaluatedModel | None, observer: Observer
+) -> Setting:
     """Fills in what was left out of a request. `data_of`: the run whose data count, the subject or its base."""
     check_extractor(request.extractor)
     family = subject.family
@@ -172,7 +174,7 @@ def settle(request: EvaluationRequest, subject: Subject, data_of: Subject | None
     )
 
 
-def _prompts(request: EvaluationRequest, data: EvaluationData | None, subject: Subject) -> tuple[str, ...]:
+def _prompts(request: EvaluationRequest, data: EvaluationData | None, subject: EvaluatedModel) -> tuple[str, ...]:
     if request.prompts:
         return request.prompts
     if not subject.family.text_parts:

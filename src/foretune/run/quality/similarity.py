@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from foretune.run.quality.evidence import Evidence, as_batch
+from foretune.run.quality.evidence import SampledEvidence, as_batch
 from foretune.run.quality.measurement import Need, Numbers, OneScore
 from foretune.run.quality.setting import Setting
 from foretune.run.sampling import Pixels
@@ -47,7 +47,7 @@ class Similarity(OneScore):
         """The reason why images of this size cannot be compared."""
         return None
 
-    def numbers(self, setting: Setting, column: Evidence) -> Numbers:
+    def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
         assert setting.data is not None, "held-out images come from data"
         truth = setting.data.held_out_images
         by_level = {level: self.pairs(images, truth) for level, images in column.denoised.items()}

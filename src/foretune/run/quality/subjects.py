@@ -18,7 +18,7 @@ from foretune.run.quality.naming import check_subject
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class EvaluatedModel:
     """A model that can be loaded."""
 
     label: str
@@ -37,7 +37,7 @@ class Subject:
     num_text_tokens: int | None = None
 
 
-def open_subject(asked: str | Path) -> Subject:
+def open_subject(asked: str | Path) -> EvaluatedModel:
     """A run where there is one at this path, or else a model."""
     path = Path(asked)
     if (path / "experiment.yaml").is_file():
@@ -46,21 +46,21 @@ def open_subject(asked: str | Path) -> Subject:
     return _model(str(asked))
 
 
-def base_of(subject: Subject) -> Subject | None:
+def base_of(subject: EvaluatedModel) -> EvaluatedModel | None:
     """The model that a run started from; None where the subject is no run."""
     if subject.run is None:
         return None
     return _from_folder(subject.folder, label=subject.model, model=subject.model)
 
 
-def _run(run: RunDirectory) -> Subject:
+def _run(run: RunDirectory) -> EvaluatedModel:
     _, experiment, effective = run.read_experiment()
     folder = Path(effective["model_folder"])
     if not folder.is_dir():
         raise UserError(f"The base model of {run.path} is gone: {folder} does not exist.")
     if not run.checkpoints.is_dir() or not any(run.checkpoints.iterdir()):
         raise UserError(f"{run.path} has no checkpoint yet. Run: foretune resume {run.path}")
-    return Subject(
+    return EvaluatedModel(
         label=f"{experiment.name} ({experiment.method.kind})",
         key=str(run.path.resolve()),
         model=experiment.model,
@@ -74,14 +74,14 @@ def _run(run: RunDirectory) -> Subject:
     )
 
 
-def _model(asked: str) -> Subject:
+def _model(asked: str) -> EvaluatedModel:
     folder, _ = locate(resolve_model(asked))
     return _from_folder(folder, label=asked, model=asked)
 
 
-def _from_folder(folder: Path, *, label: str, model: str) -> Subject:
+def _from_folder(folder: Path, *, label: str, model: str) -> EvaluatedModel:
     family = open_family(folder)
-    return Subject(
+    return EvaluatedModel(
         label=label,
         key=str(folder.resolve()),
         model=model,

@@ -46,7 +46,7 @@ class StudyRequest:
 
 
 @dataclass(frozen=True)
-class Value:
+class StudyValue:
     """A number with its interval; None where it is not known."""
 
     value: float | None
@@ -54,7 +54,7 @@ class Value:
     high: float | None = None
 
     @classmethod
-    def of(cls, estimate: Estimate, scale: float = 1.0) -> "Value":
+    def of(cls, estimate: Estimate, scale: float = 1.0) -> "StudyValue":
         """An estimated time in another unit."""
         value, low, high = (
             # An interval may reach below zero, a time cannot.
@@ -64,21 +64,21 @@ class Value:
         return cls(value, low, high)
 
     @classmethod
-    def rate(cls, estimate: Estimate, count: float) -> "Value":
+    def rate(cls, estimate: Estimate, count: float) -> "StudyValue":
         """How many a second, where so many are made in the estimated time."""
         low = None if estimate.high is None else count / estimate.high
         high = None if estimate.low is None or estimate.low <= 0 else count / estimate.low
         return cls(None if estimate.value is None else count / estimate.value, low, high)
 
     @classmethod
-    def memory_mib(cls, series: Series) -> "Value":
+    def memory_mib(cls, series: Series) -> "StudyValue":
         """The most memory: the device's where it has its own, else the process's; unknown where neither was read."""
         num_bytes = series.peak_host_bytes if series.peak_device_bytes is None else series.peak_device_bytes
         return cls(None if num_bytes is None else num_bytes / 2**20)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Axis:
+class StudyAxis:
     """One thing that was measured."""
 
     key: str
@@ -87,13 +87,13 @@ class Axis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class StudyPoint:
     """One setting, and what was measured with it."""
 
     label: str
     x: float | None = None
     """Where the setting is a number."""
-    values: Mapping[str, Value]
+    values: Mapping[str, StudyValue]
     num_runs: int
     num_values: int
     num_dropped: int = 0
@@ -109,8 +109,8 @@ class StudyResult:
     """What differs between the points."""
     is_line: bool
     """Whether the settings are numbers on a line, or names."""
-    axes: tuple[Axis, ...]
-    points: tuple[Point, ...]
+    axes: tuple[StudyAxis, ...]
+    points: tuple[StudyPoint, ...]
     findings: tuple[str, ...]
     """In words, with the number behind them."""
     measured_with: dict[str, Any]
@@ -153,10 +153,10 @@ def measure_in_turns(
     return {label: summary_of([read_repeat(run) for run in made], None) for label, made in runs.items()}
 
 
-def point(label: str, series: Series, values: Mapping[str, Value], x: float | None = None) -> Point:
+def point(label: str, series: Series, values: Mapping[str, StudyValue], x: float | None = None) -> StudyPoint:
     """What a series says of one setting."""
     step = series.step_s
-    return Point(
+    return StudyPoint(
         label=label,
         x=x,
         values=values,
@@ -199,6 +199,6 @@ def as_fast(
     return ratio if found.answer != "inconclusive" else f"not decided: {ratio}; more repeats would show it"
 
 
-def mean(value: Value, absent: float = math.nan) -> float:
+def mean(value: StudyValue, absent: float = math.nan) -> float:
     """For sentences; what was never steady has no number to speak of."""
     return absent if value.value is None else value.value

@@ -3,12 +3,12 @@
 from typing import Any
 
 from foretune.run.studies.base import (
-    Axis,
-    Point,
     Study,
+    StudyAxis,
+    StudyPoint,
     StudyRequest,
     StudyResult,
-    Value,
+    StudyValue,
     as_fast,
     measure_in_turns,
     point,
@@ -30,11 +30,11 @@ def _run(request: StudyRequest) -> StudyResult:
         f"batch {size}": experiment_on(folder, "batch-size", batch_size=size) for size in _sizes(request.is_quick)
     }
     series = measure_in_turns(request, settings, num_steps=num_steps)
-    points: list[Point] = []
+    points: list[StudyPoint] = []
     for size, (label, one) in zip(_sizes(request.is_quick), series.items(), strict=True):
         values = {
-            "epoch_min": Value.of(one.mean_step_s, _NUM_SAMPLES / size / 60),
-            "samples_per_s": Value.rate(one.mean_step_s, size),
+            "epoch_min": StudyValue.of(one.mean_step_s, _NUM_SAMPLES / size / 60),
+            "samples_per_s": StudyValue.rate(one.mean_step_s, size),
         }
         points.append(point(label, one, values, x=size))
     words = as_fast(series[points[0].label], series[points[-1].label], "times as many samples/s", statistic="mean")
@@ -44,8 +44,8 @@ def _run(request: StudyRequest) -> StudyResult:
         setting="batch size",
         is_line=True,
         axes=(
-            Axis(key="epoch_min", title=f"time for {_NUM_SAMPLES:,} samples, min"),
-            Axis(key="samples_per_s", title="samples/s"),
+            StudyAxis(key="epoch_min", title=f"time for {_NUM_SAMPLES:,} samples, min"),
+            StudyAxis(key="samples_per_s", title="samples/s"),
         ),
         points=tuple(points),
         findings=(f"{points[-1].label} against {points[0].label}: {words}",),

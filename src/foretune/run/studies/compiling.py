@@ -3,11 +3,11 @@
 from typing import Any
 
 from foretune.run.studies.base import (
-    Axis,
     Study,
+    StudyAxis,
     StudyRequest,
     StudyResult,
-    Value,
+    StudyValue,
     as_fast,
     measure_in_turns,
     point,
@@ -31,8 +31,8 @@ def _run(request: StudyRequest) -> StudyResult:
             label,
             one,
             {
-                "step_ms": Value.of(one.step_s, 1000),
-                "start_s": Value(sum(map(start_s, raw[label])) / len(raw[label])),
+                "step_ms": StudyValue.of(one.step_s, 1000),
+                "start_s": StudyValue(sum(map(start_s, raw[label])) / len(raw[label])),
             },
         )
         for label, one in series.items()
@@ -43,8 +43,8 @@ def _run(request: StudyRequest) -> StudyResult:
         setting="levers.compile",
         is_line=False,
         axes=(
-            Axis(key="step_ms", title="step time after the start, ms"),
-            Axis(key="start_s", title="start: beyond steady steps, s"),
+            StudyAxis(key="step_ms", title="step time after the start, ms"),
+            StudyAxis(key="start_s", title="start: beyond steady steps, s"),
         ),
         points=points,
         findings=_findings(found, as_fast(series["off"], series["regional"])),

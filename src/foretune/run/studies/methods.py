@@ -3,12 +3,12 @@
 from typing import Any
 
 from foretune.run.studies.base import (
-    Axis,
-    Point,
     Study,
+    StudyAxis,
+    StudyPoint,
     StudyRequest,
     StudyResult,
-    Value,
+    StudyValue,
     as_fast,
     mean,
     measure_in_turns,
@@ -38,8 +38,8 @@ def _run(request: StudyRequest) -> StudyResult:
             label,
             one,
             {
-                "epoch_min": Value.of(one.mean_step_s, _NUM_SAMPLES / one.samples_per_step / 60),
-                "memory_mib": Value.memory_mib(one),
+                "epoch_min": StudyValue.of(one.mean_step_s, _NUM_SAMPLES / one.samples_per_step / 60),
+                "memory_mib": StudyValue.memory_mib(one),
             },
         )
         for label, one in series.items()
@@ -51,8 +51,8 @@ def _run(request: StudyRequest) -> StudyResult:
         setting="method",
         is_line=False,
         axes=(
-            Axis(key="epoch_min", title=f"time for {_NUM_SAMPLES:,} samples, min"),
-            Axis(key="memory_mib", title="peak memory of the process, MiB"),
+            StudyAxis(key="epoch_min", title=f"time for {_NUM_SAMPLES:,} samples, min"),
+            StudyAxis(key="memory_mib", title="peak memory of the process, MiB"),
         ),
         points=points,
         findings=(_finding(full, low, as_fast(series[full.label], series[low.label], statistic="mean")),),
@@ -61,7 +61,7 @@ def _run(request: StudyRequest) -> StudyResult:
     )
 
 
-def _finding(full: Point, low: Point, words: str) -> str:
+def _finding(full: StudyPoint, low: StudyPoint, words: str) -> str:
     more_mib = mean(full.values["memory_mib"]) - mean(low.values["memory_mib"])
     return f"{low.label} against full: {words}; full takes {more_mib:.0f} MiB more"
 

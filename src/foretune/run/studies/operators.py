@@ -3,7 +3,7 @@
 from foretune.config.reading import understand
 from foretune.run.bench_request import OperatorsRequest
 from foretune.run.fresh_process import ask_fresh_process
-from foretune.run.studies.base import Axis, Point, Study, StudyRequest, StudyResult, Value
+from foretune.run.studies.base import Study, StudyAxis, StudyPoint, StudyRequest, StudyResult, StudyValue
 from foretune.run.studies.small_models import experiment_on
 
 _NUM_LONGEST = 10
@@ -21,12 +21,12 @@ def _run(request: StudyRequest) -> StudyResult:
     total_s = answer["total_s"]
     longest = sorted(answer["operators"], key=lambda row: -row["self_s"])[:_NUM_LONGEST]
     points = tuple(
-        Point(
+        StudyPoint(
             label=row["name"],
             values={
-                "share": Value(row["self_s"] / total_s),
-                "self_ms": Value(row["self_s"] / num_steps * 1000),
-                "calls": Value(row["count"] / num_steps),
+                "share": StudyValue(row["self_s"] / total_s),
+                "self_ms": StudyValue(row["self_s"] / num_steps * 1000),
+                "calls": StudyValue(row["count"] / num_steps),
             },
             num_runs=1,
             num_values=num_steps,
@@ -45,8 +45,8 @@ def _run(request: StudyRequest) -> StudyResult:
         is_line=False,
         is_sideways=True,
         axes=(
-            Axis(key="self_ms", title="time in a step, without what it calls, ms"),
-            Axis(key="calls", title="calls in a step"),
+            StudyAxis(key="self_ms", title="time in a step, without what it calls, ms"),
+            StudyAxis(key="calls", title="calls in a step"),
         ),
         points=points,
         findings=(words,),

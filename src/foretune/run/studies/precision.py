@@ -3,11 +3,11 @@
 from typing import Any
 
 from foretune.run.studies.base import (
-    Axis,
     Study,
+    StudyAxis,
     StudyRequest,
     StudyResult,
-    Value,
+    StudyValue,
     as_fast,
     measure_in_turns,
     point,
@@ -30,8 +30,8 @@ def _run(request: StudyRequest) -> StudyResult:
             label,
             one,
             {
-                "step_ms": Value.of(one.step_s, 1000),
-                "memory_mib": Value.memory_mib(one),
+                "step_ms": StudyValue.of(one.step_s, 1000),
+                "memory_mib": StudyValue.memory_mib(one),
             },
         )
         for label, one in series.items()
@@ -41,7 +41,7 @@ def _run(request: StudyRequest) -> StudyResult:
         title="Mixed precision on and off",
         setting="mixed precision",
         is_line=False,
-        axes=(Axis(key="step_ms", title="step time, ms"), Axis(key="memory_mib", title="peak memory, MiB")),
+        axes=(StudyAxis(key="step_ms", title="step time, ms"), StudyAxis(key="memory_mib", title="peak memory, MiB")),
         points=points,
         findings=(f"mixed precision against none: {as_fast(series[_LABELS['fp32']], series[_LABELS['bf16']])}",),
         measured_with={"model": str(folder), "num_steps": num_steps, "data": "synthetic"},

@@ -7,12 +7,12 @@ from typing import Any
 
 from foretune.run.bench_summary import Series
 from foretune.run.studies.base import (
-    Axis,
-    Point,
     Study,
+    StudyAxis,
+    StudyPoint,
     StudyRequest,
     StudyResult,
-    Value,
+    StudyValue,
     as_fast,
     mean,
     measure_in_turns,
@@ -46,9 +46,9 @@ def _run(request: StudyRequest) -> StudyResult:
     series = measure_in_turns(
         request, _settings(folder, pictures, request.is_quick), num_steps=num_steps, is_synthetic=False
     )
-    points: list[Point] = []
+    points: list[StudyPoint] = []
     for count, (label, one) in zip(_counts(request.is_quick), series.items(), strict=True):
-        values = {"step_ms": Value.of(one.mean_step_s, 1000), "waiting": Value(_waiting_share(one))}
+        values = {"step_ms": StudyValue.of(one.mean_step_s, 1000), "waiting": StudyValue(_waiting_share(one))}
         points.append(point(label, one, values, x=count))
     words = f"without loader processes {mean(points[0].values['waiting']):.0%} of the step goes to data; "
     words += _best_of(points[1:], points[0], series)
@@ -58,8 +58,8 @@ def _run(request: StudyRequest) -> StudyResult:
         setting="loader processes (data.num_workers)",
         is_line=True,
         axes=(
-            Axis(key="step_ms", title="mean step time, ms"),
-            Axis(key="waiting", title="share of the step spent on data"),
+            StudyAxis(key="step_ms", title="mean step time, ms"),
+            StudyAxis(key="waiting", title="share of the step spent on data"),
         ),
         points=tuple(points),
         findings=(words,),
@@ -72,7 +72,7 @@ def _run(request: StudyRequest) -> StudyResult:
     )
 
 
-def _best_of(others: Sequence[Point], alone: Point, series: Mapping[str, Series]) -> str:
+def _best_of(others: Sequence[StudyPoint], alone: StudyPoint, series: Mapping[str, Series]) -> str:
     """The fastest that has a number, against none at all."""
     best = min(others, key=lambda other: mean(other.values["step_ms"], math.inf))
     if best.values["step_ms"].value is None:

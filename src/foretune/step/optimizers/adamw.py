@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 from foretune.step.compensated import KahanAdamW
-from foretune.step.optimizers.base import COUNT_AS_TENSOR, Asked, Direct, Form, Layout, Updater, like
+from foretune.step.optimizers.base import COUNT_AS_TENSOR, Direct, Form, Layout, OptimizerRequest, Updater, like
 from foretune.step.optimizers.stochastic import StochasticAdamW
 
 
-def build(asked: Asked) -> Updater:
+def build(asked: OptimizerRequest) -> Updater:
     if asked.choice.compensation == "kahan":
         return Direct(KahanAdamW(asked.weights, **asked.common()), Layout(of_weight=_with_shift))
     if asked.choice.compensation == "stochastic":

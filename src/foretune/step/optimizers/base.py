@@ -16,7 +16,7 @@ from foretune.choices.training import Optimizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class OptimizerRequest:
     """An optimizer to be made."""
 
     choice: Optimizer

@@ -6,35 +6,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foretune.step.optimizers.base import COUNT, Asked, Direct, Form, Layout, Updater, like
+from foretune.step.optimizers.base import COUNT, Direct, Form, Layout, OptimizerRequest, Updater, like
 
 _BLOCK = 256
 # The library's own limit: states of smaller weights are fp32.
 _SMALLEST_IN_8_BITS = 4096
 
 
-def adamw8bit(asked: Asked) -> Updater:
+def adamw8bit(asked: OptimizerRequest) -> Updater:
     return _built("AdamW8bit", asked, asked.common(), _two_states)
 
 
-def paged_adamw8bit(asked: Asked) -> Updater:
+def paged_adamw8bit(asked: OptimizerRequest) -> Updater:
     return _built("PagedAdamW8bit", asked, asked.common(), _two_states)
 
 
-def lion(asked: Asked) -> Updater:
+def lion(asked: OptimizerRequest) -> Updater:
     return _built("Lion", asked, _without_eps(asked), _one_full_state)
 
 
-def lion8bit(asked: Asked) -> Updater:
+def lion8bit(asked: OptimizerRequest) -> Updater:
     return _built("Lion8bit", asked, _without_eps(asked), _one_state)
 
 
-def _without_eps(asked: Asked) -> dict[str, Any]:
+def _without_eps(asked: OptimizerRequest) -> dict[str, Any]:
     return {name: value for name, value in asked.common().items() if name != "eps"}
 
 
 def _built(
-    name: str, asked: Asked, settings: dict[str, Any], of_weight: Callable[[Tensor], dict[str, Form]]
+    name: str, asked: OptimizerRequest, settings: dict[str, Any], of_weight: Callable[[Tensor], dict[str, Form]]
 ) -> Updater:
     import bitsandbytes.optim
 

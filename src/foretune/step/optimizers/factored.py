@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from foretune.step.optimizers.base import COUNT, Asked, Direct, Form, Layout, Updater, like
+from foretune.step.optimizers.base import COUNT, Direct, Form, Layout, OptimizerRequest, Updater, like
 
 _NUM_FACTORED = 2
 
 
-def build(asked: Asked) -> Updater:
+def build(asked: OptimizerRequest) -> Updater:
     """Its own ways to find a step size are off: they scale by the size of a weight, and a fresh adapter is zero.
 
     Its decay of averages is its own, as in the paper (1 - step ** -0.8), and so is what it adds to squares: a number

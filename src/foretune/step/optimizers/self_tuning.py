@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foretune.step.optimizers.base import COUNT, REAL, Asked, Direct, Form, Layout, Updater, like
+from foretune.step.optimizers.base import COUNT, REAL, Direct, Form, Layout, OptimizerRequest, Updater, like
 
 BASE = "z"
 """The name in a checkpoint of the base point from which schedule-free steps."""
 
 
-def prodigy(asked: Asked) -> Updater:
+def prodigy(asked: OptimizerRequest) -> Updater:
     """Bias correction and a safe warm-up are on, as in the training scripts of diffusers."""
     inner = _library().Prodigy(
         asked.weights, **asked.common(), bias_correction=True, safeguard_warmup=True, foreach=asked.foreach
@@ -21,7 +21,7 @@ def prodigy(asked: Asked) -> Updater:
     return Direct(inner, Layout(of_weight=_with_start, of_all=distance))
 
 
-def schedule_free(asked: Asked) -> Updater:
+def schedule_free(asked: OptimizerRequest) -> Updater:
     """A warm-up comes with the learning rate of each step, so the library's own is left out."""
     foreach = asked.foreach
     if foreach is None:

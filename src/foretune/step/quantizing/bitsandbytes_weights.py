@@ -69,7 +69,7 @@ def _scale_levels() -> Tensor:
     return levels
 
 
-class Int8Linear(QuantizedLinear):
+class BnbInt8Linear(QuantizedLinear):
     """Integers with one scale for each row; inputs are rounded row by row, so that the product is one of integers.
 
     The gradient of the input is made with a dense copy of the weight.

@@ -12,7 +12,7 @@ from foretune.step.quantizing import torchao_weights as lean
 from foretune.step.quantizing.float8_products import LARGEST, scaled_product
 
 
-class Int8Linear(lean.Int8Linear):
+class DerivativeInt8Linear(lean.Int8Linear):
     """Keeps the integers in the type that is multiplied with; the scale is applied to the product."""
 
     def forward(self, values: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ class Int8Linear(lean.Int8Linear):
         return out.to(values.dtype)
 
 
-class Float8Linear(lean.Float8Linear):
+class DerivativeFloat8Linear(lean.Float8Linear):
     """Keeps the dense weight, which is made by way of two copies in fp32."""
 
     def forward(self, values: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ class Float8Linear(lean.Float8Linear):
         return out if self.bias is None else out + self.bias
 
 
-class DynamicFloat8Linear(lean.DynamicFloat8Linear):
+class DerivativeDynamicFloat8Linear(lean.DynamicFloat8Linear):
     """Keeps an input, its sizes without signs, and it in fp32 before and after scaling.
 
     Autocast does not reach it: the answer is of the input's type.
@@ -54,7 +54,9 @@ class _RoundedProduct(torch.autograd.Function):
     """Rounding passes the gradient on as it is. One function for both, so that no gradient is rounded, too."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, scale: Tensor, layer: DynamicFloat8Linear, dtype: torch.dtype) -> Tensor:
+    def forward(
+        ctx: Any, rows: Tensor, scale: Tensor, layer: DerivativeDynamicFloat8Linear, dtype: torch.dtype
+    ) -> Tensor:
         ctx.save_for_backward(scale, layer.numbers, layer.scale)
         bias = None if dtype == torch.float32 else layer.bias
         return scaled_product(rows.to(torch.float8_e4m3fn), layer.numbers.t(), scale, layer.scale, dtype, bias)
