@@ -21,17 +21,17 @@ from torch import nn
 
 from foretune.cli.quiet import quieten
 from foretune.config.reading import understand
+from foretune.core.interrupts import StopRequest
 from foretune.core.observer import Observer
 from foretune.data.loading import loader
 from foretune.models.locating import locate
 from foretune.models.tiny import write_tiny_pipeline
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
-from foretune.run.checkpoints import CheckpointStore
-from foretune.run.interrupts import StopRequest
-from foretune.run.loop import Loop
-from foretune.run.preparing import Prepared, prepare
-from foretune.run.train import build_validator
+from foretune.training.checkpoints import CheckpointStore
+from foretune.training.loop import Loop
+from foretune.training.preparing import Prepared, prepare
+from foretune.training.train import build_validator
 
 
 @dataclass(frozen=True)

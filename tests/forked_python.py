@@ -238,7 +238,7 @@ def import_everything() -> None:
     import foretune
 
     for found in pkgutil.walk_packages(foretune.__path__, "foretune."):
-        if not found.name.startswith("foretune.run.trackers.") and not found.name.endswith("__main__"):
+        if not found.name.startswith("foretune.training.trackers.") and not found.name.endswith("__main__"):
             import_module(found.name)
 
 

@@ -46,9 +46,12 @@ def test_the_command_line_is_a_client_of_the_api() -> None:
 
 
 def test_control_a_command_that_goes_past_the_api(plant: Plant) -> None:
-    files = {"cli/a.py": "def verb():\n    from foretune.run.loop import Loop", "run/loop.py": "class Loop: ..."}
+    files = {
+        "cli/a.py": "def verb():\n    from foretune.training.loop import Loop",
+        "training/loop.py": "class Loop: ...",
+    }
     (violation,) = more_than_a_client(plant(files))
-    assert "foretune.cli.a imports foretune.run.loop" in violation
+    assert "foretune.cli.a imports foretune.training.loop" in violation
 
 
 def test_no_circular_imports() -> None:
@@ -95,7 +98,7 @@ def test_control_downward_and_level_imports_are_fine(plant: Plant) -> None:
 def test_control_the_package_itself_knows_the_api_alone(plant: Plant) -> None:
     api = {"__init__.py": "def f():\n    from foretune.api import a", "api/a.py": ""}
     assert upward_imports(plant(api)) == []
-    (violation,) = upward_imports(plant({"__init__.py": "from foretune.run import a", "run/a.py": ""}))
+    (violation,) = upward_imports(plant({"__init__.py": "from foretune.training import a", "training/a.py": ""}))
     assert violation.startswith("src/foretune/__init__.py:1:")
 
 

@@ -7,16 +7,16 @@ import pytest
 
 from foretune.cli.main import app
 from foretune.core.errors import UnknownName, UserError
+from foretune.measure.bench import Bench, BenchChoices
+from foretune.measure.bench_inference import InferenceBench, InferenceChoices
+from foretune.measure.bench_summary import summary_of
+from foretune.measure.step_flops import StepFlops
 from foretune.reports.terminal import named_study
 from foretune.reports.terminal.bench import print_bench, print_inference
-from foretune.run.bench import Bench, BenchChoices
-from foretune.run.bench_inference import InferenceBench, InferenceChoices
-from foretune.run.bench_summary import summary_of
-from foretune.run.step_flops import StepFlops
-from foretune.run.studies.base import StudyValue
 from foretune.stats.break_even import break_even
 from foretune.stats.intervals import typical
-from tests.run.test_bench import repeat_of
+from foretune.studies.named.base import StudyValue
+from tests.measure.test_bench import repeat_of
 
 
 def run(*arguments: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from foretune.analyse import comparing_inference
-from foretune.run import interleaved
+from foretune.measure import interleaved
 from tests.analyse.made_runs import ENVIRONMENT, asked, make_repeats, make_run
 from tests.cli.conftest import Foretune
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from foretune.analyse.evaluations import evaluation_of
 from foretune.analyse.run_data import runs_in
 from foretune.cli.main import app
-from foretune.run.demo import preparing, running
+from foretune.studies.demo import preparing, running
 
 
 @pytest.mark.slow

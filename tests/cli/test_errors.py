@@ -124,7 +124,7 @@ def test_ctrl_c_before_the_first_step_says_what_there_is(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("foretune.run.train.prepare", interrupted)
+    monkeypatch.setattr("foretune.training.train.prepare", interrupted)
     (tmp_path / "x.yaml").write_text(f"model: {tiny_pipeline('ddpm')}\ndata: {{kind: shapes}}\ntrain: {{steps: 1}}\n")
     answer = foretune("train", "x.yaml")
     assert answer.returncode == 130

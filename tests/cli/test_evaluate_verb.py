@@ -10,7 +10,7 @@ from foretune.core.values import Evaluation, Score
 from foretune.reports.terminal.evaluation import print_evaluation
 from tests.cli.conftest import Foretune
 from tests.core.formats import frozen_file
-from tests.run.short_runs import short_run
+from tests.training.short_runs import short_run
 
 QUICK = ("--num-prompts", "3", "--seeds", "2", "--steps", "2", "--held-out", "3")
 

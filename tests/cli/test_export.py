@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from foretune.run import exporting
+from foretune.training import exporting
 from tests.cli.conftest import Foretune
-from tests.run.short_runs import short_run
 from tests.step.methods.kinds import KINDS
+from tests.training.short_runs import short_run
 
 TinyPipeline = Callable[..., Path]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.cli.conftest import Foretune
-from tests.run.short_runs import short_run
+from tests.training.short_runs import short_run
 
 
 def test_a_run_with_a_trace_is_told_in_tables_and_words(

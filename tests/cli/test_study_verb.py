@@ -7,9 +7,9 @@ import pytest
 
 from foretune.api.study import NAMED_STUDIES
 from foretune.config.study_files import StudyAsked
-from foretune.run import study_file
-from foretune.run.studies import STUDIES
-from foretune.run.study_file import PartDone
+from foretune.studies import study_file
+from foretune.studies.named import STUDIES
+from foretune.studies.study_file import PartDone
 from tests.analyse.made_studies import make_part
 from tests.cli.conftest import Foretune
 

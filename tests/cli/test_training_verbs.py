@@ -261,8 +261,8 @@ def test_doctor_knows_its_groups(foretune: Foretune) -> None:
 
 
 def test_doctor_says_what_fails(foretune: Foretune, monkeypatch: pytest.MonkeyPatch) -> None:
-    from foretune.run.doctor import examining
-    from foretune.run.doctor.finding import Check
+    from foretune.checkup import examining
+    from foretune.checkup.finding import Check
 
     def fail(device: object) -> str:
         raise RuntimeError("no kernel")
@@ -279,7 +279,7 @@ def test_doctor_says_what_fails(foretune: Foretune, monkeypatch: pytest.MonkeyPa
 def test_an_export_that_does_not_hold_is_not_called_one(
     experiment: Path, foretune: Foretune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from foretune.run import exporting
+    from foretune.training import exporting
 
     assert foretune("train", str(experiment), "train.steps=1", "validate.prompts=[]").returncode == 0
     proof = exporting.ExportProof(num_tensors=40, num_consumed=39, max_pixel_difference=0.25)
@@ -295,7 +295,7 @@ def test_interrupted_before_the_first_step(
     experiment: Path, foretune: Foretune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C while preparing: no traceback, and the exit code of an interruption."""
-    from foretune.run import train as train_module
+    from foretune.training import train as train_module
 
     def prepare(*args: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)

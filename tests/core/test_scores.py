@@ -4,8 +4,8 @@ import inspect
 from typing import TypeGuard
 
 from foretune.core.scores import SCORES, Bounds, bounds_of, is_share
-from foretune.run.quality.measurement import OneScore
-from foretune.run.quality.metrics import METRICS
+from foretune.quality.measurement import OneScore
+from foretune.quality.metrics import METRICS
 
 
 def test_shares_lie_between_nothing_and_all() -> None:

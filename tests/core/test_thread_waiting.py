@@ -36,7 +36,7 @@ def test_what_the_user_set_is_kept(name: str) -> None:
 
 
 def test_importing_the_library_changes_nothing() -> None:
-    code = "import foretune, foretune.core.thread_waiting, foretune.run.fresh_process, foretune.run.train"
+    code = "import foretune, foretune.core.thread_waiting, foretune.measure.fresh_process, foretune.training.train"
     assert shown_by(f"{code}; {SHOW}") == "None None"
 
 

@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 from foretune.cli.evaluate import evaluate
-from foretune.run.quality import fid, kid, memorisation, similarity
-from foretune.run.quality.metrics import METRICS
-from foretune.run.quality.request import LEVELS
-from foretune.run.quality.scoring import DIFFERENCES_CONFIDENCE
+from foretune.quality import fid, kid, memorisation, similarity
+from foretune.quality.metrics import METRICS
+from foretune.quality.request import LEVELS
+from foretune.quality.scoring import DIFFERENCES_CONFIDENCE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "quality.md").read_text(encoding="utf-8")
 

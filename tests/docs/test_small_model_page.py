@@ -11,7 +11,7 @@ import yaml
 from foretune.choices.model import resolve_model
 from foretune.cli.main import main
 from foretune.config.reading import understand
-from foretune.run.small_model.__main__ import parser
+from tools.small_model.__main__ import parser
 
 PAGE = (Path(__file__).parents[2] / "docs" / "small-model.md").read_text(encoding="utf-8")
 (EXPERIMENT,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -17,8 +17,8 @@ from foretune.config import read_experiment
 from foretune.config.study_files import read_study
 from foretune.core.observer import Observer
 from foretune.data.sources import open_source
-from foretune.run.study_part import PartRequest, do_part
-from foretune.run.train import Trained, train
+from foretune.studies.study_part import PartRequest, do_part
+from foretune.training.train import Trained, train
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FAMILIES = ("ddpm", "sd3", "flux")

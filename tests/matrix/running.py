@@ -12,9 +12,9 @@ from foretune.choices.matrix import Cell, experiment_of
 from foretune.config.reading import Asked, understand
 from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
-from foretune.run.exporting import ExportProof, export
-from foretune.run.reload_check import check
-from foretune.run.train import Trained, resume, train
+from foretune.training.exporting import ExportProof, export
+from foretune.training.reload_check import check
+from foretune.training.train import Trained, resume, train
 
 NUM_STEPS = 2
 

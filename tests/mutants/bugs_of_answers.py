@@ -70,31 +70,31 @@ BUGS = (
     # Quality
     bug(
         "better and worse are exchanged for scores where lower is better",
-        "run/quality/scoring.py",
+        "quality/scoring.py",
         'return "better" if is_higher_better else "worse"',
         'return "better"',
-        "run/quality/test_scoring.py",
+        "quality/test_scoring.py",
     ),
     bug(
         "the smallest difference of a loss is taken as absolute",
-        "run/quality/scoring.py",
+        "quality/scoring.py",
         "if run.kind.smallest_is_relative:",
         "if run.kind.is_share:",
-        "run/quality/test_scoring.py",
+        "quality/test_scoring.py",
     ),
     bug(
         "lpips is better when it is higher",
         "core/scores.py",
         'name="lpips", higher_is_better=False',
         'name="lpips", higher_is_better=True',
-        "run/quality/test_scoring.py",
+        "quality/test_scoring.py",
     ),
     bug(
         "many comparisons are as sure as one",
         "stats/clusters.py",
         "return 1 - (1 - confidence) / max(1, num_comparisons)",
         "return confidence",
-        "run/quality/test_scoring.py",
+        "quality/test_scoring.py",
     ),
     bug(
         "seeds of one prompt count as prompts",
@@ -206,7 +206,7 @@ BUGS = (
     bug(
         "a swapped block is on the device in the forward pass only",
         "planner/swapping.py",
-        'yield Placed(*backward, moved, SWAPPED, "backward", "backward")',
+        'yield SwapStorage(*backward, moved, SWAPPED, "backward", "backward")',
         "pass",
         "planner/test_swapping.py",
     ),

@@ -14,7 +14,7 @@ from tests.forked_python import ForkedPython
 from tests.waiting import HANG_S
 
 # It waits for a question on its input.
-WAITS = ("-m", "foretune.run.reload_check")
+WAITS = ("-m", "foretune.training.reload_check")
 
 
 def ask(

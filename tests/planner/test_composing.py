@@ -14,9 +14,9 @@ from foretune.planner.live_memory import CUDA_ROUNDING_BYTES, find_peak
 from foretune.planner.sizing import StepSize
 from foretune.planner.streams import device_events
 from foretune.planner.traces import NotTraced, Traces
-from foretune.run.shipping import make, marked_forms
 from foretune.trace.shipped import MARKED, read_trace, shipped_slugs
 from foretune.trace.stamps import sources_hash
+from tools.shipping import make, marked_forms
 
 MOST_APART = 0.005
 SIZES = (1, 4096, 256, 16)

@@ -5,7 +5,7 @@ from pathlib import Path
 from unittest import mock
 
 from foretune.cli.main import main
-from foretune.run.checkpoints import CheckpointStore
+from foretune.training.checkpoints import CheckpointStore
 from tests.proofs.holding import hold_in_a_save
 from tests.proofs.naive_store import NaiveStore
 
@@ -22,5 +22,5 @@ def naive_command_line(arguments: list[str], hold_at: int | None = None, sign: s
     """The same with a writer that overwrites its only checkpoint in place."""
     if hold_at is not None:
         hold_in_a_save(NaiveStore, hold_at, Path(sign))
-    with mock.patch("foretune.run.train.CheckpointStore", NaiveStore):
+    with mock.patch("foretune.training.train.CheckpointStore", NaiveStore):
         command_line(arguments)

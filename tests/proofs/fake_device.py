@@ -7,7 +7,7 @@ host's clock passes where the host works or waits, so that everything is known e
 from collections import deque
 from dataclasses import dataclass
 
-from foretune.run.phases import DeviceMark
+from foretune.training.phases import DeviceMark
 from tests.virtual_clock import VirtualClock
 
 _EPOCH_S = 5_000.0

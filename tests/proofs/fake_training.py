@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from foretune.run.meter import Meter, StepReading
-from foretune.run.phases import PhaseClock
 from foretune.step.training_step import StepOutcome
+from foretune.training.meter import Meter, StepReading
+from foretune.training.phases import PhaseClock
 from tests.proofs.fake_device import FakeDevice
 from tests.virtual_clock import VirtualClock
 

@@ -148,7 +148,7 @@ def _import_everything() -> None:
     for name in (
         "foretune.cli.progress",
         "foretune.reports.terminal.run",
-        "foretune.run.train",
+        "foretune.training.train",
         "tests.proofs.children",
         "tests.proofs.saving",
     ):

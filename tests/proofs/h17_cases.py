@@ -17,14 +17,14 @@ from foretune.analyse.run_report import run_report
 from foretune.config.reading import understand
 from foretune.core.observer import Observer
 from foretune.core.values import Evaluation, ScoreDifference
-from foretune.run.quality.evidence import SampledEvidence
-from foretune.run.quality.gathering import Encoded, encode_texts, gather
-from foretune.run.quality.measurement import Need, ScoreReading
-from foretune.run.quality.metrics import METRICS
-from foretune.run.quality.request import EvaluationRequest
-from foretune.run.quality.scoring import differences_of, score_of
-from foretune.run.quality.setting import Setting, settle
-from foretune.run.quality.subjects import EvaluatedModel, open_subject
+from foretune.quality.evidence import SampledEvidence
+from foretune.quality.gathering import Encoded, encode_texts, gather
+from foretune.quality.measurement import Need, ScoreReading
+from foretune.quality.metrics import METRICS
+from foretune.quality.request import EvaluationRequest
+from foretune.quality.scoring import differences_of, score_of
+from foretune.quality.setting import Setting, settle
+from foretune.quality.subjects import EvaluatedModel, open_subject
 from foretune.stats.enough_steps import FEWEST_TRAINED_STEPS
 from tests.analyse.made_runs import asked, make_run
 

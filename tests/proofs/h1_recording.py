@@ -23,12 +23,12 @@ import torch
 
 from foretune.analyse.run_data import read_run
 from foretune.config.reading import Asked
+from foretune.measure.bench import measure_once
 from foretune.models.tiny import write_tiny_pipeline
-from foretune.run.bench import measure_once
 from foretune.stats.turns import Side, turns
 from tests.proofs.h1_runs import RUNS, Condition
-from tests.run.short_runs import short_asked
 from tests.step.small_steps import made_batch, small_step
+from tests.training.short_runs import short_asked
 
 NUM_HOGS = 2
 NUM_STEPS = 40

@@ -20,13 +20,13 @@ from foretune.data.loading import loader
 from foretune.record import events as events_module
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
-from foretune.run import memory_now
-from foretune.run.checkpoints import CheckpointStore
-from foretune.run.loop import Loop
-from foretune.run.preparing import Prepared
-from foretune.run.telemetry.sampler import Sampler
-from foretune.run.train import build_validator
-from foretune.run.watching import alarm_for, sampler_for
+from foretune.training import memory_now
+from foretune.training.checkpoints import CheckpointStore
+from foretune.training.loop import Loop
+from foretune.training.preparing import Prepared
+from foretune.training.telemetry.sampler import Sampler
+from foretune.training.train import build_validator
+from foretune.training.watching import alarm_for, sampler_for
 
 _NUM_WARMUP = 10
 _NUM_DRAWS = 1000

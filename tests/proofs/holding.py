@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from foretune.run.checkpoints import Checkpoint, CheckpointStore
+from foretune.training.checkpoints import Checkpoint, CheckpointStore
 from tests.proofs.naive_store import NaiveStore
 
 _OPERATIONS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")

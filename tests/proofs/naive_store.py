@@ -7,7 +7,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from foretune.run.checkpoints import Checkpoint
+from foretune.training.checkpoints import Checkpoint
 
 
 class NaiveStore:

@@ -26,7 +26,7 @@ def train_and_note(arguments: list[str]) -> dict[str, Any]:
     def quieten_and_wrap() -> None:
         """Takes the place of what the command calls first once torch is imported."""
         quieten()
-        from foretune.run.loop import Loop
+        from foretune.training.loop import Loop
 
         run = Loop.run
         if isinstance(run, FunctionType) and run.__name__ == "timed":

@@ -12,8 +12,8 @@ from foretune.config.reading import understand
 from foretune.core.observer import Observer, StepReport
 from foretune.data.batch import Batch
 from foretune.record.run_directory import RunDirectory
-from foretune.run.encoding import LiveEncoders
-from foretune.run.train import resume, train
+from foretune.training.encoding import LiveEncoders
+from foretune.training.train import resume, train
 
 
 class Died(BaseException):

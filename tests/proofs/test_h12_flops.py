@@ -11,9 +11,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from foretune.config.reading import Asked, understand
+from foretune.measure.step_flops import StepFlops, step_flops
+from foretune.measure.synthetic import synthetic_batches
 from foretune.models.locating import open_family
-from foretune.run.step_flops import StepFlops, step_flops
-from foretune.run.synthetic import synthetic_batches
 from foretune.stats.utilisation import ImpossibleSpeed, utilisation
 from foretune.step.building import assemble, build_step
 from tests.conftest import ProofSize

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from foretune.record.events import read_events
-from foretune.run import loop, train
-from foretune.run.phases import PhaseClock
-from foretune.run.preparing import Prepared
+from foretune.training import loop, train
+from foretune.training.phases import PhaseClock
+from foretune.training.preparing import Prepared
 from tests.conftest import ProofSize
 from tests.proofs import harness
 from tests.proofs.conftest import TinyModels
 from tests.proofs.harness import bare_steps, take_turns
-from tests.run.short_runs import PROMPT, short_prepared, short_run
+from tests.training.short_runs import PROMPT, short_prepared, short_run
 
 pytestmark = pytest.mark.proof
 

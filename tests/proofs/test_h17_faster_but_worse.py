@@ -9,7 +9,7 @@ import pytest
 
 from foretune.analyse.run_numbers import TIME
 from foretune.choices.model import shipped_folder
-from foretune.run.quality.fid import FEWEST_IMAGES, Fid
+from foretune.quality.fid import FEWEST_IMAGES, Fid
 from tests.conftest import ProofSize
 from tests.proofs.h17_cases import (
     Bench,
@@ -21,7 +21,7 @@ from tests.proofs.h17_cases import (
     write_runs,
 )
 from tests.proofs.rotation import how_to_repeat, places, turn
-from tests.run.quality.made import MadeData, made_setting, noise_images
+from tests.quality.made import MadeData, made_setting, noise_images
 
 MODEL = "foretune-shapes"
 NUM_DRAWS = 3

@@ -22,14 +22,14 @@ import torch
 from foretune.analyse.diagnosis import Diagnosis, Evidence, diagnose, evidence_of
 from foretune.data.batch import Batch
 from foretune.data.maker import BatchMaker
-from foretune.run import loop
-from foretune.run.phases import PhaseClock
 from foretune.step.training_step import StepOutcome, TrainingStep
+from foretune.training import loop
+from foretune.training.phases import PhaseClock
 from tests.conftest import ProofSize
 from tests.proofs.conftest import TinyModels
 from tests.proofs.fake_device import FakeDevice
 from tests.proofs.fake_training import Work, as_event, train
-from tests.run.short_runs import short_run
+from tests.training.short_runs import short_run
 from tests.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.proof

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretune.models.locating import open_family
-from foretune.run.encoding import encode_captions
-from foretune.run.sampling import SampleRequest, sample
+from foretune.training.encoding import encode_captions
+from foretune.training.sampling import SampleRequest, sample
 from tests.conftest import ProofSize
 from tests.step.small_steps import NUM_TEXT_TOKENS, SmallStep, made_batch, small_step
 

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 
 from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
-from foretune.run.checkpoints import CheckpointStore, NoGoodCheckpoint
-from foretune.run.preparing import prepare
-from foretune.run.state import check, components
 from foretune.step.training_step import TrainingStep
+from foretune.training.checkpoints import CheckpointStore, NoGoodCheckpoint
+from foretune.training.preparing import prepare
+from foretune.training.state import check, components
 from tests.conftest import ProofSize
 from tests.proofs.conftest import TinyModels
 from tests.proofs.corruption import KINDS, corrupt

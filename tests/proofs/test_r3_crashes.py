@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from foretune.run.checkpoints import CheckpointStore, NoGoodCheckpoint
+from foretune.training.checkpoints import CheckpointStore, NoGoodCheckpoint
 from tests.conftest import ProofSize, lacking
 from tests.proofs.crash_states import Crashes, Tree, read_tree, without_sync, write_tree
 from tests.proofs.fork_server import ForkServer

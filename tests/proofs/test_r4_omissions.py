@@ -10,10 +10,10 @@ import pytest
 from foretune.core.observer import Observer
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
-from foretune.run.checkpoints import Checkpoint, CheckpointStore, NoGoodCheckpoint
-from foretune.run.preparing import Prepared, prepare
-from foretune.run.state import check, collect, components, restore
 from foretune.step.training_step import TrainingStep
+from foretune.training.checkpoints import Checkpoint, CheckpointStore, NoGoodCheckpoint
+from foretune.training.preparing import Prepared, prepare
+from foretune.training.state import check, collect, components, restore
 from tests.conftest import ProofSize
 from tests.proofs.conftest import TinyModels
 from tests.proofs.ends import end_of
@@ -83,9 +83,9 @@ def test_r4_control_a_reader_that_forgets_is_noticed(
         shutil.copytree(stopped.path, copy)
         with pytest.MonkeyPatch.context() as patch:
             if part == "step":
-                patch.setattr("foretune.run.train.CheckpointStore", _StoreThatForgetsTheStep)
+                patch.setattr("foretune.training.train.CheckpointStore", _StoreThatForgetsTheStep)
             elif part is not None:
-                patch.setattr("foretune.run.train.restore", _restore_without(part))
+                patch.setattr("foretune.training.train.restore", _restore_without(part))
             go_on(RunDirectory.open(copy))
         num_different[part] = len(whole.differences(end_of(RunDirectory.open(copy))))
     assert num_different.pop(None) == 0

@@ -12,9 +12,9 @@ import pytest
 
 from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
-from foretune.run.checkpoints import CheckpointStore, NoGoodCheckpoint
-from foretune.run.preparing import Prepared, prepare
-from foretune.run.state import check, components
+from foretune.training.checkpoints import CheckpointStore, NoGoodCheckpoint
+from foretune.training.preparing import Prepared, prepare
+from foretune.training.state import check, components
 from tests.conftest import ProofSize
 from tests.proofs.conftest import TinyModels
 from tests.proofs.ends import end_of

@@ -26,10 +26,10 @@ from foretune.record.events import EventLog
 from foretune.reports.run_csv import runs_csv
 from foretune.reports.run_markdown import report_markdown
 from foretune.reports.run_page import report_page
-from foretune.run.trackers.tracker import settings_of
-from foretune.run.train import train
+from foretune.training.trackers.tracker import settings_of
+from foretune.training.train import train
 from tests.proofs.conftest import TinyModels
-from tests.run.short_runs import short_mapping
+from tests.training.short_runs import short_mapping
 
 pytestmark = pytest.mark.proof
 

@@ -54,7 +54,7 @@ def test_images_show_captions_that_were_not_seen(
     import torch
 
     from foretune.models.locating import open_family
-    from foretune.run.small_model.checking import check_captions, read_captions
+    from tools.small_model.checking import check_captions, read_captions
 
     found = check_captions(shipped, num_images=proof_size(402, 40), num_steps=28)
     low, high = share_interval(round(found.all_right * found.num_images), found.num_images)
@@ -80,7 +80,7 @@ def test_images_show_captions_that_were_not_seen(
 def trained_adapter(work: Path, style: ShapesStyle, num_steps: int) -> tuple[Path, float]:
     """A LoRA of the shipped model on images of a style, and the processor seconds it took, all told."""
     from foretune.core.observer import Observer
-    from foretune.run.train import train
+    from foretune.training.train import train
 
     asked = understand(
         {
@@ -114,8 +114,8 @@ def test_a_style_is_learnt_within_two_minutes_of_one_processor(
 
     from foretune.models.locating import open_family
     from foretune.record.run_directory import RunDirectory
-    from foretune.run.exporting import load_trained
-    from foretune.run.small_model.checking import sample_captions
+    from foretune.training.exporting import load_trained
+    from tools.small_model.checking import sample_captions
 
     family = open_family(shipped)
 

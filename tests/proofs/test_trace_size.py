@@ -11,11 +11,11 @@ from diffusers import FluxTransformer2DModel
 
 from foretune.analyse.trace_digest import digest, newest_trace
 from foretune.core.observer import Observer
+from foretune.measure import profiling
 from foretune.models.tiny import flux, write_tiny_pipeline
-from foretune.run.profiling import running
-from foretune.run.profiling.trace_file import MOST_TRACE_BYTES
+from foretune.training.profiling.trace_file import MOST_TRACE_BYTES
 from tests.conftest import ProofSize
-from tests.run.short_runs import short_asked
+from tests.training.short_runs import short_asked
 
 pytestmark = pytest.mark.proof
 
@@ -29,9 +29,9 @@ def test_a_trace_of_full_depth_is_small_and_quick_to_digest(
     monkeypatch.setattr(flux, "FluxTransformer2DModel", deep)
     model = write_tiny_pipeline("flux", tmp_path / "deep")
     monkeypatch.undo()
-    monkeypatch.setattr(running, "NUM_STEPS_BEFORE", 2)
+    monkeypatch.setattr(profiling, "NUM_STEPS_BEFORE", 2)
     num_steps = proof_size(5, 1)
-    run = running.profile(short_asked(model, tmp_path), tmp_path / "runs", num_steps, Observer())
+    run = profiling.profile(short_asked(model, tmp_path), tmp_path / "runs", num_steps, Observer())
     path = newest_trace(run.path)
     began_s = time.process_time()
     found = digest(path)

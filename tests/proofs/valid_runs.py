@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
-from foretune.run.train import PreparationFailed, resume
-from tests.run.short_runs import Recording, short_run
+from foretune.training.train import PreparationFailed, resume
+from tests.training.short_runs import Recording, short_run
 
 TinyPath = Callable[[str], Path]
 
@@ -86,7 +86,7 @@ def not_finite(model: Path, work: Path, **sections: Any) -> list[Path]:
 
 def not_prepared(model: Path, work: Path, **sections: Any) -> list[Path]:
     """The memory is gone before the first step."""
-    with patch("foretune.run.train.prepare", side_effect=MemoryError), contextlib.suppress(PreparationFailed):
+    with patch("foretune.training.train.prepare", side_effect=MemoryError), contextlib.suppress(PreparationFailed):
         short_run(model, work, **sections)
     return [newest(work).path]
 

@@ -20,7 +20,7 @@ from foretune.record.environment import environment_fingerprint, environment_has
 from foretune.record.events import EventLog
 from foretune.record.redaction import MARK, redacted_text
 from foretune.record.run_directory import RunDirectory
-from foretune.run.trackers.tracker import settings_of
+from foretune.training.trackers.tracker import settings_of
 from tests.core.formats import frozen_file
 
 SECRET = "zQ8vXw3kLm5tRb7n"

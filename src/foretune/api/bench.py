@@ -12,8 +12,8 @@ from foretune.core.observer import Observer
 if TYPE_CHECKING:
     from foretune.choices.training import Precision
     from foretune.config.readiness import Need
-    from foretune.run.bench import Bench
-    from foretune.run.bench_inference import InferenceBench
+    from foretune.measure.bench import Bench
+    from foretune.measure.bench_inference import InferenceBench
 
 
 def bench(
@@ -43,9 +43,9 @@ def bench(
     needs: tuple[Need, ...] = ("adapters",) if synthetic else ("data", "adapters")
     asked = read_to_start(experiment, changes, "Measuring", needs)
     import_libraries(observer)
-    from foretune.run.bench import BenchChoices
-    from foretune.run.bench import bench as run_bench
-    from foretune.run.forecast import plan_here
+    from foretune.measure.bench import BenchChoices
+    from foretune.measure.bench import bench as run_bench
+    from foretune.training.forecast import plan_here
 
     choices = BenchChoices(num_steps=steps, num_repeats=repeat, is_synthetic=synthetic, has_break_even=break_even)
     plan = plan_here(asked, LiveSteps(observer), observer.message)
@@ -88,8 +88,8 @@ def bench_inference(
         observer: receives progress.
     """
     from foretune.choices import training
-    from foretune.run.bench_request import PRESETS
-    from foretune.run.quality.naming import check_subject
+    from foretune.measure.bench_request import PRESETS
+    from foretune.quality.naming import check_subject
 
     observer = observer or Observer()
     if precision not in get_args(training.Precision):
@@ -101,8 +101,8 @@ def bench_inference(
     check_subject(target)
     require("train", "Measuring inference")
     import_libraries(observer, warns_if_busy=True)
-    from foretune.run.bench_inference import InferenceChoices
-    from foretune.run.bench_inference import bench_inference as run_bench
+    from foretune.measure.bench_inference import InferenceChoices
+    from foretune.measure.bench_inference import bench_inference as run_bench
 
     choices = InferenceChoices(
         preset=preset,

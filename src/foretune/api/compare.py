@@ -93,7 +93,7 @@ def measure_and_compare(
     assert asked_b is not None, "nothing was wrong with it"
     import_libraries(observer)
     from foretune.analyse.run_data import runs_in
-    from foretune.run.interleaved import measure_in_turns
+    from foretune.measure.interleaved import measure_in_turns
 
     made = measure_in_turns(
         asked_a, asked_b, Path(benches), observer, num_repeats=repeat, num_steps=steps, is_synthetic=synthetic

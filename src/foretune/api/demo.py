@@ -13,7 +13,7 @@ from foretune.core.extras import require
 from foretune.core.observer import Observer
 
 if TYPE_CHECKING:
-    from foretune.run.demo.running import DemoRun
+    from foretune.studies.demo.running import DemoRun
 
 CARDS = ("rtx-3060", "rtx-4090", "l40s", "a100-80gb-sxm", "h100-sxm")
 _TITLE = "Foretune demo: a small FLUX learns a style"
@@ -62,8 +62,8 @@ def demo(folder: str | Path = "foretune-demo", *, observer: DemoObserver | None 
     observer.real_model_planned(plans)
     observer.part(2)
     import_libraries(observer, warns_if_busy=True)
-    from foretune.run.demo.running import run_demo
-    from foretune.run.forecast import plan_here
+    from foretune.studies.demo.running import run_demo
+    from foretune.training.forecast import plan_here
 
     live = LiveSteps(observer)
     made = run_demo(folder, observer, lambda asked: plan_here(asked, live, observer.message), begin_s=begin_s)

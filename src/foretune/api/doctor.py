@@ -8,7 +8,7 @@ from foretune.core.extras import require
 from foretune.core.observer import Observer
 
 if TYPE_CHECKING:
-    from foretune.run.doctor.finding import CheckResult
+    from foretune.checkup.finding import CheckResult
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ def doctor(only: Sequence[str] = (), *, observer: Observer | None = None) -> Exa
         only: groups to examine, such as `("training", "attention")`; all if left out.
         observer: receives progress.
     """
-    from foretune.run.doctor.groups import groups_named
+    from foretune.checkup.groups import groups_named
 
     groups = groups_named(only)
     require("train", "The doctor")
     observer = observer or Observer()
     from foretune.api.process_state import torch_kept
+    from foretune.checkup.examining import examine
     from foretune.record.environment import environment_fingerprint
-    from foretune.run.devices import accelerators_text
-    from foretune.run.doctor.examining import examine
+    from foretune.training.devices import accelerators_text
 
     accelerators = accelerators_text()
     observer.message(accelerators)

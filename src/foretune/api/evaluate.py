@@ -62,7 +62,7 @@ def evaluate(
         output: folder to write to; RUN/quality if left out.
         observer: receives progress.
     """
-    from foretune.run.quality.naming import check_subject
+    from foretune.quality.naming import check_subject
 
     paths = paths_of(runs)
     if output is not None:
@@ -76,8 +76,8 @@ def evaluate(
     require("train", "Evaluating")
     observer = observer or Observer()
     import_libraries(observer, warns_if_busy=True)
-    from foretune.run.quality.evaluating import Evaluator
-    from foretune.run.quality.request import EvaluationRequest
+    from foretune.quality.evaluating import Evaluator
+    from foretune.quality.request import EvaluationRequest
 
     request = EvaluationRequest(
         against=against,

@@ -11,7 +11,7 @@ from foretune.core.observer import Observer
 from foretune.core.output_files import require_writable
 
 if TYPE_CHECKING:
-    from foretune.run.exporting import Exported
+    from foretune.training.exporting import Exported
 
 
 def export(
@@ -45,9 +45,9 @@ def export(
     observer = observer or Observer()
     observer.message(f"Exporting to {target}, then reloading it in a clean process ...")
     import_libraries(observer)
-    from foretune.run.exporting import ExportBroken
-    from foretune.run.exporting import export as write_export
     from foretune.step.precision import PrecisionPolicy
+    from foretune.training.exporting import ExportBroken
+    from foretune.training.exporting import export as write_export
 
     dtype = PrecisionPolicy(precision).compute_dtype
     with torch_kept():

@@ -68,7 +68,7 @@ def profile(
 def _profiled(experiment: ExperimentLike, changes: Changes | None, steps: int, runs: Path, observer: Observer) -> Path:
     asked = read_to_start(experiment, changes, "Profiling", ("data", "adapters"))
     import_libraries(observer, warns_if_busy=True)
-    from foretune.run.profiling.running import profile as run_profile
+    from foretune.measure.profiling import profile as run_profile
 
     with torch_kept():
         return run_profile(asked, runs, steps, observer).path

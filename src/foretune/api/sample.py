@@ -61,7 +61,7 @@ def sample(
     require("train", "Sampling")
     observer = observer or Observer()
     import_libraries(observer)
-    from foretune.run.side_by_side import SideBySideRequest, side_by_side
+    from foretune.quality.side_by_side import SideBySideRequest, side_by_side
 
     request = SideBySideRequest(
         base=base,

@@ -69,7 +69,7 @@ def _absent_device(experiment: "Experiment") -> Iterator[str]:
     device = experiment.parallel.device
     if device in ("auto", "cpu") or not is_installed("train"):
         return
-    from foretune.run.devices import choose_device
+    from foretune.training.devices import choose_device
 
     try:
         choose_device(device)
@@ -79,7 +79,7 @@ def _absent_device(experiment: "Experiment") -> Iterator[str]:
 
 def import_libraries(observer: Observer, *, warns_if_busy: bool = False) -> None:
     """Imports torch and what stands on it. Where speed matters, warns if other processes use the machine meanwhile."""
-    from foretune.run.busyness import BusyWatch
+    from foretune.training.busyness import BusyWatch
 
     watch = BusyWatch() if warns_if_busy else None
     for name in ("torch", "diffusers.utils", "transformers.utils"):

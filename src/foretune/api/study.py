@@ -15,8 +15,8 @@ from foretune.core.units import duration_text
 
 if TYPE_CHECKING:
     from foretune.analyse.studying import StudySummary
-    from foretune.run.studies.base import StudyResult
-    from foretune.run.study_file import PartDone
+    from foretune.studies.named.base import StudyResult
+    from foretune.studies.study_file import PartDone
 
 NAMED_STUDIES = ("operators", "batch-size", "workers", "precision", "compile", "methods")
 """Studies that need no file. Here, because to ask for their names should not import torch."""
@@ -33,7 +33,7 @@ class NamedStudy:
 
     @property
     def json(self) -> str:
-        from foretune.run.studying import STUDY_FILE
+        from foretune.studies.studying import STUDY_FILE
 
         return (self.path / STUDY_FILE).read_text(encoding="utf-8")
 
@@ -94,8 +94,8 @@ def study_file(
     runs = "1 run in a fresh process" if num == 1 else f"{num} runs in fresh processes, in turns"
     observer.message(f"{asked.name}: {asked.file.protocol}, {runs}{least}.")
     import_libraries(observer, warns_if_busy=True)
-    from foretune.run.forecast import plan_here
-    from foretune.run.study_file import run_study_file
+    from foretune.studies.study_file import run_study_file
+    from foretune.training.forecast import plan_here
 
     for warning in asked.warnings:
         observer.warning(warning)
@@ -133,8 +133,8 @@ def study(
     require("train", "A study")
     observer = observer or Observer()
     start_s = _import_timed(observer)
-    from foretune.run.studies import STUDIES
-    from foretune.run.studying import run_study
+    from foretune.studies.named import STUDIES
+    from foretune.studies.studying import run_study
 
     chosen = STUDIES[name]
     num = chosen.num_processes(quick)

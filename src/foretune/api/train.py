@@ -13,7 +13,7 @@ from foretune.core.units import bytes_text
 from foretune.core.values import Plan
 
 if TYPE_CHECKING:
-    from foretune.run.train import Trained
+    from foretune.training.train import Trained
 
 
 def train(
@@ -43,8 +43,8 @@ def train(
     observer = observer or Observer()
     asked = read_to_start(experiment, changes, "Training", TO_TRAIN, Path(runs))
     import_libraries(observer, warns_if_busy=True)
-    from foretune.run.forecast import plan_here
-    from foretune.run.train import train as run_training
+    from foretune.training.forecast import plan_here
+    from foretune.training.train import train as run_training
 
     plan = plan_here(asked, LiveSteps(observer), observer.message)
     if plan is not None:
@@ -62,7 +62,7 @@ def resume(run: RunLike, *, stop_on_signals: bool = False, observer: Observer | 
     directory = RunDirectory.open(path_of(run))
     require("train", "Training")
     import_libraries(observer, warns_if_busy=True)
-    from foretune.run.train import resume as go_on
+    from foretune.training.train import resume as go_on
 
     plan = directory.read_plan()
     if plan is not None:

@@ -31,7 +31,7 @@ class WithoutInference(Row):
 
 
 class BacktestRecord(Row):
-    """What `foretune backtest` said about the catalogue, as `python -m foretune.run.backtest_record` wrote it down."""
+    """What `foretune backtest` said about the catalogue, as `python -m tools.backtest_record` wrote it down."""
 
     made_on: date
     made_with: dict[str, str]

@@ -154,7 +154,7 @@ def hold_live(stream: Stream, around: Around, phase: str) -> None:
 
 
 def play_live(stream: Stream, around: Around, phase: str) -> None:
-    """`run.encoding.LiveEncoders.ready`."""
+    """`training.encoding.LiveEncoders.ready`."""
     if around.live_vae_bytes and around.encode is not None:
         play_pass(stream, around.encode, phase)
     if around.live_text_bytes:
@@ -163,7 +163,7 @@ def play_live(stream: Stream, around: Around, phase: str) -> None:
 
 
 def play_validation(stream: Stream, run: RunToPlan, around: Around) -> tuple[str, ...]:
-    """`run.validating.Validator`: the held-out loss, then the samples; returns what is not known of it."""
+    """`training.validating.Validator`: the held-out loss, then the samples; returns what is not known of it."""
     name, precision = "validation", run.experiment.train.precision
     _, positions, tokens, rank = run.sizes
     used: list[Pass] = []

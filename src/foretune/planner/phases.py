@@ -100,8 +100,8 @@ def worst_phase(phases: Sequence[Phase]) -> Phase:
 def replay_streams(run: RunToPlan) -> tuple[tuple[str, tuple[Event, ...]], ...]:
     """What must succeed, as the allocator meets it: each row from an empty pool, each event with its phase.
 
-    After each cache the pool is emptied (`run.encoding.free_memory`); from loading on it is not. Validation is left
-    out: one that runs out of memory is recorded, and the training continues (`run.loop.Loop._attempted`).
+    After each cache the pool is emptied (`training.encoding.free_memory`); from loading on it is not. Validation is
+    left out: one that runs out of memory is recorded, and the training continues (`training.loop.Loop._attempted`).
     """
     around = Around(run)
     rows = [
@@ -138,7 +138,7 @@ def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tupl
 
 
 def _caching_latents(run: RunToPlan, around: Around) -> Phase:
-    """`run.encoding.EncoderPlan.fill_latents`: the autoencoder alone, fp32."""
+    """`training.encoding.EncoderPlan.fill_latents`: the autoencoder alone, fp32."""
     name = "caching latents"
     if around.encode is None or not around.caches_latents:
         return _absent(name, around.notes if run.denoiser.system is None else ())
@@ -164,7 +164,7 @@ def _caching_latents(run: RunToPlan, around: Around) -> Phase:
 
 
 def _caching_text(run: RunToPlan, around: Around) -> Phase:
-    """`run.encoding.EncoderPlan.fill_text`: all text encoders at once, in the compute type, one pass after another.
+    """`training.encoding.EncoderPlan.fill_text`: all text encoders at once, in the compute type, pass by pass.
 
     Those that are quantised are whole on the host before.
     """
@@ -188,7 +188,7 @@ def _caching_text(run: RunToPlan, around: Around) -> Phase:
 
 
 def _loading(run: RunToPlan, around: Around) -> Phase:
-    """`run.preparing.prepare`: weights to the host, then one by one to the device; every tensor is summed there."""
+    """`training.preparing.prepare`: weights to the host, then one by one to the device, where each is summed."""
     name, stream = "loading", Stream()
     hold_live(stream, around, name)
     weights = [e for e in around.lasting if e.category != _STATE]
@@ -221,7 +221,7 @@ def _loading(run: RunToPlan, around: Around) -> Phase:
 
 
 def _training_step(run: RunToPlan, around: Around) -> Phase:
-    """`run.loop.Loop.steps`: the step; before it, where nothing is cached, its images and captions are encoded."""
+    """`training.loop.Loop.steps`: the step; before it, where nothing is cached, its images and captions are encoded."""
     name, stream = "training step", Stream()
     hold_live(stream, around, name)
     stream.run(around.lasting, keeps=LASTING)
@@ -242,7 +242,7 @@ def _training_step(run: RunToPlan, around: Around) -> Phase:
 
 
 def _validation(run: RunToPlan, around: Around) -> Phase:
-    """`run.validating.Validator`: no gradients, beside all that training keeps; the autoencoder comes for the samples.
+    """`training.validating.Validator`: no gradients, beside all that training keeps; the VAE comes for the samples.
 
     The moving average takes the place of the weights without a copy.
     """
@@ -268,7 +268,7 @@ def _validation(run: RunToPlan, around: Around) -> Phase:
 
 
 def _saving(run: RunToPlan, around: Around) -> Phase:
-    """`run.checkpoints.CheckpointStore.write`: one component after another is copied to the host and written.
+    """`training.checkpoints.CheckpointStore.write`: one component after another is copied to the host and written.
 
     The oldest checkpoint is removed only when the newest is whole.
     """

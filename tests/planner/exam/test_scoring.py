@@ -340,7 +340,7 @@ def test_the_real_exam(real: BacktestScore, report_figure: Callable[[str], None]
 
 @pytest.mark.slow
 def test_the_record_is_what_the_exam_says_today(real: BacktestScore) -> None:
-    """Plans take their band from it, and pages their figures: python -m foretune.run.backtest_record makes it again."""
+    """Plans take their band from it, and pages their figures: python -m tools.backtest_record makes it again."""
     record = backtest_record()
     assert record.error_by_row == pytest.approx({one.asked.row_id: one.error for one in real.results}, abs=1e-9)
     today = real.as_dict()["memory"]

@@ -10,9 +10,9 @@ from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
     from foretune.core.values import Plan
-    from foretune.run.bench import Bench
-    from foretune.run.bench_inference import InferenceBench
-    from foretune.run.bench_summary import Series
+    from foretune.measure.bench import Bench
+    from foretune.measure.bench_inference import InferenceBench
+    from foretune.measure.bench_summary import Series
     from foretune.stats.break_even import BreakEven
     from foretune.stats.intervals import Estimate
 

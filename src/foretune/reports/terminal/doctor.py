@@ -8,7 +8,7 @@ from foretune.reports.terminal.tables import console
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from foretune.run.doctor.finding import CheckResult
+    from foretune.checkup.finding import CheckResult
 
 
 def print_findings(findings: "Sequence[CheckResult]", environment: "Mapping[str, Any]") -> None:

@@ -8,7 +8,7 @@ import typer
 from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
-    from foretune.run.studies.base import StudyResult, StudyValue
+    from foretune.studies.named.base import StudyResult, StudyValue
 
 
 def print_result(result: "StudyResult", path: Path, *, has_plot: bool) -> None:

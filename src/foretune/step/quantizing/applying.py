@@ -31,10 +31,10 @@ BACKENDS: Registry[Backend] = Registry(
         "float8-dynamic": f"{_PACKAGE}.torchao_weights:DynamicFloat8Linear",
         "float8-training": f"{_PACKAGE}.float8_training:Float8TrainingLinear",
         "nf4": f"{_PACKAGE}.bitsandbytes_weights:Nf4Linear",
-        "int8-bnb": f"{_PACKAGE}.bitsandbytes_weights:Int8Linear",
-        "int8 by torchao": f"{_PACKAGE}.torchao_derivative:Int8Linear",
-        "float8 by torchao": f"{_PACKAGE}.torchao_derivative:Float8Linear",
-        "float8-dynamic by torchao": f"{_PACKAGE}.torchao_derivative:DynamicFloat8Linear",
+        "int8-bnb": f"{_PACKAGE}.bitsandbytes_weights:BnbInt8Linear",
+        "int8 by torchao": f"{_PACKAGE}.torchao_derivative:DerivativeInt8Linear",
+        "float8 by torchao": f"{_PACKAGE}.torchao_derivative:DerivativeFloat8Linear",
+        "float8-dynamic by torchao": f"{_PACKAGE}.torchao_derivative:DerivativeDynamicFloat8Linear",
     },
 )
 _FLOAT8_PRODUCTS = ("float8-dynamic", "float8-training")

@@ -1,0 +1,1 @@
+"""Speed and memory, measured in fresh processes; profiles of a few steps."""

@@ -1,0 +1,102 @@
+"""What the process of one repeat is asked: plain data, so that it can be sent to it."""
+
+import copy
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from foretune.choices.training import Precision
+from foretune.config.reading import Asked
+
+WORKER = "foretune.measure.bench_worker"
+"""The module that answers these requests, in a process of its own."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A setting under a name."""
+
+    batch_size: int
+    precision: Precision
+    about: str
+
+
+PRESETS = {
+    "classical": Preset(256, "fp32", "batch 256 in fp32, as papers on diffusion models compare them"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """A fixed number of training steps of one experiment."""
+
+    worker: ClassVar[str] = WORKER
+    asked: dict[str, Any]
+    """The experiment as it was asked, with everything but the steps taken out."""
+    directory: str
+    """Where the run directory is made, under runs/."""
+    is_synthetic: bool = False
+    plan: dict[str, Any] | None = None
+    """The forecast, to be kept with the run."""
+    model_flops: float | None = None
+    """Of one optimizer step."""
+    memory_limit_bytes: int | None = None
+    """Most host memory that the process may take; None leaves it to the system."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        return {"kind": "training", **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceRequest:
+    """A number of denoising steps of one model, or a number of images."""
+
+    worker: ClassVar[str] = WORKER
+    model: str
+    """A folder in the diffusers layout, or a run directory."""
+    adapter: str | None = None
+    precision: Precision = "fp32"
+    batch_size: int = 1
+    size_px: int | None = None
+    num_steps: int = 20
+    """Denoising steps that are timed; for images, the denoising steps of each."""
+    num_images: int = 0
+    """Batches of images that are timed end to end; 0 times denoising steps alone."""
+    device: str = "auto"
+    threads: int | None = None
+    """Of a CPU; None leaves it to torch."""
+    memory_limit_bytes: int | None = None
+
+    def to_mapping(self) -> dict[str, Any]:
+        return {"kind": "inference", **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorsRequest:
+    """Training steps under the profiler, on made-up data."""
+
+    worker: ClassVar[str] = WORKER
+    asked: dict[str, Any]
+    num_steps: int
+
+    def to_mapping(self) -> dict[str, Any]:
+        return {"kind": "operators", **asdict(self)}
+
+
+_LENGTHS = ("epochs", "seconds", "clock")
+
+
+def only_steps(asked: Asked, num_steps: int) -> dict[str, Any]:
+    """The experiment without what happens around its steps: no validation, no checkpoints, no trackers."""
+    mapping = copy.deepcopy(asked.as_asked)
+    mapping["name"] = asked.experiment.name
+    train = {key: value for key, value in mapping.get("train", {}).items() if key not in _LENGTHS}
+    mapping["train"] = {**train, "steps": num_steps}
+    mapping["validate"] = {"num_held_out": 0, "prompts": []}
+    for key in ("save", "track", "profile"):
+        mapping.pop(key, None)
+    return mapping
+
+
+def with_lever(mapping: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """The same experiment with another setting of one lever."""
+    return {**mapping, "levers": {**mapping.get("levers", {}), key: value}}

@@ -1,0 +1,149 @@
+"""How fast a model denoises, and how fast it makes images, in this process."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from foretune.choices.model import resolve_model
+from foretune.choices.training import ObjectiveChoice
+from foretune.measure.bench_request import InferenceRequest
+from foretune.measure.memory_limit import limit_memory
+from foretune.measure.peak import wait_for
+from foretune.measure.synthetic import SyntheticBatches
+from foretune.measure.worker_output import Teller
+from foretune.models.adapters import load_adapter
+from foretune.models.family import Family
+from foretune.models.locating import locate, open_family
+from foretune.record.environment import environment_fingerprint
+from foretune.record.run_directory import RunDirectory
+from foretune.step.precision import PrecisionPolicy
+from foretune.training.devices import (
+    choose_device,
+    peak_device_bytes,
+    peak_host_bytes,
+    peak_reserved_bytes,
+    use_threads,
+)
+from foretune.training.exporting import load_trained
+
+_PROMPT = "a small red circle on blue"
+
+
+def measure_inference(request: InferenceRequest, teller: Teller) -> dict[str, Any]:
+    """Raw times of denoising steps, or of batches of images, with the memory they took."""
+    limit_memory(request.memory_limit_bytes)
+    use_threads(request.threads)
+    device = choose_device(request.device)
+    policy = PrecisionPolicy(request.precision)
+    family, folder = _found(request)
+    size_px = request.size_px or family.default_resolution_px()
+    pipeline = _pipeline(request, family, folder, policy.compute_dtype)
+    with torch.no_grad(), policy.products():
+        if request.num_images:
+            act = _imaging(request, family, pipeline.to(device), size_px)
+            num, what = request.num_images, "images"
+        else:
+            denoiser = getattr(pipeline, family.denoiser_part).to(device).eval()
+            act = _denoising(request, family, denoiser, policy, size_px)
+            num, what = request.num_steps, "denoising"
+        times_s = _timed(act, num, device, lambda done: teller.progress(what, done, num))
+    return {
+        "times_s": times_s,
+        "size_px": size_px,
+        "device": str(device),
+        "peak_device_bytes": peak_device_bytes(device),
+        "peak_reserved_bytes": peak_reserved_bytes(device),
+        "peak_host_bytes": peak_host_bytes(),
+        "environment": environment_fingerprint(),
+    }
+
+
+def _found(request: InferenceRequest) -> tuple[Family, Path]:
+    path = Path(request.model)
+    if (path / "experiment.yaml").is_file():
+        folder = Path(RunDirectory.open(path).read_experiment()[2]["model_folder"])
+    else:
+        folder, _ = locate(resolve_model(request.model))
+    return open_family(folder), folder
+
+
+def _pipeline(request: InferenceRequest, family: Family, folder: Path, dtype: torch.dtype) -> Any:
+    """The whole pipeline for images; for denoising steps its denoiser alone, because nothing else takes part."""
+    parts: dict[str, Any] = {}
+    if not request.num_images:
+        parts = dict.fromkeys(_beside_denoiser(family))
+    path = Path(request.model)
+    if (path / "experiment.yaml").is_file():
+        parts[family.denoiser_part] = load_trained(RunDirectory.open(path), dtype).method.denoiser
+    pipeline = family.load_pipeline(folder, dtype, **parts)
+    if request.adapter is not None:
+        load_adapter(family, pipeline, Path(request.adapter))
+    return pipeline
+
+
+def _beside_denoiser(family: Family) -> tuple[str, ...]:
+    return (*family.text_parts, *(("vae",) if family.has_latents else ()))
+
+
+def _denoising(
+    request: InferenceRequest, family: Family, denoiser: nn.Module, policy: PrecisionPolicy, size_px: int
+) -> Callable[[int], object]:
+    """One forward pass of the denoiser for the whole batch, as every denoising step makes one."""
+    device = next(denoiser.parameters()).device
+    made = SyntheticBatches(
+        family=family,
+        batch_size=request.batch_size,
+        gradient_accumulation=1,
+        size_px=size_px,
+        num_text_tokens=family.own_text_tokens(),
+        seed=0,
+    )[0].to(device)
+    objective = family.objective(ObjectiveChoice())
+    level = objective.time(objective.noise_level(made.uniform))
+    dtype = policy.compute_dtype
+    noisy = made.noise.to(dtype)
+    conditioning = {name: t.to(dtype) if t.is_floating_point() else t for name, t in (made.conditioning or {}).items()}
+
+    def act(number: int) -> object:  # noqa: ARG001 - every step is alike
+        with policy.autocast(device.type):
+            return family.predict(denoiser, noisy, level, conditioning, guidance_scale=ObjectiveChoice().guidance_scale)
+
+    return act
+
+
+def _imaging(request: InferenceRequest, family: Family, pipeline: Any, size_px: int) -> Callable[[int], object]:
+    """From captions to pixels, as a user calls the pipeline, with its own guidance."""
+    arguments: dict[str, Any] = {
+        "num_inference_steps": request.num_steps,
+        "output_type": "pt",
+        **family.sampling_arguments(family.own_text_tokens(), None),
+    }
+    if family.text_parts:
+        arguments |= {"prompt": [_PROMPT] * request.batch_size, "height": size_px, "width": size_px}
+    else:
+        arguments["batch_size"] = request.batch_size
+
+    def act(number: int) -> object:
+        generator = torch.Generator("cpu").manual_seed(number)
+        return pipeline(generator=generator, **arguments).images.float().cpu()
+
+    return act
+
+
+def _timed(
+    act: Callable[[int], object], num: int, device: torch.device, progress: Callable[[int], None]
+) -> list[float]:
+    """Each time ends when the device is done: a sampler cannot begin a step before the one before it has ended."""
+    times_s = []
+    wait_for(device)
+    for number in range(num):
+        begin_s = time.perf_counter()
+        act(number)
+        wait_for(device)
+        times_s.append(time.perf_counter() - begin_s)
+        progress(number + 1)
+    return times_s

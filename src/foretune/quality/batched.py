@@ -1,0 +1,97 @@
+"""Many images in few calls of a pipeline: each has a generator of its own, so that it is the image it is alone."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from foretune.core.draws import derive_seed
+from foretune.models.family import Conditioning, Family
+from foretune.training.sampling import Pixels, SampleRequest
+
+# A denoiser's memory grows with what is sampled at once: on a CPU, 64 images of 32 px; of 1024 px, one.
+_MOST_PIXELS = 1 << 17
+_MOST_IMAGES = 64
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Images by prompt and seed, and how fast they came."""
+
+    images: tuple[tuple[Pixels, ...], ...]
+    images_per_s: float
+    """Without the first call, where there were several: it warms the machine up. Where there is but one, a shorter one
+    goes before it."""
+
+
+def sample_grid(
+    family: Family,
+    pipeline: Any,
+    request: SampleRequest,
+    num_seeds: int,
+    encoded: Mapping[str, Conditioning],
+    progress: Callable[[int, int], None],
+) -> Sampled:
+    """`num_seeds` images of each prompt, from `request.seed` on: the n-th of a prompt is what `sample` makes of it
+    with the n-th seed.
+
+    `encoded` has the captions' tensors without a batch dimension, the empty caption included.
+    """
+    jobs = [(index, seed) for index in range(len(request.prompts)) for seed in range(num_seeds)]
+    at_once = images_at_once(request.size_px)
+    images: list[Pixels] = []
+    times_s: list[tuple[int, float]] = []
+    if len(jobs) <= at_once:
+        # The first model of a process would seem to be the slower one, by a factor of two on a CPU.
+        _call(family, pipeline, replace(request, num_inference_steps=1), jobs, encoded)
+    for start in range(0, len(jobs), at_once):
+        part = jobs[start : start + at_once]
+        began_s = time.perf_counter()
+        images += _call(family, pipeline, request, part, encoded)
+        times_s.append((len(part), time.perf_counter() - began_s))
+        progress(len(images), len(jobs))
+    counted = times_s[1:] or times_s
+    return Sampled(
+        images=tuple(tuple(images[start : start + num_seeds]) for start in range(0, len(images), num_seeds)),
+        images_per_s=sum(num for num, _ in counted) / sum(seconds for _, seconds in counted),
+    )
+
+
+def images_at_once(size_px: int) -> int:
+    """How many images of that size are sampled in one call."""
+    return max(1, min(_MOST_IMAGES, _MOST_PIXELS // (size_px * size_px)))
+
+
+def _call(
+    family: Family,
+    pipeline: Any,
+    request: SampleRequest,
+    jobs: Sequence[tuple[int, int]],
+    encoded: Mapping[str, Conditioning],
+) -> list[Pixels]:
+    generators = [
+        torch.Generator("cpu").manual_seed(derive_seed(request.seed + seed, "sample", index)) for index, seed in jobs
+    ]
+    arguments: dict[str, Any] = {
+        "num_inference_steps": request.num_inference_steps,
+        "generator": generators,
+        "output_type": "pt",
+        **family.sampling_arguments(request.num_text_tokens, request.guidance_scale),
+    }
+    if family.text_parts:
+        captions = stacked([encoded[request.prompts[index]] for index, _ in jobs])
+        unconditional = stacked([encoded[""]] * len(jobs))
+        arguments |= {"height": request.size_px, "width": request.size_px}
+        arguments |= family.pipeline_text(captions, unconditional)
+    else:
+        arguments["batch_size"] = len(jobs)
+    with torch.no_grad():
+        images: torch.Tensor = pipeline(**arguments).images
+    return list(images.float().clamp(0, 1).permute(0, 2, 3, 1).cpu().numpy())
+
+
+def stacked(entries: Sequence[Conditioning]) -> Conditioning:
+    """Captions' tensors as one batch."""
+    return {name: torch.stack([entry[name] for entry in entries]) for name in entries[0]}

@@ -1,0 +1,33 @@
+"""What is made of one model: images at fixed seeds, held-out images noised and denoised, held-out losses."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foretune.training.sampling import Pixels
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledEvidence:
+    """Plain arrays, so that the model itself can be freed before anything is measured."""
+
+    samples: tuple[tuple[Pixels, ...], ...] = ()
+    """Images by prompt and seed, (H, W, 3) in [0, 1]."""
+    denoised: dict[float, tuple[Pixels, ...]] = field(default_factory=dict)
+    """By noise level: each held-out image, noised so far and denoised with its caption."""
+    losses: tuple[tuple[float, ...], ...] = ()
+    """Of each held-out image, at one fixed noise in each band of levels."""
+    images_per_s: float | None = None
+
+    @property
+    def all_samples(self) -> list[Pixels]:
+        """Prompt by prompt."""
+        return [image for images in self.samples for image in images]
+
+
+def as_batch(images: Sequence[Pixels]) -> Tensor:
+    """Images (H, W, 3) as one tensor (N, 3, H, W)."""
+    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float()

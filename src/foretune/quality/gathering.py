@@ -1,0 +1,182 @@
+"""One model loaded, asked for everything that the metrics need, and freed again."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foretune.core.draws import derive_seed
+from foretune.core.observer import Observer
+from foretune.data.batch import Batch, normal
+from foretune.data.held_out import HELD_OUT
+from foretune.models.family import Conditioning, Family
+from foretune.quality.batched import images_at_once, sample_grid, stacked
+from foretune.quality.denoising import Denoising
+from foretune.quality.evidence import SampledEvidence
+from foretune.quality.held_out import NUM_BANDS, EvaluationData, in_pieces
+from foretune.quality.measurement import Need
+from foretune.quality.request import LEVELS
+from foretune.quality.setting import Setting
+from foretune.quality.subjects import EvaluatedModel
+from foretune.step.sample_loss import sample_losses
+from foretune.training.encoding import encode_captions, free_memory
+from foretune.training.sampling import Pixels
+
+_CAPTIONS_AT_ONCE = 16
+Encoded = Mapping[str, Conditioning]
+
+
+def encode_texts(subject: EvaluatedModel, setting: Setting, observer: Observer) -> Encoded:
+    """Every prompt and caption by its words, on the device; the text encoders are freed before a denoiser comes."""
+    family = subject.family
+    if not family.text_parts:
+        return {}
+    captions = () if setting.data is None else setting.data.captions
+    texts = tuple(dict.fromkeys((*setting.sampling.prompts, *captions, "")))
+    encoders = family.load_text_encoders(subject.folder, setting.policy.compute_dtype).to(setting.device)
+    encoded: dict[str, Conditioning] = {}
+    for start in range(0, len(texts), _CAPTIONS_AT_ONCE):
+        part = texts[start : start + _CAPTIONS_AT_ONCE]
+        made = encode_captions(family, encoders, part, setting.sampling.num_text_tokens)
+        encoded |= {text: _moved(one, setting.device) for text, one in zip(part, made, strict=True)}
+        observer.preparing("encoding captions", len(encoded), len(texts))
+    del encoders
+    free_memory()
+    return encoded
+
+
+def gather(
+    subject: EvaluatedModel,
+    setting: Setting,
+    encoded: Encoded,
+    needs: frozenset[Need],
+    num_steps: int,
+    observer: Observer,
+    column: str,
+) -> SampledEvidence:
+    """What the metrics look at, of one model."""
+    session = _Session(subject, setting, encoded, num_steps)
+    try:
+        return session.evidence(needs, observer, column)
+    finally:
+        session.close()
+
+
+class _Session:
+    """A loaded model, while it is being asked."""
+
+    def __init__(self, subject: EvaluatedModel, setting: Setting, encoded: Encoded, num_steps: int) -> None:
+        self._setting, self._encoded, self._num_steps = setting, encoded, num_steps
+        self._family: Family = subject.family
+        policy, device = setting.policy, setting.device
+        self._denoiser: nn.Module = subject.load(policy.compute_dtype).eval().to(device)
+        left_out = dict.fromkeys(self._family.text_parts)
+        self._pipeline: Any = self._family.load_pipeline(
+            subject.folder, torch.float32, **{self._family.denoiser_part: self._denoiser}, **left_out
+        )
+        self._vae: Any = None
+        if self._family.has_latents:
+            self._vae = self._pipeline.vae.to(device)
+
+    def close(self) -> None:
+        self._pipeline = self._vae = None
+        del self._denoiser
+        free_memory()
+
+    @torch.no_grad()
+    def evidence(self, needs: frozenset[Need], observer: Observer, column: str) -> SampledEvidence:
+        found = SampledEvidence()
+        policy, device = self._setting.policy, self._setting.device
+        with policy.products():
+            if "samples" in needs:
+                with policy.autocast(device.type):
+                    sampled = sample_grid(
+                        self._family,
+                        self._pipeline,
+                        replace(self._setting.sampling, num_inference_steps=self._num_steps),
+                        self._setting.num_seeds,
+                        self._encoded,
+                        lambda done, total: observer.preparing(f"sampling, {column}", done, total),
+                    )
+                found = replace(found, samples=sampled.images, images_per_s=sampled.images_per_s)
+            data = self._setting.data
+            if data is not None and data.held_out:
+                if "losses" in needs:
+                    found = replace(found, losses=self._losses(data, observer, column))
+                if "denoised" in needs:
+                    found = replace(found, denoised=self._denoised(data, observer, column))
+        return found
+
+    def _losses(self, data: EvaluationData, observer: Observer, column: str) -> tuple[tuple[float, ...], ...]:
+        batches = data.batches(NUM_BANDS * max(1, self._at_once() // NUM_BANDS))
+        losses: list[float] = []
+        for number, batch in enumerate(batches):
+            losses += sample_losses(
+                self._denoiser,
+                self._ready(batch),
+                family=self._family,
+                objective=self._setting.objective,
+                policy=self._setting.policy,
+                guidance_scale=self._setting.trained_guidance,
+            ).tolist()
+            observer.preparing(f"held-out losses, {column}", number + 1, len(batches))
+        return tuple(tuple(losses[start : start + NUM_BANDS]) for start in range(0, len(losses), NUM_BANDS))
+
+    def _denoised(self, data: EvaluationData, observer: Observer, column: str) -> dict[float, tuple[Pixels, ...]]:
+        setting = self._setting
+        denoising = Denoising(self._family, self._denoiser, setting.objective, setting.policy, setting.trained_guidance)
+        pieces = in_pieces(data.held_out_images, self._at_once())
+        found: dict[float, tuple[Pixels, ...]] = {}
+        for number, level in enumerate(LEVELS):
+            images: list[Pixels] = []
+            for piece in pieces:
+                places = range(len(images), len(images) + len(piece))
+                clean = self._clean(piece)
+                noise = torch.stack([self._noise(data, place, tuple(clean.shape[1:])) for place in places])
+                captions = [data.captions[place] for place in places]
+                steps = max(1, math.ceil(level * self._num_steps))
+                answer = denoising(clean, noise.to(clean.device), level, self._conditioning(captions), steps)
+                images += _as_pixels(self._decoded(answer))
+            found[level] = tuple(images)
+            observer.preparing(f"noising and denoising, {column}", number + 1, len(LEVELS))
+        return found
+
+    def _ready(self, batch: Batch) -> Batch:
+        batch = batch.to(self._setting.device)
+        if self._vae is not None:
+            assert batch.images is not None, "nothing is cached here"
+            batch = replace(batch, moments=self._family.encode_images(self._vae, batch.images), images=None)
+        return replace(batch, conditioning=self._conditioning(batch.captions))
+
+    def _clean(self, images: Tensor) -> Tensor:
+        images = images.to(self._setting.device)
+        if self._vae is None:
+            return images
+        moments = self._family.encode_images(self._vae, images)
+        # The middle of the latents' distribution: the image itself, as nearly as latents can hold it.
+        mean, _ = moments.chunk(2, dim=1)
+        return self._family.latents_from_moments(moments, torch.zeros_like(mean))
+
+    def _decoded(self, answer: Tensor) -> Tensor:
+        return answer if self._vae is None else self._family.images_from_latents(self._vae, answer)
+
+    def _conditioning(self, captions: Sequence[str]) -> Conditioning:
+        return stacked([self._encoded[caption] for caption in captions]) if self._encoded else {}
+
+    def _noise(self, data: EvaluationData, place: int, shape: tuple[int, ...]) -> Tensor:
+        seed = derive_seed(data.experiment.validation.seed, "noise", HELD_OUT, int(data.held_out[place]))
+        return normal(seed, shape)
+
+    def _at_once(self) -> int:
+        return images_at_once(self._setting.sampling.size_px)
+
+
+def _as_pixels(images: Tensor) -> list[Pixels]:
+    return list(((images.float() + 1) / 2).clamp(0, 1).permute(0, 2, 3, 1).cpu().numpy())
+
+
+def _moved(conditioning: Conditioning, device: torch.device) -> Conditioning:
+    return {name: tensor.to(device) for name, tensor in conditioning.items()}

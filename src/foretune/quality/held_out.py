@@ -1,0 +1,117 @@
+"""The data behind an evaluation: held-out images with captions, and the training images they are held against."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from foretune.choices.experiment import Experiment
+from foretune.core.draws import Permutation
+from foretune.core.observer import Observer
+from foretune.data.buckets import Bucket
+from foretune.data.held_out import HeldOutBatches, held_out_batches, held_out_plan
+from foretune.data.maker import BatchMaker
+from foretune.data.order import Order
+from foretune.data.sources import Source, open_source, scan
+from foretune.data.sources.shapes import captions_shown
+from foretune.data.split import split
+from foretune.data.transforms import apply
+from foretune.models.family import Family
+from foretune.training.sampling import Pixels
+
+NUM_BANDS = 5
+"""Parts of the noise levels, each drawn equally often in training, that the held-out loss is told for."""
+MOST_TRAINING_IMAGES = 4096
+"""Of more, so many are looked at, spread evenly: memorisation and distances then say so."""
+
+
+@dataclass(frozen=True)
+class EvaluationData:
+    """Images of an experiment's data at the evaluation's size, cut square at the centre."""
+
+    experiment: Experiment
+    family: Family
+    source: Source
+    train: Sequence[int]
+    held_out: Sequence[int]
+    size_px: int
+
+    @classmethod
+    def open(
+        cls, experiment: Experiment, family: Family, size_px: int, num_held_out: int, observer: Observer
+    ) -> "EvaluationData":
+        source = open_source(experiment.data, resolution_px=size_px)
+        scan(source, lambda done, total: observer.preparing("reading images", done, total))
+        train, held_out = split(source, experiment.data.held_out)
+        return cls(experiment, family, source, train, tuple(held_out[:num_held_out]), size_px)
+
+    @property
+    def is_shapes(self) -> bool:
+        """Whether images can be read back, because they were drawn."""
+        return self.experiment.data.kind == "shapes"
+
+    @property
+    def style(self) -> str | None:
+        """The style that shapes were trained in; None for other data, and for plain ones."""
+        data = self.experiment.data
+        return data.style if data.kind == "shapes" and data.style != "plain" else None
+
+    @cached_property
+    def captions(self) -> tuple[str, ...]:
+        """Of the held-out images."""
+        return tuple(self.source.info(index).caption for index in self.held_out)
+
+    @cached_property
+    def held_out_images(self) -> list[Pixels]:
+        return self._images(self.held_out)
+
+    @cached_property
+    def training_images(self) -> list[Pixels]:
+        """All, or an even choice of them; equal images once."""
+        num = len(self.train)
+        places = (
+            range(num)
+            if num <= MOST_TRAINING_IMAGES
+            else (place * num // MOST_TRAINING_IMAGES for place in range(MOST_TRAINING_IMAGES))
+        )
+        unique = {self.source.info(self.train[place]).fingerprint: self.train[place] for place in places}
+        return self._images(tuple(unique.values()))
+
+    def prompts(self, most: int) -> tuple[str, ...]:
+        """Captions that were not trained on: of shapes, combinations never shown; else those of held-out images."""
+        if self.is_shapes:
+            unseen = captions_shown("unseen")
+            shuffled = Permutation(len(unseen), 0)
+            return tuple(unseen[shuffled[place]] for place in range(min(most, len(unseen))))
+        trained = (self.source.info(index).caption for index in self.held_out)
+        return tuple(dict.fromkeys(caption for caption in trained if caption.strip()))[:most]
+
+    def batches(self, batch_size: int) -> HeldOutBatches:
+        """Each held-out image at one fixed noise in each band, image by image; not encoded yet."""
+        bucket = Bucket(self.size_px, self.size_px)
+        maker = BatchMaker(
+            source=self.source,
+            order=Order((self.train,), 1, 0),
+            buckets=(bucket,),
+            choice=self.experiment.data,
+            seed=self.experiment.validation.seed,
+            batch_size=1,
+            latent_shape=self.family.latent_shape,
+            has_autoencoder=self.family.has_latents,
+        )
+        return held_out_batches(maker, self.held_out, num_repeats=NUM_BANDS, batch_size=batch_size)
+
+    def _images(self, indices: Sequence[int]) -> list[Pixels]:
+        bucket = Bucket(self.size_px, self.size_px)
+        cut = (
+            apply(self.source.pixels(index), held_out_plan(self.source.info(index), bucket), bucket)
+            for index in indices
+        )
+        return [((image + 1) / 2).clamp(0, 1).permute(1, 2, 0).numpy() for image in cut]
+
+
+def in_pieces(images: Sequence[Pixels], at_once: int) -> list[torch.Tensor]:
+    """Images as batches (N, 3, H, W) in [-1, 1]."""
+    tensors = [torch.from_numpy(image).permute(2, 0, 1) * 2 - 1 for image in images]
+    return [torch.stack(tensors[start : start + at_once]) for start in range(0, len(tensors), at_once)]

@@ -1,0 +1,190 @@
+"""An evaluation's question with everything filled in: the same for both columns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from foretune.choices.training import ObjectiveChoice
+from foretune.core.errors import Refused
+from foretune.core.observer import Observer
+from foretune.models.objectives import Objective
+from foretune.quality.clip_model import Clip, open_clip
+from foretune.quality.extractors import Extractor, check_extractor, open_extractor
+from foretune.quality.held_out import NUM_BANDS, EvaluationData
+from foretune.quality.request import LEVELS, EvaluationRequest
+from foretune.quality.subjects import EvaluatedModel
+from foretune.step.precision import PrecisionPolicy
+from foretune.training.devices import choose_device
+from foretune.training.sampling import SampleRequest
+
+NO_RUN = "it needs held-out images, and a model without a run has none. Evaluate a run"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Prompts, seeds, sizes, data and devices of one evaluation."""
+
+    request: EvaluationRequest
+    subject: EvaluatedModel
+    sampling: SampleRequest
+    data: EvaluationData | None
+    """None where there is no run whose data could be asked."""
+    device: torch.device
+    policy: PrecisionPolicy
+
+    @property
+    def num_seeds(self) -> int:
+        return self.request.num_seeds
+
+    @property
+    def num_samples(self) -> int:
+        """Images that each column samples."""
+        return len(self.sampling.prompts) * self.num_seeds
+
+    @property
+    def base_steps(self) -> int:
+        return self.request.base_num_inference_steps or self.sampling.num_inference_steps
+
+    @property
+    def objective(self) -> Objective:
+        """What training asked of the denoiser."""
+        return self.subject.family.objective(self._objective_choice)
+
+    @property
+    def trained_guidance(self) -> float:
+        """The guidance scale that the denoiser is told outside of sampling."""
+        return self._objective_choice.guidance_scale
+
+    @property
+    def has_text(self) -> bool:
+        return bool(self.subject.family.text_parts)
+
+    @property
+    def repeats_over(self) -> str:
+        """What the clusters of samples are; without text they are no more than that."""
+        return "prompts" if self.has_text else "groups of samples"
+
+    def why_no_held_out(self) -> str | None:
+        """The reason why there are no held-out images; None where there are."""
+        if self.data is None:
+            return NO_RUN
+        if not self.data.held_out:
+            return "no image was held out of training. Train with data.held_out=0.05"
+        return None
+
+    def why_not_shapes(self) -> str | None:
+        """The reason why a drawing cannot be read off the pixels; None where it can."""
+        if self.data is not None and self.data.is_shapes:
+            return None
+        lack = "these data are others" if self.data is not None else "a model without a run has no data. Evaluate a run"
+        return f"it is read off the pixels of drawn shapes (data.kind: shapes), and {lack}"
+
+    def band_names(self) -> tuple[str, ...]:
+        """The noise levels of each part of the held-out loss."""
+        draws = torch.linspace(0, 1, NUM_BANDS + 1, dtype=torch.float64).clamp(max=1 - 1e-9)
+        edges = self.objective.noise_level(draws).tolist()
+        digits = 2 if max(edges) <= 1 else 0
+        return tuple(f"{min(pair):.{digits}f} to {max(pair):.{digits}f}" for pair in pairwise(edges))
+
+    @cached_property
+    def extractor(self) -> Extractor:
+        """What FID and KID see of an image."""
+        return open_extractor(self.request.extractor, self.subject.family, self.subject.folder, self.device)
+
+    @cached_property
+    def clip(self) -> Clip:
+        """What the CLIP score asks."""
+        assert self.request.clip is not None, "the score is absent without"
+        return open_clip(self.request.clip, self.device)
+
+    @cached_property
+    def reference_features(self) -> torch.Tensor:
+        """The training images as the extractor sees them."""
+        assert self.data is not None, "asked only where there are data"
+        return self.extractor.features(self.data.training_images)
+
+    def described(self) -> dict[str, Any]:
+        """All that decides the images and the scores."""
+        return {
+            "prompts": list(self.sampling.prompts),
+            "seeds": [self.sampling.seed + number for number in range(self.num_seeds)],
+            "steps": self.sampling.num_inference_steps,
+            "base_steps": self.base_steps,
+            "size_px": self.sampling.size_px,
+            "text_tokens": self.sampling.num_text_tokens,
+            "guidance_scale": self.sampling.guidance_scale,
+            "precision": self.request.precision,
+            "device": self.device.type,
+            "extractor": self.request.extractor,
+            "clip": self.request.clip,
+            "levels": list(LEVELS),
+            "objective": {"kind": type(self.objective).__name__, **vars(self.objective)},
+            "noise_seed": None if self.data is None else self.data.experiment.validation.seed,
+            "held_out_images": 0 if self.data is None else len(self.data.held_out),
+            "data": None if self.data is None else self.data.source.fingerprint(),
+        }
+
+    @property
+    def _objective_choice(self) -> ObjectiveChoice:
+        experiment = self.subject.experiment
+        return ObjectiveChoice() if experiment is None else experiment.objective
+
+
+def settle(
+    request: EvaluationRequest, subject: EvaluatedModel, data_of: EvaluatedModel | None, observer: Observer
+) -> Setting:
+    """Fills in what was left out of a request. `data_of`: the run whose data count, the subject or its base."""
+    check_extractor(request.extractor)
+    family = subject.family
+    experiment = None if data_of is None else data_of.experiment
+    size_px = request.size_px or subject.resolution_px or family.default_resolution_px()
+    if size_px % family.size_multiple_px():
+        multiple = family.size_multiple_px()
+        nearest = max(multiple, round(size_px / multiple) * multiple)
+        raise Refused(
+            f"{size_px} px: this {family.name} model takes multiples of {multiple} px. "
+            f"Run: foretune evaluate RUN --size {nearest}"
+        )
+    data = None
+    if experiment is not None:
+        data = EvaluationData.open(experiment, family, size_px, request.num_held_out, observer)
+    steps = request.num_inference_steps or (28 if experiment is None else experiment.validation.num_inference_steps)
+    return Setting(
+        request=request,
+        subject=subject,
+        sampling=SampleRequest(
+            prompts=_prompts(request, data, subject),
+            seed=request.first_seed,
+            num_inference_steps=steps,
+            size_px=size_px,
+            num_text_tokens=subject.num_text_tokens or family.own_text_tokens(),
+            guidance_scale=(
+                experiment.validation.guidance_scale
+                if request.guidance_scale is None and experiment is not None
+                else request.guidance_scale
+            ),
+        ),
+        data=data,
+        device=choose_device(request.device),
+        policy=PrecisionPolicy(request.precision),
+    )
+
+
+def _prompts(request: EvaluationRequest, data: EvaluationData | None, subject: EvaluatedModel) -> tuple[str, ...]:
+    if request.prompts:
+        return request.prompts
+    if not subject.family.text_parts:
+        return ("",) * request.num_prompts
+    found: Sequence[str] = () if data is None else data.prompts(request.num_prompts)
+    if not found and subject.experiment is not None:
+        found = subject.experiment.validation.prompts[: request.num_prompts]
+    if not found:
+        raise Refused(
+            "There is nothing to sample: no held-out image has a caption. Run: foretune evaluate RUN --prompt TEXT, "
+            "or --prompts FILE"
+        )
+    return tuple(found)

@@ -1,0 +1,140 @@
+"""How near a held-out image comes that was noised and denoised with its caption: PSNR, SSIM, MS-SSIM, LPIPS.
+
+What cannot be met is set by the autoencoder, which both columns share; what differs is the denoiser's.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from importlib.util import find_spec
+from statistics import fmean
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from foretune.quality.evidence import SampledEvidence, as_batch
+from foretune.quality.measurement import Need, Numbers, OneScore
+from foretune.quality.setting import Setting
+from foretune.training.sampling import Pixels
+
+_NO_TORCHMETRICS = "torchmetrics is not installed. Run: pip install 'foretune[quality]'"
+MOST_DB = 100.0
+"""PSNR of images that are equal would be infinite; no mean could be taken of it."""
+_SSIM_LEAST_PX = 11
+_MS_SSIM_LEAST_PX = 161
+_AT_ONCE = 32
+
+
+def why_not_installed() -> str | None:
+    """The reason, where the library of metrics is absent."""
+    return _NO_TORCHMETRICS if find_spec("torchmetrics") is None else None
+
+
+class Similarity(OneScore):
+    """A number for each pair of images, at each level of noise."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset({"denoised"})
+    repeats_over = "held-out images"
+
+    @abstractmethod
+    def compare(self, images: Tensor, truth: Tensor) -> Tensor:
+        """One number a pair, of batches (N, 3, H, W) in [0, 1]."""
+
+    def why_absent(self, setting: Setting) -> str | None:
+        return why_not_installed() or setting.why_no_held_out() or self.why_not_at(setting.sampling.size_px)
+
+    def why_not_at(self, size_px: int) -> str | None:
+        """The reason why images of this size cannot be compared."""
+        return None
+
+    def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
+        assert setting.data is not None, "held-out images come from data"
+        truth = setting.data.held_out_images
+        by_level = {level: self.pairs(images, truth) for level, images in column.denoised.items()}
+        return Numbers(
+            groups=tuple(zip(*by_level.values(), strict=True)),
+            bands={f"noise {level:g}": fmean(values) for level, values in by_level.items()},
+        )
+
+    def pairs(self, images: Sequence[Pixels], truth: Sequence[Pixels]) -> list[float]:
+        """One number for each pair of images."""
+        found: list[float] = []
+        for start in range(0, len(truth), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            found += self.compare(as_batch(images[part]), as_batch(truth[part])).tolist()
+        return found
+
+
+class Psnr(Similarity):
+    """Peak signal-to-noise ratio: the mean squared error of pixels, in decibels."""
+
+    score = "psnr"
+
+    def compare(self, images: Tensor, truth: Tensor) -> Tensor:
+        from torchmetrics.functional.image import peak_signal_noise_ratio
+
+        ratio = peak_signal_noise_ratio(images, truth, data_range=1.0, reduction="none", dim=(1, 2, 3))
+        return ratio.clamp(max=MOST_DB)
+
+
+class Ssim(Similarity):
+    """Structural similarity (Wang et al. 2004), Gaussian window of 11 pixels."""
+
+    score = "ssim"
+
+    def compare(self, images: Tensor, truth: Tensor) -> Tensor:
+        from torchmetrics.functional.image import structural_similarity_index_measure
+
+        answer = structural_similarity_index_measure(images, truth, data_range=1.0, reduction="none")
+        assert isinstance(answer, Tensor)
+        return answer.reshape(-1)
+
+    def why_not_at(self, size_px: int) -> str | None:
+        if size_px < _SSIM_LEAST_PX:
+            return f"images of {size_px} px are smaller than its window of {_SSIM_LEAST_PX} px"
+        return None
+
+
+class MsSsim(Similarity):
+    """Structural similarity at five sizes, each half the one before (Wang et al. 2003)."""
+
+    score = "ms-ssim"
+
+    def compare(self, images: Tensor, truth: Tensor) -> Tensor:
+        from torchmetrics.functional.image import multiscale_structural_similarity_index_measure
+
+        return multiscale_structural_similarity_index_measure(images, truth, data_range=1.0, reduction="none").reshape(
+            -1
+        )
+
+    def why_not_at(self, size_px: int) -> str | None:
+        if size_px < _MS_SSIM_LEAST_PX:
+            return (
+                f"images of {size_px} px are too small: it halves them four times, and its window of 11 px must still "
+                f"fit, so that it needs {_MS_SSIM_LEAST_PX} px"
+            )
+        return None
+
+
+class Lpips(Similarity):
+    """Learned perceptual distance (Zhang et al. 2018); its trunk is torchvision's AlexNet, which is downloaded."""
+
+    score = "lpips"
+
+    def why_absent(self, setting: Setting) -> str | None:
+        if find_spec("torchvision") is None:
+            return (
+                "its trunk is torchvision's AlexNet, and torchvision is not installed. Run: pip install torchvision "
+                "(the build that fits your torch); it downloads the trunk's weights, 233 MiB, when it is first used"
+            )
+        return super().why_absent(setting)
+
+    def compare(self, images: Tensor, truth: Tensor) -> Tensor:
+        from torchmetrics.functional.image import learned_perceptual_image_patch_similarity
+
+        with torch.no_grad():
+            found = [
+                learned_perceptual_image_patch_similarity(image[None], true[None], net_type="alex", normalize=True)
+                for image, true in zip(images, truth, strict=True)
+            ]
+        return torch.stack(found).reshape(-1)

@@ -1,0 +1,91 @@
+"""What is evaluated, or stands beside it: a run, a folder with a pipeline, or a model by its name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from foretune.choices.experiment import Experiment
+from foretune.choices.model import resolve_model
+from foretune.core.errors import UserError
+from foretune.models.family import Family
+from foretune.models.locating import locate, open_family
+from foretune.quality.naming import check_subject
+from foretune.record.run_directory import RunDirectory
+from foretune.training.exporting import load_trained
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatedModel:
+    """A model that can be loaded."""
+
+    label: str
+    key: str
+    """Equal for equal weights: the run, or the folder."""
+    model: str
+    """The base model as it was asked for."""
+    family: Family
+    folder: Path
+    """The pipeline around the denoiser: encoders, autoencoder, scheduler."""
+    load: Callable[[torch.dtype], nn.Module]
+    """The denoiser, on the CPU."""
+    run: RunDirectory | None = None
+    experiment: Experiment | None = None
+    resolution_px: int | None = None
+    num_text_tokens: int | None = None
+
+
+def open_subject(asked: str | Path) -> EvaluatedModel:
+    """A run where there is one at this path, or else a model."""
+    path = Path(asked)
+    if (path / "experiment.yaml").is_file():
+        return _run(RunDirectory.open(path))
+    check_subject(asked)
+    return _model(str(asked))
+
+
+def base_of(subject: EvaluatedModel) -> EvaluatedModel | None:
+    """The model that a run started from; None where the subject is no run."""
+    if subject.run is None:
+        return None
+    return _from_folder(subject.folder, label=subject.model, model=subject.model)
+
+
+def _run(run: RunDirectory) -> EvaluatedModel:
+    _, experiment, effective = run.read_experiment()
+    folder = Path(effective["model_folder"])
+    if not folder.is_dir():
+        raise UserError(f"The base model of {run.path} is gone: {folder} does not exist.")
+    if not run.checkpoints.is_dir() or not any(run.checkpoints.iterdir()):
+        raise UserError(f"{run.path} has no checkpoint yet. Run: foretune resume {run.path}")
+    return EvaluatedModel(
+        label=f"{experiment.name} ({experiment.method.kind})",
+        key=str(run.path.resolve()),
+        model=experiment.model,
+        family=open_family(folder),
+        folder=folder,
+        load=lambda dtype: load_trained(run, dtype).method.denoiser,
+        run=run,
+        experiment=experiment,
+        resolution_px=int(effective["resolution_px"]),
+        num_text_tokens=int(effective["num_text_tokens"]),
+    )
+
+
+def _model(asked: str) -> EvaluatedModel:
+    folder, _ = locate(resolve_model(asked))
+    return _from_folder(folder, label=asked, model=asked)
+
+
+def _from_folder(folder: Path, *, label: str, model: str) -> EvaluatedModel:
+    family = open_family(folder)
+    return EvaluatedModel(
+        label=label,
+        key=str(folder.resolve()),
+        model=model,
+        family=family,
+        folder=folder,
+        load=lambda dtype: family.load_denoiser(folder, dtype).eval(),
+    )

@@ -1,1 +1,0 @@
-"""Doing: train, resume, sample, export."""

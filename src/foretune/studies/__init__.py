@@ -1,0 +1,1 @@
+"""Several runs that answer one question: study files, studies with a name, the demonstration."""

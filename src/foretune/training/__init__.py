@@ -1,0 +1,1 @@
+"""The training run: preparing, the loop, checkpoints, validation, sampling, export, sensors and trackers."""

@@ -1,0 +1,72 @@
+"""The plan of a run on the machine it is about to run on."""
+
+from collections.abc import Callable
+
+import torch
+
+from foretune import catalog
+from foretune.catalog.devices import Device, Kind, generic_card
+from foretune.config.reading import Asked
+from foretune.core.errors import UserError
+from foretune.core.units import GIB, MIB
+from foretune.core.values.plan import Plan
+from foretune.planner.asking import LiveSource, Wanted, plan_question
+from foretune.planner.device_requests import HERE, cpu_here
+from foretune.planner.overheads import overhead_for
+from foretune.record.machine import host_memory_bytes
+from foretune.trace.live import family_of
+from foretune.trace.program import IrregularStep
+from foretune.training.devices import choose_device, peak_host_bytes
+
+
+def plan_here(asked: Asked, live: LiveSource, told: Callable[[str], None]) -> Plan | None:
+    """The forecast for this machine; None, and the reason told, where there can be none."""
+    device = device_here(asked.experiment.parallel.device)
+    if device is None:
+        told("No forecast: the catalogue has no device like this one.")
+        return None
+    try:
+        wanted = Wanted(
+            target=asked.experiment.model, host_numerics=True, host_context_bytes=_host_context_bytes(asked)
+        )
+        (plan,) = plan_question(asked, wanted, [device], live)
+    except (IrregularStep, UserError) as error:
+        # Nothing about a forecast should keep a run from starting that would start without it.
+        told(f"No forecast: {error}")
+        return None
+    return plan
+
+
+def device_here(asked: str) -> Device | None:
+    """The device that would be taken, as the catalogue knows it, with the memory it really has."""
+    found = choose_device(asked)
+    if found.type == "cuda":
+        return _card_here(found)
+    # What this process holds already is its own.
+    total_bytes, left_bytes = host_memory_bytes()
+    left_bytes = min(total_bytes, left_bytes + peak_host_bytes())
+    if found.type == "cpu":
+        return cpu_here(left_bytes)
+    like = next((row for row in catalog.devices().values() if row.kind == found.type), None)
+    return None if like is None else like.model_copy(update={"name": HERE, "memory_gb": left_bytes / GIB})
+
+
+def _card_here(found: torch.device) -> Device:
+    kind: Kind = "rocm" if torch.version.hip else "cuda"
+    total_bytes = torch.cuda.get_device_properties(found).total_memory
+    like = catalog.device_by_driver_name(torch.cuda.get_device_name(found), total_bytes, kind)
+    if like is None:
+        total_mib = total_bytes // MIB
+        like = generic_card(HERE, memory_gb=total_mib / 1024, reported_memory_mib=total_mib, kind=kind)
+    here = like.model_copy(update={"name": HERE, "num_logical_devices": 1})
+    # torch does not count what the driver keeps; the catalogue's figure does.
+    with_driver_bytes = total_bytes + overhead_for(here).driver.likely
+    return here.model_copy(update={"reported_memory_mib": with_driver_bytes // MIB})
+
+
+def _host_context_bytes(asked: Asked) -> int:
+    """What this process holds once everything is imported that the run will need."""
+    family = family_of(asked.model)
+    family.denoiser_class()
+    family.pipeline_class()
+    return peak_host_bytes()

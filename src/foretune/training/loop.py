@@ -1,0 +1,284 @@
+"""The loop. It never waits for the device to log: numbers are read when they have arrived."""
+
+import math
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, islice
+from typing import Any, Literal, TypeVar
+
+import torch
+
+from foretune.choices.schedule import learning_rate
+from foretune.core.interrupts import StopRequest
+from foretune.core.observer import Observer, StepReport
+from foretune.data.batch import Batch
+from foretune.data.loading import BatchLoader, loader
+from foretune.record.events import EventLog
+from foretune.training.checkpoints import CheckpointStore
+from foretune.training.encoding import free_memory
+from foretune.training.instruments import Instrument, Instruments
+from foretune.training.length import Length
+from foretune.training.memory_now import MemoryNow
+from foretune.training.meter import Meter, StepReading
+from foretune.training.phases import PhaseClock, clock_of
+from foretune.training.preparing import Prepared
+from foretune.training.state import collect
+from foretune.training.validating import Validator
+
+T = TypeVar("T")
+# More passes than any run makes: where time decides, nobody knows the last one beforehand.
+_ENDLESS = 2**62
+_ALWAYS = frozenset({"step", "loss", "grad_norm", "lr", "step_s"})
+
+
+@dataclass
+class Tally:
+    """What the loop remembers for the record."""
+
+    step_times_s: list[float] = field(default_factory=list)
+    first_loss: float | None = None
+    last_loss: float | None = None
+    held_out_losses: list[tuple[int, float]] = field(default_factory=list)
+    validated_steps: set[int] = field(default_factory=set)
+    warnings: list[str] = field(default_factory=list)
+    phases_s: dict[str, float] = field(default_factory=dict)
+    """Seconds of the whole run by phase, pauses included."""
+
+    def add_phases(self, phases_s: Mapping[str, float]) -> None:
+        for name, seconds in phases_s.items():
+            self.phases_s[name] = self.phases_s.get(name, 0.0) + seconds
+
+
+class NotFinite(Exception):
+    """The loss or its gradient is no longer a number; nothing after it can be."""
+
+
+@dataclass
+class Loop:
+    """A prepared run from its first step to its last."""
+
+    prepared: Prepared
+    store: CheckpointStore
+    validator: Validator
+    events: EventLog
+    observer: Observer
+    stop: StopRequest
+    tally: Tally = field(default_factory=Tally)
+    instruments: Sequence[Instrument] = ()
+    now: Callable[[], float] = time.monotonic
+    clock: PhaseClock = field(init=False)
+    meter: Meter = field(init=False)
+    length: Length = field(init=False)
+    _is_last: bool = False
+    """Whether the step that was just made is the last one."""
+    _last_report_s: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self.length = Length.of(self.prepared.experiment.train, self.prepared.num_steps)
+        self.clock = PhaseClock(clock_of(self.prepared.device))
+        self.meter = Meter(self.clock, MemoryNow(self.prepared.device))
+
+    def run(self, first_step: int) -> tuple[int, Literal["finished", "interrupted"]]:
+        """Trains until the last step or until asked to stop; returns the steps done."""
+        self.clock.restart()
+        try:
+            return self._run(first_step)
+        finally:
+            self.tally.add_phases(self.clock.lap().host_s)
+
+    def _run(self, first_step: int) -> tuple[int, Literal["finished", "interrupted"]]:
+        choices, done = self.prepared.experiment, first_step
+        self._is_last = self.length.is_over(done)
+        if self._validation_is_due(done) and done not in self.tally.validated_steps:
+            # At the start, or where the run was stopped between a checkpoint and its validation.
+            self._validate(done)
+        for done in self.steps(first_step):
+            stopping = bool(self.stop)  # once: a signal between the two questions would leave without saving
+            if self._is_last or stopping or _due(done, choices.save.every):
+                self._save(done)
+            if stopping and not self._is_last:
+                return done, "interrupted"
+            if self._validation_is_due(done):
+                self._validate(done)
+        return done, "finished"
+
+    def steps(self, first_step: int) -> Generator[int, None, None]:
+        """Makes one optimizer step after the other; yields how many are done."""
+        p = self.prepared
+        accumulation = p.experiment.train.gradient_accumulation
+        instruments = Instruments(self.instruments, self.events, self.observer, self.tally.warnings)
+        batches = iter(self._batches(first_step))
+        self.clock.restart()
+        self._is_last = self.length.is_over(first_step)
+        try:
+            for step in count(first_step):
+                if self._is_last:
+                    return
+                self.length.begin()
+                with self.clock.phase("logging", in_trace=False):
+                    instruments.before_step(step)
+                lr = learning_rate(p.experiment.optimizer, step, p.num_steps)
+                try:
+                    outcome = p.step(
+                        step, lr, self._ready(islice(batches, accumulation)), accumulation, self.clock.phase
+                    )
+                except Exception:
+                    # The steps before it were made; what is already known of them is told first.
+                    self._report(self.meter.arrived())
+                    raise
+                self.meter.record(step, lr, outcome)
+                if self._report_is_due():
+                    with self.clock.phase("logging"):
+                        self._report(self.meter.arrived())
+                with self.clock.phase("logging", in_trace=False):
+                    instruments.after_step(step)
+                self._is_last = self.length.is_over(step + 1, self.meter.num_pending)
+                yield step + 1
+        finally:
+            instruments.close()
+
+    def _ready(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Batches on the device with everything encoded, one at a time: waiting for one is a phase of its own."""
+        p = self.prepared
+        while True:
+            with self.clock.phase("data"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            with self.clock.phase("encode"):
+                batch = p.encoders.ready(batch, p.device)
+            yield batch
+
+    def _batches(self, first_step: int) -> BatchLoader:
+        p = self.prepared
+        accumulation = p.experiment.train.gradient_accumulation
+        return loader(
+            p.batch_maker,
+            first_step * accumulation,
+            _ENDLESS if p.num_steps is None else p.num_steps * accumulation,
+            num_workers=p.experiment.data.num_workers,
+            pin_memory=p.device.type == "cuda",
+        )
+
+    def drain(self) -> None:
+        """Reports what the device still owes; waits for it."""
+        self._report(self.meter.drain())
+
+    def _report_is_due(self) -> bool:
+        """Where time decides when the run is over, every step's must be known at once."""
+        now_s = self.now()
+        if self.length.limit_s is None and now_s - self._last_report_s < self.observer.patience_s:
+            return False
+        self._last_report_s = now_s
+        return True
+
+    def _report(self, readings: Iterable[StepReading]) -> None:
+        p = self.prepared
+        samples_per_step = p.experiment.samples_per_step()
+        for reading in readings:
+            self._refuse_not_finite(reading)
+            self.tally.step_times_s.append(reading.step_s)
+            self.length.stepped(reading.step_s)
+            self.tally.add_phases(reading.phases_s)
+            if self.tally.first_loss is None:
+                self.tally.first_loss = reading.loss
+            self.tally.last_loss = reading.loss
+            self.events.append("step", **_told(reading))
+            self.observer.stepped(
+                StepReport(
+                    **vars(reading),
+                    num_steps=p.num_steps,
+                    samples_per_step=samples_per_step,
+                    left_s=self.length.left_s(),
+                )
+            )
+
+    def _refuse_not_finite(self, reading: StepReading) -> None:
+        """Weights that took a gradient without a value are lost, though the loss before it had one.
+
+        Where the loss is scaled, such a gradient only means that the step was skipped and the scale lowered.
+        """
+        norm = reading.grad_norm
+        if not math.isfinite(reading.loss):
+            raise NotFinite(f"the loss of step {reading.step + 1} is {reading.loss}")
+        if norm is not None and not math.isfinite(norm) and not self.prepared.step.scaler.is_enabled():
+            raise NotFinite(f"the gradient of step {reading.step + 1} has norm {norm}")
+
+    def _save(self, done: int) -> None:
+        with self.clock.phase("save"):
+            self._write_checkpoint(done)
+        self._paused(done)
+
+    def _write_checkpoint(self, done: int) -> None:
+        # The device is idle here, so everything it owes is read: a checkpoint after a non-finite loss must not be.
+        self._report(self.meter.drain())
+        # The numbers of the steps are on the disk before the checkpoint that makes repeating them needless.
+        self.events.flush()
+        counted_s = None if self.length.limit_s is None else self.length.counted_s
+        path = self.store.write(collect(self.prepared.step, done, counted_s))
+        self.events.append("saved", step=done, path=path.name)
+        self.events.flush()
+        self.observer.saved(done, path)
+
+    def _paused(self, done: int) -> None:
+        """Ends a pause, which is no part of a step; its time is kept beside theirs, so that all of it is told."""
+        phases_s = self.meter.restart_clock().host_s
+        self.tally.add_phases(phases_s)
+        self.events.append("paused", step=done, phases_s=_rounded(phases_s))
+
+    def _validation_is_due(self, done: int) -> bool:
+        return done == 0 or self._is_last or _due(done, self.prepared.experiment.validation.every)
+
+    def _validate(self, done: int) -> None:
+        """The held-out loss and samples. Where one of them fails the other is still there, and the training goes on."""
+        with self.clock.phase("validation"):
+            self._look(done)
+        self._paused(done)
+
+    def _look(self, done: int) -> None:
+        self._report(self.meter.drain())
+        loss = self._attempted(done, self.validator.held_out_loss)
+        samples = self._attempted(done, lambda: self.validator.samples(done)) or ()
+        self.events.append("validated", step=done, held_out_loss=loss, samples=[path.name for path in samples])
+        if loss is not None:
+            self.tally.held_out_losses.append((done, loss))
+        self.observer.validated(done, loss, samples)
+
+    def _attempted(self, done: int, validate: Callable[[], T]) -> T | None:
+        """What a part of a validation gives; that it failed is said and recorded."""
+        try:
+            return validate()
+        except Exception as error:  # noqa: BLE001 - whatever sampling or evaluation can raise, memory included
+            text = f"Validation after step {done} failed: {type(error).__name__}: {error}"
+            self.tally.warnings.append(text)
+            self.events.append("validation failed", step=done, error=text, traceback=traceback.format_exc())
+            self.observer.warning(f"{text}. {self._after_failed_validation(error)}")
+            free_memory()
+            return None
+
+    def _after_failed_validation(self, error: Exception) -> str:
+        is_memory = isinstance(error, torch.OutOfMemoryError)
+        if is_memory and self.prepared.family.has_latents and not self.validator.vae_tiling:
+            return "The training continues. To decode samples with less memory, run with: levers.vae_tiling=true"
+        return "The training continues."
+
+
+def _told(reading: StepReading) -> dict[str, Any]:
+    """A step as an event. What was not measured is left out; phases are told to a tenth of a microsecond."""
+    fields = {name: value for name, value in vars(reading).items() if name in _ALWAYS or value}
+    for name in ("phases_s", "host_phases_s"):
+        if name in fields:
+            fields[name] = _rounded(fields[name])
+    if reading.num_owed is not None:
+        fields["num_owed"] = reading.num_owed
+    return fields
+
+
+def _rounded(phases_s: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(seconds, 7) for name, seconds in phases_s.items()}
+
+
+def _due(done: int, every: int | None) -> bool:
+    return every is not None and done % every == 0

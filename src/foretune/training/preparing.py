@@ -1,0 +1,318 @@
+"""Everything before the first step: the model found, the data ordered, the caches filled, the step built."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from foretune.choices.experiment import Experiment
+from foretune.choices.method import Adapter
+from foretune.choices.training import Train
+from foretune.core.errors import Refused
+from foretune.core.observer import Observer
+from foretune.core.values.base import content_hash
+from foretune.data.batch import Batch
+from foretune.data.grouping import buckets_for, members_by_bucket
+from foretune.data.held_out import held_out_batches
+from foretune.data.maker import BatchMaker
+from foretune.data.order import Order
+from foretune.data.sources import Source, open_source, scan
+from foretune.data.split import split
+from foretune.models.adapters import checksums_of_read
+from foretune.models.family import Conditioning, Family
+from foretune.models.locating import open_family
+from foretune.step.building import Assembled, assemble, attach_method, build_step
+from foretune.step.methods import METHODS, AppliedMethod
+from foretune.step.methods.adapter import AppliedAdapter
+from foretune.step.optimizing import require_optimizer
+from foretune.step.precision import PrecisionPolicy
+from foretune.step.quantizing import check_quantization
+from foretune.step.training_step import TrainingStep
+from foretune.step.weights import checksums, num_trained_and_all
+from foretune.training.devices import choose_device, refuse_what_the_device_cannot, use_threads
+from foretune.training.encoding import EncoderPlan, LiveEncoders, encode_captions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A run that can start."""
+
+    experiment: Experiment
+    family: Family
+    folder: Path
+    device: torch.device
+    method: AppliedMethod
+    step: TrainingStep
+    batch_maker: Dataset[Batch]
+    encoders: LiveEncoders
+    held_out: Sequence[Batch]
+    encoded_prompts: Sequence[Conditioning]
+    """The validation prompts, each with a batch of one."""
+    unconditional: Conditioning | None
+    num_steps: int | None
+    """None where the run ends when its time is up."""
+    resolution_px: int
+    num_text_tokens: int
+    effective: dict[str, Any]
+    """What followed from the experiment: everything that was not asked for by number."""
+
+
+def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepared:
+    """From an experiment and its model's folder to a run that can start."""
+    family = open_family(folder)
+    read_adapters = checked_adapters(experiment, family)
+    device = checked_device(experiment, family)
+    resolution_px = checked_resolution(experiment, family)
+    num_text_tokens = experiment.data.max_text_tokens or family.own_text_tokens()
+    policy = PrecisionPolicy.of(experiment.train)
+    encoder_plan = EncoderPlan(
+        family=family,
+        folder=folder,
+        device=device,
+        text_dtype=policy.compute_dtype,
+        num_text_tokens=num_text_tokens,
+        cache_dir=Path(experiment.data.cache_dir).expanduser(),
+        text_numbers=experiment.quantize.text_encoders,
+        vae_tiling=experiment.levers.vae_tiling,
+    )
+    source = open_source(experiment.data, resolution_px=resolution_px)
+    scan(source, lambda done, total: observer.preparing("reading images", done, total))
+    _warn_of_data(family, source, observer)
+    train, held_out = split(source, experiment.data.held_out)
+    held_out = held_out[: experiment.validation.num_held_out]
+    maker = _batch_maker(experiment, family, encoder_plan, source, train, resolution_px)
+    num_steps = _num_steps(experiment.train, maker.order)
+    prompts = experiment.validation.prompts if family.text_parts else ()
+    encoders, texts = _encode(encoder_plan, maker, num_steps, train, held_out, prompts, observer)
+
+    built = build_model(experiment, family, folder, device, observer)
+    held_out_maker = dataclasses.replace(maker, seed=experiment.validation.seed)
+    return Prepared(
+        experiment=experiment,
+        family=family,
+        folder=folder,
+        device=device,
+        method=built.method,
+        step=built.step,
+        batch_maker=maker,
+        encoders=encoders,
+        held_out=list(held_out_batches(held_out_maker, held_out)) if len(held_out) else [],
+        encoded_prompts=[_batched(texts[prompt]) for prompt in prompts],
+        unconditional=_batched(texts[""]) if "" in texts else None,
+        num_steps=num_steps,
+        resolution_px=resolution_px,
+        num_text_tokens=num_text_tokens,
+        effective={
+            **built.effective,
+            **_effective_data(experiment, source, maker, train, held_out, num_steps),
+            **built.hashes(experiment, source.fingerprint(), read_adapters),
+            "resolution_px": resolution_px,
+            "num_text_tokens": num_text_tokens,
+        },
+    )
+
+
+def _warn_of_data(family: Family, source: Source, observer: Observer) -> None:
+    """To train without captions can be meant; more often they have another name or lie elsewhere."""
+    for note in source.notes():
+        observer.warning(note)
+    if family.text_parts and not any(source.info(index).caption for index in range(len(source))):
+        observer.warning(
+            f"None of the {len(source)} images has a caption, so all are trained with an empty one. If that is not "
+            "meant: a text file beside each image (1.txt beside 1.png), a metadata.jsonl, or data.trigger for all."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A model with everything attached to it, where it will run."""
+
+    method: AppliedMethod
+    step: TrainingStep
+    base_checksum: str
+    effective: dict[str, Any]
+
+    def hashes(self, experiment: Experiment, data_fingerprint: str, read_adapters: dict[str, str]) -> dict[str, Any]:
+        """What tells this run from others. Adapters that it reads are part of the model it begins with."""
+        base = self.base_checksum
+        model = content_hash({"base": base, **read_adapters}) if read_adapters else base
+        return {
+            "base_checksum": base,
+            **({"read_adapters": read_adapters} if read_adapters else {}),
+            "question_hash": experiment.question_hash(data_fingerprint, model),
+            "experiment_hash": experiment.whole_hash(),
+        }
+
+
+def build_model(
+    experiment: Experiment, family: Family, folder: Path, device: torch.device, observer: Observer
+) -> Built:
+    """Loads the denoiser, attaches the method and the levers, and builds the step around it."""
+    observer.message(f"Loading {family.name} from {folder} on {device}.")
+    load_dtype = METHODS[experiment.method.kind].load_dtype(PrecisionPolicy.of(experiment.train))
+    denoiser = family.load_denoiser(folder, load_dtype)
+    base_checksum = content_hash(checksums(dict(denoiser.named_parameters())))
+    assembled = assemble(experiment, family, denoiser, quantize_on=device)
+    assembled.levers.place(denoiser, device)
+    step = build_step(experiment, family, assembled, device)
+    return Built(
+        method=assembled.method,
+        step=step,
+        base_checksum=base_checksum,
+        effective=_effective_model(family, folder, device, assembled, step),
+    )
+
+
+def checked_adapters(experiment: Experiment, family: Family) -> dict[str, str]:
+    """Checksums of the adapters that are read. What cannot be attached is refused before anything is loaded."""
+    checksums_by_key = checksums_of_read(experiment.method)
+    if isinstance(experiment.method, Adapter):
+        attach_method(experiment, family, family.denoiser_on_meta(torch.float32))
+    return checksums_by_key
+
+
+def checked_device(experiment: Experiment, family: Family) -> torch.device:
+    """The device to run on; what it or the installed libraries cannot do is refused before anything is loaded."""
+    use_threads(experiment.parallel.threads)
+    device = choose_device(experiment.parallel.device)
+    refuse_what_the_device_cannot(experiment, family.name, device)
+    check_quantization(experiment.quantize, device)
+    require_optimizer(experiment.optimizer)
+    return device
+
+
+def checked_resolution(experiment: Experiment, family: Family) -> int:
+    """The asked size, or the model's own; refused where the model could not take it."""
+    multiple = family.size_multiple_px()
+    resolution_px = experiment.data.resolution or family.default_resolution_px()
+    if resolution_px % multiple:
+        nearest = max(multiple, round(resolution_px / multiple) * multiple)
+        raise Refused(
+            f"data.resolution: {resolution_px} px is not a multiple of {multiple} px, which this {family.name} model "
+            f"needs. Nearest: data.resolution={nearest}"
+        )
+    largest_px = family.max_resolution_px()
+    if largest_px is not None and resolution_px > largest_px:
+        raise Refused(
+            f"data.resolution: {resolution_px} px is more than the {largest_px} px that this {family.name} model has "
+            f"positions for. Nearest: data.resolution={largest_px}"
+        )
+    if experiment.data.max_buckets > 1 and experiment.data.bucket_step_px % multiple:
+        raise Refused(
+            f"data.bucket_step_px: {experiment.data.bucket_step_px} px is not a multiple of {multiple} px, which this "
+            f"{family.name} model needs. Nearest: data.bucket_step_px={multiple}"
+        )
+    return resolution_px
+
+
+def _num_steps(train: Train, order: Order) -> int | None:
+    """Optimizer steps; None where a time is asked for."""
+    return None if train.seconds is not None else train.steps or (train.epochs or 0) * order.num_steps_per_epoch
+
+
+def _batch_maker(
+    experiment: Experiment,
+    family: Family,
+    encoder_plan: EncoderPlan,
+    source: Source,
+    train: Sequence[int],
+    resolution_px: int,
+) -> BatchMaker:
+    buckets = buckets_for(source, train, experiment.data, resolution_px)
+    order = Order(members_by_bucket(source, train, buckets), experiment.samples_per_step(), experiment.train.seed)
+    caches_latents = family.has_latents and experiment.levers.cache_latents
+    caches_text = bool(family.text_parts) and experiment.levers.cache_text
+    return BatchMaker(
+        source=source,
+        order=order,
+        buckets=buckets,
+        choice=experiment.data,
+        seed=experiment.train.seed,
+        batch_size=experiment.train.batch_size,
+        gradient_accumulation=experiment.train.gradient_accumulation,
+        latent_shape=family.latent_shape,
+        latents=encoder_plan.latent_lookup() if caches_latents else None,
+        text=encoder_plan.text_lookup() if caches_text else None,
+        has_autoencoder=family.has_latents,
+    )
+
+
+def _encode(
+    plan: EncoderPlan,
+    maker: BatchMaker,
+    num_steps: int | None,
+    train: Sequence[int],
+    held_out: Sequence[int],
+    prompts: Sequence[str],
+    observer: Observer,
+) -> tuple[LiveEncoders, dict[str, Conditioning]]:
+    """Fills the caches and keeps the encoders that are needed at each step; encodes the validation prompts."""
+    family = plan.family
+    per_epoch = maker.order.num_steps_per_epoch
+    needed = train if num_steps is None or num_steps >= per_epoch else maker.order.samples_until(num_steps)
+    texts = tuple(dict.fromkeys((*prompts, ""))) if prompts else ()
+    encoded: dict[str, Conditioning] = {}
+    live_vae = live_text = None
+    if maker.latents is not None:
+        report = plan.fill_latents(maker, needed, held_out, observer.preparing)
+        observer.message(f"Images: {report.num_encoded} encoded, {report.num_reused} from the cache.")
+    elif family.has_latents:
+        live_vae = plan.load_vae()
+    if maker.text is not None:
+        report = plan.fill_text(maker, needed, held_out, texts, observer.preparing)
+        observer.message(f"Captions: {report.num_encoded} encoded, {report.num_reused} from the cache.")
+        encoded = {text: maker.text.conditioning(text) for text in texts}
+    elif family.text_parts:
+        live_text = plan.load_text()
+        made = encode_captions(family, live_text, texts, plan.num_text_tokens) if texts else []
+        encoded = dict(zip(texts, made, strict=True))
+    return LiveEncoders(family, live_vae, live_text, plan.num_text_tokens), encoded
+
+
+def _effective_model(
+    family: Family, folder: Path, device: torch.device, assembled: Assembled, step: TrainingStep
+) -> dict[str, Any]:
+    method = assembled.method
+    num_trained, num_all = num_trained_and_all(method)
+    facts: dict[str, Any] = {
+        "family": family.name,
+        "model_folder": str(folder.resolve()),
+        "device": str(device),
+        "num_threads": torch.get_num_threads(),
+        "objective": {"kind": type(step.objective).__name__, **vars(step.objective)},
+        "num_trained_params": num_trained,
+        "num_params": num_all,
+        **assembled.levers.effective,
+    }
+    if isinstance(method, AppliedAdapter):
+        facts["adapter"] = method.facts()
+    if assembled.quantized is not None:
+        facts["quantized"] = assembled.quantized.facts()
+    return facts
+
+
+def _effective_data(
+    experiment: Experiment,
+    source: Source,
+    maker: BatchMaker,
+    train: Sequence[int],
+    held_out: Sequence[int],
+    num_steps: int | None,
+) -> dict[str, Any]:
+    return {
+        "num_steps": num_steps,
+        "num_steps_per_epoch": maker.order.num_steps_per_epoch,
+        "samples_per_step": experiment.samples_per_step(),
+        "num_train_samples": len(train),
+        "num_held_out_samples": len(held_out),
+        "buckets_px": [[bucket.width_px, bucket.height_px] for bucket in maker.buckets],
+        "data_fingerprint": source.fingerprint(),
+    }
+
+
+def _batched(conditioning: Conditioning) -> Conditioning:
+    return {name: tensor[None] for name, tensor in conditioning.items()}

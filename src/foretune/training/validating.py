@@ -1,0 +1,111 @@
+"""Looking at the model while it trains: the held-out loss at fixed noise, and samples at fixed seeds."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from foretune.data.batch import Batch
+from foretune.models.family import Conditioning, Family
+from foretune.models.tiling import tile_autoencoder
+from foretune.step.methods.training_adapter import without_training_adapter
+from foretune.step.training_step import TrainingStep
+from foretune.training.encoding import LiveEncoders
+from foretune.training.sampling import SampleRequest, sample, to_image
+
+
+@dataclass
+class Validator:
+    """Validates one training step's model."""
+
+    step: TrainingStep
+    family: Family
+    folder: Path
+    device: torch.device
+    held_out: Sequence[Batch]
+    request: SampleRequest
+    encoded_prompts: Sequence[Conditioning]
+    unconditional: Conditioning | None
+    samples_dir: Path
+    encoders: LiveEncoders
+    vae_tiling: bool = False
+    """Whether samples are decoded in tiles."""
+
+    def held_out_loss(self) -> float | None:
+        """The loss at fixed noise and levels; None where no samples are held out.
+
+        It is the loss that is trained on, so that a training adapter stays on.
+        """
+        if not self.held_out:
+            return None
+        with _averaged_weights(self.step), _evaluating(self.step):
+            return mean_loss(self.step, (self.encoders.ready(b, self.device) for b in self.held_out), self.device)
+
+    def samples(self, steps_done: int) -> tuple[Path, ...]:
+        """Pictures of the asked prompts, at fixed seeds."""
+        if not self.request.prompts:
+            return ()
+        with _averaged_weights(self.step), _evaluating(self.step), without_training_adapter(self.step.denoiser):
+            return tuple(self._sample(steps_done))
+
+    def _sample(self, steps_done: int) -> Iterator[Path]:
+        """The pipeline is put together around the live denoiser and taken apart again: nothing stays in memory."""
+        left_out = dict.fromkeys(self.family.text_parts)
+        pipeline = self.family.load_pipeline(
+            self.folder, torch.float32, **{self.family.denoiser_part: self.step.denoiser}, **left_out
+        )
+        if self.family.has_latents:
+            pipeline.vae.to(self.device)
+            if self.vae_tiling:
+                tile_autoencoder(pipeline.vae)
+        compute = self.step.policy.compute_dtype
+        encoded = [_moved(c, self.device, compute) for c in self.encoded_prompts] or None
+        unconditional = _moved(self.unconditional, self.device, compute) if self.unconditional else None
+        with self.step.policy.autocast(self.device.type):
+            images = sample(self.family, pipeline, self.request, encoded, unconditional)
+        for index, pixels in enumerate(images):
+            path = self.samples_dir / f"step-{steps_done:09d}-{index}.png"
+            to_image(pixels).save(path)
+            yield path
+
+
+@torch.no_grad()
+def mean_loss(step: TrainingStep, batches: Iterable[Batch], device: torch.device) -> float:
+    """The mean loss over samples, each batch weighted by its size. Waits for the device once, at the end."""
+    total = torch.zeros((), device=device)
+    num_samples = 0
+    for batch in batches:
+        size = len(batch.indices)
+        total += step.loss(batch) * size
+        num_samples += size
+    return float(total) / num_samples
+
+
+@contextmanager
+def _evaluating(step: TrainingStep) -> Iterator[None]:
+    step.denoiser.eval()
+    try:
+        with step.policy.products():
+            yield
+    finally:
+        step.denoiser.train()
+
+
+@contextmanager
+def _averaged_weights(step: TrainingStep) -> Iterator[None]:
+    """The moving average, or that of the optimizer, in the place of the weights, which come back bit for bit."""
+    shown = step.shown_weights()
+    kept = {name: step.trained[name].data for name in shown}
+    for name, weight in shown.items():
+        step.trained[name].data = weight
+    try:
+        yield
+    finally:
+        for name, weight in kept.items():
+            step.trained[name].data = weight
+
+
+def _moved(conditioning: Conditioning, device: torch.device, dtype: torch.dtype) -> Conditioning:
+    return {name: tensor.to(device, dtype) for name, tensor in conditioning.items()}

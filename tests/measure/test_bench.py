@@ -1,0 +1,249 @@
+"""A bench: fixed steps in run directories like any other, summed up as hand computation would."""
+
+import contextlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from foretune.config.reading import Asked, understand
+from foretune.core.errors import UserError
+from foretune.core.observer import Observer
+from foretune.measure import bench as bench_module
+from foretune.measure import bench_inference, bench_worker, fresh_process, worker_output
+from foretune.measure.bench import BenchChoices, bench, measure_once, read_repeat
+from foretune.measure.bench_inference import InferenceChoices
+from foretune.measure.bench_request import InferenceRequest, TrainingRequest, only_steps, with_lever
+from foretune.measure.bench_summary import Repeat, summary_of
+from foretune.measure.bench_worker import measure_training
+from foretune.measure.fresh_process import MeasurementFailed
+from foretune.measure.inference import measure_inference
+from foretune.measure.peak import measured_peak
+from foretune.measure.step_flops import StepFlops
+from foretune.measure.synthetic import SyntheticBatches
+from foretune.measure.worker_output import Teller
+from foretune.models.locating import open_family
+from foretune.record.events import read_events
+from foretune.record.run_directory import RunDirectory
+from foretune.stats.intervals import ONE_RUN
+from foretune.stats.utilisation import ImpossibleSpeed
+
+TinyPipeline = Callable[..., Path]
+
+
+def asked_on(folder: Path, **train: Any) -> Asked:
+    return understand(
+        {
+            "name": "small",
+            "model": str(folder),
+            "method": {"kind": "full"},
+            "data": {"kind": "shapes", "num_samples": 16, "resolution": 32},
+            "train": {"epochs": 2, "batch_size": 2, "precision": "fp32", **train},
+            "validate": {"prompts": ["a"], "every": 1},
+            "save": {"every": 1},
+        },
+        source="test",
+    )
+
+
+def training(asked: Asked, directory: Path, **more: Any) -> TrainingRequest:
+    return TrainingRequest(asked=only_steps(asked, 10), directory=str(directory), is_synthetic=True, **more)
+
+
+def test_only_the_steps_are_left(tiny_pipeline: TinyPipeline) -> None:
+    asked = asked_on(tiny_pipeline("ddpm"))
+    left = only_steps(asked, 7)
+    assert left["train"] == {"batch_size": 2, "precision": "fp32", "steps": 7}
+    assert left["validate"] == {"num_held_out": 0, "prompts": []}
+    assert "save" not in left
+    assert left["name"] == "small"
+    assert asked.as_asked["train"]["epochs"] == 2, "what was asked stays as it is"
+    assert with_lever({"levers": {"a": 1}}, "compile", "off") == {"levers": {"a": 1, "compile": "off"}}
+
+
+def test_a_repeat_is_an_ordinary_run_without_checkpoints(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    asked = asked_on(tiny_pipeline("ddpm"))
+    path = measure_training(training(asked, tmp_path, model_flops=1e6), Observer())
+    run = RunDirectory.open(path)
+    record = run.read_record()
+    assert record is not None
+    assert record.outcome.status == "finished"
+    assert record.measured.num_step_times == 10
+    assert not any(run.checkpoints.iterdir())
+    kinds = [event["kind"] for event in read_events(run.events)]
+    assert kinds.count("step") == 10
+    assert "validated" not in kinds
+    assert 0 < (record.measured.utilisation or 0) < 1
+    assert record.measured.compile_s is None, "nothing was compiled"
+    repeat = read_repeat(path)
+    assert repeat.samples_per_step == 2
+    assert len(repeat.step_times_s) == 10
+    assert repeat.peak_source is not None
+    assert repeat.peak_source.startswith("measured")
+    with pytest.raises(ImpossibleSpeed):
+        measure_training(training(asked, tmp_path, model_flops=1e18), Observer())
+
+
+def test_a_fresh_process_measures(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    path = measure_once(asked_on(tiny_pipeline("ddpm")), tmp_path, num_steps=8, is_synthetic=True)
+    assert path.parent == tmp_path / "runs"
+    assert len(read_repeat(path).step_times_s) == 8
+
+
+def test_the_process_tells_what_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = io.StringIO()
+    question = TrainingRequest(asked={"model": str(tmp_path / "nowhere")}, directory=str(tmp_path)).to_mapping()
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(question)))
+    monkeypatch.setattr(worker_output, "own_output", lambda: contextlib.nullcontext(told))
+    worker_output.answer_once(bench_worker.answer)
+    (line,) = map(json.loads, told.getvalue().splitlines())
+    assert line["failed"] == "refused"
+    assert "nowhere" in line["reason"]
+
+
+def test_a_process_that_dies_is_told_apart_from_one_out_of_memory() -> None:
+    assert fresh_process._died(-9, "").status == "out of memory"
+    other = fresh_process._died(1, "first\nTypeError: planted\n")
+    assert other.status == "failed"
+    assert "planted" in str(other)
+
+
+def repeat_of(*times_s: float, batch: int = 4, **measured: Any) -> Repeat:
+    empty = dict.fromkeys(
+        ("energy_j", "mean_power_w", "compile_s", "peak_device_bytes", "peak_reserved_bytes", "peak_host_bytes")
+    )
+    return Repeat(
+        run="r",
+        step_times_s=times_s,
+        samples_per_step=batch,
+        measured={**empty, **measured},
+        peak_flops_per_s=100.0,
+        peak_source="a data sheet",
+    )
+
+
+def test_rates_are_those_of_hand_computed_steps() -> None:
+    first, second = repeat_of(*[0.5] * 20, energy_j=80.0, peak_host_bytes=5), repeat_of(*[0.5] * 20, energy_j=240.0)
+    series = summary_of([first, second], StepFlops(model=10.0, hardware=15.0))
+    assert series.samples_per_s is not None
+    assert series.iterations_per_s is not None
+    assert series.samples_per_s[0] == pytest.approx(8.0), "4 samples in half a second, not the volume of all steps"
+    assert series.iterations_per_s[0] == pytest.approx(2.0)
+    assert (series.model_utilisation, series.hardware_utilisation) == pytest.approx((0.2, 0.3))
+    assert series.energy_per_sample_j == pytest.approx(160 / 80)
+    assert series.peak_host_bytes == 5
+    assert series.peak_device_bytes is None, "what was not measured is not zero"
+    assert series.step_s.num_dropped == 0
+    warm = summary_of([repeat_of(9.0, *[0.5] * 20), repeat_of(9.0, *[0.5] * 20)], None)
+    assert warm.step_s.num_dropped == 2
+    assert warm.model_utilisation is None
+
+
+def test_steps_that_wait_now_and_then_count_with_their_whole_length() -> None:
+    bursts = [0.1, 0.1, 0.1, 0.5] * 10
+    series = summary_of([repeat_of(*bursts), repeat_of(*bursts)], None)
+    assert series.step_s.value == pytest.approx(0.1)
+    assert series.samples_per_s is not None
+    assert series.samples_per_s[0] == pytest.approx(4 * len(bursts) / sum(bursts)), "20 samples/s, not 40"
+    assert any("0.20 s on average, the median is 0.10 s" in text for text in series.warnings)
+    even = summary_of([repeat_of(*[0.1, 0.105] * 20)] * 2, None)
+    assert even.warnings == ()
+
+
+def test_a_compiled_experiment_is_measured_both_ways_in_turns(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = asked_on(tiny_pipeline("ddpm"))
+    asked = understand({**plain.as_asked, "levers": {"compile": "regional"}}, source="test")
+    order: list[str] = []
+
+    def measure(one: Asked, directory: Path, **_: Any) -> Path:
+        order.append(one.as_asked["levers"]["compile"])
+        return directory
+
+    def read(run: Path) -> Repeat:
+        is_plain = run.name == "uncompiled"
+        return repeat_of(*([0.2] * 20 if is_plain else [10.1, *[0.1] * 19]), compile_s=None if is_plain else 10.0)
+
+    monkeypatch.setattr(bench_module, "measure_once", measure)
+    monkeypatch.setattr(bench_module, "read_repeat", read)
+    monkeypatch.setattr(bench_module, "step_flops", lambda _: StepFlops(1.0, 1.0))
+    found = bench(asked, BenchChoices(num_repeats=3), tmp_path, Observer())
+    assert order == ["regional", "off"] * 3
+    assert found.series.compile_s == pytest.approx(10.0)
+    assert found.break_even is not None
+    assert found.break_even.step == pytest.approx(100, abs=1)
+    stored = json.loads((found.path / "bench.json").read_text())
+    assert stored["break_even"]["step"] == found.break_even.step
+    assert stored["as_asked"]["repeats"][0]["step_times_s"][0] == 10.1, "raw times are kept, warm-up too"
+    alone = bench(asked, BenchChoices(num_repeats=1, has_break_even=False), tmp_path, Observer())
+    assert alone.break_even is None
+    once = bench(asked, BenchChoices(num_repeats=1), tmp_path, Observer())
+    assert f"uncompiled: {ONE_RUN}" in once.warnings, "the break-even rests on these runs, too"
+
+
+def test_inference_halves_the_batch_until_it_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def ask(request: InferenceRequest, observer: Observer) -> dict[str, Any]:
+        tried.append(request.batch_size)
+        if request.batch_size > 64:
+            raise MeasurementFailed("out of memory", "planted")
+        memory = dict.fromkeys(("peak_device_bytes", "peak_reserved_bytes"))
+        return {"times_s": [0.5] * 20, "size_px": 32, "device": "cpu", "peak_host_bytes": 7, **memory}
+
+    monkeypatch.setattr(bench_inference, "ask_fresh_process", ask)
+    choices = InferenceChoices(batch_size=256, num_repeats=2, num_images=1)
+    found = bench_inference.bench_inference("m", None, choices, tmp_path, Observer())
+    assert tried == [256, 128, 64, 64, 1, 1]
+    assert (found.batch_size, found.did_not_fit, found.is_reduced) == (64, (256, 128), True)
+    assert found.pass_s.value == pytest.approx(0.5)
+    fitting = bench_inference.bench_inference("m", None, InferenceChoices(batch_size=8), tmp_path, Observer())
+    assert not fitting.is_reduced
+    monkeypatch.setattr(bench_inference, "ask_fresh_process", _never)
+    with pytest.raises(UserError, match="batch of 1"):
+        bench_inference.bench_inference("m", None, InferenceChoices(batch_size=4), tmp_path, Observer())
+
+
+def _never(request: InferenceRequest, observer: Observer) -> dict[str, Any]:
+    raise MeasurementFailed("out of memory", "planted")
+
+
+def test_denoising_steps_and_images_are_timed(tiny_pipeline: TinyPipeline, tmp_path: Path) -> None:
+    model = str(tiny_pipeline("ddpm"))
+    with (tmp_path / "told").open("w") as file:
+        steps = measure_inference(InferenceRequest(model=model, batch_size=2, num_steps=3), Teller(file))
+        images = measure_inference(InferenceRequest(model=model, num_steps=2, num_images=2), Teller(file))
+    assert len(steps["times_s"]) == 3
+    assert len(images["times_s"]) == 2
+    assert min(*steps["times_s"], *images["times_s"]) > 0
+    assert steps["peak_host_bytes"] > 0
+    assert steps["peak_device_bytes"] is None
+
+
+def test_made_up_batches_have_the_shapes_of_the_family(tiny_pipeline: TinyPipeline) -> None:
+    family = open_family(tiny_pipeline("flux"))
+    made = SyntheticBatches(
+        family=family, batch_size=2, gradient_accumulation=2, size_px=64, num_text_tokens=16, seed=1
+    )
+    batch, again, later = made[3], made[3], made[4]
+    latent = (2, *family.latent_shape(64, 64))
+    assert (batch.step, batch.micro) == (1, 1)
+    assert batch.noise.shape == latent
+    assert batch.moments is not None
+    assert batch.moments.shape == (2, 2 * latent[1], *latent[2:])
+    assert batch.conditioning is not None
+    specs = family.conditioning_specs(2, 16)
+    assert {name: tuple(t.shape) for name, t in batch.conditioning.items()} == {n: s.shape for n, s in specs.items()}
+    assert torch.equal(batch.noise, again.noise)
+    assert not torch.equal(batch.noise, later.noise)
+
+
+def test_a_measured_peak_says_so() -> None:
+    peak = measured_peak(torch.device("cpu"), "fp32")
+    assert peak.is_measured
+    assert peak.flops_per_s > 1e8

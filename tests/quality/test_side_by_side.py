@@ -1,0 +1,151 @@
+"""The base and what was made of it in one picture, one model in memory at a time."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from foretune.core.errors import Refused, UserError
+from foretune.models.adapters import ADAPTER_FILE, save_adapter
+from foretune.models.family import Family
+from foretune.quality.side_by_side import SideBySideRequest, labelled_sheet, side_by_side
+from foretune.step.methods.adapter import AppliedAdapter
+from foretune.training.exporting import _save_pipeline, load_trained
+from tests.training.short_runs import short_run
+
+TinyPipeline = Callable[..., Path]
+
+
+def comparison(base: Path, **changes: Any) -> SideBySideRequest:
+    defaults: dict[str, Any] = {
+        "base": str(base),
+        "adapters": (),
+        "full": (),
+        "prompts": ("a small red circle on blue", "a large green star on white"),
+        "seed": 0,
+        "num_inference_steps": 1,
+        "size_px": 32,
+        "guidance_scale": None,
+        "num_text_tokens": 16,
+        "device": "cpu",
+        "precision": "fp32",
+    }
+    return SideBySideRequest(**{**defaults, **changes})
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def exports(base: Path, work: Path) -> tuple[Path, Path]:
+    """An adapter and a full model that differ from the base."""
+    sections: dict[str, Any] = {"optimizer": {"lr": 5e-2}, "validate": {"num_held_out": 0}}
+    adapted = load_trained(short_run(base, work, "lora", **sections).run)
+    assert isinstance(adapted.method, AppliedAdapter)
+    save_adapter(adapted.family, work / "adapter", adapted.method.weights(), adapted.method.peft_config())
+    _save_pipeline(load_trained(short_run(base, work, "full", **sections).run), work / "full", follow_links=False)
+    return work / "adapter", work / "full"
+
+
+def test_a_row_for_each_prompt_and_a_column_for_each_model(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tiny_pipeline("flux")
+    adapter, full = exports(base, tmp_path)
+    alive: list[weakref.ref[Any]] = []
+    load = Family.load_pipeline
+
+    def watched(self: Family, *args: Any, **kwargs: Any) -> Any:
+        gc.collect()
+        assert [reference for reference in alive if reference() is not None] == [], "two models at once"
+        pipeline = load(self, *args, **kwargs)
+        alive.append(weakref.ref(pipeline.transformer))
+        return pipeline
+
+    monkeypatch.setattr(Family, "load_pipeline", watched)
+    progress: list[tuple[str, int, int]] = []
+    output = tmp_path / "deep" / "sheet.png"
+    request = comparison(base, adapters=(adapter,), full=(full,))
+    columns = side_by_side(request, output, lambda *said: progress.append(said))
+    assert columns == ("base", f"adapter {adapter}", f"full {full}")
+    assert [said[1:] for said in progress] == [(0, 3), (1, 3), (2, 3)]
+    assert len(alive) == 3
+    sheet = np.asarray(Image.open(output))
+    # 32 px become 256, three of them and the gaps between and around.
+    assert sheet.shape[1] == 3 * 256 + 4 * 12
+    cells = [sheet[-12 - 12 - 256 : -12 - 12, 12 + number * 268 : 12 + number * 268 + 256] for number in range(3)]
+    for cell in cells:
+        assert np.array_equal(cell, cell[::8, ::8].repeat(8, axis=0).repeat(8, axis=1)), "a square for each pixel"
+    assert not np.array_equal(cells[0], cells[1])
+    assert not np.array_equal(cells[0], cells[2])
+
+
+def test_a_sheet_names_its_columns_and_prompts() -> None:
+    """There is ink above the images and between the rows, and none of it beyond the sheet, however long a name is."""
+    image = Image.new("RGB", (32, 32), "red")
+    names = ("base", "adapter " + "a-very-long-folder-name/" * 12)
+    sheet = np.asarray(labelled_sheet({name: [image, image] for name in names}, ("a red field", "word " * 120)))
+    is_red = np.all(np.equal(sheet, (255, 0, 0)), axis=2)
+    assert is_red.sum() == 4 * 256 * 256
+    is_ink = np.all(np.less(sheet, 128), axis=2)
+    first_image_px = int(np.argmax(is_red.any(axis=1)))
+    assert is_ink[:first_image_px, :280].any(), "the first name"
+    assert is_ink[:first_image_px, 280:].any(), "the second name"
+    assert is_ink[first_image_px + 256 :].any(), "the second prompt"
+    assert not is_ink[:, -12:].any(), "text stays inside"
+
+
+def test_large_images_keep_their_size() -> None:
+    sheet = labelled_sheet({"base": [Image.new("RGB", (512, 512), "red")]}, ("one",))
+    assert sheet.width == 512 + 2 * 12
+
+
+def test_sizes_are_the_models_own_unless_asked(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    side_by_side(comparison(tiny_pipeline("ddpm"), size_px=None, prompts=("one",)), tmp_path / "a.png", quiet)
+    assert Image.open(tmp_path / "a.png").width == 256 + 2 * 12, "32 px, eight times"
+
+
+@pytest.mark.parametrize("name", ["picture", "picture.txt"])
+def test_no_picture_is_refused_before_anything_is_sampled(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"does not end like a picture.*--output .*picture\.png"):
+        side_by_side(comparison(tmp_path / "no such model"), tmp_path / name, quiet)
+
+
+def test_a_full_model_that_is_not_there(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    request = comparison(tiny_pipeline("ddpm"), full=(tmp_path / "nosuch",))
+    with pytest.raises(UserError, match=r"There is no folder .*nosuch\. --full takes"):
+        side_by_side(request, tmp_path / "a.png", quiet)
+
+
+def test_an_adapter_that_is_not_there(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    request = comparison(tiny_pipeline("ddpm"), adapters=(tmp_path,))
+    with pytest.raises(UserError, match=f"holds no {ADAPTER_FILE}"):
+        side_by_side(request, tmp_path / "a.png", quiet)
+
+
+def test_an_adapter_of_another_model_is_refused_before_anything_is_sampled(
+    tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    """The loader of SD3 would take the layers that have the same names as FLUX has, and pass over the others."""
+    sections: dict[str, Any] = {"validate": {"num_held_out": 0}}
+    adapted = load_trained(short_run(tiny_pipeline("flux"), tmp_path, "lora", **sections).run)
+    assert isinstance(adapted.method, AppliedAdapter)
+    save_adapter(adapted.family, tmp_path / "adapter", adapted.method.weights(), adapted.method.peft_config())
+    for base, said in (
+        (tiny_pipeline("sd3"), r"24 of its 40 tensors have no place in it, such as single_transformer_blocks\.0\."),
+        (Path("foretune-shapes"), "40 of its 40 tensors have no place in it"),
+        (tiny_pipeline("ddpm"), "pipelines of ddpm load no such file"),
+    ):
+        progress: list[tuple[str, int, int]] = []
+        with pytest.raises(UserError, match=said):
+            side_by_side(
+                comparison(base, adapters=(tmp_path / "adapter",)),
+                tmp_path / "sheet.png",
+                lambda *told, heard=progress: heard.append(told),
+            )
+        assert progress == []

@@ -1,0 +1,124 @@
+"""The device that was asked for, or a refusal that names what there is."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from foretune.choices.experiment import Experiment
+from foretune.core.errors import Refused
+from foretune.training import devices
+from foretune.training.devices import (
+    available_devices,
+    choose_device,
+    peak_device_bytes,
+    peak_host_bytes,
+    refuse_what_the_device_cannot,
+)
+
+
+def test_the_cpu_is_always_there_and_last() -> None:
+    assert available_devices()[-1] == torch.device("cpu")
+    assert choose_device("cpu") == torch.device("cpu")
+
+
+def test_accelerators_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert available_devices() == [torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")]
+    assert choose_device("auto") == torch.device("cuda", 0)
+    assert choose_device("cpu") == torch.device("cpu")
+
+
+def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "available_devices", lambda: [torch.device("mps"), torch.device("cpu")])
+    with pytest.raises(Refused, match=r"there is no cuda device here\. Present: cpu, mps\. Run: foretune doctor"):
+        choose_device("cuda")
+
+
+def test_peaks() -> None:
+    assert peak_device_bytes(torch.device("cpu")) is None
+    before = peak_host_bytes()
+    assert 10 * 2**20 < before < 2**40
+    block = torch.ones(64 * 2**20)  # 256 MiB, written to
+    assert peak_host_bytes() >= before
+    assert peak_host_bytes() >= block.nbytes
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no other high-water mark")
+def test_a_peak_is_not_inherited_from_a_large_parent() -> None:
+    """A bench measures in processes that it starts itself, and is larger than some of them."""
+    asked = "from foretune.training.devices import peak_host_bytes; print(peak_host_bytes())"
+    # Larger than a process that has imported torch, and written to while the other one is started.
+    held = np.ones(768 * 2**20, dtype=np.uint8)
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert 10 * 2**20 < int(told.stdout) < held.nbytes
+
+
+@pytest.mark.parametrize(("capability", "has"), [((8, 6), False), ((8, 9), True), ((9, 0), True), ((12, 0), True)])
+@pytest.mark.parametrize("kind", ["float8-dynamic", "float8-training"])
+def test_float8_products_on_a_gpu_that_is_too_old(
+    kind: str, capability: tuple[int, int], has: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = {"model": "m", "method": {"kind": "lora"}, "data": {"kind": "shapes"}, "train": {"steps": 1}}
+    experiment = Experiment.model_validate({**form, "quantize": {"denoiser": kind}})
+    stored = Experiment.model_validate({**form, "quantize": {"denoiser": "float8"}})
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA GeForce RTX 3090")
+    monkeypatch.setattr(torch.version, "hip", None)
+    cuda = torch.device("cuda", 0)
+    refuse_what_the_device_cannot(stored, "flux", cuda)
+    if has:
+        refuse_what_the_device_cannot(experiment, "flux", cuda)
+        return
+    with pytest.raises(Refused, match=r"RTX 3090 is older\. Nearest: quantize\.denoiser=float8, which only stores"):
+        refuse_what_the_device_cannot(experiment, "flux", cuda)
+
+
+@pytest.mark.parametrize(("capability", "has"), [((7, 5), False), ((8, 0), True), ((12, 0), True)])
+def test_tf32_on_a_gpu_that_is_too_old(capability: tuple[int, int], has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = Experiment.model_validate(
+        {
+            "model": "m",
+            "method": {"kind": "lora"},
+            "data": {"kind": "shapes"},
+            "train": {"steps": 1, "precision": "tf32"},
+        }
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    cuda = torch.device("cuda", 0)
+    if has:
+        refuse_what_the_device_cannot(experiment, "flux", cuda)
+        return
+    with pytest.raises(Refused, match=r"Tesla T4 is older than tf32.*Nearest: train\.precision=fp32"):
+        refuse_what_the_device_cannot(experiment, "flux", cuda)
+
+
+def test_no_gpu_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "available_devices", lambda: [torch.device("cpu")])
+    text = devices.accelerators_text()
+    assert text.startswith("No GPU found: this torch ")
+    assert "run on the CPU" in text
+    assert "Planning needs no GPU: foretune plan MODEL --on rtx-4090" in text
+
+
+@pytest.mark.parametrize(
+    ("cuda", "hip", "why"),
+    [("13.0", None, "sees no NVIDIA GPU"), (None, "7.0", "sees no AMD GPU"), (None, None, "MPS")],
+)
+def test_why_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, cuda: str | None, hip: str | None, why: str) -> None:
+    monkeypatch.setattr(devices, "available_devices", lambda: [torch.device("cpu")])
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    assert why in devices.accelerators_text()
+
+
+def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [torch.device("cuda", 0), torch.device("mps"), torch.device("cpu")]
+    monkeypatch.setattr(devices, "available_devices", lambda: found)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA L4")
+    assert devices.accelerators_text() == "GPU found: NVIDIA L4 (cuda:0), Apple GPU (mps)"

@@ -1,0 +1,168 @@
+"""Before the first step: sizes that fit, caches that are filled once, facts that are written down."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from foretune.core.errors import Refused
+from foretune.models.family import Family
+from foretune.models.locating import open_family
+from foretune.training.preparing import checked_resolution, prepare
+from tests.training.short_runs import PROMPT, Recording, short_asked, short_prepared
+
+TinyPipeline = Callable[..., Path]
+
+
+def refused(folder: Path, work: Path, **data: Any) -> str:
+    with pytest.raises(Refused) as refusal:
+        short_prepared(folder, work, data=data)
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "resolution", "nearest"), [("flux", 40, 32), ("flux", 8, 16), ("sd3", 1000, 992), ("ddpm", 33, 32)]
+)
+def test_a_size_the_model_cannot_take(
+    family: str, resolution: int, nearest: int, tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    text = refused(tiny_pipeline(family), tmp_path, resolution=resolution)
+    assert f"{resolution} px is not a multiple of" in text
+    assert text.endswith(f"Nearest: data.resolution={nearest}")
+
+
+def test_a_size_beyond_the_models_positions(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    largest_px = open_family(tiny_pipeline("sd3")).max_resolution_px()
+    assert largest_px is not None
+    text = refused(tiny_pipeline("sd3"), tmp_path, resolution=2 * largest_px)
+    assert text.endswith(f"Nearest: data.resolution={largest_px}")
+
+
+def test_schnell_takes_half_of_devs_tokens(tiny_pipeline: TinyPipeline) -> None:
+    assert open_family(tiny_pipeline("flux")).own_text_tokens() == 512
+    assert open_family(tiny_pipeline("flux", "schnell")).own_text_tokens() == 256
+
+
+def test_buckets_whose_sides_the_model_cannot_take(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    text = refused(tiny_pipeline("flux"), tmp_path, max_buckets=3, bucket_step_px=24)
+    assert text.endswith("Nearest: data.bucket_step_px=16")
+    short_prepared(tiny_pipeline("flux"), tmp_path, data={"max_buckets": 1, "bucket_step_px": 24})
+
+
+def test_left_out_it_is_the_models_own(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    asked = short_asked(tiny_pipeline("sd3"), tmp_path, data={"resolution": None})
+    prepared = short_prepared(tiny_pipeline("ddpm"), tmp_path, data={"resolution": None, "max_text_tokens": None})
+    assert prepared.resolution_px == 32
+    assert prepared.num_text_tokens == 0
+    assert checked_resolution(asked.experiment, open_family(tiny_pipeline("sd3"))) == 64
+
+
+def counted_loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every encoder that is loaded, by name."""
+    loaded: list[str] = []
+
+    def count(name: str) -> None:
+        original = getattr(Family, name)
+
+        def load(self: Family, *args: Any) -> Any:
+            loaded.append(name)
+            return original(self, *args)
+
+        monkeypatch.setattr(Family, name, load)
+
+    count("load_vae")
+    count("load_text_encoders")
+    return loaded
+
+
+def test_encoders_are_loaded_only_for_what_is_not_cached(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = counted_loads(monkeypatch)
+    asked = short_asked(tiny_pipeline("flux"), tmp_path, validate={"prompts": [PROMPT]})
+    first = Recording()
+    prepared = prepare(asked.experiment, tiny_pipeline("flux"), first)
+    assert loaded == ["load_vae", "load_text_encoders"]
+    assert (prepared.encoders.vae, prepared.encoders.text) == (None, None)
+    assert any(text.startswith("Images: ") and text.endswith(" 0 from the cache.") for text in first.of("message"))
+    again = Recording()
+    prepare(asked.experiment, tiny_pipeline("flux"), again)
+    assert len(loaded) == 2
+    assert any(text.startswith("Images: 0 encoded") for text in again.of("message"))
+    assert any(text.startswith("Captions: 0 encoded") for text in again.of("message"))
+
+
+def test_encoders_stay_where_nothing_is_cached(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    levers = {"cache_latents": False, "cache_text": False}
+    prepared = short_prepared(tiny_pipeline("flux"), tmp_path, levers=levers, validate={"prompts": [PROMPT]})
+    assert prepared.encoders.vae is not None
+    assert prepared.encoders.text is not None
+    batch = prepared.encoders.ready(prepared.batch_maker[0], torch.device("cpu"))
+    assert batch.images is None
+    assert batch.moments is not None
+    assert batch.moments.shape == (2, 8, 4, 4)
+    assert batch.conditioning is not None
+    assert not batch.moments.requires_grad
+    assert not any(tensor.requires_grad for tensor in batch.conditioning.values())
+    assert len(prepared.encoded_prompts) == 1
+    assert prepared.unconditional is not None
+
+
+def test_only_what_will_be_seen_is_encoded(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    """Three steps of two samples out of a million: no more images are encoded than are trained on or held out."""
+    observer = Recording()
+    asked = short_asked(tiny_pipeline("flux"), tmp_path, data={"num_samples": 1_000_000, "held_out": 0.0001})
+    prepared = prepare(asked.experiment, tiny_pipeline("flux"), observer)
+    assert prepared.effective["num_train_samples"] == 999_900
+    assert f"Images: {3 * 2 + 3} encoded, 0 from the cache." in observer.of("message")
+
+
+def test_facts_that_follow(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    prepared = short_prepared(
+        tiny_pipeline("flux"),
+        tmp_path,
+        levers={"gradient_checkpointing": 0.5},
+        train={"gradient_accumulation": 3},
+    )
+    effective = prepared.effective
+    assert effective["device"] == "cpu"
+    assert effective["model_folder"] == str(tiny_pipeline("flux").resolve())
+    assert (effective["num_blocks"], effective["num_checkpointed_blocks"]) == (6, 3)
+    assert effective["samples_per_step"] == 6
+    assert effective["buckets_px"] == [[32, 32]]
+    assert len(effective["question_hash"]) == 16
+    assert effective["experiment_hash"] == prepared.experiment.whole_hash()
+    assert effective["num_params"] > effective["num_trained_params"] > 0
+
+
+def test_preparing_twice_gives_the_same_step(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    losses = []
+    for _ in range(2):
+        prepared = short_prepared(tiny_pipeline("sd3"), tmp_path, train={"seed": 5})
+        batch = prepared.encoders.ready(prepared.batch_maker[0], prepared.device)
+        losses.append(float(prepared.step(0, 1e-3, [batch], 1).loss))
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize(
+    ("family", "trigger", "is_told"), [("flux", "", True), ("flux", "xyz", False), ("ddpm", "", False)]
+)
+def test_images_without_captions_are_told(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, family: str, trigger: str, is_told: bool
+) -> None:
+    """The captions may lie elsewhere; a model that reads none, or a word for all, needs none."""
+    images = tmp_path / "images"
+    images.mkdir()
+    for index in range(3):
+        Image.new("RGB", (32, 32), (index * 60, 0, 0)).save(images / f"{index}.png")
+    data = {"kind": "folder", "path": str(images), "trigger": trigger or None, "cache_dir": str(tmp_path / "cache")}
+    recording = Recording()
+    asked = short_asked(tiny_pipeline(family), tmp_path, data={**data, "resolution": 32})
+    prepare(asked.experiment, tiny_pipeline(family), recording)
+    said = [warning for warning in recording.of("warning") if "caption" in warning]
+    assert len(said) == is_told
+    if is_told:
+        assert said[0].startswith("None of the 3 images has a caption")

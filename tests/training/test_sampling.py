@@ -1,0 +1,85 @@
+"""Same prompt, same seed, same image, whatever is sampled beside it and wherever captions are encoded."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from foretune.models.locating import open_family
+from foretune.training.sampling import SampleRequest, grid, sample, to_image
+
+TinyPipeline = Callable[..., Path]
+
+REQUEST = SampleRequest(
+    prompts=("a small red circle on blue", "a large green star on white"),
+    seed=4,
+    num_inference_steps=2,
+    size_px=32,
+    num_text_tokens=16,
+)
+
+
+@pytest.mark.parametrize("name", ["ddpm", "sd3", "flux"])
+def test_an_image_depends_on_seed_place_and_prompt_alone(name: str, tiny_pipeline: TinyPipeline) -> None:
+    folder = tiny_pipeline(name)
+    family = open_family(folder)
+    pipeline = family.load_pipeline(folder, torch.float32)
+    both = sample(family, pipeline, REQUEST)
+    torch.rand(5)
+    alone = sample(family, pipeline, replace(REQUEST, prompts=REQUEST.prompts[:1]))
+    assert np.array_equal(both[0], alone[0])
+    assert not np.array_equal(both[0], both[1])
+    other = sample(family, pipeline, replace(REQUEST, seed=5))
+    assert not np.array_equal(both[0], other[0])
+    for image in both:
+        assert image.shape == (32, 32, 3)
+        assert image.dtype == np.float32
+        assert 0 <= image.min() < image.max() <= 1
+
+
+@pytest.mark.parametrize("name", ["sd3", "flux"])
+@pytest.mark.parametrize("guidance", [None, 1.0, 4.5])
+def test_encoded_captions_give_the_same_image_as_prompts(
+    name: str, guidance: float | None, tiny_pipeline: TinyPipeline
+) -> None:
+    """With guidance too, where the empty caption counts."""
+    folder = tiny_pipeline(name)
+    family = open_family(folder)
+    pipeline = family.load_pipeline(folder, torch.float32)
+    request = replace(REQUEST, guidance_scale=guidance)
+    expected = sample(family, pipeline, request)
+    with torch.no_grad():
+        encoded = [family.encode_text(pipeline, [prompt], 16) for prompt in request.prompts]
+        unconditional = family.encode_text(pipeline, [""], 16)
+    without_text: Any = family.load_pipeline(folder, torch.float32, **dict.fromkeys(family.text_parts))
+    found = sample(family, without_text, request, encoded, unconditional)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_guidance_changes_the_image(tiny_pipeline: TinyPipeline) -> None:
+    for name in ("sd3", "flux"):
+        folder = tiny_pipeline(name)
+        family = open_family(folder)
+        pipeline = family.load_pipeline(folder, torch.float32)
+        images = [sample(family, pipeline, replace(REQUEST, guidance_scale=scale))[0] for scale in (2.0, 9.0)]
+        assert not np.array_equal(images[0], images[1])
+
+
+def test_floats_become_bytes() -> None:
+    pixels = np.array([[[-0.5, 0.0, 0.5], [1.0, 1.5, 0.002]]], dtype=np.float32)
+    assert np.asarray(to_image(pixels)).tolist() == [[[0, 0, 128], [255, 255, 1]]]
+
+
+def test_pictures_stand_in_rows_with_white_between() -> None:
+    red, blue = (Image.new("RGB", (6, 5), colour) for colour in ("red", "blue"))
+    sheet = grid([[red, blue], [blue]], gap_px=2)
+    assert sheet.size == (14, 12)
+    found = [sheet.getpixel(place) for place in ((0, 0), (6, 0), (8, 0), (0, 7), (8, 7), (0, 6))]
+    white, r, b = (255, 255, 255), (255, 0, 0), (0, 0, 255)
+    assert found == [r, white, b, b, white, white]

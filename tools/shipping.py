@@ -1,0 +1,220 @@
+"""Makes what ships: `python -m tools.shipping`. Every trace is made from the training step itself.
+
+python -m tools.shipping              everything that is missing
+python -m tools.shipping --remake     everything again
+python -m tools.shipping flux.1-dev   one model's again
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal, Required, TypedDict
+
+from foretune import catalog
+from foretune.catalog import ModelComponent
+from foretune.choices.capabilities import TRAINABLE
+from foretune.choices.forward_form import ForwardForm
+from foretune.choices.step_form import StepForm
+from foretune.core.values.packed_trace import pack
+from foretune.core.values.step_trace import StepTrace
+from foretune.models.locating import family_from_catalogue
+from foretune.planner.exam.questions import ExamQuestion
+from foretune.planner.exam.rows import is_exact, question
+from foretune.planner.sizing import with_default_targets
+from foretune.trace.forward import forward_forms, make_forward_trace
+from foretune.trace.geometry import geometry_of
+from foretune.trace.making import habits_of, make_step_trace
+from foretune.trace.marking import make_marked_trace
+from foretune.trace.program import IrregularStep
+from foretune.trace.recipes import record_recipes
+from foretune.trace.shapes import with_shapes
+from foretune.trace.shipped import GEOMETRY_FILE, MARKED, RECIPES_FILE, SUFFIX, read_trace
+from foretune.trace.stamps import model_hash, sources_hash
+
+# Models below this size are trained in fp32 too; for larger ones that is rare, and recorded when asked for.
+_MOST_PARAMS_FP32 = 1_000_000_000
+_UNETS = ("sdxl", "kolors", "sd1", "ddpm")
+
+
+class _Choices(TypedDict, total=False):
+    """What the forms of a group have in common."""
+
+    method: Required[Literal["full", "lora", "dora", "lokr"]]
+    precision: Literal["fp32", "bf16"]
+    weights: Literal["fp32", "bf16"]
+    compensation: Literal["none", "kahan"]
+    has_dropout: bool
+    others: tuple[tuple[str, bool], ...]
+
+
+# Choices that change what each layer keeps, so that no trace can be composed for them. One at a time.
+_RECORDED_CHOICES: tuple[_Choices, ...] = (
+    {"method": "lora", "has_dropout": True},
+    {"method": "lora", "others": (("levers.activation_offload", True),)},
+    {"method": "dora"},
+    {"method": "lokr"},
+)
+
+
+def shipped_forms() -> tuple[StepForm, ...]:
+    """The common methods, precisions and checkpointing of every denoiser in the catalogue, and what the exam asks."""
+    rows = list(catalog.denoisers().values())
+    transformers = [row for row in rows if row.family not in _UNETS]
+    unets = [row for row in rows if row.family in _UNETS]
+    # Of what can be trained today: everything in bf16, for what does not fit with fp32 states; and fp32 where models
+    # are small enough that people use it.
+    in_bf16: _Choices = {"method": "full", "weights": "bf16", "compensation": "kahan"}
+    # Of bf16 weights any optimizer is made from a trace with one of them (`plan.composing`).
+    plain_bf16: _Choices = {"method": "full", "weights": "bf16"}
+    others = [row for row in transformers if row.family not in TRAINABLE]
+    trained = [row for row in transformers if row.family in TRAINABLE]
+    small = [row for row in rows if row.family in TRAINABLE and row.num_params < _MOST_PARAMS_FP32]
+    forms = [
+        *(form for form in exam_forms() if catalog.denoiser(form.model).family not in _UNETS),
+        *_both(transformers, {"method": "lora"}),
+        *_both(transformers, {"method": "full"}),
+        *_both(trained, in_bf16),
+        *_both(others, plain_bf16),
+        *_both(small, {"method": "lora", "precision": "fp32"}),
+        *_both(small, {"method": "full", "precision": "fp32"}),
+        *_recorded(transformers),
+        # They have no equal blocks to fold, so that each takes minutes.
+        *_both(unets, {"method": "lora"}),
+        *_both(unets, {"method": "full"}),
+        *_both(unets, plain_bf16),
+        *_recorded(unets),
+        *exam_forms(),
+    ]
+    return tuple(dict.fromkeys(forms))
+
+
+def marked_forms() -> tuple[StepForm, ...]:
+    """Those that quantised bases are put into."""
+    return tuple(_both(catalog.denoisers().values(), {"method": "lora"}))
+
+
+def exam_forms() -> tuple[StepForm, ...]:
+    """The forms of the catalogue's published rows, so that `foretune backtest` needs no torch."""
+    forms: dict[StepForm, None] = {}
+    # Those of rows with an exact peak first: the others tell only whether it ran.
+    for row in sorted(catalog.measurements().values(), key=is_exact, reverse=True):
+        asked = question(row)
+        if isinstance(asked, ExamQuestion):
+            experiment = with_default_targets(asked.experiment, geometry_of(family_from_catalogue(asked.model)))
+            levers = experiment.levers
+            # Of segments with a stride some blocks are kept, whatever the share.
+            keeps_some = levers.gradient_checkpointing < 1 or levers.checkpoint_stride is not None
+            for is_checkpointed in sorted({levers.gradient_checkpointing > 0, not keeps_some}):
+                stay = asked.dialect.offload_leaves_leaves
+                form = StepForm.of(experiment, is_checkpointed=is_checkpointed, leaves_stay=stay)
+                # Uncommon forms ship for an exact peak: a row that only ran tells too little for the bytes.
+                if not form.others or is_exact(row):
+                    forms[form] = None
+    return tuple(forms)
+
+
+def _recorded(rows: Iterable[ModelComponent]) -> Iterator[StepForm]:
+    """With gradient checkpointing as the model's experiments begin (`config.starting`): all blocks, in DDPM none."""
+    for choices in _RECORDED_CHOICES:
+        for row in rows:
+            yield StepForm(model=row.name, is_checkpointed=True, **choices)
+            if row.family == "ddpm":
+                yield StepForm(model=row.name, is_checkpointed=False, **choices)
+
+
+def _both(rows: Iterable[ModelComponent], choices: _Choices) -> Iterator[StepForm]:
+    for row in rows:
+        for is_checkpointed in (True, False):
+            yield StepForm(model=row.name, is_checkpointed=is_checkpointed, **choices)
+
+
+@dataclass(frozen=True)
+class TraceJob:
+    """One trace to make."""
+
+    model: str
+    slug: str
+    make: Callable[[], StepTrace]
+
+
+def all_jobs() -> tuple[TraceJob, ...]:
+    """Everything that ships: steps, and the passes around them."""
+    return (
+        *(TraceJob(form.component, form.slug(), partial(make_forward, form)) for form in forward_forms()),
+        *(TraceJob(form.model, form.slug(), partial(make, form)) for form in shipped_forms()),
+        *(TraceJob(form.model, form.slug() + MARKED, partial(make_marked, form)) for form in marked_forms()),
+    )
+
+
+def make(form: StepForm) -> StepTrace:
+    """The trace of a step with the shapes of what it trains, stamped with what it was made from."""
+    experiment, family = form.experiment(), family_from_catalogue(form.model)
+    with habits_of(form):
+        made = make_step_trace(experiment, family, form.numerics)
+    return _stamped(with_shapes(made, experiment, family), form.model)
+
+
+def make_marked(form: StepForm) -> StepTrace:
+    """The same step with marks: where products are made, and where gradients arrive."""
+    known = read_trace(form.slug())
+    if known is None:
+        known = make(form)
+    return _stamped(make_marked_trace(form, family_from_catalogue(form.model), known), form.model)
+
+
+def make_forward(form: ForwardForm) -> StepTrace:
+    """The trace of a pass around it."""
+    return _stamped(make_forward_trace(form), form.component)
+
+
+def _stamped(trace: StepTrace, model: str) -> StepTrace:
+    return trace.model_copy(update={"made_from": f"{model_hash(model)}-{sources_hash()}"})
+
+
+def write_geometry(folder: Path) -> None:
+    rows = {name: geometry_of(family_from_catalogue(name)).model_dump() for name in catalog.denoisers()}
+    (folder / GEOMETRY_FILE).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+def write_recipes(folder: Path) -> None:
+    text = record_recipes().model_dump_json(exclude_defaults=True)
+    (folder / RECIPES_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.shipping", description=__doc__)
+    parser.add_argument("models", nargs="*", help="only these, even if they are there already")
+    parser.add_argument("--remake", action="store_true", help="also what is there already")
+    parser.add_argument("--last-first", action="store_true", help="from the end: a second process meets the first")
+    asked = parser.parse_args(arguments)
+    folder = Path(str(files("foretune.trace"))) / "data"
+    folder.mkdir(exist_ok=True)
+    write_geometry(folder)
+    if asked.remake or not (folder / RECIPES_FILE).exists():
+        write_recipes(folder)
+    failed: list[str] = []
+    jobs = [job for job in all_jobs() if not asked.models or job.model in asked.models]
+    for number, job in enumerate(reversed(jobs) if asked.last_first else jobs, start=1):
+        path = folder / f"{job.slug}{SUFFIX}"
+        if path.exists() and not (asked.remake or asked.models):
+            continue
+        start = time.monotonic()
+        try:
+            path.write_bytes(pack(job.make()))
+            said = f"{path.stat().st_size} B"
+        except IrregularStep as error:
+            failed.append(job.slug)
+            said = f"FAILED: {error}"
+        sys.stdout.write(f"{number}/{len(jobs)}  {job.slug}  {said}  {time.monotonic() - start:.1f} s\n")
+        sys.stdout.flush()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
