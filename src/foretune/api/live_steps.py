@@ -4,6 +4,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from foretune.api.process_state import torch_kept
 from foretune.api.start import import_libraries
 from foretune.core.extras import require
 from foretune.core.observer import Observer
@@ -54,7 +55,9 @@ class LiveSteps:
                 num_frames=size.num_frames,
             )
             try:
-                return live(form, sizes, size.rank)
+                # The step that is recorded seeds its dropout.
+                with torch_kept():
+                    return live(form, sizes, size.rank)
             except IrregularStep as error:
                 raise NotTraced(
                     f"This step ({form.slug()}) does not repeat itself as a plan needs it: {error}. "
