@@ -191,6 +191,8 @@ class _Server:
             connection.close()
 
     def _become(self, question: dict[str, Any], descriptors: list[int]) -> None:
+        # As a new process has it: where a shell started the tests in the background, the server ignores SIGINT.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for child in self._children.values():
             child.connection.close()
         for descriptor in self._children:

@@ -69,7 +69,8 @@ def test_the_fingerprint_names_no_policy_that_came_too_late(monkeypatch: pytest.
 def calls_that_start_processes() -> list[tuple[str, ast.Call]]:
     return [
         (f"{path.relative_to(SOURCES)}:{node.lineno}", node)
-        for path in sorted((SOURCES / "run").rglob("*.py"))
+        for room in ("training", "measure", "quality", "studies", "checkup")
+        for path in sorted((SOURCES / room).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("subprocess.Popen", "subprocess.run")
     ]
