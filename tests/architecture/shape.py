@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.architecture.source_tree import read_tree
 
 MOST_FILE_LINES = 400
-MOST_FUNCTION_LINES = 58
+MOST_FUNCTION_LINES = 60
 VAGUE_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
 # Folders of tests that mirror no layer.
 TEST_TOPICS = frozenset(
@@ -21,14 +21,17 @@ def long_files(source: Path) -> list[str]:
 
 
 def long_functions(source: Path) -> list[str]:
-    """Functions whose body does not fit a screen. What each parameter means, in signature and docstring, is no part."""
+    """Functions that do not fit a screen, docstring included, decorators not.
+
+    Of the API's functions the body alone counts: what each parameter means is the reference that users read.
+    """
     violations = []
     for module in read_tree(source):
         for node in ast.walk(module.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno is not None
-                body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-                lines = node.end_lineno - body[0].lineno + 1 if body else 0
+                first = node.body[1:2] if module.layer == "api" and ast.get_docstring(node) is not None else []
+                lines = node.end_lineno - (first[0].lineno if first else node.lineno) + 1
                 if lines > MOST_FUNCTION_LINES:
                     violations.append(f"{module.at(node.lineno)}: {node.name} has {lines} lines")
     return violations

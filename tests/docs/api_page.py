@@ -45,8 +45,9 @@ def _rows(body: str) -> Iterator[str]:
         elif line.strip():
             joined.append(line)
     for line in joined:
-        name, text = _PARAMETER.match(line).groups()  # type: ignore[union-attr]
-        yield f"- `{name}`: {text}"
+        found = _PARAMETER.match(line)
+        assert found is not None, f"no parameter: {line}"
+        yield f"- `{found[1]}`: {found[2]}"
 
 
 def _signature(name: str) -> str:

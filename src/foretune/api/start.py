@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from foretune.config import Asked
     from foretune.config.readiness import Need
 
-PathLike = str | Path
 ExperimentLike = str | Path | Mapping[str, Any]
 """An experiment file, or its content."""
 Changes = Mapping[str, Any] | Iterable[str]

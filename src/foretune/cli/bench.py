@@ -65,39 +65,23 @@ def bench(
     refuse_given(context, _OF_TRAINING if inference else _OF_INFERENCE)
     if preset is not None:
         refuse_given(context, _OF_A_PRESET)
+    measured = {"repeat": repeat, "benches": benches}
     if inference:
-        _inference(
-            target,
-            overrides or [],
-            adapter=adapter,
-            preset=preset,
-            batch=batch,
-            precision=precision,
-            size=size,
-            steps=steps or 20,
-            repeat=repeat,
-            images=images,
-            image_batch=image_batch,
-            inference_steps=inference_steps,
-            benches=benches,
-            as_json=as_json,
-        )
-        return
+        images_of = {"images": images, "image_batch": image_batch, "inference_steps": inference_steps}
+        asked = {"adapter": adapter, "preset": preset, "batch": batch, "precision": precision, "size": size}
+        _inference(target, overrides or [], as_json=as_json, steps=steps or 20, **measured, **asked, **images_of)
+    else:
+        asked = {"synthetic": synthetic, "break_even": break_even}
+        _training(Path(target), overrides or [], as_json=as_json, steps=steps or 50, **measured, **asked)
+
+
+def _training(experiment: Path, overrides: list[str], *, as_json: bool, **options: Any) -> None:
     from foretune.api.bench import bench as bench_training
     from foretune.cli.progress import ProgressObserver
     from foretune.reports.terminal.bench import print_bench
 
     with ProgressObserver() as observer:
-        result = bench_training(
-            Path(target),
-            overrides,
-            steps=steps or 50,
-            repeat=repeat,
-            synthetic=synthetic,
-            break_even=break_even,
-            benches=benches,
-            observer=observer,
-        )
+        result = bench_training(experiment, overrides, observer=observer, **options)
     if as_json:
         typer.echo(json.dumps(result.to_mapping(), indent=2))
     else:

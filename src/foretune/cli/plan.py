@@ -72,14 +72,14 @@ def plan(
         )
     if html is not None:
         plans.write_page(html)
-    if as_json:
-        typer.echo(json.dumps(plans.to_mappings(), indent=2))
-    else:
-        _print(plans, html, explain=explain)
+    _print(plans, html, explain=explain, as_json=as_json)
     _print_refused(plans)
 
 
-def _print(plans: "Plans", html: Path | None, *, explain: bool) -> None:
+def _print(plans: "Plans", html: Path | None, *, explain: bool, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(plans.to_mappings(), indent=2))
+        return
     from foretune.reports.terminal.plans import print_groups
     from foretune.reports.terminal.tables import console
 

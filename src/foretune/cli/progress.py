@@ -122,7 +122,7 @@ class ProgressObserver(Observer):
         self._what = what
         if self._live:
             if not self._line.is_started:
-                # Not before there is something to show: a mistake in the command is told without it.
+                # Not before there is something to show: a mistake in the command is printed without it.
                 self._line.start()
             line = _drawn(what, done, total, numbers, is_ascii=self.console.options.ascii_only)
             self._line.update(line, refresh=True)

@@ -1,4 +1,4 @@
-"""Files that the user named: why one cannot be written is told in a sentence."""
+"""Files that the user named: an error says why one cannot be written."""
 
 import os
 from pathlib import Path

@@ -71,6 +71,6 @@ def answer_once(answer: Callable[[dict[str, Any], Teller], dict[str, Any]]) -> N
             teller.tell(answer=answer(question, teller))
         except UserError as error:
             teller.tell(failed="refused", reason=str(error))
-        except Exception as error:  # noqa: BLE001 - the one who asked is told, whatever it is
+        except Exception as error:  # noqa: BLE001 - the process that asked gets it, whatever it is
             traceback.print_exc()
             teller.tell(failed=status_of(error), reason=f"{type(error).__name__}: {str(error).strip()[:500]}")
