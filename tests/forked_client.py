@@ -13,7 +13,7 @@ import struct
 import sys
 from types import FrameType
 
-_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main() -> None:
@@ -42,15 +42,15 @@ def _forked(address: str, module: str, arguments: list[str]) -> int | None:
 
         server.connect(address)
         # A signal that comes now waits: its number must not get into the middle of the question.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
-        for number in _PASSED_ON:
+        signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+        for number in PASSED_ON:
             signal.signal(number, pass_on)
         socket.send_fds(server, [struct.pack("!I", len(text))], [0, 1, 2])
         server.sendall(text)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         with server.makefile() as answers:
             code: int | None = json.loads(answers.readline())["code"]
-    for number in _PASSED_ON:
+    for number in PASSED_ON:
         signal.signal(number, signal.SIG_DFL)
     return code
 

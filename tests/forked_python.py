@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from foretune.core.thread_waiting import with_passive_waiting
+from tests.forked_client import PASSED_ON
 from tests.waiting import HANG_S
 
 _ROOT = Path(__file__).parents[1]
@@ -191,8 +192,6 @@ class _Server:
             connection.close()
 
     def _become(self, question: dict[str, Any], descriptors: list[int]) -> None:
-        # As a new process has it: where a shell started the tests in the background, the server ignores SIGINT.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         for child in self._children.values():
             child.connection.close()
         for descriptor in self._children:
@@ -206,6 +205,9 @@ class _Server:
         os.environ.clear()
         # The server's threads wait this way, whatever the entry point finds to be too late.
         os.environ.update(with_passive_waiting(question["environment"]))
+        # As a new process has it: where a shell started the tests in the background, the server ignores SIGINT.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
 
 
 def _log(line: str) -> None:
@@ -253,6 +255,8 @@ def main() -> None:
     sys.executable = python
     gc.collect()
     gc.freeze()
+    # A signal for a copy that comes before it is ready waits until it is.
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     server = _Server(address)
     os.write(1, b"ready\n")
     question = server.serve()

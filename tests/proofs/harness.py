@@ -1,5 +1,6 @@
 """The product's loop and a bare one on the same step and the same batches, taking turns step by step."""
 
+import gc
 import random
 import statistics
 import time
@@ -30,6 +31,7 @@ from foretune.training.watching import alarm_for, sampler_for
 
 _NUM_WARMUP = 10
 _NUM_DRAWS = 1000
+_FEWEST_OF_A_KIND = 5
 
 
 @dataclass
@@ -48,14 +50,17 @@ class Turns:
         """Of all that a training has and the bare loop has not, as a share of the bare loop's time.
 
         Turns in which the harness did the same are compared by the median of their differences, which a busy moment of
-        the machine does not move; each kind counts as often as it came. The first turns are left out.
+        the machine does not move; each kind counts as often as it came. The first turns are left out, and so are kinds
+        of which there are too few for a median.
         """
-        added_s = sum(len(kind) * statistics.median(kind) for kind in self._differences(clock).values())
-        return added_s / self._bare_s(clock) + self.sensors_share
+        kinds = self._differences(clock)
+        added_s = sum(len(kind) * statistics.median(kind) for kind in kinds)
+        return added_s / self._bare_s(clock, kinds) + self.sensors_share
 
     def overhead_interval(self, clock: int) -> tuple[float, float]:
         """Where the overhead lies in 95 of 100 measurements like this one: turns of each kind are drawn anew."""
-        draw, kinds, bare_s = random.Random("h13"), self._differences(clock).values(), self._bare_s(clock)
+        draw, kinds = random.Random("h13"), self._differences(clock)
+        bare_s = self._bare_s(clock, kinds)
         drawn = sorted(
             sum(len(kind) * statistics.median(draw.choices(kind, k=len(kind))) for kind in kinds) / bare_s
             for _ in range(_NUM_DRAWS)
@@ -63,16 +68,17 @@ class Turns:
         num_outside = round(_NUM_DRAWS * 0.025)
         return drawn[num_outside] + self.sensors_share, drawn[-1 - num_outside] + self.sensors_share
 
-    def _differences(self, clock: int) -> dict[frozenset[str], list[float]]:
-        differences: dict[frozenset[str], list[float]] = {}
+    def _differences(self, clock: int) -> list[list[float]]:
+        """Of each kind of turn."""
+        kinds: dict[frozenset[str], list[float]] = {}
         for ours, bare, did in islice(zip(self.harness_s, self.bare_s, self.did, strict=True), _NUM_WARMUP, None):
-            differences.setdefault(did, []).append(ours[clock] - bare[clock])
-        return differences
+            kinds.setdefault(did, []).append(ours[clock] - bare[clock])
+        return [kind for kind in kinds.values() if len(kind) >= _FEWEST_OF_A_KIND]
 
-    def _bare_s(self, clock: int) -> float:
-        """Of all turns, by the median of one."""
-        rest = self.bare_s[_NUM_WARMUP:]
-        return len(rest) * statistics.median(took[clock] for took in rest)
+    def _bare_s(self, clock: int, kinds: list[list[float]]) -> float:
+        """Of the turns of these kinds, by the median of all."""
+        median_s = statistics.median(took[clock] for took in self.bare_s[_NUM_WARMUP:])
+        return median_s * sum(len(kind) for kind in kinds)
 
 
 class NotedLog(EventLog):
@@ -110,8 +116,14 @@ def take_turns(prepared: Prepared, work: Path, num_turns: int) -> Turns:
     run = RunDirectory.create(work / "runs", "harness")
     now = OwnTime()
     own_time = SimpleNamespace(monotonic=now, time=time.time)
-    with mock.patch.object(events_module, "time", own_time), mock.patch.object(memory_now, "time", own_time):
-        return _turns(prepared, run, work, num_turns, now)
+    # A collection looks at all that earlier tests left, for longer than tens of steps take, in whoever's turn it comes.
+    gc.collect()
+    gc.freeze()
+    try:
+        with mock.patch.object(events_module, "time", own_time), mock.patch.object(memory_now, "time", own_time):
+            return _turns(prepared, run, work, num_turns, now)
+    finally:
+        gc.unfreeze()
 
 
 def _turns(prepared: Prepared, run: RunDirectory, work: Path, num_turns: int, now: OwnTime) -> Turns:
