@@ -65,7 +65,7 @@ def test_all_models_and_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     heard, rows = Heard(), catalog.denoisers()
     few = {name: rows[name] for name in ("ddpm-cifar10", "sd3-medium", "flux.1-dev")}
     monkeypatch.setattr(catalog, "denoisers", lambda: few)
-    plans = ft.plan("all", {"levers.channels_last": True}, on="h100-sxm", advice=False, observer=heard)
+    plans = ft.plan("all", {"levers.channels_last": True}, on="h100-sxm", advice="none", observer=heard)
     assert [asked.experiment.model for asked, _ in plans.groups] == ["ddpm-cifar10"]
     assert set(plans.refused) == {"sd3-medium", "flux.1-dev"}
     assert "channels_last" in str(plans.refused["flux.1-dev"])

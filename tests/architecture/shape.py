@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+from foretune.core.vocabulary import MemoryPart, RunPhase
 from tests.architecture.source_tree import read_tree
 
 MOST_FILE_LINES = 400
@@ -12,6 +13,9 @@ VAGUE_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc"}
 TEST_TOPICS = frozenset(
     {"tools", "architecture", "matrix", "cli", "docs", "examples", "mutants", "packaging", "proofs"}
 )
+
+_NAMES_OTHER_THINGS = ("core.vocabulary", "choices.matrix")
+"""The names themselves; and levers of the capability matrix."""
 
 
 def long_files(source: Path) -> list[str]:
@@ -64,4 +68,19 @@ def stray_test_folders(tests: Path, layers: tuple[str, ...]) -> list[str]:
         f"{folder} mirrors no layer and is no topic"
         for folder in sorted(tests.iterdir())
         if folder.is_dir() and folder.name not in allowed and not folder.name.startswith(("_", "."))
+    ]
+
+
+def repeated_vocabulary(source: Path) -> list[str]:
+    """Names of phases and parts of memory that stand as text where `core/vocabulary.py` has a member for them.
+
+    Single words mean other things, too; those of several words do not.
+    """
+    names = {str(member) for kind in (RunPhase, MemoryPart) for member in kind if " " in member}
+    return [
+        f"{module.at(node.lineno)}: {node.value!r}"
+        for module in read_tree(source)
+        if not module.name.endswith(_NAMES_OTHER_THINGS)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant) and node.value in names
     ]

@@ -8,6 +8,7 @@ from tests.architecture.shape import (
     MOST_FUNCTION_LINES,
     long_files,
     long_functions,
+    repeated_vocabulary,
     stray_test_folders,
     types_defined_twice,
     vague_names,
@@ -33,6 +34,15 @@ def test_folders_of_tests_mirror_the_source() -> None:
 
 def test_a_type_has_its_name_alone() -> None:
     assert types_defined_twice(SOURCE) == []
+
+
+def test_phases_and_parts_of_memory_are_named_once() -> None:
+    assert repeated_vocabulary(SOURCE) == []
+
+
+def test_control_a_part_of_memory_as_text(plant: Plant) -> None:
+    planted = plant({"core/a.py": 'parts["frozen weights"] = 1', "core/b.py": 'print("frozen weights: none")'})
+    assert repeated_vocabulary(planted) == ["src/foretune/core/a.py:1: 'frozen weights'"]
 
 
 def test_control_a_type_defined_twice(plant: Plant) -> None:

@@ -136,9 +136,9 @@ BUGS = (
     # The loop
     bug(
         "the last step is not saved",
-        "training/loop.py",
-        "if self._is_last or stopping or _due(done, choices.save.every):",
-        "if stopping or _due(done, choices.save.every):",
+        "choices/run_schedule.py",
+        "(ends or stops or _is_due(done, self.save_every))",
+        "(stops or _is_due(done, self.save_every))",
         "training/test_loop.py",
     ),
     bug(

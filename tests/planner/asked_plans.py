@@ -37,5 +37,5 @@ def with_remedy(target: str, *overrides: str, on: str, remedy: Remedy) -> Plan:
         on=on,
         expandable_segments=expandable,
         num_frames=None if frames is None else int(frames),
-        has_advice=False,
+        advice="none",
     )

@@ -65,7 +65,7 @@ def test_as_few_blocks_are_swapped_as_make_it_fit() -> None:
     assert remedy.settings.keys() == {"levers.swapped_blocks"}
     number = int(remedy.settings["levers.swapped_blocks"])
     assert 0 < number < 28
-    fewer = plan("flux.1-dev", f"levers.swapped_blocks={number - 1}", on="rtx-4090", has_advice=False)
+    fewer = plan("flux.1-dev", f"levers.swapped_blocks={number - 1}", on="rtx-4090", advice="none")
     assert fewer.verdict != "fits"
 
 
@@ -104,7 +104,7 @@ def test_validation_does_not_decide_the_verdict_and_gets_settings_of_its_own() -
     assert found.validation is not None
     assert found.validation.verdict != "fits"
     assert found.validation.settings == {"levers.vae_tiling": "true"}
-    tiled = plan("sd3.5-large", "levers.vae_tiling=true", on="l4", has_advice=False)
+    tiled = plan("sd3.5-large", "levers.vae_tiling=true", on="l4", advice="none")
     assert tiled.validation is not None
     assert tiled.validation.verdict == "fits"
     assert tiled.process_bytes == found.process_bytes, "a training step does not decode"
@@ -168,9 +168,9 @@ def test_the_smallest_device_is_the_smallest(target: str, overrides: tuple[str, 
     ordered = sorted(able, key=lambda d: (usable_bytes(d), d.name))
     names = [d.name for d in ordered]
     place = names.index(found.smallest_device)
-    assert plan(target, *overrides, on=found.smallest_device, has_advice=False).verdict == "fits"
+    assert plan(target, *overrides, on=found.smallest_device, advice="none").verdict == "fits"
     smaller = [
-        plan(target, *overrides, on=[other], has_advice=False).verdict for other in ordered[max(0, place - 3) : place]
+        plan(target, *overrides, on=[other], advice="none").verdict for other in ordered[max(0, place - 3) : place]
     ]
     assert smaller
     assert "fits" not in smaller
@@ -182,7 +182,7 @@ def test_where_it_fits_nothing_has_to_be_done() -> None:
 
 
 def test_remedies_may_be_left_out() -> None:
-    found = plan("sd3-medium", KEPT, "train.batch_size=8", on="l4", has_advice=False)
+    found = plan("sd3-medium", KEPT, "train.batch_size=8", on="l4", advice="none")
     assert found.verdict == "does not fit"
     assert found.remedies == ()
 

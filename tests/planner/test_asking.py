@@ -16,8 +16,8 @@ from tests.planner import asked_plans
 
 INSTALL = r"pip install 'foretune\[train\]'"
 # What could be done about an answer is asked in `test_advice.py`.
-plan = partial(asked_plans.plan, has_advice=False)
-plans = partial(asked_plans.plans, has_advice=False)
+plan = partial(asked_plans.plan, advice="none")
+plans = partial(asked_plans.plans, advice="none")
 
 
 def test_devices_by_name_in_the_order_they_were_typed() -> None:
@@ -147,7 +147,7 @@ def test_a_question_is_hashed_as_it_was_typed() -> None:
 def test_a_model_that_refuses_does_not_stop_the_others() -> None:
     """FLUX.1-schnell is distilled, so that full fine-tuning of it is refused; all others are answered."""
     refused: dict[str, str] = {}
-    wanted = Wanted(target="all", overrides=("method.kind=full",), has_advice=False)
+    wanted = Wanted(target="all", overrides=("method.kind=full",), advice="none")
     found = plan_everything(
         wanted, devices_named("h100-sxm"), None, lambda name, error: refused.update({name: str(error)})
     )
@@ -159,7 +159,7 @@ def test_a_model_that_refuses_does_not_stop_the_others() -> None:
 
 
 def test_a_mistake_that_refuses_every_model_is_raised() -> None:
-    wanted = Wanted(target="all", overrides=("method.kind=lroa",), has_advice=False)
+    wanted = Wanted(target="all", overrides=("method.kind=lroa",), advice="none")
     with pytest.raises(ExperimentErrors, match="lroa"):
         list(plan_everything(wanted, devices_named("h100-sxm"), None, lambda name, error: None))
 
@@ -173,7 +173,7 @@ def test_a_name_is_canonical_in_the_question() -> None:
 def test_all_models_are_asked_one_after_another() -> None:
     """Every denoiser of the catalogue, in its order, from what ships."""
     names = list(catalog.denoisers())
-    asked = list(plan_everything(Wanted(target="all", has_advice=False), devices_named("h100-sxm"), None))
+    asked = list(plan_everything(Wanted(target="all", advice="none"), devices_named("h100-sxm"), None))
     assert [question.experiment.model for question, _ in asked] == names
     assert [found.model for _, (found,) in asked] == names
     assert all(found.allocated_bytes > 0 for _, (found,) in asked)

@@ -61,7 +61,7 @@ def test_what_is_answered_is_a_plan(
     asked_for = random.Random(sources_hash()).sample(every, proof_size(len(every) // 10, 8))
     peaks = []
     for model, overrides in asked_for:
-        wanted = Wanted(target=model, overrides=overrides, has_advice=False)
+        wanted = Wanted(target=model, overrides=overrides, advice="none")
         (plan,) = plan_question(asked_of(wanted), wanted, [device], None)
         least_bytes = catalog.denoiser(model).num_params / 2
         assert plan.allocated_bytes > least_bytes, (model, overrides)

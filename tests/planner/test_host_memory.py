@@ -19,7 +19,7 @@ from tests.planner.asked_plans import plan
 
 
 def host(*overrides: str, on: str = "rtx-4090", budget: HostBudget | None = None) -> HostMemory:
-    found = plan("flux.1-dev", *overrides, on=on, has_advice=False, host=budget).host
+    found = plan("flux.1-dev", *overrides, on=on, advice="none", host=budget).host
     assert found is not None
     return found
 
@@ -94,7 +94,7 @@ def test_loader_processes_are_counted() -> None:
 
 @pytest.mark.parametrize("device", ["laptop-cpu-8core", "m4-max-40"])
 def test_where_the_host_is_the_device_there_is_one_verdict(device: str) -> None:
-    assert plan("sd3-medium", on=device, has_advice=False).host is None
+    assert plan("sd3-medium", on=device, advice="none").host is None
 
 
 def test_the_system_takes_its_share_of_a_size() -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from foretune.catalog import device, devices
 from foretune.core.units import GIB, MIB
-from foretune.planner.allocator import replay
 from foretune.planner.expansion import Event
 from foretune.planner.overheads import overhead_for, usable_bytes, with_workspaces
+from foretune.planner.replaying import replay
 
 
 @pytest.mark.parametrize("name", devices())

@@ -37,7 +37,7 @@ def check_order(found: Plan) -> None:
 
 @pytest.mark.parametrize(("target", "overrides"), QUESTIONS)
 def test_totals_stand_in_order_and_the_verdict_follows(target: str, overrides: tuple[str, ...]) -> None:
-    for found in plans(target, *overrides, on=CARDS, has_advice=False):
+    for found in plans(target, *overrides, on=CARDS, advice="none"):
         check_order(found)
         fits, runs = found.process_high_bytes <= found.usable_bytes, found.process_low_bytes <= found.usable_bytes
         assert found.verdict == ("fits" if fits else "tight" if runs else "does not fit")
@@ -45,7 +45,7 @@ def test_totals_stand_in_order_and_the_verdict_follows(target: str, overrides: t
 
 @pytest.mark.parametrize(("target", "overrides"), QUESTIONS)
 def test_phases_add_up_to_the_worst(target: str, overrides: tuple[str, ...]) -> None:
-    found = plan(target, *overrides, on="h100-sxm", has_advice=False)
+    found = plan(target, *overrides, on="h100-sxm", advice="none")
     by_name = {phase.phase: phase.device_bytes for phase in found.phases if phase.phase != "validation"}
     assert found.worst_phase == max(by_name, key=lambda name: by_name[name])
     # Workspaces of the libraries stand beside every phase.
@@ -56,7 +56,7 @@ def test_phases_add_up_to_the_worst(target: str, overrides: tuple[str, ...]) -> 
 
 def test_more_memory_never_makes_a_verdict_worse() -> None:
     sizes_gib = [8 + 0.75 * number for number in range(16)]
-    found = plans("sd3-medium", KEPT, "train.batch_size=2", on=[l4_with(n) for n in sizes_gib], has_advice=False)
+    found = plans("sd3-medium", KEPT, "train.batch_size=2", on=[l4_with(n) for n in sizes_gib], advice="none")
     verdicts = [VERDICTS.index(one.verdict) for one in found]
     assert set(verdicts) == {0, 1, 2}, "the sizes span all verdicts"
     assert all(later <= earlier for earlier, later in pairwise(verdicts))
@@ -68,7 +68,7 @@ def test_more_memory_never_makes_a_verdict_worse() -> None:
 def test_a_larger_batch_never_needs_less(share: str) -> None:
     overrides = (f"levers.gradient_checkpointing={share}",)
     found = [
-        plan("sd3-medium", *overrides, f"train.batch_size={batch}", on="h100-sxm", has_advice=False)
+        plan("sd3-medium", *overrides, f"train.batch_size={batch}", on="h100-sxm", advice="none")
         for batch in (1, 2, 3, 4, 8, 16)
     ]
     steps = [next(phase.device_bytes for phase in one.phases if phase.phase == "training step") for one in found]
@@ -78,7 +78,7 @@ def test_a_larger_batch_never_needs_less(share: str) -> None:
 
 def test_what_saves_memory_saves_it() -> None:
     def needs(*overrides: str) -> int:
-        found = plan("sd3-medium", "train.batch_size=4", *overrides, on="h100-sxm", has_advice=False)
+        found = plan("sd3-medium", "train.batch_size=4", *overrides, on="h100-sxm", advice="none")
         return next(phase.device_bytes for phase in found.phases if phase.phase == "training step")
 
     kept, half, all_again = (needs(f"levers.gradient_checkpointing={share}") for share in ("0", "0.5", "1"))
@@ -90,7 +90,7 @@ def test_what_saves_memory_saves_it() -> None:
 
 def test_expandable_segments_hold_no_more() -> None:
     plain, expandable = (
-        plan("sd3-medium", KEPT, "train.batch_size=8", on="h100-sxm", expandable_segments=flag, has_advice=False)
+        plan("sd3-medium", KEPT, "train.batch_size=8", on="h100-sxm", expandable_segments=flag, advice="none")
         for flag in (False, True)
     )
     # Plain segments hand out blocks with up to 1 MiB too much rather than split them, and that counts as allocated.
@@ -100,7 +100,7 @@ def test_expandable_segments_hold_no_more() -> None:
 
 
 def test_a_plan_says_what_it_rests_on() -> None:
-    found = plan("flux.1-dev", on="h100-sxm", has_advice=False)
+    found = plan("flux.1-dev", on="h100-sxm", advice="none")
     names = {line.split()[0] for line in found.traces}
     assert "flux.1-dev.lora.bf16.checkpointed" in names
     assert {"flux.1-dev.sample.bf16", "t5-v1_1-xxl-encoder.text.bf16", "vae-flux.encode.fp32"} <= names
@@ -122,7 +122,7 @@ def phase_of(found: Plan, name: str) -> PhaseMemory:
 
 def test_compiled_blocks_are_not_modelled_and_need_more_room() -> None:
     plain, compiled = (
-        plan("sd3-medium", f"levers.compile={choice}", on="l4", has_advice=False) for choice in ("off", "regional")
+        plan("sd3-medium", f"levers.compile={choice}", on="l4", advice="none") for choice in ("off", "regional")
     )
     assert compiled.error_band > 2 * plain.error_band
     assert compiled.process_low_bytes == plain.process_low_bytes, "a wider band never makes a verdict better"
@@ -133,9 +133,7 @@ def test_compiled_blocks_are_not_modelled_and_need_more_room() -> None:
 
 
 def test_swapped_blocks_leave_the_device_for_the_host() -> None:
-    plain, swapped = (
-        plan("sd3.5-large", f"levers.swapped_blocks={n}", on="rtx-4090", has_advice=False) for n in (0, 19)
-    )
+    plain, swapped = (plan("sd3.5-large", f"levers.swapped_blocks={n}", on="rtx-4090", advice="none") for n in (0, 19))
     before, after = (phase_of(found, "training step") for found in (plain, swapped))
     assert before.host_bytes is not None
     assert after.host_bytes is not None
@@ -151,7 +149,7 @@ def test_swapped_blocks_leave_the_device_for_the_host() -> None:
 
 def test_where_the_host_is_the_device_copies_come_on_top() -> None:
     plain, swapped = (
-        plan("sd3.5-large", f"levers.swapped_blocks={n}", on="laptop-cpu-8core", has_advice=False) for n in (0, 19)
+        plan("sd3.5-large", f"levers.swapped_blocks={n}", on="laptop-cpu-8core", advice="none") for n in (0, 19)
     )
     before, after = (phase_of(found, "training step").device_bytes for found in (plain, swapped))
     assert after > before
@@ -159,15 +157,15 @@ def test_where_the_host_is_the_device_copies_come_on_top() -> None:
 
 
 def test_an_assumed_link_is_said() -> None:
-    found = plan("sd3.5-large", "levers.swapped_blocks=19", on="h100-sxm", has_advice=False)
+    found = plan("sd3.5-large", "levers.swapped_blocks=19", on="h100-sxm", advice="none")
     assert any("PCIe 4.0 x16" in assumption for assumption in found.assumptions)
-    known = plan("sd3.5-large", "levers.swapped_blocks=19", on="rtx-4090", has_advice=False)
+    known = plan("sd3.5-large", "levers.swapped_blocks=19", on="rtx-4090", advice="none")
     assert not any("PCIe" in assumption for assumption in known.assumptions)
 
 
 def test_quantised_text_encoders_take_half_and_what_is_assumed_is_said() -> None:
     plain, eight, four = (
-        plan("sd3-medium", f"quantize.text_encoders={kind}", on="h100-sxm", has_advice=False)
+        plan("sd3-medium", f"quantize.text_encoders={kind}", on="h100-sxm", advice="none")
         for kind in ("none", "int8", "nf4")
     )
     sizes = [phase_of(one, "caching text").device_bytes_by_part["text encoders"] for one in (plain, eight, four)]

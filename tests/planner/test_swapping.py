@@ -4,10 +4,11 @@ import pytest
 
 from foretune.core.errors import Refused
 from foretune.core.values.step_trace import NEVER, BlockKind, Growth, Moment, StepTrace, Storage
+from foretune.core.vocabulary import MemoryPart
 from foretune.planner.expansion import Event, Variant, expand_variant
 from foretune.planner.live_memory import find_peak
 from foretune.planner.streams import device_events, host_events, lasting_only
-from foretune.planner.swapping import SWAPPED, SwappedUnit, moved_bytes, swapped_units
+from foretune.planner.swapping import SwappedUnit, moved_bytes, swapped_units
 
 SETUP, FORWARD, BACKWARD = range(3)
 ONE = (1.0, 1.0, 1.0, 1.0)
@@ -57,15 +58,19 @@ def test_weights_are_on_the_host_and_come_for_the_block_that_runs() -> None:
     assert sum(event.num_bytes for event in lasting_only(device)) == 2 * WEIGHTS
     peak = find_peak(device)
     # Two blocks stay, one is brought, and at the end of the forward pass all inputs are there.
-    assert peak.by_category == {"frozen weights": 2 * WEIGHTS, SWAPPED: WEIGHTS, "activations": 3 * INPUT_BYTES}
-    brought = [event for event in device if event.category == SWAPPED and event.num_bytes]
+    assert peak.by_category == {
+        "frozen weights": 2 * WEIGHTS,
+        MemoryPart.SWAPPED_WEIGHTS: WEIGHTS,
+        "activations": 3 * INPUT_BYTES,
+    }
+    brought = [event for event in device if event.category == MemoryPart.SWAPPED_WEIGHTS and event.num_bytes]
     assert [(event.num_bytes, event.phase) for event in brought] == [
         (WEIGHTS, "forward"), (WEIGHTS, "forward"), (WEIGHTS, "backward"), (WEIGHTS, "backward"),
     ]  # fmt: skip
 
 
 def test_never_more_than_one_block_is_brought() -> None:
-    brought = [e for e in swapped_step(0, 1, 2, 3) if e.category == SWAPPED]
+    brought = [e for e in swapped_step(0, 1, 2, 3) if e.category == MemoryPart.SWAPPED_WEIGHTS]
     assert find_peak(brought).num_bytes == WEIGHTS
 
 
@@ -75,7 +80,7 @@ def test_of_a_unit_only_the_blocks_that_were_chosen() -> None:
     events = expand_variant(AGAIN, AGAIN, ONE, Variant(chosen=frozenset(range(4)), swapped=unit))
     one_block = WEIGHTS // 3
     assert [event.num_bytes for event in host_events(events)] == [2 * one_block]
-    brought = [event for event in events if event.category == SWAPPED and event.num_bytes]
+    brought = [event for event in events if event.category == MemoryPart.SWAPPED_WEIGHTS and event.num_bytes]
     assert [(event.num_bytes, event.phase) for event in brought] == [
         (one_block, "forward"),
         (2 * one_block, "backward"),

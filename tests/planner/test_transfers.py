@@ -7,8 +7,8 @@ import pytest
 from foretune import catalog
 from foretune.choices.experiment import Experiment
 from foretune.core.values.step_trace import OUTSIDE, TO_DEVICE, TO_HOST, BlockKind, Growth, StepTrace, Work, on_host
+from foretune.core.vocabulary import MemoryPart
 from foretune.planner.expansion import Event
-from foretune.planner.swapping import SWAPPED
 from foretune.planner.traces import Mixed, work_of
 from foretune.planner.transfers import NOTHING_MOVED, Moved, moved_in_a_step, transfers_on
 
@@ -72,10 +72,10 @@ def test_each_pass_moves_activations_and_each_step_gradients() -> None:
 def test_swapped_weights_and_the_average_are_put_in() -> None:
     events = [
         Event(1, 40, "trained weights", "setup"),
-        Event(2, 300, SWAPPED, "forward"),
-        Event(2, 0, SWAPPED, "forward"),
-        Event(3, 300, SWAPPED, "backward"),
-        Event(3, 0, SWAPPED, "backward"),
+        Event(2, 300, MemoryPart.SWAPPED_WEIGHTS, "forward"),
+        Event(2, 0, MemoryPart.SWAPPED_WEIGHTS, "forward"),
+        Event(3, 300, MemoryPart.SWAPPED_WEIGHTS, "backward"),
+        Event(3, 0, MemoryPart.SWAPPED_WEIGHTS, "backward"),
     ]
     nothing = Mixed(MIXED.kept.model_copy(update={"work": ()}), MIXED.kept.model_copy(update={"work": ()}), frozenset())
     train = {"steps": 1, "gradient_accumulation": 2, "ema": {}}

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from foretune.core.vocabulary import TimePhase
 from foretune.step.training_step import StepOutcome
 from foretune.training.meter import Meter, StepReading
 from foretune.training.phases import PhaseClock
@@ -67,18 +68,18 @@ def train(
     clock.restart()
     for step in range(num_steps):
         before_step(step)
-        with clock.phase("data"):
+        with clock.phase(TimePhase.DATA):
             next(batches)
-        for phase, work_s in (("forward", work.forward_s), ("backward", work.backward_s)):
-            with clock.phase(phase):  # type: ignore[arg-type]
+        for phase, work_s in ((TimePhase.FORWARD, work.forward_s), (TimePhase.BACKWARD, work.backward_s)):
+            with clock.phase(phase):
                 for _ in range(work.num_launches):
                     host.advance(work.launch_s)
                     device.launch(work_s / work.num_launches)
-        with clock.phase("optimizer"):
+        with clock.phase(TimePhase.OPTIMIZER):
             host.advance(work.launch_s)
             device.launch(work.optimizer_s)
         meter.record(step, 1e-3, StepOutcome(torch.tensor(1.0), None))
-        with clock.phase("logging"):
+        with clock.phase(TimePhase.LOGGING):
             yield from meter.arrived()
     yield from meter.drain()
 

@@ -15,19 +15,14 @@ from unittest import mock
 from rich.console import Console
 
 from foretune.cli.progress import ProgressObserver
-from foretune.core.interrupts import StopRequest
-from foretune.core.observer import Observers
 from foretune.data.loading import loader
 from foretune.record import events as events_module
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
 from foretune.training import memory_now
-from foretune.training.checkpoints import CheckpointStore
-from foretune.training.loop import Loop
 from foretune.training.preparing import Prepared
+from foretune.training.session import Session
 from foretune.training.telemetry.sampler import Sampler
-from foretune.training.train import build_validator
-from foretune.training.watching import alarm_for, sampler_for
 
 _NUM_WARMUP = 10
 _NUM_DRAWS = 1000
@@ -127,14 +122,10 @@ def take_turns(prepared: Prepared, work: Path, num_turns: int) -> Turns:
 
 
 def _turns(prepared: Prepared, run: RunDirectory, work: Path, num_turns: int, now: OwnTime) -> Turns:
-    events = NotedLog(run.events)
-    store = CheckpointStore(run.checkpoints, keep=1)
-    sampler, turns, begun_s = sampler_for(prepared.device, events), Turns(), time.perf_counter()
+    events, turns, begun_s = NotedLog(run.events), Turns(), time.perf_counter()
     with (work / "screen").open("w") as screen, ProgressObserver(Console(file=screen, force_terminal=True), now) as bar:
-        observer = Observers(bar, alarm_for(sampler, events, bar, []))
-        loop = Loop(prepared, store, build_validator(run, prepared), events, observer, StopRequest(), now=now)
-        loop.instruments = [sampler]
-        ours, bare = loop.steps(0), bare_steps(prepared)
+        session = Session(run, prepared, bar, events=events, now=now)
+        ours, bare = session.loop.steps(0), bare_steps(prepared)
         for number in range(num_turns):
             screen_bytes = screen.tell()
             for is_ours in (True, False) if number % 2 else (False, True):
@@ -142,7 +133,7 @@ def _turns(prepared: Prepared, run: RunDirectory, work: Path, num_turns: int, no
                 (turns.harness_s if is_ours else turns.bare_s).append(took)
                 now.others_s += 0.0 if is_ours else took[0]
             turns.did.append(events.kinds() | ({"drawn"} if screen.tell() > screen_bytes else set()))
-        turns.sensors_share = _used_s(sampler) / (time.perf_counter() - begun_s)
+        turns.sensors_share = _used_s(session.sampler) / (time.perf_counter() - begun_s)
         ours.close()
     events.close()
     return turns

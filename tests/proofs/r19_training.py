@@ -37,9 +37,9 @@ def train_and_note(arguments: list[str]) -> dict[str, Any]:
             sys.stdout.flush()
             sys.stdin.readline()
             begin_s = time.process_time()
-            done, end = run(loop, first_step)
-            noted.update(num_steps=done, processor_s=time.process_time() - begin_s)
-            return done, end
+            end = run(loop, first_step)
+            noted.update(num_steps=loop.num_done, processor_s=time.process_time() - begin_s)
+            return end
 
         mock.patch.object(Loop, "run", timed).start()
 

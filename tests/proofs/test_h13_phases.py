@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from foretune.record.events import read_events
-from foretune.training import loop, train
+from foretune.training import session
 from foretune.training.phases import PhaseClock
 from foretune.training.preparing import Prepared
 from tests.conftest import ProofSize
@@ -37,8 +37,9 @@ def test_h13_phases_sum_to_the_wall_time(
     Both are told by the processor's clock of the loop's thread, so that what the machine gives to others between two
     looks at the clock is in neither.
     """
-    monkeypatch.setattr(loop, "PhaseClock", partial(PhaseClock, now=time.thread_time))
-    monkeypatch.setattr(train, "time", SimpleNamespace(perf_counter=time.thread_time))
+    monkeypatch.setattr(session, "PhaseClock", partial(PhaseClock, now=time.thread_time))
+    own_time = SimpleNamespace(perf_counter=time.thread_time, monotonic=time.monotonic)
+    monkeypatch.setattr(session, "time", own_time)
     trained = short_run(
         tiny_models.path(family),
         tmp_path,

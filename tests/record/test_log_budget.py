@@ -5,18 +5,19 @@ from typing import Any
 
 import pytest
 
+from foretune.choices.run_schedule import RunSchedule
 from foretune.choices.training import Train
 from foretune.core.values import RunRecord
 from foretune.record.log_budget import budget_faults
-from foretune.record.log_order import Schedule, Session, order_faults
+from foretune.record.log_order import LoggedSchedule, LoggedSession, order_faults
 from foretune.record.run_directory import RunDirectory
 from tests.analyse.made_runs import make_run
 
-SCHEDULE = Schedule(num_steps=None, save_every=5, validate_every=None, is_training=True, has_pauses=True)
+SCHEDULE = LoggedSchedule(RunSchedule(save_every=5, validate_every=None), num_steps=None, has_pauses=True)
 STEP_S = 0.5
 
 
-def session(first_step: int, num_done: int, *tail: tuple[str, int], end: str | None = None) -> Session:
+def session(first_step: int, num_done: int, *tail: tuple[str, int], end: str | None = None) -> LoggedSession:
     """Steps with what a run does between them, then `tail`, each event followed by its pause."""
     events: list[dict[str, Any]] = []
 
@@ -35,10 +36,10 @@ def session(first_step: int, num_done: int, *tail: tuple[str, int], end: str | N
     for kind, step in tail:
         add(kind, step)
     ended = None if end is None else {"status": end, "steps_done": num_done, "line": 999}
-    return Session({"first_step": first_step, "line": 0}, events, ended)
+    return LoggedSession({"first_step": first_step, "line": 0}, events, ended)
 
 
-def faults(*sessions: Session) -> list[str]:
+def faults(*sessions: LoggedSession) -> list[str]:
     return list(order_faults(list(sessions), SCHEDULE))
 
 

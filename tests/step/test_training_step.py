@@ -13,10 +13,11 @@ from diffusers import DDPMScheduler, FluxPipeline
 from torch import Tensor, nn
 from torch.nn import functional
 
+from foretune.core.vocabulary import StepPhase
 from foretune.data.batch import Batch
 from foretune.models import Family
 from foretune.step.optimizers.base import Direct, Layout
-from foretune.step.training_step import Phase, TrainingStep
+from foretune.step.training_step import TrainingStep
 from tests.step.small_steps import gradients, made_batch, small_step, split_batch
 
 TinyPipeline = Callable[..., Path]
@@ -154,7 +155,7 @@ def test_phases_are_marked_in_order(tiny_pipeline: TinyPipeline) -> None:
     seen: list[str] = []
 
     @contextmanager
-    def mark(phase: Phase) -> Iterator[None]:
+    def mark(phase: StepPhase) -> Iterator[None]:
         seen.append(phase)
         yield
         seen.append(f"end of {phase}")

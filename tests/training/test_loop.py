@@ -5,23 +5,23 @@ import os
 import signal
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
-from foretune.core.interrupts import StopRequest
 from foretune.core.observer import Observer, Observers
-from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
 from foretune.step.training_step import StepOutcome, TrainingStep
 from foretune.training import validating
-from foretune.training.checkpoints import CheckpointStore
 from foretune.training.loop import Loop
 from foretune.training.meter import StepReading
 from foretune.training.preparing import Prepared
-from foretune.training.train import Trained, build_validator, resume
+from foretune.training.session import Session
+from foretune.training.train import Trained, resume
 from foretune.training.validating import Validator
 from tests.training.short_runs import PROMPT, Recording, events_of, losses_of, short_prepared, short_run
 from tests.virtual_clock import VirtualClock
@@ -180,20 +180,21 @@ def told_at_once(prepared: Prepared, work: Path, *observers: Observer) -> list[i
     """How many steps each report tells of, in a run whose steps take 0.2 s each and whose end drains the rest."""
     told: list[int] = []
 
-    class Counting(Loop):
-        def _report(self, readings: Iterable[StepReading]) -> None:
-            found = list(readings)
-            told.append(len(found))
-            super()._report(found)
+    report = Loop._report
+
+    def counted(loop: Loop, readings: Iterable[StepReading]) -> None:
+        found = list(readings)
+        told.append(len(found))
+        report(loop, found)
 
     clock, run = VirtualClock(), RunDirectory.create(work / "runs", "told")
-    store, events = CheckpointStore(run.checkpoints, keep=1), EventLog(run.events)
-    validator = build_validator(run, prepared)
-    loop = Counting(prepared, store, validator, events, Observers(*observers), StopRequest(), now=clock)
-    for _ in loop.steps(0):
-        clock.advance(0.2)
-    loop.drain()
-    events.close()
+    # Without the drift alarm, which wants to know of steps as soon as other observers do.
+    session = Session(run, prepared, Observers(*observers), steps_only=True, now=clock)
+    with mock.patch.object(Loop, "_report", counted):
+        for _ in islice(session.loop.steps(0), prepared.num_steps):
+            clock.advance(0.2)
+        session.loop.drain()
+    session.events.close()
     return [number for number in told if number]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from foretune.core.vocabulary import TimePhase
 from foretune.training.phases import EventClock, Lap, PhaseClock, clock_of
 
 
@@ -16,9 +17,9 @@ def at(*times_s: float) -> Any:
 
 def test_phases_sum_to_the_time_between_laps() -> None:
     clock = PhaseClock(now=at(0.0, 1.0, 3.0, 3.5, 4.0))
-    with clock.phase("data"):
+    with clock.phase(TimePhase.DATA):
         pass
-    with clock.phase("forward"):
+    with clock.phase(TimePhase.FORWARD):
         lap = clock.lap()
         assert lap.host_s == {"other": 1.5, "data": 2.0, "forward": 0.5}
         assert lap.wall_s == 4.0
@@ -30,14 +31,14 @@ def test_phases_sum_to_the_time_between_laps() -> None:
 
 def test_a_phase_within_another_counts_once() -> None:
     clock = PhaseClock(now=at(0.0, 1.0, 2.0, 4.0, 7.0, 7.0))
-    with clock.phase("validation"), clock.phase("encode"):
+    with clock.phase(TimePhase.VALIDATION), clock.phase(TimePhase.ENCODE):
         pass
     assert clock.lap().host_s == {"other": 1.0, "validation": 4.0, "encode": 2.0}
 
 
 def test_an_error_ends_its_phase() -> None:
     clock = PhaseClock(now=at(0.0, 1.0, 2.0, 5.0))
-    with pytest.raises(ValueError, match="broke"), clock.phase("forward"):
+    with pytest.raises(ValueError, match="broke"), clock.phase(TimePhase.FORWARD):
         raise ValueError("broke")
     assert clock.lap().host_s == {"other": 4.0, "forward": 1.0}
 
@@ -66,9 +67,9 @@ class Event:
 def test_on_a_device_its_own_clock_counts() -> None:
     device_ms = [0.0]
     clock = PhaseClock(EventClock(lambda: Event(device_ms)), now=at(*range(20)))
-    with clock.phase("forward"):
+    with clock.phase(TimePhase.FORWARD):
         device_ms[0] = 30.0
-    with clock.phase("backward"):
+    with clock.phase(TimePhase.BACKWARD):
         device_ms[0] = 90.0
     device_ms[0] = 91.0
     lap = clock.lap()
@@ -100,10 +101,10 @@ def test_ranges_surround_phases_only_while_someone_looks() -> None:
             heard.append(f"-{self.name}")
 
     clock = PhaseClock()
-    with clock.phase("data"):
+    with clock.phase(TimePhase.DATA):
         clock.annotate = Range
-    with clock.phase("forward"):
+    with clock.phase(TimePhase.FORWARD):
         clock.annotate = None
-    with clock.phase("logging", in_trace=False):
+    with clock.phase(TimePhase.LOGGING, in_trace=False):
         pass
     assert heard == ["+forward", "-forward"]

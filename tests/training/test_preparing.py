@@ -8,9 +8,13 @@ import pytest
 import torch
 from PIL import Image
 
+from foretune.choices.run_schedule import PREPARATION
 from foretune.core.errors import Refused
+from foretune.core.vocabulary import RunPhase
 from foretune.models.family import Family
 from foretune.models.locating import open_family
+from foretune.training import preparing
+from foretune.training.encoding import EncoderPlan
 from foretune.training.preparing import checked_resolution, prepare
 from tests.training.short_runs import PROMPT, Recording, short_asked, short_prepared
 
@@ -166,3 +170,22 @@ def test_images_without_captions_are_told(
     assert len(said) == is_told
     if is_told:
         assert said[0].startswith("None of the 3 images has a caption")
+
+
+def test_it_prepares_in_the_order_that_plans_replay(
+    tiny_pipeline: TinyPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[RunPhase] = []
+
+    def noted(phase: RunPhase, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            done.append(phase)
+            return call(*arguments, **options)
+
+        return wrapped
+
+    monkeypatch.setattr(EncoderPlan, "fill_latents", noted(RunPhase.CACHE_LATENTS, EncoderPlan.fill_latents))
+    monkeypatch.setattr(EncoderPlan, "fill_text", noted(RunPhase.CACHE_TEXT, EncoderPlan.fill_text))
+    monkeypatch.setattr(preparing, "build_model", noted(RunPhase.LOAD, preparing.build_model))
+    short_prepared(tiny_pipeline("flux"), tmp_path)
+    assert tuple(done) == PREPARATION

@@ -14,7 +14,8 @@ from foretune.core.errors import Refused, UserError
 from foretune.core.values import RunRecord
 from foretune.record.run_directory import RunDirectory
 from foretune.training import train as train_module
-from foretune.training.train import PreparationFailed, status_of, train
+from foretune.training.session import status_of
+from foretune.training.train import PreparationFailed, train
 from tests.training.short_runs import METHODS, PROMPT, Recording, events_of, losses_of, short_asked, short_run
 
 TinyPipeline = Callable[..., Path]

@@ -11,8 +11,7 @@ from diffusers import AutoencoderKL
 from foretune.record.run_directory import RunDirectory
 from foretune.step.training_step import TrainingStep
 from foretune.step.weights import checksums
-from foretune.training.train import build_validator
-from foretune.training.validating import Validator, mean_loss
+from foretune.training.validating import Validator, mean_loss, validator_for
 from tests.step.small_steps import CPU, made_batch, small_step, split_batch
 from tests.training.short_runs import PROMPT, Recording, losses_of, short_prepared, short_run
 
@@ -21,7 +20,7 @@ TinyPipeline = Callable[..., Path]
 
 def prepared_validator(folder: Path, work: Path, **sections: Any) -> Validator:
     prepared = short_prepared(folder, work, **sections)
-    return build_validator(RunDirectory.create(work / "runs", "short"), prepared)
+    return validator_for(prepared, RunDirectory.create(work / "runs", "short").samples)
 
 
 def test_mean_over_samples_not_over_batches(tiny_pipeline: TinyPipeline) -> None:

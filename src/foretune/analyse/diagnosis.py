@@ -10,6 +10,7 @@ from foretune.analyse.memory_growth import find_leak
 from foretune.analyse.throttling import find_throttling
 from foretune.analyse.trace_digest import TraceDigest
 from foretune.core.units import bytes_text, duration_text
+from foretune.core.vocabulary import COMPUTING, TimePhase
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
 
@@ -41,16 +42,15 @@ _MOST_INPUT_IN_TRACE = 0.3
 """Twice as much as of unprofiled steps, because the profiler slows the making of batches, too."""
 _LEAST_HOST = 0.8
 """Share of the step in which the host hands over work, from which on the device may be waiting for it."""
-_COMPUTING = ("forward", "backward", "optimizer")
 _MOST_WARMUP = 10
 _OVERHEADS = {
-    "data": "waiting for data",
+    TimePhase.DATA: "waiting for data",
     "input": "waiting for data",
-    "encode": "encoding images and captions",
+    TimePhase.ENCODE: "encoding images and captions",
     "launch": "starting operators",
     "idle": "idling",
     "copy": "copying tensors",
-    "other": "work outside of all phases",
+    TimePhase.OTHER: "work outside of all phases",
 }
 """Phases of a step and shares of a trace that are no computing, in words."""
 
@@ -165,7 +165,7 @@ def _host_mean_s(steps: Sequence[Mapping[str, Any]], phase: str) -> float:
 
 def _input_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
     """By sums, because a loader with several processes delivers in bursts: most batches are there, some take long."""
-    step_s, wait_s = _mean_s(steady, "data")
+    step_s, wait_s = _mean_s(steady, TimePhase.DATA)
     share = wait_s / step_s
     if share <= _MOST_INPUT:
         return _input_bound_in_trace(evidence.digest)
@@ -173,7 +173,7 @@ def _input_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Dia
     num = evidence.num_workers
     # The loop's own process makes a batch while the host is in that phase, longer than a device that still has work
     # waits for it; several processes that cannot keep up share the whole step.
-    batch_s = _host_mean_s(steady, "data") if num == 0 else num * step_s
+    batch_s = _host_mean_s(steady, TimePhase.DATA) if num == 0 else num * step_s
     finding = f"{share:.0%} of the step waits for data ({duration_text(wait_s)} of {duration_text(step_s)})"
     most = evidence.num_usable_cpus or 1
     for wanted in (1, 2, 4, 8, 16, 32, 64):
@@ -258,7 +258,7 @@ def _host_bound(evidence: Evidence, steady: Sequence[Mapping[str, Any]]) -> Diag
     owed = [step["num_owed"] for step in steady if step.get("num_owed") is not None]
     if not owed:
         return None
-    host_s = sum(_phases(steady, "host_phases_s").get(name, 0.0) for name in _COMPUTING)
+    host_s = sum(_phases(steady, "host_phases_s").get(name, 0.0) for name in COMPUTING)
     step_s = statistics.median(step["step_s"] for step in steady)
     # A device that is behind still has work from steps before: it does not wait for the host.
     if statistics.median(owed) > 0 or host_s < _LEAST_HOST * step_s:
@@ -298,13 +298,13 @@ def _healthy(steady: Sequence[Mapping[str, Any]], digest: TraceDigest | None) ->
     total_s = sum(phases.values())
     if not total_s:
         return Diagnosis(kind="healthy", share=0.0, finding="its steps show nothing that holds them back")
-    computing = sum(phases.get(name, 0.0) for name in _COMPUTING) / total_s
-    overheads = {_OVERHEADS.get(name, name): s / total_s for name, s in phases.items() if name not in _COMPUTING}
+    computing = sum(phases.get(name, 0.0) for name in COMPUTING) / total_s
+    overheads = {_OVERHEADS.get(name, name): s / total_s for name, s in phases.items() if name not in COMPUTING}
     if digest is not None:
         shares = digest.shares
         of_trace = {"input": shares.input, "launch": shares.launch, "idle": shares.idle, "copy": shares.copy}
         overheads = {_OVERHEADS[name]: share for name, share in of_trace.items()}
-    largest = max(overheads, key=lambda name: overheads[name], default=_OVERHEADS["data"])
+    largest = max(overheads, key=lambda name: overheads[name], default=_OVERHEADS[TimePhase.DATA])
     share = overheads.get(largest, 0.0)
     finding = (
         f"{computing:.0%} of the step is forward, backward and optimizer; the largest overhead"

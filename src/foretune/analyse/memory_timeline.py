@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from foretune.analyse.trace_events import TraceEvents
+from foretune.core.vocabulary import MemoryPart, TimePhase
 
-CATEGORIES = ("parameters", "optimizer state", "gradients", "activations", "inputs", "temporaries")
+CATEGORIES = (
+    "parameters",
+    MemoryPart.OPTIMIZER_STATE,
+    MemoryPart.GRADIENTS,
+    MemoryPart.ACTIVATIONS,
+    MemoryPart.INPUTS,
+    MemoryPart.TEMPORARIES,
+)
 _NUM_POINTS = 600
 _HOST, _CUDA = 0, 1
 
@@ -39,7 +47,7 @@ class _Life:
     begin_us: float
     num_bytes: int
     end_us: float | None = None
-    category: str = "temporaries"
+    category: str = MemoryPart.TEMPORARIES
 
 
 def memory_timeline(trace: TraceEvents) -> MemoryTimeline | None:
@@ -75,13 +83,13 @@ def _category(trace: TraceEvents, life: _Life) -> str:
     came = trace.phase_at(life.begin_us)
     # What outlives the trace goes in no phase of it.
     went = "never" if life.end_us is None else trace.phase_at(life.end_us)
-    if came in ("data", "encode"):
-        return "inputs"
-    if came == "forward":
-        return "temporaries" if went == "forward" else "activations"
-    if came == "backward":
-        return "temporaries" if went == "backward" else "gradients"
-    return "optimizer state" if came == "optimizer" and went == "never" else "temporaries"
+    if came in (TimePhase.DATA, TimePhase.ENCODE):
+        return MemoryPart.INPUTS
+    if came == TimePhase.FORWARD:
+        return MemoryPart.TEMPORARIES if went == TimePhase.FORWARD else MemoryPart.ACTIVATIONS
+    if came == TimePhase.BACKWARD:
+        return MemoryPart.TEMPORARIES if went == TimePhase.BACKWARD else MemoryPart.GRADIENTS
+    return MemoryPart.OPTIMIZER_STATE if came == TimePhase.OPTIMIZER and went == "never" else MemoryPart.TEMPORARIES
 
 
 def _sampled(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from foretune.analyse.memory_timeline import MemoryTimeline, memory_timeline
 from foretune.analyse.trace_events import (
-    OTHER,
     Kernel,
     Operator,
     Span,
@@ -19,8 +18,8 @@ from foretune.analyse.trace_events import (
 )
 from foretune.core.errors import UserError
 from foretune.core.input_files import shown
+from foretune.core.vocabulary import COMPUTING, TimePhase
 
-_COMPUTING = ("forward", "backward", "optimizer")
 _COPIES = frozenset({"aten::copy_", "aten::_foreach_copy_"})
 OUTSIDE = "outside of the blocks"
 
@@ -165,7 +164,7 @@ def _phases_s(trace: TraceEvents, wall_us: float) -> dict[str, float]:
     for begin, end, name in trace.phases:
         if _is_inside(trace.steps, begin):
             phases[name] = phases.get(name, 0.0) + (end - begin) / 1e6
-    phases[OTHER] = max(0.0, wall_us / 1e6 - sum(phases.values()))
+    phases[TimePhase.OTHER] = max(0.0, wall_us / 1e6 - sum(phases.values()))
     return phases
 
 
@@ -174,10 +173,10 @@ def _modules(trace: TraceEvents) -> tuple[ModuleTime, ...]:
     forward: dict[str, float] = {}
     backward: dict[str, float] = {}
     for operator, cost_us in _costs(trace):
-        if operator.phase not in ("forward", "backward"):
+        if operator.phase not in (TimePhase.FORWARD, TimePhase.BACKWARD):
             continue
         name = operator.block or OUTSIDE
-        side = forward if operator.phase == "forward" else backward
+        side = forward if operator.phase == TimePhase.FORWARD else backward
         side[name] = side.get(name, 0.0) + cost_us / 1e6
     names = dict.fromkeys([*forward, *backward])
     return tuple(ModuleTime(name, forward.get(name, 0.0), backward.get(name, 0.0)) for name in names)
@@ -193,7 +192,7 @@ def _shares(trace: TraceEvents, wall_us: float) -> Shares:
         spans = sorted((o.begin_us, o.end_us) for o in trace.operators if o.is_outermost)
         busy = union(spans)
         # Copies that make a batch are part of the input.
-        copy_us = sum(o.self_us for o in trace.operators if o.name in _COPIES and o.phase != "data")
+        copy_us = sum(o.self_us for o in trace.operators if o.name in _COPIES and o.phase != TimePhase.DATA)
     starts = [begin for begin, _ in busy]
 
     def unused_us(is_counted: Callable[[str], bool]) -> float:
@@ -205,9 +204,9 @@ def _shares(trace: TraceEvents, wall_us: float) -> Shares:
 
     total_us = sum(end - begin - overlap_us(busy, begin, end, starts) for begin, end in trace.steps)
     # A CPU that makes a batch is busy, but not with the step.
-    input_us = unused_us(lambda name: name == "data") if trace.kernels else _data_us(trace)
-    launch_us = unused_us(lambda name: name in _COMPUTING)
-    unused_data_us = unused_us(lambda name: name == "data")
+    input_us = unused_us(lambda name: name == TimePhase.DATA) if trace.kernels else _data_us(trace)
+    launch_us = unused_us(lambda name: name in COMPUTING)
+    unused_data_us = unused_us(lambda name: name == TimePhase.DATA)
     return Shares(
         input=input_us / wall_us,
         launch=launch_us / wall_us,
@@ -226,7 +225,9 @@ def _copying_alone_us(trace: TraceEvents) -> float:
 
 
 def _data_us(trace: TraceEvents) -> float:
-    return sum(end - begin for begin, end, name in trace.phases if name == "data" and _is_inside(trace.steps, begin))
+    return sum(
+        end - begin for begin, end, name in trace.phases if name == TimePhase.DATA and _is_inside(trace.steps, begin)
+    )
 
 
 def _in_steps(trace: TraceEvents, kernel: Kernel) -> bool:

@@ -10,10 +10,10 @@ from typing import Any
 
 from foretune.core.errors import UserError
 from foretune.core.input_files import RefusedFile, open_input, parse_json, read_bounded, read_opened, shown
+from foretune.core.vocabulary import TimePhase
 
 PHASE, BLOCK, STEP = "phase ", "block ", "ProfilerStep#"
 """How the ranges begin that tell phases, blocks and steps; steps are named as TensorBoard's plugin knows them."""
-OTHER = "other"
 MOST_TRACE_BYTES = 100_000_000
 """Of the JSON text that is read; `foretune profile` writes at most half of it."""
 _MOST_VALUES = 12_000_000
@@ -66,7 +66,7 @@ class TraceEvents:
         place = bisect_right(self.phases, (time_us, float("inf"), "")) - 1
         if place >= 0 and time_us < self.phases[place][1]:
             return self.phases[place][2]
-        return OTHER
+        return TimePhase.OTHER
 
 
 def read_trace(path: Path, *, within: Path | None = None) -> TraceEvents:

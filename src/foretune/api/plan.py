@@ -16,6 +16,7 @@ from foretune.core.values.plan import Plan
 if TYPE_CHECKING:
     from foretune.catalog import Device
     from foretune.config import Asked
+    from foretune.planner.asking import AdviceScope
     from foretune.planner.host_memory import HostBudget
 
 ALL = "all"
@@ -87,7 +88,7 @@ def plan(
     frames: int | None = None,
     expandable_segments: bool = False,
     live: bool = False,
-    advice: bool = True,
+    advice: "AdviceScope" = "menu",
     observer: Observer | None = None,
 ) -> Plans:
     """What fits, before anything is downloaded.
@@ -102,7 +103,8 @@ def plan(
         frames: of a video; the model's own if left out.
         expandable_segments: as with `PYTORCH_ALLOC_CONF=expandable_segments:True`.
         live: record the step now instead of reading its shipped trace; needs `foretune[train]`.
-        advice: look for settings that make it fit, and for uses of memory that is left.
+        advice: settings that make it fit: `"none"`, the `"first"` to try, or the whole `"menu"`, which also says how
+            to use memory that is left. For many devices, the menu takes longest.
         observer: receives progress.
     """
     observer = observer or Observer()
@@ -118,7 +120,7 @@ def plan(
         num_frames=frames,
         expandable_segments=expandable_segments,
         always_live=live,
-        has_advice=advice,
+        advice=advice,
         host=host,
     )
     groups: list[tuple[Asked, tuple[Plan, ...]]] = []

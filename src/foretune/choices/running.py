@@ -34,6 +34,13 @@ class Profile(Section):
     steps: int = Field(default=3, ge=1, le=100)
     """Number of profiled steps."""
 
+    def slows(self, step: int) -> bool:
+        """Whether the step of this number, counted from 0, is under the profiler or waits for the trace to be written.
+
+        Such steps say nothing about the speed of the run.
+        """
+        return self.at_step - 1 <= step <= self.at_step - 1 + self.steps
+
 
 class Save(Section):
     """How often checkpoints are written, and how many are kept."""

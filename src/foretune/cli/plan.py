@@ -55,6 +55,7 @@ def plan(
     gc.disable()
     from foretune.api.plan import plan as plan_all
 
+    has_menus = as_json or html is not None or explain or not _is_overview(target, on)
     with StatusObserver(f"Planning {target}") as observer:
         plans = plan_all(
             target,
@@ -66,14 +67,20 @@ def plan(
             frames=frames,
             expandable_segments=expandable,
             live=live,
-            # An overview has no room for them.
-            advice=target != _ALL or as_json or html is not None or explain,
+            advice="menu" if has_menus else "none" if target == _ALL else "first",
             observer=observer,
         )
     if html is not None:
         plans.write_page(html)
     _print(plans, html, explain=explain, as_json=as_json)
     _print_refused(plans)
+
+
+def _is_overview(target: str, on: str) -> bool:
+    """Whether the answer has no room for whole menus."""
+    from foretune.reports.terminal.plans import MOST_WITH_MENUS
+
+    return _ALL in (target, on.strip()) or on.count(",") >= MOST_WITH_MENUS
 
 
 def _print(plans: "Plans", html: Path | None, *, explain: bool, as_json: bool) -> None:

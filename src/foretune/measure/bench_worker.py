@@ -3,8 +3,6 @@
 What it measured in training is an ordinary run directory without checkpoints.
 """
 
-import statistics
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +10,20 @@ import torch
 
 from foretune.choices.experiment import Experiment
 from foretune.config.reading import understand
-from foretune.core.interrupts import StopRequest
 from foretune.core.observer import Observer
-from foretune.core.values import Outcome, Plan
+from foretune.core.values import Plan
 from foretune.core.values.run_record import Measured
 from foretune.measure.bench_request import InferenceRequest, OperatorsRequest, TrainingRequest
 from foretune.measure.memory_limit import limit_memory
 from foretune.measure.peak import catalogue_peak, measured_peak
-from foretune.measure.steps_alone import make_steps
 from foretune.measure.synthetic import prepare_synthetic
 from foretune.measure.worker_output import Teller, answer_once
 from foretune.models.locating import locate
-from foretune.record.environment import environment_fingerprint
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
-from foretune.stats.speed import samples_per_s
-from foretune.stats.steady import find_steady
 from foretune.stats.utilisation import utilisation
-from foretune.training.checkpoints import CheckpointStore
-from foretune.training.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes
-from foretune.training.loop import Loop
 from foretune.training.preparing import Prepared, prepare
-from foretune.training.recording import record_of
-from foretune.training.telemetry.sampler import Sampler, open_sensors, uuids_of
-from foretune.training.train import build_validator
+from foretune.training.session import Session
 
 
 def measure_training(request: TrainingRequest, observer: Observer) -> Path:
@@ -50,65 +38,27 @@ def measure_training(request: TrainingRequest, observer: Observer) -> Path:
     effective = {**prepared.effective, "model_revision": revision, "is_synthetic": request.is_synthetic}
     run.write_experiment(asked.as_asked, asked.experiment, effective)
     run.write_plan(plan)
-    environment = environment_fingerprint()
-    run.write_environment(environment)
-    events = EventLog(run.events)
-    events.append("started", first_step=0, environment=environment)
-    started_s = time.perf_counter()
-    sampler = Sampler(events, open_sensors(uuids_of(prepared.device)))
-    loop, outcome = _steps(run, prepared, events, observer, sampler)
-    wall_s = time.perf_counter() - started_s
-    measured = _measured(loop, prepared, request, sampler, events)
-    events.append("ended", status=outcome.status, steps_done=outcome.steps_done, reason=outcome.reason)
-    events.close()
-    record = record_of(
-        run,
-        prepared,
-        outcome=outcome,
-        environment=environment,
-        measured=measured,
-        wall_s=wall_s,
-        warnings=(*asked.warnings, *loop.tally.warnings),
-    )
-    run.write_record(record)
+    session = Session(run, prepared, observer, steps_only=True, warnings=asked.warnings)
+    if prepared.device.type == "cuda":
+        # The plan forecasts what preparing takes; here the steps are measured.
+        torch.cuda.reset_peak_memory_stats(prepared.device)
+    outcome = session.run_loop()
+    run.write_record(session.finish(outcome, _measured(session, request)))
     return run.path
 
 
-def _steps(
-    run: RunDirectory, prepared: Prepared, events: EventLog, observer: Observer, sampler: Sampler
-) -> tuple[Loop, Outcome]:
-    store = CheckpointStore(run.checkpoints, prepared.experiment.save.keep)
-    loop = Loop(prepared, store, build_validator(run, prepared), events, observer, StopRequest(), instruments=[sampler])
-    if prepared.device.type == "cuda":
-        # What preparing took is the plan's to know; here the steps are measured.
-        torch.cuda.reset_peak_memory_stats(prepared.device)
-    return loop, make_steps(loop)
-
-
-def _measured(loop: Loop, prepared: Prepared, request: TrainingRequest, sampler: Sampler, events: EventLog) -> Measured:
-    experiment, times_s = prepared.experiment, loop.tally.step_times_s
-    if not times_s:
-        return Measured(peak_host_bytes=peak_host_bytes())
-    steady = find_steady(times_s)
-    step_s = statistics.median(times_s[steady.num_warmup :])
+def _measured(session: Session, request: TrainingRequest) -> Measured:
     # Before the peak is measured, which takes memory of its own.
-    host_bytes = peak_host_bytes()
-    return Measured(
-        num_step_times=len(times_s),
-        median_step_s=step_s,
-        samples_per_s=samples_per_s(times_s, experiment.samples_per_step(), num_warmup=steady.num_warmup),
-        peak_device_bytes=peak_device_bytes(prepared.device),
-        peak_reserved_bytes=peak_reserved_bytes(prepared.device),
-        peak_host_bytes=host_bytes,
-        first_loss=loop.tally.first_loss,
-        last_loss=loop.tally.last_loss,
-        phases_s=loop.tally.phases_s or None,
-        num_warmup_steps=steady.num_warmup,
-        compile_s=_compile_s(experiment, times_s, steady.num_warmup, step_s),
-        energy_j=sampler.energy.energy_j,
-        mean_power_w=sampler.energy.mean_power_w,
-        model_flops_per_step=None if request.model_flops is None else round(request.model_flops),
-        utilisation=_utilisation(prepared, request, step_s, events),
+    measured = session.measured()
+    if measured.median_step_s is None:
+        return measured
+    num_warmup, step_s = measured.num_warmup_steps or 0, measured.median_step_s
+    return measured.model_copy(
+        update={
+            "compile_s": _compile_s(session.prepared.experiment, session.speed_times_s(), num_warmup, step_s),
+            "model_flops_per_step": None if request.model_flops is None else round(request.model_flops),
+            "utilisation": _utilisation(session.prepared, request, step_s, session.events),
+        }
     )
 
 

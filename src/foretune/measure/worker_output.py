@@ -62,7 +62,7 @@ def own_output() -> Iterator[TextIO]:
 
 def answer_once(answer: Callable[[dict[str, Any], Teller], dict[str, Any]]) -> None:
     """Reads a request, answers it, and tells the answer as the last line."""
-    from foretune.training.train import status_of
+    from foretune.training.session import status_of
 
     question = json.loads(sys.stdin.read())
     with own_output() as file:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Any
 
 from foretune.catalog.devices import Device
 from foretune.choices.method import Adapter
 from foretune.choices.objections.hardware import hardware_objections
 from foretune.core.values.plan import Plan, Remedy, ValidationMemory
-from foretune.planner.encoders import BYTES_PER_WEIGHT
+from foretune.core.vocabulary import MemoryPart, RunPhase
 from foretune.planner.knobs import (
     QUANTISED_BASES,
     SettingChange,
@@ -26,19 +27,30 @@ from foretune.planner.knobs import (
 )
 from foretune.planner.overheads import usable_bytes
 from foretune.planner.planning import Footprint, fits_on, validation_on
-from foretune.planner.quantized import dense_over_bits
 from foretune.planner.trial import Look, Trial
 
 _HARDLY_MORE_FLOPS = 0.01
 _SMALL_PART = 0.1
 """An adapter below this share of what is missing is not worth making smaller."""
-_OF_THE_ADAPTER = ("trained weights", "gradients", "optimizer state", "moving average", "cast weights")
+_OF_THE_ADAPTER = (
+    MemoryPart.TRAINED_WEIGHTS,
+    MemoryPart.GRADIENTS,
+    MemoryPart.OPTIMIZER_STATE,
+    MemoryPart.EMA,
+    MemoryPart.CAST_WEIGHTS,
+)
 _SHARED_MEMORY = ("cpu", "mps")
 """Kinds of devices that have no memory apart from the host's."""
 
 
 def with_advice(
-    plan: Plan, found: Footprint, device: Device, candidates: Sequence[Device], *, has_headroom: bool = True
+    plan: Plan,
+    found: Footprint,
+    device: Device,
+    candidates: Sequence[Device],
+    *,
+    has_headroom: bool = True,
+    only_first: bool = False,
 ) -> Plan:
     """The plan with advice. `candidates` are the devices among which the smallest that fits is sought."""
     trial = Trial(plan, found, device)
@@ -46,7 +58,7 @@ def with_advice(
         headroom = tuple(map(trial.remedy, _headroom(trial))) if has_headroom else ()
         validation = _with_settings(plan.validation, trial)
         return plan.model_copy(update={"headroom": headroom, "validation": validation})
-    remedies = _without_repeats(trial.remedy(look) for look in _menu(trial))
+    remedies = _without_repeats(trial.remedy(look) for look in islice(_menu(trial), 1 if only_first else None))
     return plan.model_copy(
         update={"remedies": remedies, "smallest_device": smallest_device(found, candidates, device.kind)}
     )
@@ -81,14 +93,13 @@ def _menu(trial: Trial) -> Iterator[Look]:
             return
     # All that computes more without changing the result, for what is tried on top of it.
     saving = {**needed, **(cheap[-1].settings if cheap else {})}
-    offered = [*_of_an_adapter(trial, needed, saving), *_of_all_weights(trial, needed, saving)]
-    yield from offered
+    quantised_alone = False
+    for look in chain(_of_an_adapter(trial, needed, saving), _of_all_weights(trial, needed, saving)):
+        yield look
+        quantised_alone |= look.change.kind == "quantised base" and not look.footprint.moved.total_bytes
     if found is None:
         # A smaller input on a quantised base is of use only where that base alone is not enough.
-        alone = [
-            look for look in offered if look.change.kind == "quantised base" and not look.footprint.moved.total_bytes
-        ]
-        yield from _smaller_input(trial, needed, saving, also_quantised=not alone)
+        yield from _smaller_input(trial, needed, saving, also_quantised=not quantised_alone)
     lora = lora_instead(experiment)
     if lora is not None:
         on_lora = [lora, *(lora.on_top_of({"quantize.denoiser": base}) for base in QUANTISED_BASES)]
@@ -150,17 +161,13 @@ def _fewest_swapped(trial: Trial, change: SettingChange) -> Look | None:
     num_blocks = sum(trial.found.subject.geometry.stacks)
     if not num_blocks:
         return None
-    experiment = change.applied(trial.found.experiment)
-    dense = BYTES_PER_WEIGHT[experiment.train.precision]
-    bytes_per_weight = dense / (dense_over_bits(experiment.quantize.denoiser, dense) or 1)
 
     def with_swap(number: int) -> SettingChange:
         swap = block_swap(number)
         return replace(change, settings={**change.settings, **swap.settings})
 
     already = trial.found.experiment.levers.swapped_blocks
-    bytes_each = trial.found.subject.row.num_params * bytes_per_weight / num_blocks
-    look = trial.fewest_that_fits(with_swap, num_blocks, bytes_each)
+    look = trial.fewest_that_fits(with_swap, num_blocks)
     return None if look is not None and look.change.settings["levers.swapped_blocks"] <= already else look
 
 
@@ -186,8 +193,8 @@ def _needed_for_caches(trial: Trial) -> dict[str, Any] | None:
     """What filling the caches needs, whatever the training step does; None where nothing makes a cache fit."""
     found, needed = trial.found, dict[str, Any]()
     cures: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
-        ("caching text", "quantize.text_encoders", ("int8", "nf4")),
-        ("caching latents", "levers.vae_tiling", (True,)),
+        (RunPhase.CACHE_TEXT, "quantize.text_encoders", ("int8", "nf4")),
+        (RunPhase.CACHE_LATENTS, "levers.vae_tiling", (True,)),
     )
     for stretch, key, values in cures:
         if trial.fits_in(stretch, found):

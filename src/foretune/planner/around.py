@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from foretune import catalog
 from foretune.catalog import ModelComponent
 from foretune.choices.experiment import Experiment
+from foretune.core.vocabulary import MemoryPart, RunPhase
 from foretune.data.at_once import IN_A_BATCH, images_at_once
 from foretune.planner.encoders import (
     BYTES_PER_WEIGHT,
@@ -19,11 +21,6 @@ from foretune.planner.encoders import (
 from foretune.planner.expansion import Event, Sizes
 from foretune.planner.quantized import FEWER_BITS, dense_over_bits
 from foretune.planner.streams import Stream, bytes_by_category, lasting_only, split
-from foretune.planner.swapping import SWAPPED
-
-AUTOENCODER = "autoencoder"
-TEXT_ENCODERS = "text encoders"
-CAST_WEIGHTS = "cast weights"
 
 _FP32_BYTES = 4
 _CHECKSUM_BYTES = 8
@@ -54,6 +51,10 @@ class RunToPlan:
     """Weights of the largest block that has them on the host: on the device while it runs."""
     trains_on_host: bool = False
     """The CPU is the device: its memory is the host's."""
+
+    @cached_property
+    def around(self) -> "Around":
+        return Around(self)
 
 
 class Around:
@@ -141,16 +142,18 @@ class Around:
 
 def play_pass(stream: Stream, found: Pass, phase: str) -> None:
     """One pass: all that it makes is temporary, but for what autocast keeps while it lasts."""
-    parts = {event.category: "temporaries" for event in found.events if event.category != CAST_WEIGHTS}
-    beside = stream.hold(found.widened_bytes + found.stitched_bytes, "temporaries", phase)
+    parts = {
+        event.category: MemoryPart.TEMPORARIES for event in found.events if event.category != MemoryPart.CAST_WEIGHTS
+    }
+    beside = stream.hold(found.widened_bytes + found.stitched_bytes, MemoryPart.TEMPORARIES, phase)
     stream.play(found.events, phase, parts)
-    stream.release(beside, "temporaries", phase)
+    stream.release(beside, MemoryPart.TEMPORARIES, phase)
 
 
 def hold_live(stream: Stream, around: Around, phase: str) -> None:
     """Encoders whose results are not cached stay on the device."""
-    stream.hold(around.live_vae_bytes, AUTOENCODER, phase)
-    stream.hold(around.live_text_bytes, TEXT_ENCODERS, phase)
+    stream.hold(around.live_vae_bytes, MemoryPart.AUTOENCODER, phase)
+    stream.hold(around.live_text_bytes, MemoryPart.TEXT_ENCODERS, phase)
 
 
 def play_live(stream: Stream, around: Around, phase: str) -> None:
@@ -164,15 +167,15 @@ def play_live(stream: Stream, around: Around, phase: str) -> None:
 
 def play_validation(stream: Stream, run: RunToPlan, around: Around) -> tuple[str, ...]:
     """`training.validating.Validator`: the held-out loss, then the samples; returns what is not known of it."""
-    name, precision = "validation", run.experiment.train.precision
+    name, precision = RunPhase.VALIDATE, run.experiment.train.precision
     _, positions, tokens, rank = run.sizes
     used: list[Pass] = []
     cast_bytes = _cast_bytes(run, around)
     if around.holds_out:
         used.append(sampling_pass(run.forwards, run.denoiser.name, precision, run.sizes))
-        cast = stream.hold(cast_bytes, CAST_WEIGHTS, name)
+        cast = stream.hold(cast_bytes, MemoryPart.CAST_WEIGHTS, name)
         _play_denoiser(stream, run, around, used[-1], name)
-        stream.release(cast, CAST_WEIGHTS, name)
+        stream.release(cast, MemoryPart.CAST_WEIGHTS, name)
     if around.samples:
         decoding = []
         if around.vae_name is not None:
@@ -180,15 +183,15 @@ def play_validation(stream: Stream, run: RunToPlan, around: Around) -> tuple[str
             decoding = [
                 autoencoder_pass(run.forwards, around.vae_name, "decode", precision, run.extent, 1, tiled=tiled)
             ]
-        vae = stream.hold(sum(d.weights_bytes for d in decoding), AUTOENCODER, name)
-        cast = stream.hold(cast_bytes, CAST_WEIGHTS, name)
+        vae = stream.hold(sum(d.weights_bytes for d in decoding), MemoryPart.AUTOENCODER, name)
+        cast = stream.hold(cast_bytes, MemoryPart.CAST_WEIGHTS, name)
         sizes = (_guided_batch(run), positions, tokens, rank)
         sampling = [sampling_pass(run.forwards, run.denoiser.name, precision, sizes), *decoding]
         _play_denoiser(stream, run, around, sampling[0], name)
         for found in decoding:
             play_pass(stream, found, name)
-        stream.release(cast, CAST_WEIGHTS, name)
-        stream.release(vae, AUTOENCODER, name)
+        stream.release(cast, MemoryPart.CAST_WEIGHTS, name)
+        stream.release(vae, MemoryPart.AUTOENCODER, name)
         used += sampling
     return notes_of(*used)
 
@@ -198,11 +201,11 @@ def _play_denoiser(stream: Stream, run: RunToPlan, around: Around, found: Pass, 
 
     It is traced with a dense base. Of a quantised one, a layer that is widened for its product is there beside it.
     """
-    brought = stream.hold(run.largest_swapped_bytes, SWAPPED, phase)
-    bits = (event.num_bytes for event in around.lasting if event.category == "frozen weights")
+    brought = stream.hold(run.largest_swapped_bytes, MemoryPart.SWAPPED_WEIGHTS, phase)
+    bits = (event.num_bytes for event in around.lasting if event.category == MemoryPart.FROZEN_WEIGHTS)
     factor = dense_over_bits(run.experiment.quantize.denoiser, BYTES_PER_WEIGHT[run.experiment.train.precision])
     play_pass(stream, replace(found, widened_bytes=max(bits, default=0) * factor), phase)
-    stream.release(brought, SWAPPED, phase)
+    stream.release(brought, MemoryPart.SWAPPED_WEIGHTS, phase)
 
 
 def _cast_bytes(run: RunToPlan, around: Around) -> int:
@@ -210,7 +213,7 @@ def _cast_bytes(run: RunToPlan, around: Around) -> int:
     train = run.experiment.train
     if train.precision == "fp32" or train.weights != "fp32":
         return 0
-    trained_bytes = bytes_by_category(around.lasting).get("trained weights", 0)
+    trained_bytes = bytes_by_category(around.lasting).get(MemoryPart.TRAINED_WEIGHTS, 0)
     return trained_bytes * BYTES_PER_WEIGHT[train.precision] // _FP32_BYTES
 
 
@@ -223,15 +226,15 @@ def play_checksum(stream: Stream, run: RunToPlan, around: Around, phase: str) ->
     """`step.weights.checksums` adds up each tensor's bits as 64-bit numbers, which takes a copy of it in that type."""
     train = run.experiment.train
     is_quantized = run.experiment.quantize.denoiser in FEWER_BITS
-    sizes = {
-        "frozen weights": 1 if is_quantized else BYTES_PER_WEIGHT[train.precision],
-        "trained weights": BYTES_PER_WEIGHT[train.weights],
+    sizes: dict[str, int] = {
+        MemoryPart.FROZEN_WEIGHTS: 1 if is_quantized else BYTES_PER_WEIGHT[train.precision],
+        MemoryPart.TRAINED_WEIGHTS: BYTES_PER_WEIGHT[train.weights],
     }
     largest = max(
         (e.num_bytes // sizes[e.category] * _CHECKSUM_BYTES for e in around.lasting if e.category in sizes),
         default=0,
     )
-    stream.release(stream.hold(largest, "temporaries", phase), "temporaries", phase)
+    stream.release(stream.hold(largest, MemoryPart.TEMPORARIES, phase), MemoryPart.TEMPORARIES, phase)
 
 
 def notes_of(*passes: Pass) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from foretune import catalog
 from foretune.catalog import ModelComponent
@@ -25,6 +25,8 @@ from foretune.planner.sizing import size_of, with_default_targets
 from foretune.planner.traces import LiveTracer, Traces
 from foretune.trace.shipped import Geometry, geometries
 
+AdviceScope = Literal["none", "first", "menu"]
+"""Of the settings that make a run fit: none, the first that an expert would try, or the whole menu."""
 _MOST_WITH_HEADROOM = 2
 ALL = "all"
 COMMON = "common"
@@ -48,7 +50,7 @@ class Wanted:
     """Record steps on a CPU as it runs them; otherwise they are taken to be like those of an accelerator."""
     host_context_bytes: int | None = None
     """What this process holds already, where the plan is for it."""
-    has_advice: bool = True
+    advice: AdviceScope = "menu"
     host: HostBudget | None = None
     """What the host's memory can give; None leaves it without a verdict."""
 
@@ -149,9 +151,12 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
         plan = plan_on(found, device, expandable_segments=wanted.expandable_segments, host=wanted.host)
         plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash()})
         same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
-        if wanted.has_advice:
+        if wanted.advice != "none":
             # Where many are compared, the question is which of them fits, not what else one could do there.
-            plan = with_advice(plan, found, device, same_kind, has_headroom=len(devices) <= _MOST_WITH_HEADROOM)
+            has_headroom = len(devices) <= _MOST_WITH_HEADROOM
+            plan = with_advice(
+                plan, found, device, same_kind, has_headroom=has_headroom, only_first=wanted.advice == "first"
+            )
         plans.append(plan)
     return tuple(plans)
 

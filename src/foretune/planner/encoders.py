@@ -8,6 +8,7 @@ from foretune.choices.forward_form import ForwardForm, ForwardKind, TracedPrecis
 from foretune.choices.quantize import EncoderNumbers
 from foretune.choices.training import Precision
 from foretune.core.values.step_trace import StepTrace
+from foretune.core.vocabulary import WEIGHTS
 from foretune.data.at_once import TILE_OVERLAP, TILE_PX, VIDEO_TILE_PX
 from foretune.planner.expansion import Event, Sizes, expand
 from foretune.planner.quantized import largest_dense_bytes, quantized_share
@@ -18,7 +19,6 @@ Forwards = Callable[[ForwardForm], StepTrace | None]
 
 BYTES_PER_WEIGHT: dict[Precision, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 _FP32_BYTES = 4
-_WEIGHTS = ("frozen weights", "trained weights")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,11 +170,11 @@ def _pass(name: str, trace: StepTrace, sizes: Sizes, scale: int) -> Pass:
     events = expand(trace, sizes)
     if scale != 1:
         events = [Event(e.storage, e.num_bytes * scale, e.category, e.phase) for e in events]
-    weights = [event for event in events if event.category in _WEIGHTS]
+    weights = [event for event in events if event.category in WEIGHTS]
     # An autoencoder's weights are fp32 in every precision.
     weights_scale = 1 if trace.method == "decode" else scale
     weights_bytes = sum(bytes_by_category(weights).values()) // scale * weights_scale
-    return Pass(name, weights_bytes, tuple(event for event in events if event.category not in _WEIGHTS))
+    return Pass(name, weights_bytes, tuple(event for event in events if event.category not in WEIGHTS))
 
 
 def _weights_alone(name: str, precision: Precision) -> Pass:

@@ -1,10 +1,11 @@
 """A StepTrace run at given sizes and depths: every storage of the step, in order, with its bytes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from foretune.core.values.step_trace import MARK, NEVER, ROOM, Moment, StepTrace, Storage, on_host
+from foretune.core.vocabulary import MemoryPart, StepPhase
 from foretune.planner.swapping import SwappedUnit, SwapStorage, swapped
 
 Sizes = tuple[float, float, float, float]
@@ -12,6 +13,8 @@ Sizes = tuple[float, float, float, float]
 # Before everything that happens in the step.
 _AT_THE_START = 0
 _FP32_BYTES = 4
+# A named tuple in half the time of a call of its class; a plan makes hundreds of thousands.
+_new = tuple.__new__
 
 
 class Event(NamedTuple):
@@ -49,18 +52,36 @@ def expand(
     return _in_order(_expanded((trace, trace), sizes, counts, variant or Variant()))
 
 
-def storages_at(trace: StepTrace, sizes: Sizes, counts: Sequence[int], variant: Variant) -> list[SwapStorage]:
+def storages_at(
+    trace: StepTrace, sizes: Sizes, counts: Sequence[int], variant: Variant, expansions: "Expansions"
+) -> list[SwapStorage]:
     """The storages of a step of another depth, not in the order of the step."""
-    return _expanded((trace, trace), sizes, counts, variant)
+    return _expanded((trace, trace), sizes, counts, variant, expansions)
 
 
-def expand_variant(kept: StepTrace, checkpointed: StepTrace, sizes: Sizes, variant: Variant) -> list[Event]:
+class Expansions:
+    """Blocks that were expanded already. Settings that are tried for one question differ in few of them."""
+
+    def __init__(self) -> None:
+        self._templates: dict[Hashable, _Templates] = {}
+
+    def templates(self, trace: StepTrace, sizes: Sizes, counts: tuple[int, ...], variant: Variant) -> "_Templates":
+        key = (id(trace), sizes, counts, replace(variant, chosen=frozenset(), swapped=()))
+        if key not in self._templates:
+            placing = _Placing(counts, frozenset(trace.backward_phases))
+            self._templates[key] = _Templates(trace, sizes, placing, variant)
+        return self._templates[key]
+
+
+def expand_variant(
+    kept: StepTrace, checkpointed: StepTrace, sizes: Sizes, variant: Variant, expansions: Expansions | None = None
+) -> list[Event]:
     """The events of a step of which some of the blocks are checkpointed.
 
     Each block's storages are taken from the trace in which it is what it is here: all blocks kept, or all computed
     again. What is outside of the blocks does not depend on it.
     """
-    return _in_order(_expanded((kept, checkpointed), sizes, None, variant))
+    return _in_order(_expanded((kept, checkpointed), sizes, None, variant, expansions))
 
 
 def _expanded(
@@ -68,6 +89,7 @@ def _expanded(
     sizes: Sizes,
     counts: Sequence[int] | None,
     variant: Variant,
+    expansions: Expansions | None = None,
 ) -> list[SwapStorage]:
     base, chosen = traces[0], variant.chosen
     assert all(trace.phases == base.phases for trace in traces), "both traces are of the same step"
@@ -75,16 +97,20 @@ def _expanded(
     placing = _Placing(counts, frozenset(base.backward_phases))
     # Outside of the blocks, a step that computes any of them again is like one that computes all of them again.
     outside = traces[1] if chosen else base
-    templates = {id(trace): _Templates(trace, sizes, placing, variant) for trace in traces}
-    lives = [life.at(0) for life in templates[id(outside)].of(outside.outside)]
+    expansions = expansions or Expansions()
+    templates = {id(trace): expansions.templates(trace, sizes, counts, variant) for trace in traces}
+    lives = list(templates[id(outside)].at(outside.outside, 0))
     on_the_host = {unit.number: unit for unit in variant.swapped}
     number = 0
     for index, count in enumerate(counts):
         for block in range(count):
             trace = traces[1] if number in chosen else traces[0]
-            found = [life.at(number) for life in templates[id(trace)].of(trace.kinds[index].of_block(block, count))]
+            found = templates[id(trace)].at(trace.kinds[index].of_block(block, count), number)
             if number in on_the_host:
-                windows = [placing.window(base.phases.index(phase), number) for phase in ("forward", "backward")]
+                windows = [
+                    placing.window(base.phases.index(phase), number)
+                    for phase in (StepPhase.FORWARD, StepPhase.BACKWARD)
+                ]
                 found = list(swapped(found, on_the_host[number], windows))
             lives += found
             number += 1
@@ -96,10 +122,10 @@ def _in_order(lives: list[SwapStorage]) -> list[Event]:
     events: list[Event] = []
     for storage, (made, released, num_bytes, category, made_in, released_in) in enumerate(lives):
         moments.append(made)
-        events.append(Event(storage, num_bytes, category, made_in))
+        events.append(_new(Event, (storage, num_bytes, category, made_in)))
         if released is not None:
             moments.append(released)
-            events.append(Event(storage, 0, category, released_in))
+            events.append(_new(Event, (storage, 0, category, released_in)))
     return [events[index] for index in in_order_of(moments)]
 
 
@@ -122,11 +148,11 @@ class _Life(NamedTuple):
     released_in: str
 
     def at(self, number: int) -> SwapStorage:
-        """In the how-manieth block of the whole model."""
+        """In a block, by its number in the whole model."""
         made, made_step, released, released_step, num_bytes, category, made_in, released_in = self
         if released is not None:
             released += number * released_step
-        return SwapStorage(made + number * made_step, released, num_bytes, category, made_in, released_in)
+        return _new(SwapStorage, (made + number * made_step, released, num_bytes, category, made_in, released_in))
 
 
 class _Templates:
@@ -137,8 +163,16 @@ class _Templates:
         self._bytes = [max(0, round(growth.at(sizes))) for growth in trace.growths]
         self._names = [None if name.startswith(MARK) else name for name in trace.categories]
         self._made: dict[int, list[_Life]] = {}
+        self._placed: dict[tuple[int, int], list[SwapStorage]] = {}
 
-    def of(self, storages: tuple[Storage, ...]) -> list[_Life]:
+    def at(self, storages: tuple[Storage, ...], number: int) -> list[SwapStorage]:
+        """The storages of a block, by its number in the whole model."""
+        key = (id(storages), number)
+        if key not in self._placed:
+            self._placed[key] = [life.at(number) for life in self._of(storages)]
+        return self._placed[key]
+
+    def _of(self, storages: tuple[Storage, ...]) -> list[_Life]:
         if id(storages) not in self._made:
             self._made[id(storages)] = self._lives(storages)
         return self._made[id(storages)]
@@ -156,14 +190,18 @@ class _Templates:
                 released, released_step = key(released_at)
                 released_in = phases[released_at.phase]
             made_in = phases[made_at.phase]
-            if category == "gradients" and variant.accumulates:
+            if category == MemoryPart.GRADIENTS and variant.accumulates:
                 # The pass makes a gradient, adds it to what is there, and lets it go.
-                lives.append(_Life(made, made_step, made + 1, made_step, num_bytes, "temporaries", made_in, made_in))
+                lives.append(
+                    _Life(made, made_step, made + 1, made_step, num_bytes, MemoryPart.TEMPORARIES, made_in, made_in)
+                )
                 made, made_step = _AT_THE_START, 0
-            lives.append(_Life(made, made_step, released, released_step, num_bytes, category, made_in, released_in))
-            if category == "trained weights" and variant.averages:
+            lives.append(
+                _new(_Life, (made, made_step, released, released_step, num_bytes, category, made_in, released_in))
+            )
+            if category == MemoryPart.TRAINED_WEIGHTS and variant.averages:
                 average_bytes = num_bytes * _FP32_BYTES // variant.bytes_per_trained_weight
-                average = on_host("moving average") if variant.averages_on_host else "moving average"
+                average = on_host(MemoryPart.EMA) if variant.averages_on_host else MemoryPart.EMA
                 lives.append(_Life(_AT_THE_START, 0, None, 0, average_bytes, average, made_in, ""))
         return lives
 

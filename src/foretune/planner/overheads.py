@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from foretune.catalog.devices import Device, devices
 from foretune.catalog.overheads import Constant, OverheadRow, architecture, overheads
 from foretune.core.units import GIB, MIB
+from foretune.core.vocabulary import MemoryPart
 from foretune.planner.expansion import Event
 
 MOST_FIRST_USE_BYTES = 256 * MIB
@@ -21,7 +22,6 @@ NUM_MATMUL_THREADS = 2
 """Threads that multiply matrices in a step: the one that runs forward, and autograd's own, which runs backward and
 what is computed again. Each has its own library handle, and each handle its own workspaces."""
 
-WORKSPACE_CATEGORY = "workspace"
 _UNIT_BYTES = {"MiB": MIB, "bytes": 1}
 
 
@@ -104,7 +104,7 @@ def other_programs_on_host() -> Range:
 def with_workspaces(events: Iterable[Event], overhead: Overhead) -> Iterator[Event]:
     """The events of a step behind those of the workspaces, which outlive it."""
     for number, num_bytes in enumerate(overhead.workspaces_bytes, start=1):
-        yield Event(-number, num_bytes, WORKSPACE_CATEGORY, "load")
+        yield Event(-number, num_bytes, MemoryPart.WORKSPACE, "load")
     yield from events
 
 

@@ -1,21 +1,20 @@
-"""Every phase of a run, in the order they happen: what it takes of device, host and disk.
+"""Every phase of a run's schedule: what it takes of device, host and disk.
 
-Modelled on what a run does; the function that does it is named with each phase. The caches are filled first, each by
-its own encoders, which are freed and their memory given back; then the denoiser is loaded; then validation, steps and
-checkpoints follow each other in one process.
+The function that does it in a training is named with each phase.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from foretune import catalog
+from foretune.choices.run_schedule import PREPARATION, RunSchedule
 from foretune.core.units import MIB
-from foretune.core.values.plan import PhaseMemory
+from foretune.core.values.plan import PhaseMemory, Tensor
 from foretune.core.values.step_trace import on_host
+from foretune.core.vocabulary import MemoryPart, RunPhase, StepPhase
 from foretune.data.at_once import IN_A_BATCH
 from foretune.planner.around import (
-    AUTOENCODER,
-    TEXT_ENCODERS,
     Around,
     RunToPlan,
     hold_live,
@@ -34,8 +33,6 @@ from foretune.planner.streams import LASTING, Stream, bytes_by_category
 
 TRAINING = "training"
 """Loading, steps and saving, between which the allocator keeps what it has."""
-VALIDATION = "validation"
-_STATE = "optimizer state"
 # The program with torch (CPU build), diffusers, transformers and peft imported: 390 MB were measured. What a build for
 # an accelerator holds beyond that is not in it.
 _PROCESS_BYTES = 400 * MIB
@@ -43,6 +40,9 @@ _PROCESS_BYTES = 400 * MIB
 _FILE_BYTES_PER_WEIGHT = 2
 _FP32_BYTES = 4
 _PIXEL_BYTES = 3
+_NUM_LARGEST = 12
+# The first step differs from all others, which are alike.
+_NUM_REPLAYED = 2
 
 
 @dataclass(frozen=True)
@@ -77,23 +77,22 @@ class Phase:
     def name(self) -> str:
         return self.memory.phase
 
+    @cached_property
+    def largest(self) -> tuple[Tensor, ...]:
+        """The storages that take most of the device at the peak."""
+        peak = find_peak(self.events, CUDA_ROUNDING_BYTES, _NUM_LARGEST)
+        return tuple(Tensor(part=part, num_bytes=size, count=count) for part, size, count in peak.largest)
+
 
 def plan_phases(run: RunToPlan) -> tuple[Phase, ...]:
-    """All phases in the order they happen, those that this run does not have included."""
-    around = Around(run)
-    return (
-        _caching_latents(run, around),
-        _caching_text(run, around),
-        _loading(run, around),
-        _training_step(run, around),
-        _validation(run, around),
-        _saving(run, around),
-    )
+    """All phases of a run, those that this run does not have included."""
+    around = run.around
+    return tuple(_PLANNED[name](run, around) for name in RunPhase)
 
 
 def worst_phase(phases: Sequence[Phase]) -> Phase:
     """The phase that decides whether it fits: of those that must succeed, the one that takes most of the device."""
-    decisive = (phase for phase in phases if phase.occurs and phase.name != VALIDATION)
+    decisive = (phase for phase in phases if phase.occurs and phase.name != RunPhase.VALIDATE)
     return max(decisive, key=lambda phase: phase.memory.device_bytes)
 
 
@@ -103,47 +102,45 @@ def replay_streams(run: RunToPlan) -> tuple[tuple[str, tuple[Event, ...]], ...]:
     After each cache the pool is emptied (`training.encoding.free_memory`); from loading on it is not. Validation is
     left out: one that runs out of memory is recorded, and the training continues (`training.loop.Loop._attempted`).
     """
-    around = Around(run)
-    rows = [
-        (phase.name, phase.events)
-        for phase in (_caching_latents(run, around), _caching_text(run, around))
-        if phase.occurs
-    ]
+    around = run.around
+    caches = (_PLANNED[name](run, around) for name in PREPARATION if name is not RunPhase.LOAD)
+    rows = [(phase.name, phase.events) for phase in caches if phase.occurs]
     return (*rows, (TRAINING, _training_stream(run, around, validates=False)))
 
 
 def validation_stream(run: RunToPlan) -> tuple[Event, ...] | None:
     """Training with a validation before the first step and after a later one; None where the run has none."""
-    around = Around(run)
+    around = run.around
     return _training_stream(run, around, validates=True) if around.validates else None
 
 
 def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tuple[Event, ...]:
-    """Loading and two steps. The first makes the optimizer's state between its gradients and its update."""
+    """Loading and the schedule of a run of two steps. Saving takes nothing of the device."""
     stream = Stream()
-    hold_live(stream, around, "loading")
-    states = [event for event in around.lasting if event.category == _STATE]
-    stream.run([event for event in around.lasting if event.category != _STATE], keeps=LASTING)
-    play_checksum(stream, run, around, "loading")
-    if validates:
-        play_validation(stream, run, around)
-    body = around.passing
-    update = _start_of(body, "optimizer")
-    stream.run([*body[:update], *states, *body[update:]], keeps=LASTING)
-    play_live(stream, around, "training step")
-    stream.run(body)
-    if validates:
-        play_validation(stream, run, around)
+    hold_live(stream, around, RunPhase.LOAD)
+    states = [event for event in around.lasting if event.category == MemoryPart.OPTIMIZER_STATE]
+    stream.run([event for event in around.lasting if event.category != MemoryPart.OPTIMIZER_STATE], keeps=LASTING)
+    play_checksum(stream, run, around, RunPhase.LOAD)
+    for phase, done in RunSchedule.of(run.experiment).phases(0, is_last=lambda done: done == _NUM_REPLAYED):
+        if phase is RunPhase.VALIDATE and validates:
+            play_validation(stream, run, around)
+        elif phase is RunPhase.STEP and done == 1:
+            # The first makes the optimizer's state between its gradients and its update.
+            update = _start_of(around.passing, StepPhase.OPTIMIZER)
+            stream.run([*around.passing[:update], *states, *around.passing[update:]], keeps=LASTING)
+        elif phase is RunPhase.STEP:
+            play_live(stream, around, RunPhase.STEP)
+            stream.run(around.passing)
     return tuple(stream.events)
 
 
 def _caching_latents(run: RunToPlan, around: Around) -> Phase:
     """`training.encoding.EncoderPlan.fill_latents`: the autoencoder alone, fp32."""
-    name = "caching latents"
+    name = RunPhase.CACHE_LATENTS
     if around.encode is None or not around.caches_latents:
         return _absent(name, around.notes if run.denoiser.system is None else ())
     stream = Stream()
-    stream.hold(around.encode.weights_bytes, AUTOENCODER, name)
+    stream.hold(around.encode.weights_bytes, MemoryPart.AUTOENCODER, name)
     play_pass(stream, around.encode, name)
     assert around.vae_name is not None
     channels = catalog.component(around.vae_name).latent_channels or 0
@@ -168,12 +165,12 @@ def _caching_text(run: RunToPlan, around: Around) -> Phase:
 
     Those that are quantised are whole on the host before.
     """
-    name = "caching text"
+    name = RunPhase.CACHE_TEXT
     if not around.caches_text:
         return _absent(name)
     stream = Stream()
-    stream.hold(around.live_vae_bytes, AUTOENCODER, name)
-    stream.hold(around.text_bytes, TEXT_ENCODERS, name)
+    stream.hold(around.live_vae_bytes, MemoryPart.AUTOENCODER, name)
+    stream.hold(around.text_bytes, MemoryPart.TEXT_ENCODERS, name)
     for text in around.texts:
         play_pass(stream, text, name)
     per_weight = BYTES_PER_WEIGHT[run.experiment.train.precision]
@@ -189,14 +186,14 @@ def _caching_text(run: RunToPlan, around: Around) -> Phase:
 
 def _loading(run: RunToPlan, around: Around) -> Phase:
     """`training.preparing.prepare`: weights to the host, then one by one to the device, where each is summed."""
-    name, stream = "loading", Stream()
+    name, stream = RunPhase.LOAD, Stream()
     hold_live(stream, around, name)
-    weights = [e for e in around.lasting if e.category != _STATE]
+    weights = [e for e in around.lasting if e.category != MemoryPart.OPTIMIZER_STATE]
     stream.run(weights, keeps=LASTING)
     play_checksum(stream, run, around, name)
     totals = bytes_by_category(weights)
-    frozen_bytes, trained_bytes = totals.get("frozen weights", 0), totals.get("trained weights", 0)
-    swapped_bytes = bytes_by_category(around.lasting_on_host).get(on_host("frozen weights"), 0)
+    frozen_bytes, trained_bytes = totals.get(MemoryPart.FROZEN_WEIGHTS, 0), totals.get(MemoryPart.TRAINED_WEIGHTS, 0)
+    swapped_bytes = bytes_by_category(around.lasting_on_host).get(on_host(MemoryPart.FROZEN_WEIGHTS), 0)
     trains_base = run.experiment.method.kind == "full"
     per_weight = BYTES_PER_WEIGHT[run.experiment.train.weights if trains_base else run.experiment.train.precision]
     if run.experiment.quantize.denoiser in FEWER_BITS:
@@ -205,7 +202,7 @@ def _loading(run: RunToPlan, around: Around) -> Phase:
     else:
         host = _loaded(trained_bytes if trains_base else frozen_bytes + swapped_bytes, per_weight)
     # What waits on the host is a copy in memory of another kind.
-    copies = [event for event in around.lasting_on_host if event.category == on_host("frozen weights")]
+    copies = [event for event in around.lasting_on_host if event.category == on_host(MemoryPart.FROZEN_WEIGHTS)]
     host = replace(host, num_bytes=host.num_bytes + swapped_bytes, pinned=copies)
     system = run.denoiser.system
     names = [] if system is None else [n for n in (system.vae, *system.text_encoders, system.image_encoder) if n]
@@ -222,19 +219,19 @@ def _loading(run: RunToPlan, around: Around) -> Phase:
 
 def _training_step(run: RunToPlan, around: Around) -> Phase:
     """`training.loop.Loop.steps`: the step; before it, where nothing is cached, its images and captions are encoded."""
-    name, stream = "training step", Stream()
+    name, stream = RunPhase.STEP, Stream()
     hold_live(stream, around, name)
     stream.run(around.lasting, keeps=LASTING)
     body = around.passing
     if around.live_vae_bytes or around.live_text_bytes:
         # Gradients that accumulate are there while the next images are encoded.
-        accumulated = body[: _start_of(body, "inputs")]
+        accumulated = body[: _start_of(body, StepPhase.INPUTS)]
         stream.run(accumulated, keeps={event.category for event in accumulated})
         play_live(stream, around, name)
         stream.run(body[len(accumulated) :])
     else:
         stream.run(body)
-    batch_bytes = bytes_by_category(e for e in body if e.category == "inputs").get("inputs", 0)
+    batch_bytes = bytes_by_category(e for e in body if e.category == MemoryPart.INPUTS).get(MemoryPart.INPUTS, 0)
     num_waiting = 2 * run.experiment.data.num_workers + 2
     moved_bytes = find_peak(run.on_host, num_largest=0).num_bytes
     host = PhaseHostMemory(batch_bytes * num_waiting + moved_bytes, pinned=run.on_host)
@@ -246,7 +243,7 @@ def _validation(run: RunToPlan, around: Around) -> Phase:
 
     The moving average takes the place of the weights without a copy.
     """
-    name, stream = VALIDATION, Stream()
+    name, stream = RunPhase.VALIDATE, Stream()
     if not around.validates:
         return _absent(name)
     hold_live(stream, around, name)
@@ -272,11 +269,11 @@ def _saving(run: RunToPlan, around: Around) -> Phase:
 
     The oldest checkpoint is removed only when the newest is whole.
     """
-    name, stream = "saving", Stream()
+    name, stream = RunPhase.SAVE, Stream()
     hold_live(stream, around, name)
     stream.run(around.lasting, keeps=LASTING)
     totals = bytes_by_category([*around.lasting, *around.lasting_on_host])
-    parts = ("trained weights", "optimizer state", "moving average")
+    parts = (MemoryPart.TRAINED_WEIGHTS, MemoryPart.OPTIMIZER_STATE, MemoryPart.EMA)
     components = [totals.get(part, 0) for part in parts]
     on_the_host = [totals.get(on_host(part), 0) for part in parts]
     return _phase(
@@ -289,6 +286,16 @@ def _saving(run: RunToPlan, around: Around) -> Phase:
         ),
         disk_bytes=sum((*components, *on_the_host)) * (run.experiment.save.keep + 1),
     )
+
+
+_PLANNED: dict[RunPhase, Callable[[RunToPlan, Around], Phase]] = {
+    RunPhase.CACHE_LATENTS: _caching_latents,
+    RunPhase.CACHE_TEXT: _caching_text,
+    RunPhase.LOAD: _loading,
+    RunPhase.STEP: _training_step,
+    RunPhase.VALIDATE: _validation,
+    RunPhase.SAVE: _saving,
+}
 
 
 # ---- what phases share
@@ -311,7 +318,7 @@ def _loaded(num_bytes: int, bytes_per_weight: int, *, beside_bytes: int = 0) -> 
 
 def _caption_bytes(run: RunToPlan, around: Around) -> int:
     """What the step is given beside latents, noise and level, which are fp32 there, in the type it is cached in."""
-    inputs = [e for e in run.step if e.num_bytes and e.category == "inputs"]
+    inputs = [e for e in run.step if e.num_bytes and e.category == MemoryPart.INPUTS]
     num_samples = run.sizes[0]
     num_latents = 0
     if around.vae_name is not None:
@@ -347,7 +354,7 @@ def _phase(
     if disk_bytes_per_sample is not None:
         disk_bytes = None if run.num_images is None else disk_bytes_per_sample * _num_encoded(run, run.num_images)
     # Where the host is the device, what is loaded is what is there; only waiting batches come on top.
-    is_beside = name == "training step"
+    is_beside = name == RunPhase.STEP
     with_device_bytes = host.num_bytes + peak.num_bytes if is_beside else max(host.num_bytes, peak.num_bytes)
     memory = PhaseMemory(
         phase=name,

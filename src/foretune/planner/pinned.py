@@ -8,11 +8,12 @@ it for large blocks (https://github.com/pytorch/pytorch/pull/171662).
 from collections.abc import Sequence
 
 from foretune.core.values.step_trace import on_host
+from foretune.core.vocabulary import MemoryPart
 from foretune.planner.expansion import Event
 from foretune.planner.live_memory import find_peak
 
 # States are made on the host by the optimizer; everything else comes there as a copy from the device.
-_PAGEABLE = frozenset({on_host("optimizer state")})
+_PAGEABLE = frozenset({on_host(MemoryPart.OPTIMIZER_STATE)})
 
 
 def pinned_rounding_bytes(events: Sequence[Event]) -> int:

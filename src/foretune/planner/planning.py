@@ -10,13 +10,13 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.objections.hardware import hardware_objections
 from foretune.choices.step_form import Numerics
 from foretune.core.units import share_text
-from foretune.core.values.plan import Plan, Tensor, Transfers, ValidationMemory
+from foretune.core.values.plan import Plan, Transfers, ValidationMemory
+from foretune.core.vocabulary import RunPhase
 from foretune.planner.around import RunToPlan
 from foretune.planner.expansion import Event, expand_variant
 from foretune.planner.host_memory import HostBudget, host_memory_of
-from foretune.planner.live_memory import CUDA_ROUNDING_BYTES, find_peak
 from foretune.planner.overheads import Overhead, in_this_process, overhead_for, usable_bytes
-from foretune.planner.phases import VALIDATION, Phase, plan_phases, replay_streams, validation_stream, worst_phase
+from foretune.planner.phases import Phase, plan_phases, replay_streams, validation_stream, worst_phase
 from foretune.planner.sizing import StepSize
 from foretune.planner.streams import as_one, device_events, host_events
 from foretune.planner.swapping import moved_bytes
@@ -26,7 +26,6 @@ from foretune.planner.verdict import COMPILED_ERROR, TRACE_ERROR, Ends, ErrorSha
 from foretune.trace.shipped import Geometry
 
 _VERDICTS = ("fits", "tight", "does not fit")
-_NUM_LARGEST = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +81,8 @@ class Footprint:
     """Replays that were made already: many devices need the same."""
     others: dict[Hashable, "Footprint"] = field(default_factory=dict)
     """The same model with other settings, as they were asked for."""
+    quick_errors: dict[Hashable, float] = field(default_factory=dict)
+    """By how much the quick estimate of settings was off when they were last looked at, in bytes."""
 
     @property
     def worst(self) -> Phase:
@@ -90,7 +91,7 @@ class Footprint:
 
     def worst_in(self, stretch: str) -> Phase:
         """The peak phase of a stretch: a phase of that name, or the largest of those that share the allocator."""
-        names = {VALIDATION, *(name for name, _ in self.streams)}
+        names = {RunPhase.VALIDATE, *(name for name, _ in self.streams)}
         if any(phase.name == stretch for phase in self.phases):
             return worst_phase([phase for phase in self.phases if phase.name == stretch])
         return worst_phase([phase for phase in self.phases if phase.name not in names])
@@ -109,7 +110,7 @@ def footprint(
     """Runs the traces at the experiment's sizes, phase by phase."""
     geometry, sizes = subject.geometry, size.in_trace(subject.geometry)
     mixed, variant = mixed_step(traces, experiment, size, geometry, numerics), variant_of(experiment, geometry)
-    events = expand_variant(mixed.kept, mixed.checkpointed, sizes, variant)
+    events = expand_variant(mixed.kept, mixed.checkpointed, sizes, variant, traces.expansions)
     run = RunToPlan(
         experiment=experiment,
         denoiser=subject.row,
@@ -202,7 +203,7 @@ def validation_on(found: Footprint, device: Device, *, expandable_segments: bool
         expandable_segments=expandable_segments,
         error_share=found.error_share,
         replays=found.replays,
-        name=VALIDATION,
+        name=RunPhase.VALIDATE,
     )
     return ValidationMemory(
         allocated_bytes=judged.allocated_bytes,
@@ -237,7 +238,7 @@ def plan_on(
         error_band=found.error_share.high,
         verdict=judged.verdict,
         validation=validation_on(found, device, expandable_segments=expandable_segments),
-        largest=_largest(worst),
+        largest=worst.largest,
         transfers=transfers,
         host=host_memory_of(found.experiment, found.phases, device, host),
         warnings=tuple(warning.text for warning in hardware_objections(found.experiment, device)),
@@ -245,11 +246,6 @@ def plan_on(
         notes=(*_notes(found.phases), *_of_the_device(found, device)),
         traces=tuple(f"{name} {stamp}" for name, stamp in sorted(found.traces.used.items())),
     )
-
-
-def _largest(phase: Phase) -> tuple[Tensor, ...]:
-    peak = find_peak(phase.events, CUDA_ROUNDING_BYTES, _NUM_LARGEST)
-    return tuple(Tensor(part=part, num_bytes=size, count=count) for part, size, count in peak.largest)
 
 
 def _assumptions(

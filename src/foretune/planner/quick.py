@@ -5,7 +5,7 @@ from dataclasses import replace
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import Numerics
 from foretune.core.values.step_trace import StepTrace
-from foretune.planner.expansion import Sizes, Variant, storages_at
+from foretune.planner.expansion import Expansions, Sizes, Variant, storages_at
 from foretune.planner.live_memory import device_peaks_by_phase
 from foretune.planner.sizing import StepSize
 from foretune.planner.swapping import moved_bytes
@@ -32,7 +32,7 @@ def quick_peak_bytes(
     for trace in (mixed.kept, mixed.checkpointed):
         key = (id(trace), sizes, plain)
         if key not in traces.quick_peaks:
-            traces.quick_peaks[key] = _peak_bytes(trace, sizes, plain)
+            traces.quick_peaks[key] = _peak_bytes(trace, sizes, plain, traces.expansions)
         ends.append(traces.quick_peaks[key])
     num_units = sum(kind.count for kind in mixed.kept.kinds)
     num_saving = len(mixed.chosen) - (num_units - 1 in mixed.chosen)
@@ -46,20 +46,22 @@ def _swapped_bytes(mixed: Mixed, sizes: Sizes, variant: Variant) -> int:
     return sum(moved) - min(moved, default=0)
 
 
-def _peak_bytes(trace: StepTrace, sizes: Sizes, variant: Variant) -> float:
+def _peak_bytes(trace: StepTrace, sizes: Sizes, variant: Variant, expansions: Expansions) -> float:
     full = [kind.count for kind in trace.kinds]
     few = [count if not kind.middle else min(count, _FEWEST) for kind, count in zip(trace.kinds, full, strict=True)]
-    at_few = _by_phase(trace, sizes, few, variant)
+    at_few = _by_phase(trace, sizes, few, variant, expansions)
     totals = {phase: float(num_bytes) for phase, num_bytes in at_few.items()}
     for index, (count, whole) in enumerate(zip(few, full, strict=True)):
         if count < whole:
             more = [*few]
             more[index] += 1
-            at_more = _by_phase(trace, sizes, more, variant)
+            at_more = _by_phase(trace, sizes, more, variant, expansions)
             for phase, num_bytes in at_more.items():
                 totals[phase] += (num_bytes - at_few[phase]) * (whole - count)
     return max(totals.values())
 
 
-def _by_phase(trace: StepTrace, sizes: Sizes, counts: list[int], variant: Variant) -> dict[str, int]:
-    return device_peaks_by_phase(storages_at(trace, sizes, counts, variant))
+def _by_phase(
+    trace: StepTrace, sizes: Sizes, counts: list[int], variant: Variant, expansions: Expansions
+) -> dict[str, int]:
+    return device_peaks_by_phase(storages_at(trace, sizes, counts, variant, expansions))

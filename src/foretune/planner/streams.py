@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from foretune.core.values.step_trace import is_on_host, off_host
+from foretune.core.vocabulary import MemoryPart
 from foretune.planner.expansion import Event
 
-LASTING = ("frozen weights", "trained weights", "optimizer state", "moving average")
+LASTING = (MemoryPart.FROZEN_WEIGHTS, MemoryPart.TRAINED_WEIGHTS, MemoryPart.OPTIMIZER_STATE, MemoryPart.EMA)
 """What a training step finds and leaves behind."""
 
 
@@ -23,10 +24,11 @@ class Stream:
     def run(self, events: Sequence[Event], keeps: Collection[str] = ()) -> None:
         """Adds a step's events as they are and lets go of what they leave, but for the parts to keep."""
         self.events += events
-        released = {event.storage for event in events if not event.num_bytes}
-        for event in events:
-            if event.num_bytes and event.storage not in released and event.category not in keeps:
-                self.events.append(Event(event.storage, 0, event.category, event.phase))
+        self.events += [
+            Event(event.storage, 0, event.category, event.phase)
+            for event in lasting_only(events)
+            if event.category not in keeps
+        ]
 
     def hold(self, num_bytes: int, part: str, phase: str) -> int | None:
         """Makes a storage that stays until it is released; nothing where there are no bytes."""
@@ -58,19 +60,20 @@ class Stream:
 
 def split(events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
     """The storages of a step that outlive it, as they are made; and all other events of the step."""
-    released = {event.storage for event in events if not event.num_bytes}
-    kept: list[Event] = []
-    passing: list[Event] = []
-    for event in events:
-        is_kept = event.storage not in released and event.category in LASTING
-        (kept if is_kept else passing).append(event)
-    return kept, passing
+    kept = [event for event in lasting_only(events) if event.category in LASTING]
+    kept_storages = {event.storage for event in kept}
+    return kept, [event for event in events if event.storage not in kept_storages]
 
 
 def lasting_only(events: Sequence[Event]) -> list[Event]:
     """What is made and not released."""
-    released = {event.storage for event in events if not event.num_bytes}
-    return [event for event in events if event.num_bytes and event.storage not in released]
+    made: dict[int, Event] = {}
+    for event in events:
+        if event.num_bytes:
+            made[event.storage] = event
+        else:
+            made.pop(event.storage, None)
+    return list(made.values())
 
 
 def bytes_by_category(events: Iterable[Event]) -> dict[str, int]:
@@ -82,14 +85,19 @@ def bytes_by_category(events: Iterable[Event]) -> dict[str, int]:
 
 def device_events(events: Sequence[Event]) -> list[Event]:
     """Those of the device's memory."""
-    # There are few categories and many events.
-    of_host = {category for category in {event.category for event in events} if is_on_host(category)}
+    of_host = _on_host(events)
     return [event for event in events if event.category not in of_host] if of_host else list(events)
 
 
-def host_events(events: Iterable[Event]) -> list[Event]:
+def host_events(events: Sequence[Event]) -> list[Event]:
     """Those of the host's memory, where that is another."""
-    return [event for event in events if is_on_host(event.category)]
+    of_host = _on_host(events)
+    return [event for event in events if event.category in of_host] if of_host else []
+
+
+def _on_host(events: Sequence[Event]) -> set[str]:
+    """Categories: there are few of them, and many events."""
+    return {category for category in {event.category for event in events} if is_on_host(category)}
 
 
 def as_one(events: Iterable[Event]) -> list[Event]:

@@ -12,10 +12,7 @@ from typing import NamedTuple
 from foretune.choices.swapping import chosen_to_swap
 from foretune.core.errors import Refused
 from foretune.core.values.step_trace import NEVER, StepTrace, on_host
-
-SWAPPED = "swapped weights"
-"""The part of the device's memory that the copies are."""
-_FROZEN = "frozen weights"
+from foretune.core.vocabulary import MemoryPart, StepPhase
 
 
 class SwapStorage(NamedTuple):
@@ -59,7 +56,7 @@ def moved_bytes(trace: StepTrace, sizes: tuple[float, float, float, float], unit
         frozen = sum(
             trace.growths[storage.growth].at(sizes)
             for storage in kind.of_block(0, kind.count)
-            if trace.categories[storage.category] == _FROZEN and storage.released.phase == NEVER
+            if trace.categories[storage.category] == MemoryPart.FROZEN_WEIGHTS and storage.released.phase == NEVER
         )
         by_unit += [frozen] * kind.count
     return [round(by_unit[unit.number] * unit.num_swapped / unit.num_blocks) for unit in units]
@@ -74,14 +71,14 @@ def swapped(
     """
     forward, backward = windows
     for storage in storages:
-        if storage.category != _FROZEN or storage.released is not None:
+        if storage.category != MemoryPart.FROZEN_WEIGHTS or storage.released is not None:
             yield storage
             continue
         of_one_block = storage.num_bytes // unit.num_blocks
         moved = of_one_block * unit.num_swapped
-        yield storage._replace(num_bytes=moved, category=on_host(_FROZEN))
+        yield storage._replace(num_bytes=moved, category=on_host(MemoryPart.FROZEN_WEIGHTS))
         if moved < storage.num_bytes:
             yield storage._replace(num_bytes=storage.num_bytes - moved)
         # Forward the blocks of a unit run one after another; backward all of them are computed again first.
-        yield SwapStorage(*forward, of_one_block, SWAPPED, "forward", "forward")
-        yield SwapStorage(*backward, moved, SWAPPED, "backward", "backward")
+        yield SwapStorage(*forward, of_one_block, MemoryPart.SWAPPED_WEIGHTS, StepPhase.FORWARD, StepPhase.FORWARD)
+        yield SwapStorage(*backward, moved, MemoryPart.SWAPPED_WEIGHTS, StepPhase.BACKWARD, StepPhase.BACKWARD)

@@ -10,7 +10,7 @@ from foretune.choices.step_form import Numerics, StepForm
 from foretune.core.errors import UserError
 from foretune.core.values.step_trace import OUTSIDE, StepTrace, Work
 from foretune.planner.composing.forms import composed_trace, composition_of, is_covered, what_is_missing
-from foretune.planner.expansion import Event, Variant, expand_variant
+from foretune.planner.expansion import Event, Expansions, Variant, expand_variant
 from foretune.planner.sizing import StepSize
 from foretune.planner.streams import device_events
 from foretune.planner.swapping import swapped_units
@@ -38,6 +38,7 @@ class Traces:
     """What the traces that were asked for were made from, by name."""
     quick_peaks: dict[Hashable, float] = field(default_factory=dict)
     """Near answers that were found already; other devices ask the same."""
+    expansions: Expansions = field(default_factory=Expansions)
     _found: dict[str, StepTrace] = field(default_factory=dict)
 
     def step(self, form: StepForm, size: StepSize) -> StepTrace:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.core.values.plan import Transfers
-from foretune.core.values.step_trace import TO_DEVICE, TO_HOST, is_on_host
+from foretune.core.values.step_trace import TO_DEVICE, TO_HOST
+from foretune.core.vocabulary import MemoryPart, StepPhase
 from foretune.planner.expansion import Event, Sizes
-from foretune.planner.swapping import SWAPPED
+from foretune.planner.streams import host_events
 from foretune.planner.traces import Mixed, work_of
 
 _ASSUMED_LINK = "PCIe 4.0 x16"
@@ -42,17 +43,19 @@ def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, events: 
     for found, count in work_of(mixed):
         if found.operator in (TO_HOST, TO_DEVICE):
             work[found.phase, found.operator] += round(found.bytes_moved.at(sizes) * count)
-    activations = sum(e.num_bytes for e in events if e.phase == "forward" and is_on_host(e.category))
-    by_blocks = work["forward", TO_HOST]
-    swapped = sum(event.num_bytes for event in events if event.category == SWAPPED)
+    activations = sum(event.num_bytes for event in host_events(events) if event.phase == StepPhase.FORWARD)
+    by_blocks = work[StepPhase.FORWARD, TO_HOST]
+    swapped = sum(event.num_bytes for event in events if event.category == MemoryPart.SWAPPED_WEIGHTS)
     average = 0
     if experiment.train.ema is not None and experiment.levers.ema_on_host:
-        average = sum(event.num_bytes for event in events if event.category == "trained weights")
-    to_host = activations + work["backward", TO_HOST]
-    to_device = activations + work["forward", TO_DEVICE] + work["backward", TO_DEVICE] - by_blocks + swapped
+        average = sum(event.num_bytes for event in events if event.category == MemoryPart.TRAINED_WEIGHTS)
+    to_host = activations + work[StepPhase.BACKWARD, TO_HOST]
+    to_device = (
+        activations + work[StepPhase.FORWARD, TO_DEVICE] + work[StepPhase.BACKWARD, TO_DEVICE] - by_blocks + swapped
+    )
     return Moved(
-        to_host_bytes=num_passes * to_host + work["optimizer", TO_HOST] + average,
-        to_device_bytes=num_passes * to_device + work["optimizer", TO_DEVICE],
+        to_host_bytes=num_passes * to_host + work[StepPhase.OPTIMIZER, TO_HOST] + average,
+        to_device_bytes=num_passes * to_device + work[StepPhase.OPTIMIZER, TO_DEVICE],
     )
 
 

@@ -1,6 +1,7 @@
 """Trying settings on one device: a quick estimate of many, an exact look at few."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -89,28 +90,35 @@ class Trial:
                 return None
         return None
 
-    def fewest_that_fits(self, make: Callable[[int], SettingChange], most: int, bytes_each: float) -> Look | None:
-        """The smallest number, up to `most`, with which it fits: for block swap.
+    def fewest_that_fits(self, make: Callable[[int], SettingChange], most: int) -> Look | None:
+        """The smallest number, up to `most`, with which it fits: for block swap. More of them take less memory.
 
-        Each further one saves about `bytes_each`. A look says how many are still needed, or too many.
+        The quick estimate knows what each saves, and a look by how much it is off: a few looks are enough.
         """
         if most < 1 or self.quick_spare_bytes(make(most)) < -self.usable_bytes * 0.04:
             return None
+        key, errors = tuple(sorted(make(0).words().items())), self.found.quick_errors
         too_few, enough = 0, most + 1
         best: Look | None = None
-        spare_bytes = self.quick_spare_bytes(make(1))
-        number = 1 + max(0, math.ceil(-spare_bytes / bytes_each)) if math.isfinite(spare_bytes) else most
         for _ in range(_MOST_LOOKS_FOR_A_NUMBER):
-            number = min(max(number, too_few + 1), enough - 1)
-            look = self.look(make(number))
+            error_bytes = errors.get(key, 0.0)
+            # Of the numbers that no look has decided yet, the first that should fit.
+            undecided = range(too_few + 1, enough)
+            place = bisect_left(undecided, 0.0, key=lambda one: self.quick_spare_bytes(make(one)) - error_bytes)
+            if best is not None and place == len(undecided):
+                break
+            number = undecided[min(place, len(undecided) - 1)]
+            change = make(number)
+            look = self.look(change)
             if look is None:
                 return best
+            estimated_bytes = self.quick_spare_bytes(change)
+            if math.isfinite(estimated_bytes):
+                errors[key] = estimated_bytes - look.spare_bytes
             if look.fits:
                 best, enough = look, number
-                number -= max(1, math.floor(look.spare_bytes / bytes_each))
             else:
                 too_few = number
-                number += max(1, math.ceil(-look.spare_bytes / bytes_each))
             if enough - too_few <= 1:
                 break
         return best

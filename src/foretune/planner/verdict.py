@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from foretune.catalog.backtest import backtest_record
-from foretune.planner.allocator import OWN_ROUNDING_BYTES, CachingAllocator, replay
+from foretune.planner.allocator import OWN_ROUNDING_BYTES, CachingAllocator
 from foretune.planner.expansion import Event
 from foretune.planner.overheads import Overhead, with_workspaces
+from foretune.planner.replaying import replay
 
 Verdict = Literal["fits", "tight", "does not fit"]
 

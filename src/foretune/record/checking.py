@@ -13,7 +13,7 @@ from foretune.record.events import MOST_LOG_BYTES
 from foretune.record.log_budget import budget_faults
 from foretune.record.log_lines import Log, read_log
 from foretune.record.log_numbers import clock_faults, step_faults, telemetry_faults, time_faults
-from foretune.record.log_order import Schedule, Session, order_faults, sessions_in
+from foretune.record.log_order import LoggedSchedule, LoggedSession, order_faults, sessions_in
 from foretune.record.log_summary import identity_faults, measured_faults, outcome_faults
 from foretune.record.run_directory import RunDirectory
 
@@ -70,17 +70,17 @@ def check_run(path: Path) -> Checked:
 
 
 def _log_faults(
-    log: Log, sessions: list[Session], experiment: Experiment, effective: dict[str, Any], environment: Any
+    log: Log, sessions: list[LoggedSession], experiment: Experiment, effective: dict[str, Any], environment: Any
 ) -> Iterator[str]:
-    schedule = Schedule.of(experiment, effective, log.events)
-    if experiment.train.steps is not None and experiment.train.steps != schedule.num_steps:
-        yield f"experiment.yaml: {schedule.num_steps} steps followed from a train.steps of {experiment.train.steps}"
+    logged = LoggedSchedule.of(experiment, effective, log.events)
+    if experiment.train.steps is not None and experiment.train.steps != logged.num_steps:
+        yield f"experiment.yaml: {logged.num_steps} steps followed from a train.steps of {experiment.train.steps}"
     if effective.get("samples_per_step", experiment.samples_per_step()) != experiment.samples_per_step():
         yield "experiment.yaml: samples_per_step does not follow from batch, accumulation and devices"
     yield from time_faults(log.events)
-    yield from order_faults(sessions, schedule)
+    yield from order_faults(sessions, logged)
     for session in sessions:
-        yield from step_faults(session, experiment, schedule.num_steps)
+        yield from step_faults(session, experiment, logged.num_steps)
         yield from clock_faults(session)
         yield from telemetry_faults(session)
     if sessions[-1].started["environment"] != environment:
@@ -91,7 +91,7 @@ def _end_faults(
     run: RunDirectory,
     record: RunRecord | None,
     log: Log,
-    sessions: list[Session],
+    sessions: list[LoggedSession],
     experiment: Experiment,
     effective: dict[str, Any],
     notes: list[str],

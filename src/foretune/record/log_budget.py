@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from foretune.choices.training import Train
 from foretune.core.values import RunRecord
-from foretune.record.log_order import Session
+from foretune.record.log_order import LoggedSession
 from foretune.record.log_summary import told_of
 
 _ROUNDING_S = 1e-6
 
 
-def budget_faults(record: RunRecord, sessions: list[Session], train: Train) -> Iterator[str]:
+def budget_faults(record: RunRecord, sessions: list[LoggedSession], train: Train) -> Iterator[str]:
     """A clock that counts steps can be added up again; of one that counts the whole run only its end is known."""
     counted_s, limit_s = record.measured.counted_s, train.seconds
     if limit_s is None:

@@ -74,6 +74,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
     "phases_s": _is_share_of_time,
     "host_phases_s": _is_share_of_time,
     "num_owed": _is_count,
+    "stop_s": _is_step_s,
     "memory_bytes": lambda value: isinstance(value, dict) and all(_is_count(held) and held for held in value.values()),
 }
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from foretune.choices.experiment import Experiment
 from foretune.choices.schedule import learning_rate
 from foretune.record.log_lines import Event, is_number
-from foretune.record.log_order import Session
+from foretune.record.log_order import LoggedSession
 
 # Phases are written to a tenth of a microsecond; there are at most ten of them.
 _ROUNDING_S = 2e-6
@@ -28,7 +28,7 @@ def time_faults(events: list[Event]) -> Iterator[str]:
             yield f"line {after['line']}: {before['time_s'] - after['time_s']:.3f} s before the line above it"
 
 
-def step_faults(session: Session, experiment: Experiment, num_steps: int | None) -> Iterator[str]:
+def step_faults(session: LoggedSession, experiment: Experiment, num_steps: int | None) -> Iterator[str]:
     """Each step by itself."""
     for event in session.of("step"):
         line = event["line"]
@@ -40,7 +40,7 @@ def step_faults(session: Session, experiment: Experiment, num_steps: int | None)
             yield f"line {line}: the phases take {sum(phases_s.values()):.6f} s, the step {event['step_s']:.6f} s"
 
 
-def clock_faults(session: Session) -> Iterator[str]:
+def clock_faults(session: LoggedSession) -> Iterator[str]:
     """Steps and pauses, added up, are the time that passed between the first step's event and the last's."""
     timed = [event for event in session.events if event["kind"] in ("step", "paused")]
     steps = [place for place, event in enumerate(timed) if event["kind"] == "step"]
@@ -49,14 +49,16 @@ def clock_faults(session: Session) -> Iterator[str]:
     between = timed[steps[0] + 1 : steps[-1] + 1]
     told_s = sum(event["step_s"] if event["kind"] == "step" else sum(event["phases_s"].values()) for event in between)
     passed_s = timed[steps[-1]]["time_s"] - timed[steps[0]]["time_s"]
+    # A profiler that is stopped after the last step may be stopped before that step is told of.
+    late_s = sum(event.get("stop_s", 0.0) for event in session.of("profiled"))
     has_pauses = any(event["kind"] == "paused" for event in timed) or not session.of("saved")
     if told_s > passed_s + slack_s(passed_s):
         yield f"line {timed[steps[-1]]['line']}: steps and pauses take {told_s:.3f} s, but only {passed_s:.3f} s passed"
-    elif has_pauses and told_s < passed_s - slack_s(passed_s):
+    elif has_pauses and told_s < passed_s - late_s - slack_s(passed_s):
         yield f"line {timed[steps[-1]]['line']}: steps and pauses take {told_s:.3f} s, but {passed_s:.3f} s passed"
 
 
-def telemetry_faults(session: Session) -> Iterator[str]:
+def telemetry_faults(session: LoggedSession) -> Iterator[str]:
     """Sensors are read in order, while the run lasts, and tell what is possible."""
     last_s = session.started["time_s"] - _SLACK_S
     for event in session.of("telemetry"):

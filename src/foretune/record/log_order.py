@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 from foretune.choices.experiment import Experiment
+from foretune.choices.run_schedule import RunSchedule
+from foretune.core.vocabulary import RunPhase
 from foretune.record.log_lines import Event
 
 # What a run does in a fixed order. Others come when they come: sensors, alarms, failures.
@@ -13,7 +15,7 @@ _ORDERED = ("step", "saved", "validated", "paused")
 
 
 @dataclass
-class Session:
+class LoggedSession:
     """What one process wrote: from `started` to `ended`, or to where it was killed."""
 
     started: Event
@@ -35,60 +37,48 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """When a run saves and validates."""
+class LoggedSchedule:
+    """What a log should hold, by the schedule of its run."""
 
+    schedule: RunSchedule
     num_steps: int | None
     """None where time decides, and nobody knows beforehand which step is the last."""
-    save_every: int | None
-    validate_every: int | None
-    is_training: bool
-    """A bench and a profile make steps and nothing else."""
     has_pauses: bool
-    """Logs of releases before pauses were told have none."""
+    """Logs of early releases have no pauses."""
 
     @classmethod
-    def of(cls, experiment: Experiment, effective: Mapping[str, Any], events: list[Event]) -> "Schedule":
+    def of(cls, experiment: Experiment, effective: Mapping[str, Any], events: list[Event]) -> "LoggedSchedule":
         kinds = {event["kind"] for event in events}
         return cls(
+            schedule=RunSchedule.of(experiment, steps_only=not kinds & {"saved", "validated", "paused"}),
             num_steps=None if effective["num_steps"] is None else int(effective["num_steps"]),
-            save_every=experiment.save.every,
-            validate_every=experiment.validation.every,
-            is_training=bool(kinds & {"saved", "validated", "paused"}),
             has_pauses="paused" in kinds,
         )
 
-    def expected(self, first_step: int, validated: set[int]) -> Iterator[tuple[str, int]]:
-        """What comes, in order, when nothing stops it."""
-        if self.is_training and self._validates(first_step) and first_step not in validated:
-            yield from self._with_pause("validated", first_step)
-        for done in count(first_step + 1):
-            if self.num_steps is not None and done > self.num_steps:
-                return
-            yield "step", done - 1
-            if not self.is_training:
+    def expected(self, session: LoggedSession, validated: set[int]) -> Iterator[tuple[str, int]]:
+        """Kinds of events and their steps, in order, as far as the session got."""
+        is_interrupted = session.ended is not None and session.ended["status"] == "interrupted"
+        phases = self.schedule.phases(
+            session.first_step,
+            is_last=lambda done: done == self.num_steps,
+            is_stopping=lambda done: is_interrupted and done == session.num_done,
+            validated=validated,
+        )
+        for phase, done in phases:
+            if phase is RunPhase.STEP:
+                yield "step", done - 1
                 continue
-            if done == self.num_steps or (self.save_every and done % self.save_every == 0):
-                yield from self._with_pause("saved", done)
-            if self._validates(done):
-                yield from self._with_pause("validated", done)
-
-    def _with_pause(self, kind: str, done: int) -> Iterator[tuple[str, int]]:
-        yield kind, done
-        if self.has_pauses:
-            yield "paused", done
-
-    def _validates(self, done: int) -> bool:
-        every = self.validate_every
-        return done in (0, self.num_steps) or (every is not None and done % every == 0)
+            yield "saved" if phase is RunPhase.SAVE else "validated", done
+            if self.has_pauses:
+                yield "paused", done
 
 
-def sessions_in(events: list[Event], faults: list[str]) -> list[Session]:
+def sessions_in(events: list[Event], faults: list[str]) -> list[LoggedSession]:
     """Splits a log; events outside a session are faults."""
-    sessions: list[Session] = []
+    sessions: list[LoggedSession] = []
     for event in events:
         if event["kind"] == "started":
-            sessions.append(Session(event))
+            sessions.append(LoggedSession(event))
         elif not sessions or sessions[-1].ended is not None:
             faults.append(f"line {event['line']}: a {event['kind']!r} event outside of a run from start to end")
         elif event["kind"] == "ended":
@@ -98,7 +88,7 @@ def sessions_in(events: list[Event], faults: list[str]) -> list[Session]:
     return sessions
 
 
-def order_faults(sessions: list[Session], schedule: Schedule) -> Iterator[str]:
+def order_faults(sessions: list[LoggedSession], logged: LoggedSchedule) -> Iterator[str]:
     """Missing, repeated or misplaced events, in all sessions."""
     saved: set[int] = set()
     validated: set[int] = set()
@@ -109,31 +99,28 @@ def order_faults(sessions: list[Session], schedule: Schedule) -> Iterator[str]:
         if number > 0 and first not in saved | {0}:
             yield f"line {line}: goes on from step {first}, at which nothing was saved"
         # Validations after the checkpoint are made again; without a checkpoint, all of them.
-        yield from _order_in(session, schedule, {step for step in validated if step <= first} if first else set())
+        yield from _order_in(session, logged, {step for step in validated if step <= first} if first else set())
         yield from _path_faults(session)
         saved |= {event["step"] for event in session.of("saved")}
         validated |= {event["step"] for event in session.of("validated")}
 
 
-def _order_in(session: Session, schedule: Schedule, validated: set[int]) -> Iterator[str]:
+def _order_in(session: LoggedSession, logged: LoggedSchedule, validated: set[int]) -> Iterator[str]:
     """Where time decides, the last step that was made may have been the last one, or others were to follow."""
-    if schedule.num_steps is not None:
-        yield from _order_by(session, schedule, validated)
+    if logged.num_steps is not None:
+        yield from _order_by(session, logged, validated)
         return
-    ended_here = list(_order_by(session, replace(schedule, num_steps=session.num_done), validated))
+    ended_here = list(_order_by(session, replace(logged, num_steps=session.num_done), validated))
     has_finished = session.ended is not None and session.ended["status"] == "finished"
-    if ended_here and (has_finished or list(_order_by(session, schedule, validated))):
+    if ended_here and (has_finished or list(_order_by(session, logged, validated))):
         yield from ended_here
 
 
-def _order_by(session: Session, schedule: Schedule, validated: set[int]) -> Iterator[str]:
+def _order_by(session: LoggedSession, logged: LoggedSchedule, validated: set[int]) -> Iterator[str]:
     found = [event for event in session.events if event["kind"] in _ORDERED]
     # One more than was found, so that what is missing at the end is seen, though a run without a last step goes on.
-    most = None if schedule.num_steps is not None else len(found) + 1
-    expected = list(islice(schedule.expected(session.first_step, validated), most))
+    expected = list(islice(logged.expected(session, validated), len(found) + 1))
     end = session.ended
-    if end is not None and end["status"] == "interrupted":
-        expected = _interrupted(expected, session.num_done, schedule)
     for place, event in enumerate(found):
         wanted = expected[place] if place < len(expected) else None
         if (event["kind"], event["step"]) != wanted:
@@ -144,18 +131,7 @@ def _order_by(session: Session, schedule: Schedule, validated: set[int]) -> Iter
         yield f"line {end['line']}: ended as {end['status']}, but {_named(expected[len(found)])} is missing"
 
 
-def _interrupted(expected: list[tuple[str, int]], num_done: int, schedule: Schedule) -> list[tuple[str, int]]:
-    """A run that is asked to stop finishes its step, saves and leaves."""
-    if num_done == 0:
-        return expected
-    last = max(
-        (place for place, (kind, step) in enumerate(expected) if (kind, step) == ("step", num_done - 1)), default=0
-    )
-    tail = [("saved", num_done), *([("paused", num_done)] if schedule.has_pauses else [])]
-    return [*expected[: last + 1], *tail]
-
-
-def _path_faults(session: Session) -> Iterator[str]:
+def _path_faults(session: LoggedSession) -> Iterator[str]:
     for event in session.of("saved"):
         if event["path"] != f"step-{event['step']:09d}":
             yield f"line {event['line']}: the checkpoint of step {event['step']} cannot be named {event['path']}"

@@ -9,7 +9,7 @@ from foretune.core.values import RunRecord
 from foretune.record.environment import environment_hash
 from foretune.record.log_lines import Event
 from foretune.record.log_numbers import slack_s
-from foretune.record.log_order import Session
+from foretune.record.log_order import LoggedSession
 from foretune.record.redaction import MARK
 from foretune.stats.speed import median_step_s, samples_per_s
 
@@ -44,7 +44,7 @@ def _hash_of(experiment: Experiment, record: RunRecord) -> str:
     return record.experiment_hash if MARK in experiment.to_json() else experiment.whole_hash()
 
 
-def outcome_faults(record: RunRecord, last: Session, num_steps: int | None) -> Iterator[str]:
+def outcome_faults(record: RunRecord, last: LoggedSession, num_steps: int | None) -> Iterator[str]:
     """How it ended."""
     outcome, ended = record.outcome, last.ended
     if ended is None:
@@ -71,7 +71,7 @@ def outcome_faults(record: RunRecord, last: Session, num_steps: int | None) -> I
             yield f"record.json: a validation failed (line {event['line']}), but no warning says so"
 
 
-def told_of(sessions: list[Session]) -> tuple[list[Event], dict[int, float]]:
+def told_of(sessions: list[LoggedSession]) -> tuple[list[Event], dict[int, float]]:
     """Steps and held-out losses of the whole run: what was repeated after a resume counts once, the last time."""
     steps: dict[int, Event] = {}
     held_out: dict[int, float] = {}
@@ -88,10 +88,11 @@ def told_of(sessions: list[Session]) -> tuple[list[Event], dict[int, float]]:
     return [steps[step] for step in sorted(steps)], held_out
 
 
-def measured_faults(record: RunRecord, sessions: list[Session], experiment: Experiment) -> Iterator[str]:
+def measured_faults(record: RunRecord, sessions: list[LoggedSession], experiment: Experiment) -> Iterator[str]:
     """Every summary, computed again from the raw numbers."""
     measured, (steps, held_out) = record.measured, told_of(sessions)
-    times_s = [event["step_s"] for event in steps]
+    look = experiment.profile
+    times_s = [event["step_s"] for event in steps if look is None or not look.slows(event["step"])]
     num_warmup = _OLD_NUM_WARMUP if measured.num_warmup_steps is None else measured.num_warmup_steps
     median_s = median_step_s(times_s, num_warmup=num_warmup)
     per_step = experiment.samples_per_step()
@@ -116,7 +117,7 @@ def measured_faults(record: RunRecord, sessions: list[Session], experiment: Expe
     yield from _derived_faults(record, sessions[-1])
 
 
-def _phase_faults(record: RunRecord, last: Session) -> Iterator[str]:
+def _phase_faults(record: RunRecord, last: LoggedSession) -> Iterator[str]:
     """Of the last session, like its wall time: what the events tell, and what came after the last of them."""
     phases_s = record.measured.phases_s
     if phases_s is None or last.ended is None:
@@ -131,12 +132,14 @@ def _phase_faults(record: RunRecord, last: Session) -> Iterator[str]:
         if phases_s.get(name, 0.0) < told.get(name, 0.0) - rounding_s:
             yield f"record.json: phases_s.{name} is {phases_s.get(name, 0.0):.6f}, by the log {told[name]:.6f}"
     rest_s = last.ended["time_s"] - max((event["time_s"] for event in timed), default=last.started["time_s"])
+    # Stopping a profiler takes a second or so, and may come before the step that it follows is told of.
+    rest_s += sum(event.get("stop_s", 0.0) for event in last.of("profiled"))
     more_s = sum(phases_s.values()) - sum(told.values())
     if more_s > rest_s + _CLOCKS_APART_S + len(phases_s) * rounding_s:
         yield f"record.json: the phases add up to {more_s:.6f} s more than the log has"
 
 
-def _memory_faults(record: RunRecord, last: Session) -> Iterator[str]:
+def _memory_faults(record: RunRecord, last: LoggedSession) -> Iterator[str]:
     measured = record.measured
     for place, peak in (("host", measured.peak_host_bytes), ("device", measured.peak_device_bytes)):
         seen = [event["memory_bytes"][place] for event in last.of("step") if place in event.get("memory_bytes", {})]
@@ -152,7 +155,7 @@ def _memory_faults(record: RunRecord, last: Session) -> Iterator[str]:
             yield "record.json: less was reserved on the device than given out"
 
 
-def _derived_faults(record: RunRecord, last: Session) -> Iterator[str]:
+def _derived_faults(record: RunRecord, last: LoggedSession) -> Iterator[str]:
     measured, peaks = record.measured, last.of("peak")
     if measured.utilisation is not None and measured.median_step_s and measured.model_flops_per_step and peaks:
         right = measured.model_flops_per_step / measured.median_step_s / peaks[-1]["flops_per_s"]

@@ -7,6 +7,8 @@ paper. Each colour has a lighter sister for dark pages, and the ink that can be 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from foretune.core.vocabulary import MemoryPart
+
 _BLACK, _WHITE = "#14171a", "#ffffff"
 
 
@@ -21,19 +23,19 @@ class Colour:
 
 
 _COLOURS = {
-    "frozen weights": Colour("#3d5078", _WHITE, "#8298c8"),
-    "trained weights": Colour("#0a6eb0", _WHITE, "#4fa6df"),
-    "optimizer state": Colour("#8fcbea", _BLACK, "#b5e0f6"),
-    "moving average": Colour("#3ea394", _BLACK, "#5cc0b1"),
-    "gradients": Colour("#146b34", _WHITE, "#4fae6f"),
-    "activations": Colour("#e0ad36", _BLACK, "#e6bd5e"),
-    "temporaries": Colour("#d9788a", _BLACK, "#e29aa8"),
-    "inputs": Colour("#7d2350", _WHITE, "#c4679a"),
-    "cast weights": Colour("#a04a93", _WHITE, "#cf86c4"),
-    "text encoders": Colour("#8c8c2c", _BLACK, "#b5b552"),
-    "autoencoder": Colour("#ddd08a", _BLACK, "#eee3a9"),
-    "workspace": Colour("#6b7075", _WHITE, "#9aa0a6"),
-    "swapped weights": Colour("#a9bfe6", _BLACK, "#c5d4f0"),
+    MemoryPart.FROZEN_WEIGHTS: Colour("#3d5078", _WHITE, "#8298c8"),
+    MemoryPart.TRAINED_WEIGHTS: Colour("#0a6eb0", _WHITE, "#4fa6df"),
+    MemoryPart.OPTIMIZER_STATE: Colour("#8fcbea", _BLACK, "#b5e0f6"),
+    MemoryPart.EMA: Colour("#3ea394", _BLACK, "#5cc0b1"),
+    MemoryPart.GRADIENTS: Colour("#146b34", _WHITE, "#4fae6f"),
+    MemoryPart.ACTIVATIONS: Colour("#e0ad36", _BLACK, "#e6bd5e"),
+    MemoryPart.TEMPORARIES: Colour("#d9788a", _BLACK, "#e29aa8"),
+    MemoryPart.INPUTS: Colour("#7d2350", _WHITE, "#c4679a"),
+    MemoryPart.CAST_WEIGHTS: Colour("#a04a93", _WHITE, "#cf86c4"),
+    MemoryPart.TEXT_ENCODERS: Colour("#8c8c2c", _BLACK, "#b5b552"),
+    MemoryPart.AUTOENCODER: Colour("#ddd08a", _BLACK, "#eee3a9"),
+    MemoryPart.WORKSPACE: Colour("#6b7075", _WHITE, "#9aa0a6"),
+    MemoryPart.SWAPPED_WEIGHTS: Colour("#a9bfe6", _BLACK, "#c5d4f0"),
 }
 _OTHERS = (
     Colour("#b8bdc2", _BLACK, "#6f757b", _WHITE),

@@ -7,16 +7,17 @@ from foretune.analyse.memory_timeline import CATEGORIES
 from foretune.analyse.trace_digest import TraceDigest
 from foretune.core.errors import MissingExtra
 from foretune.core.units import GIB, MIB
+from foretune.core.vocabulary import MemoryPart
 
 _INK, _BAR, _LIGHT, _GRID = "#1f2933", "#3b6ea5", "#9dbcdc", "#d5dbe1"
 # Of the palette that plans use for the same parts of memory.
 _COLOURS = {
     "parameters": "#3d5078",
-    "optimizer state": "#8fcbea",
-    "gradients": "#146b34",
-    "activations": "#e0ad36",
-    "inputs": "#7d2350",
-    "temporaries": "#d9788a",
+    MemoryPart.OPTIMIZER_STATE: "#8fcbea",
+    MemoryPart.GRADIENTS: "#146b34",
+    MemoryPart.ACTIVATIONS: "#e0ad36",
+    MemoryPart.INPUTS: "#7d2350",
+    MemoryPart.TEMPORARIES: "#d9788a",
 }
 _LONGEST_NAME = 28
 _MOST_TICKS = 12

@@ -12,6 +12,7 @@ from foretune.analyse.run_data import RunData
 from foretune.analyse.run_numbers import Measure
 from foretune.analyse.run_report import Task
 from foretune.core.units import GIB, measured_text
+from foretune.core.vocabulary import TimePhase
 from foretune.reports.markup import Markup, tag
 from foretune.reports.panels import NUM_SERIES, Axes, Line, PlottedPoint, lines, scatter
 from foretune.reports.scales import tick_step
@@ -20,10 +21,17 @@ from foretune.stats.intervals import Estimate
 MOST_CURVES = 8
 """Configurations whose losses are drawn; more cannot be distinguished."""
 _MOST_LETTERS = 30
-_PHASE_COLOURS = {
-    "data": "c10", "encode": "c9", "forward": "c1", "backward": "c0", "optimizer": "c2", "logging": "c11",
-    "validation": "c5", "save": "c6", "other": "c13",
-}  # fmt: skip
+_PHASE_COLOURS: Mapping[str, str] = {
+    TimePhase.DATA: "c10",
+    TimePhase.ENCODE: "c9",
+    TimePhase.FORWARD: "c1",
+    TimePhase.BACKWARD: "c0",
+    TimePhase.OPTIMIZER: "c2",
+    TimePhase.LOGGING: "c11",
+    TimePhase.VALIDATION: "c5",
+    TimePhase.SAVE: "c6",
+    TimePhase.OTHER: "c13",
+}
 _SCALES: Mapping[str, tuple[float, str]] = {"bytes": (GIB, "GiB"), "usd": (1.0, "US dollars")}
 
 

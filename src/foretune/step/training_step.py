@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from foretune.core.draws import derive_seed
+from foretune.core.vocabulary import StepPhase
 from foretune.data.batch import Batch
 from foretune.models.family import Family
 from foretune.models.objectives import Objective
@@ -17,16 +18,14 @@ from foretune.step.optimizers.base import Updater
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.sample_loss import clean_sample, sample_losses
 
-Phase = Literal["forward", "backward", "optimizer"]
-
 
 class PhaseMarker(Protocol):
     """Told when a phase of the step begins and ends; a planner or a stopwatch listens."""
 
-    def __call__(self, phase: Phase) -> AbstractContextManager[object]: ...
+    def __call__(self, phase: StepPhase) -> AbstractContextManager[object]: ...
 
 
-def unmarked(phase: Phase) -> AbstractContextManager[object]:  # noqa: ARG001 - the marker of those who do not listen
+def unmarked(phase: StepPhase) -> AbstractContextManager[object]:  # noqa: ARG001 - the marker of those who do not listen
     return nullcontext()
 
 
@@ -72,13 +71,13 @@ class TrainingStep:
         self.optimizer.set_lr(lr)
         for micro, batch in enumerate(batches):
             self._seed_dropout(step, micro)
-            with mark("forward"), self.around_forward():
+            with mark(StepPhase.FORWARD), self.around_forward():
                 loss = self.loss(batch) / num_batches
-            with mark("backward"):
+            with mark(StepPhase.BACKWARD):
                 self.scaler.scale(loss).backward()
             total = loss.detach() if total is None else total + loss.detach()
         assert total is not None, "a step has at least one batch"
-        with mark("optimizer"):
+        with mark(StepPhase.OPTIMIZER):
             grad_norm = self._update()
         return StepOutcome(total, grad_norm)
 

@@ -9,6 +9,7 @@ from torch.utils.hooks import RemovableHandle
 
 from foretune.choices.checkpointing import units
 from foretune.choices.training import Levers
+from foretune.core.vocabulary import StepPhase
 from foretune.models.family import Family
 
 Unit = tuple[nn.Module, ...]
@@ -56,7 +57,7 @@ class BlockTracker:
         self._current = self._last_backward = None
 
     def current(self, phase: str) -> int | None:
-        if phase != "backward":
+        if phase != StepPhase.BACKWARD:
             return self._current
         node = torch._C._current_autograd_node()
         if node is not None:

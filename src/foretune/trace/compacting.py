@@ -5,13 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from foretune.core.values.step_trace import NEVER, Growth, Moment, Powers, Storage
+from foretune.core.vocabulary import WEIGHTS, MemoryPart
 from foretune.trace.growth import IrregularGrowth, Sizes, fit
 from foretune.trace.program import IrregularStep
 from foretune.trace.timeline import Timeline
 
-WEIGHTS = ("frozen weights", "trained weights")
-CAST_WEIGHTS = "cast weights"
-"""Low copies of fp32 weights that autocast keeps until it is left."""
 # A storage this small against the peak is not listed by itself.
 _SMALL_SHARE = 1e-3
 # Where very many are left, nor is one as small as this.
@@ -101,7 +99,7 @@ def per_sample(growth: Growth, num_samples: int) -> Growth:
 def at_any_size(life: Life, size: Sizes) -> Life:
     """A storage of one recording: what is no weight is taken to grow with the number of samples and their area."""
     num_bytes = life.growth.at(size)
-    if life.category in WEIGHTS or life.category == CAST_WEIGHTS:
+    if life.category in WEIGHTS or life.category == MemoryPart.CAST_WEIGHTS:
         return life
     return replace(life, growth=Growth(terms=((num_bytes / size[0] / size[1], (1, 1, 0, 0)),)))
 
@@ -158,7 +156,9 @@ def _without_small(lives: Sequence[Life], sizes: Sequence[Sizes], share: float) 
     if small:
         ends = [life.released for life in small]
         last = None if None in ends else max(end for end in ends if end is not None)
-        found.append(Life(min(life.made for life in small), last, _sum(s.growth for s in small), "temporaries"))
+        found.append(
+            Life(min(life.made for life in small), last, _sum(s.growth for s in small), MemoryPart.TEMPORARIES)
+        )
     return found
 
 

@@ -20,14 +20,13 @@ from foretune.choices.forward_form import ForwardForm
 from foretune.choices.training import Levers
 from foretune.core.values.base import content_hash
 from foretune.core.values.step_trace import Growth, StepTrace
+from foretune.core.vocabulary import WEIGHTS, MemoryPart, StepPhase
 from foretune.models.family import GUIDE, Family
 from foretune.models.locating import family_from_catalogue
 from foretune.step.building import attach_method
 from foretune.trace.accelerator import AcceleratorNumerics
 from foretune.trace.answers import AssumedData
 from foretune.trace.compacting import (
-    CAST_WEIGHTS,
-    WEIGHTS,
     Life,
     as_storages,
     at_any_size,
@@ -84,13 +83,14 @@ def record_forward(
     with FakeTensorMode(allow_non_fake_inputs=True), recorder, AssumedData(), torch.no_grad():
         materialise(module)
         tensors = (*module.parameters(), *module.buffers())
-        categories = {
-            recorder.number_of(t): "trained weights" if t.requires_grad else "frozen weights" for t in tensors
+        categories: dict[int, str] = {
+            recorder.number_of(t): MemoryPart.TRAINED_WEIGHTS if t.requires_grad else MemoryPart.FROZEN_WEIGHTS
+            for t in tensors
         }
         if accelerator is not None:
             with accelerator:
                 kept = call(module, recorder)
-            categories |= {recorder.number_of(t): CAST_WEIGHTS for t in accelerator.cast_weights()}
+            categories |= {recorder.number_of(t): MemoryPart.CAST_WEIGHTS for t in accelerator.cast_weights()}
         else:
             with torch.autocast("cpu", autocast) if autocast is not None else torch.no_grad():
                 kept = call(module, recorder)
@@ -106,12 +106,12 @@ def trace_encode(row: ModelComponent, sizes: ForwardSizes, num_frames: int, nume
     """Images, or videos of so many frames, to latents; in fp32 without autocast, as caching does it."""
 
     def call(vae: nn.Module, recorder: Recorder) -> Any:
-        recorder.phase = "inputs"
+        recorder.phase = StepPhase.INPUTS
         assert row.spatial_compression is not None
         edges = [side * row.spatial_compression for side in sizes.latent[-2:]]
         frames = [num_frames] if len(sizes.latent) > len(edges) else []
         pixels = torch.empty(sizes.batch_size, _RGB, *frames, *edges)
-        recorder.phase = "forward"
+        recorder.phase = StepPhase.FORWARD
         return pixels, encode(vae, pixels)
 
     return record_forward(_autoencoder(row), call, numerics)
@@ -123,9 +123,9 @@ def trace_decode(
     """Latents to pixels: fp32 weights under the training's autocast, as validation does it."""
 
     def call(vae: nn.Module, recorder: Recorder) -> Any:
-        recorder.phase = "inputs"
+        recorder.phase = StepPhase.INPUTS
         latents = torch.empty(sizes.batch_size, row.latent_channels or 1, *sizes.latent, dtype=precision)
-        recorder.phase = "forward"
+        recorder.phase = StepPhase.FORWARD
         return latents, decode(vae, latents)
 
     # The pipeline's autoencoder is not frozen, so autocast keeps a low copy of each of its weights.
@@ -144,9 +144,9 @@ def trace_text(row: ModelComponent, sizes: ForwardSizes, numerics: Numerics, dty
     """Captions of so many tokens through a text encoder that was loaded in this type."""
 
     def call(encoder: nn.Module, recorder: Recorder) -> Any:
-        recorder.phase = "inputs"
+        recorder.phase = StepPhase.INPUTS
         tokens = torch.empty(sizes.batch_size, sizes.num_text_tokens, dtype=torch.int64)
-        recorder.phase = "forward"
+        recorder.phase = StepPhase.FORWARD
         return tokens, encode_tokens(encoder, tokens)
 
     return record_forward(component_on_meta(row, dtype).requires_grad_(requires_grad=False), call, numerics)
@@ -182,7 +182,7 @@ def _trace_sample(
     denoiser.train(is_training)
 
     def call(module: nn.Module, recorder: Recorder) -> Any:
-        recorder.phase = "inputs"
+        recorder.phase = StepPhase.INPUTS
         shape = (sizes.batch_size, *family.latent_shape(sizes.height_px, sizes.width_px, sizes.num_frames))
         noisy = torch.empty(shape, dtype=precision)
         conditioning = {
@@ -192,7 +192,7 @@ def _trace_sample(
         if family.num_guide_channels():
             conditioning[GUIDE] = torch.empty(shape[0], family.num_guide_channels(), *shape[2:], dtype=precision)
         time = torch.empty(sizes.batch_size)
-        recorder.phase = "forward"
+        recorder.phase = StepPhase.FORWARD
         return noisy, conditioning, family.predict(module, noisy, time, conditioning, guidance_scale=1.0)
 
     return record_forward(denoiser, call, numerics, None if precision == torch.float32 else precision)
@@ -331,7 +331,7 @@ def _usual_size_px(row: ModelComponent) -> tuple[int, int]:
 
 def _lives(form: ForwardForm, steps: Sequence[TracedStep], sizes: list[Sizes]) -> list[Life]:
     # A denoiser's weights, and autocast's copies of the trained ones, are counted with the step's.
-    left_out = (*WEIGHTS, CAST_WEIGHTS) if form.kind == "sample" else ()
+    left_out = (*WEIGHTS, MemoryPart.CAST_WEIGHTS) if form.kind == "sample" else ()
     return fitted([timeline(step) for step in steps], sizes, left_out)
 
 

@@ -10,6 +10,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import StepForm, rank_is_a_size
 from foretune.choices.training import Levers
 from foretune.core.values.step_trace import StepTrace
+from foretune.core.vocabulary import StepPhase
 from foretune.models.family import Family
 from foretune.step.levers.offloading import leaving_leaves
 from foretune.trace.blocks import kinds_of_units, units_of
@@ -105,7 +106,7 @@ def _made(
         checkpointing=experiment.levers.gradient_checkpointing,
         numerics=numerics,
         phases=phases,
-        backward_phases=tuple(index for index, name in enumerate(phases) if name == "backward"),
+        backward_phases=tuple(index for index, name in enumerate(phases) if name == StepPhase.BACKWARD),
         categories=tuple(program.categories),
         growths=tuple(program.growths),
         outside=program.outside,

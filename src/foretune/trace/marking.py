@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import StepForm, rank_is_a_size
 from foretune.core.values.step_trace import MARK, BlockKind, Growth, StepTrace, Storage
+from foretune.core.vocabulary import StepPhase
 from foretune.models.family import Family
 from foretune.step.methods import METHODS
 from foretune.step.precision import PrecisionPolicy
@@ -98,7 +99,7 @@ def _made(
     return trace.model_copy(
         update={
             "phases": lines[0].phases,
-            "backward_phases": tuple(index for index, name in enumerate(lines[0].phases) if name == "backward"),
+            "backward_phases": tuple(index for index, name in enumerate(lines[0].phases) if name == StepPhase.BACKWARD),
             "categories": (*body.categories, *(MARK + name for name in marks.categories)),
             "growths": (*body.growths, *marks.growths),
             "outside": joined(body.outside, marks.outside),

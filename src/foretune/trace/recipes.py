@@ -21,6 +21,7 @@ from foretune.core.values.recipes import (
     UpdateRecipe,
     WeightUpdate,
 )
+from foretune.core.vocabulary import StepPhase
 from foretune.step.host import watching_host
 from foretune.step.optimizing import build_optimizer
 from foretune.step.quantizing.applying import BACKENDS
@@ -138,12 +139,12 @@ def _run(choice: Optimizer, levers: Levers, dtype: torch.dtype, shapes: Sequence
         gradients: list[int] = []
         starts = (0, 0)
         for _ in range(2):
-            recorder.phase = "backward"
+            recorder.phase = StepPhase.BACKWARD
             for weight in weights:
                 weight.grad = torch.empty_like(weight)
             gradients = [recorder.number_of(weight.grad) for weight in weights if weight.grad is not None]
             starts = len(recorder.recording.events), len(recorder.recording.operations)
-            recorder.phase = "optimizer"
+            recorder.phase = StepPhase.OPTIMIZER
             if not levers.fused_backward:
                 nn.utils.clip_grad_norm_(weights, 1.0, foreach=True)
             optimizer.step()
@@ -159,7 +160,7 @@ def _run(choice: Optimizer, levers: Levers, dtype: torch.dtype, shapes: Sequence
     ]
     counts, outer = [_counts(shape) for shape in shapes], [prod(shape[:-2]) for shape in shapes]
     for event in recording.events[starts[0] :]:
-        if event.place.phase != "optimizer":
+        if event.place.phase != StepPhase.OPTIMIZER:
             continue
         if isinstance(event, Allocation):
             _note(run, event, counts, outer, is_on_host=event.number in recorder.on_host)
@@ -168,7 +169,7 @@ def _run(choice: Optimizer, levers: Levers, dtype: torch.dtype, shapes: Sequence
     run.operations = [
         (operation.kind, operation.num_bytes_moved)
         for operation in recording.operations[starts[1] :]
-        if operation.place.phase == "optimizer"
+        if operation.place.phase == StepPhase.OPTIMIZER
     ]
     return run
 
@@ -266,7 +267,9 @@ _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 def _layer(kind: str) -> LayerRecipe:
     backend = BACKENDS[kind]
     runs = [_layer_run(kind, *sizes) for sizes in _LAYER_SIZES]
-    forward, backward = (_around_product([run[name] for run in runs]) for name in ("forward", "backward"))
+    forward, backward = (
+        _around_product([run[name] for run in runs]) for name in (StepPhase.FORWARD, StepPhase.BACKWARD)
+    )
     side = next(n for n in _MULTIPLES if backend.takes(n, _LAYER_SIZES[0][0]) and backend.takes(_LAYER_SIZES[0][0], n))
     return LayerRecipe(
         bits=tuple(_layer_piece(sizes, items) for sizes, items in _columns([run["bits"] for run in runs])),
@@ -292,15 +295,15 @@ def _layer_run(kind: str, num_inputs: int, num_outputs: int, num_rows: int) -> d
     with FakeTensorMode(allow_non_fake_inputs=True), recorder:
         materialise(layer)
         values = torch.empty(2, num_rows // 2, num_inputs, dtype=torch.bfloat16, requires_grad=True)
-        recorder.phase = "forward"
+        recorder.phase = StepPhase.FORWARD
         out = layer(values)
         result = recorder.number_of(out)
         recorder.phase = "between"
         gradient = torch.empty_like(out)
-        recorder.phase = "backward"
+        recorder.phase = StepPhase.BACKWARD
         out.backward(gradient)
         assert values.grad is not None
-        results = {"forward": result, "backward": recorder.number_of(values.grad)}
+        results = {StepPhase.FORWARD: result, StepPhase.BACKWARD: recorder.number_of(values.grad)}
         bits = [p for name, p in layer.named_parameters() if name != "bias"]
         recording = recorder.finish()
     found: dict[str, list[_Numbers | int]] = {

@@ -9,6 +9,7 @@ from foretune.choices.checkpointing import unit_width
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import rank_is_a_size
 from foretune.core.values.step_trace import MARK, NEVER, BlockKind, Growth, StepTrace, Storage
+from foretune.core.vocabulary import MemoryPart
 from foretune.models.family import Family
 from foretune.step.building import attach_method
 from foretune.step.methods import METHODS
@@ -81,7 +82,9 @@ def _at_the_ends(
 
 
 def _trained(trace: StepTrace, storages: Sequence[Storage]) -> list[Storage]:
-    return [s for s in storages if trace.categories[s.category] == "trained weights" and s.released.phase == NEVER]
+    return [
+        s for s in storages if trace.categories[s.category] == MemoryPart.TRAINED_WEIGHTS and s.released.phase == NEVER
+    ]
 
 
 class _Noting:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from foretune.core.values.step_trace import on_host
+from foretune.core.vocabulary import MemoryPart, StepPhase
 from foretune.trace.recorder import Allocation, Place
 from foretune.trace.tracing import TracedStep
 
@@ -92,7 +93,7 @@ def points_of(places: list[Place]) -> tuple[tuple[str, ...], list[EventPoint]]:
 def _next_block(place: Place, running: int | None) -> int | None:
     if place.block is None or running is None:
         return running if place.block is None else place.block
-    return min(running, place.block) if place.phase == "backward" else max(running, place.block)
+    return min(running, place.block) if place.phase == StepPhase.BACKWARD else max(running, place.block)
 
 
 def owner_of(traced: TracedStep, event: Allocation, point: EventPoint) -> int | None:
@@ -105,9 +106,9 @@ def owner_of(traced: TracedStep, event: Allocation, point: EventPoint) -> int | 
 
 
 def _category(phases: tuple[str, ...], made: EventPoint, released: EventPoint | None) -> str:
-    if phases[made.phase] == "inputs":
-        return "inputs"
+    if phases[made.phase] == StepPhase.INPUTS:
+        return MemoryPart.INPUTS
     if released is None:
         return "other"
-    crosses = phases[made.phase] == "forward" and phases[released.phase] != "forward"
-    return "activations" if crosses else "temporaries"
+    crosses = phases[made.phase] == StepPhase.FORWARD and phases[released.phase] != StepPhase.FORWARD
+    return MemoryPart.ACTIVATIONS if crosses else MemoryPart.TEMPORARIES

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import LowRank
+from foretune.core.vocabulary import MemoryPart, StepPhase
 from foretune.data.batch import Batch
 from foretune.models.family import GUIDE, Family
 from foretune.step.building import Assembled, assemble, build_step
@@ -21,7 +22,7 @@ from foretune.step.methods import METHODS
 from foretune.step.optimizers.in_backward import InBackward
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.quantizing.float8_products import as_on_gpus
-from foretune.step.training_step import Phase, TrainingStep
+from foretune.step.training_step import TrainingStep
 from foretune.step.weights import num_weights
 from foretune.trace.accelerator import AcceleratorNumerics
 from foretune.trace.answers import AssumedData
@@ -101,7 +102,7 @@ def trace_step(
             step, categories = _begun(experiment, family, assembled, recorder, policy)
             if watch is not None:
                 watch(step, recorder)
-            recorder.phase = "inputs"
+            recorder.phase = StepPhase.INPUTS
             tracker.begin_forward()
             batches = (_fake_batch(family, sizes, recorder) for _ in range(accumulation))
             beside_units = _beside_units(family, denoiser, units)
@@ -167,7 +168,7 @@ def _both(outer: AbstractContextManager[object], inner: AbstractContextManager[o
 
 
 def _fake_batch(family: Family, sizes: StepSizes, recorder: Recorder) -> Batch:
-    recorder.phase = "inputs"
+    recorder.phase = StepPhase.INPUTS
     latent = (sizes.batch_size, *family.latent_shape(sizes.height_px, sizes.width_px, sizes.num_frames))
     conditioning = {
         name: torch.empty(spec.shape, dtype=spec.dtype)
@@ -192,12 +193,14 @@ def _fake_batch(family: Family, sizes: StepSizes, recorder: Recorder) -> Batch:
 def _lasting(recorder: Recorder, step: TrainingStep, denoiser: nn.Module) -> dict[int, str]:
     categories: dict[int, str] = {}
     for parameter in denoiser.parameters():
-        categories[recorder.number_of(parameter)] = "trained weights" if parameter.requires_grad else "frozen weights"
+        categories[recorder.number_of(parameter)] = (
+            MemoryPart.TRAINED_WEIGHTS if parameter.requires_grad else MemoryPart.FROZEN_WEIGHTS
+        )
     for buffer in denoiser.buffers():
-        categories[recorder.number_of(buffer)] = "frozen weights"
+        categories[recorder.number_of(buffer)] = MemoryPart.FROZEN_WEIGHTS
     if step.ema is not None:
         for average in step.ema.average.values():
-            categories[recorder.number_of(average)] = "moving average"
+            categories[recorder.number_of(average)] = MemoryPart.EMA
     return categories
 
 
@@ -244,7 +247,7 @@ def _owners(recorder: Recorder, step: TrainingStep, owned: list[list[Tensor]]) -
 def _note_states(recorder: Recorder, step: TrainingStep, categories: dict[int, str]) -> None:
     of_weights = (kept for weight in step.trained.values() for kept in step.optimizer.kept(weight))
     for kept in (*of_weights, *step.optimizer.kept_once()):
-        categories[recorder.number_of(kept)] = "optimizer state"
+        categories[recorder.number_of(kept)] = MemoryPart.OPTIMIZER_STATE
 
 
 def _marker(
@@ -257,15 +260,15 @@ def _marker(
     """Marks the phases; gradients of what stands beside the blocks are put down to them, as the weights are."""
 
     @contextmanager
-    def mark(phase: Phase) -> Iterator[None]:
+    def mark(phase: StepPhase) -> Iterator[None]:
         recorder.phase = phase
-        with AssumedNumbers() if phase == "optimizer" else nullcontext():
+        with AssumedNumbers() if phase == StepPhase.OPTIMIZER else nullcontext():
             yield
-        if phase == "backward":
+        if phase == StepPhase.BACKWARD:
             for parameter in step.trained.values():
                 if parameter.grad is not None:
                     number = recorder.number_of(parameter.grad)
-                    categories[number] = "gradients"
+                    categories[number] = MemoryPart.GRADIENTS
                     if id(parameter) in beside:
                         gradient_owners[number] = beside[id(parameter)]
 

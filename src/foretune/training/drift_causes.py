@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from foretune.core.units import bytes_text, duration_text
+from foretune.core.vocabulary import TimePhase
 
 Reading = Mapping[str, Mapping[str, Any]]
 _MOST_OF_IT = 0.5
@@ -72,7 +73,7 @@ def likely_cause(before: Window, now: Window) -> Cause:
 
 
 def _input_wait(before: Window, now: Window) -> Cause | None:
-    was_s, is_s = before.phases_s.get("data", 0.0), now.phases_s.get("data", 0.0)
+    was_s, is_s = before.phases_s.get(TimePhase.DATA, 0.0), now.phases_s.get(TimePhase.DATA, 0.0)
     if is_s - was_s < _MOST_OF_IT * (now.step_s - before.step_s):
         return None
     waits = f"each step waits {duration_text(is_s)} for data, before {duration_text(was_s)}"

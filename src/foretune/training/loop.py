@@ -4,15 +4,18 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any, Literal, TypeVar
 
 import torch
 
+from foretune.choices.run_schedule import RunSchedule
 from foretune.choices.schedule import learning_rate
 from foretune.core.interrupts import StopRequest
 from foretune.core.observer import Observer, StepReport
+from foretune.core.vocabulary import RunPhase, TimePhase
 from foretune.data.batch import Batch
 from foretune.data.loading import BatchLoader, loader
 from foretune.record.events import EventLog
@@ -22,7 +25,7 @@ from foretune.training.instruments import Instrument, Instruments
 from foretune.training.length import Length
 from foretune.training.memory_now import MemoryNow
 from foretune.training.meter import Meter, StepReading
-from foretune.training.phases import PhaseClock, clock_of
+from foretune.training.phases import PhaseClock
 from foretune.training.preparing import Prepared
 from foretune.training.state import collect
 from foretune.training.validating import Validator
@@ -37,7 +40,8 @@ _ALWAYS = frozenset({"step", "loss", "grad_norm", "lr", "step_s"})
 class Tally:
     """What the loop remembers for the record."""
 
-    step_times_s: list[float] = field(default_factory=list)
+    step_times_s: dict[int, float] = field(default_factory=dict)
+    """By step, counted from 0."""
     first_loss: float | None = None
     last_loss: float | None = None
     held_out_losses: list[tuple[int, float]] = field(default_factory=list)
@@ -55,69 +59,72 @@ class NotFinite(Exception):
     """The loss or its gradient is no longer a number; nothing after it can be."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Loop:
     """A prepared run from its first step to its last."""
 
     prepared: Prepared
+    schedule: RunSchedule
     store: CheckpointStore
     validator: Validator
     events: EventLog
     observer: Observer
     stop: StopRequest
-    tally: Tally = field(default_factory=Tally)
+    clock: PhaseClock
+    tally: Tally
+    length: Length
     instruments: Sequence[Instrument] = ()
     now: Callable[[], float] = time.monotonic
-    clock: PhaseClock = field(init=False)
+    num_done: int = 0
+    """Optimizer steps of the whole run so far."""
     meter: Meter = field(init=False)
-    length: Length = field(init=False)
-    _is_last: bool = False
-    """Whether the step that was just made is the last one."""
     _last_report_s: float = -math.inf
 
     def __post_init__(self) -> None:
-        self.length = Length.of(self.prepared.experiment.train, self.prepared.num_steps)
-        self.clock = PhaseClock(clock_of(self.prepared.device))
         self.meter = Meter(self.clock, MemoryNow(self.prepared.device))
 
-    def run(self, first_step: int) -> tuple[int, Literal["finished", "interrupted"]]:
-        """Trains until the last step or until asked to stop; returns the steps done."""
+    def run(self, first_step: int) -> Literal["finished", "interrupted"]:
+        """Trains until the last step or until asked to stop."""
         self.clock.restart()
         try:
-            return self._run(first_step)
+            with closing(self.steps(first_step)) as steps:
+                return self._execute(first_step, steps)
         finally:
             self.tally.add_phases(self.clock.lap().host_s)
 
-    def _run(self, first_step: int) -> tuple[int, Literal["finished", "interrupted"]]:
-        choices, done = self.prepared.experiment, first_step
-        self._is_last = self.length.is_over(done)
-        if self._validation_is_due(done) and done not in self.tally.validated_steps:
-            # At the start, or where the run was stopped between a checkpoint and its validation.
-            self._validate(done)
-        for done in self.steps(first_step):
-            stopping = bool(self.stop)  # once: a signal between the two questions would leave without saving
-            if self._is_last or stopping or _due(done, choices.save.every):
+    def _execute(self, first_step: int, steps: Iterator[int]) -> Literal["finished", "interrupted"]:
+        self.num_done, ends = first_step, False
+
+        def is_last(done: int) -> bool:
+            nonlocal ends
+            ends = self.length.is_over(done, self.meter.num_pending)
+            return ends
+
+        phases = self.schedule.phases(
+            first_step, is_last, is_stopping=lambda _: bool(self.stop), validated=self.tally.validated_steps
+        )
+        for phase, done in phases:
+            if phase is RunPhase.STEP:
+                self.num_done = next(steps)
+            elif phase is RunPhase.SAVE:
                 self._save(done)
-            if stopping and not self._is_last:
-                return done, "interrupted"
-            if self._validation_is_due(done):
+            else:
                 self._validate(done)
-        return done, "finished"
+        self.drain()
+        return "finished" if ends else "interrupted"
 
     def steps(self, first_step: int) -> Generator[int, None, None]:
-        """Makes one optimizer step after the other; yields how many are done."""
+        """Makes one optimizer step after the other, as long as it is asked for one; yields how many are done."""
         p = self.prepared
         accumulation = p.experiment.train.gradient_accumulation
         instruments = Instruments(self.instruments, self.events, self.observer, self.tally.warnings)
         batches = iter(self._batches(first_step))
+        # Starting the workers of the loader is not a part of the first step.
         self.clock.restart()
-        self._is_last = self.length.is_over(first_step)
         try:
             for step in count(first_step):
-                if self._is_last:
-                    return
                 self.length.begin()
-                with self.clock.phase("logging", in_trace=False):
+                with self.clock.phase(TimePhase.LOGGING, in_trace=False):
                     instruments.before_step(step)
                 lr = learning_rate(p.experiment.optimizer, step, p.num_steps)
                 try:
@@ -130,11 +137,10 @@ class Loop:
                     raise
                 self.meter.record(step, lr, outcome)
                 if self._report_is_due():
-                    with self.clock.phase("logging"):
+                    with self.clock.phase(TimePhase.LOGGING):
                         self._report(self.meter.arrived())
-                with self.clock.phase("logging", in_trace=False):
+                with self.clock.phase(TimePhase.LOGGING, in_trace=False):
                     instruments.after_step(step)
-                self._is_last = self.length.is_over(step + 1, self.meter.num_pending)
                 yield step + 1
         finally:
             instruments.close()
@@ -143,11 +149,11 @@ class Loop:
         """Batches on the device with everything encoded, one at a time: waiting for one is a phase of its own."""
         p = self.prepared
         while True:
-            with self.clock.phase("data"):
+            with self.clock.phase(TimePhase.DATA):
                 batch = next(batches, None)
             if batch is None:
                 return
-            with self.clock.phase("encode"):
+            with self.clock.phase(TimePhase.ENCODE):
                 batch = p.encoders.ready(batch, p.device)
             yield batch
 
@@ -179,7 +185,7 @@ class Loop:
         samples_per_step = p.experiment.samples_per_step()
         for reading in readings:
             self._refuse_not_finite(reading)
-            self.tally.step_times_s.append(reading.step_s)
+            self.tally.step_times_s[reading.step] = reading.step_s
             self.length.stepped(reading.step_s)
             self.tally.add_phases(reading.phases_s)
             if self.tally.first_loss is None:
@@ -207,7 +213,7 @@ class Loop:
             raise NotFinite(f"the gradient of step {reading.step + 1} has norm {norm}")
 
     def _save(self, done: int) -> None:
-        with self.clock.phase("save"):
+        with self.clock.phase(TimePhase.SAVE):
             self._write_checkpoint(done)
         self._paused(done)
 
@@ -228,12 +234,9 @@ class Loop:
         self.tally.add_phases(phases_s)
         self.events.append("paused", step=done, phases_s=_rounded(phases_s))
 
-    def _validation_is_due(self, done: int) -> bool:
-        return done == 0 or self._is_last or _due(done, self.prepared.experiment.validation.every)
-
     def _validate(self, done: int) -> None:
         """The held-out loss and samples. Where one of them fails the other is still there, and the training goes on."""
-        with self.clock.phase("validation"):
+        with self.clock.phase(TimePhase.VALIDATION):
             self._look(done)
         self._paused(done)
 
@@ -278,7 +281,3 @@ def _told(reading: StepReading) -> dict[str, Any]:
 
 def _rounded(phases_s: Mapping[str, float]) -> dict[str, float]:
     return {name: round(seconds, 7) for name, seconds in phases_s.items()}
-
-
-def _due(done: int, every: int | None) -> bool:
-    return every is not None and done % every == 0

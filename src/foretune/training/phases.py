@@ -9,15 +9,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 
-PhaseName = Literal[
-    "data", "encode", "forward", "backward", "optimizer", "communication", "logging", "validation", "save"
-]
-OTHER = "other"
-"""What is in no phase: the loop itself."""
+from foretune.core.vocabulary import StepPhase, TimePhase
 
 
 class DeviceMark(Protocol):
@@ -105,13 +101,13 @@ class Lap:
 
 @dataclass
 class PhaseClock:
-    """Charges the time to the innermost phase that is open. `with clock.phase("data"): ...`"""
+    """Charges the time to the innermost phase that is open. `with clock.phase(TimePhase.DATA): ...`"""
 
     device: DeviceClock | None = None
     annotate: Callable[[str], AbstractContextManager[object]] | None = None
     """While a profiler runs: surrounds each phase with a range in its trace."""
     now: Callable[[], float] = time.perf_counter
-    _open: list[str] = field(default_factory=lambda: [OTHER])
+    _open: list[str] = field(default_factory=lambda: [TimePhase.OTHER])
     _host_s: dict[str, float] = field(default_factory=dict)
     _marks: list[tuple[str, DeviceMark]] = field(default_factory=list)
     _last_s: float = 0.0
@@ -119,7 +115,7 @@ class PhaseClock:
     def __post_init__(self) -> None:
         self.restart()
 
-    def phase(self, phase: PhaseName, in_trace: bool = True) -> AbstractContextManager[object]:
+    def phase(self, phase: TimePhase | StepPhase, in_trace: bool = True) -> AbstractContextManager[object]:
         """Surrounds a phase; outside of the trace where what starts and stops the trace happens in it."""
         return _Phase(self, phase, in_trace)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.data import Dataset
 
 from foretune.choices.experiment import Experiment
@@ -87,8 +88,10 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
     maker = _batch_maker(experiment, family, encoder_plan, source, train, resolution_px)
     num_steps = _num_steps(experiment.train, maker.order)
     prompts = experiment.validation.prompts if family.text_parts else ()
-    encoders, texts = _encode(encoder_plan, maker, num_steps, train, held_out, prompts, observer)
-
+    encoding = _Encoding(encoder_plan, maker, _needed(maker.order, num_steps, train), held_out, prompts, observer)
+    # In the order of `choices.run_schedule.PREPARATION`, which plans replay.
+    live_vae = encoding.latents()
+    live_text, texts = encoding.text()
     built = build_model(experiment, family, folder, device, observer)
     held_out_maker = dataclasses.replace(maker, seed=experiment.validation.seed)
     return Prepared(
@@ -99,7 +102,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
         method=built.method,
         step=built.step,
         batch_maker=maker,
-        encoders=encoders,
+        encoders=LiveEncoders(family, live_vae, live_text, num_text_tokens),
         held_out=list(held_out_batches(held_out_maker, held_out)) if len(held_out) else [],
         encoded_prompts=[_batched(texts[prompt]) for prompt in prompts],
         unconditional=_batched(texts[""]) if "" in texts else None,
@@ -241,36 +244,43 @@ def _batch_maker(
     )
 
 
-def _encode(
-    plan: EncoderPlan,
-    maker: BatchMaker,
-    num_steps: int | None,
-    train: Sequence[int],
-    held_out: Sequence[int],
-    prompts: Sequence[str],
-    observer: Observer,
-) -> tuple[LiveEncoders, dict[str, Conditioning]]:
-    """Fills the caches and keeps the encoders that are needed at each step; encodes the validation prompts."""
-    family = plan.family
-    per_epoch = maker.order.num_steps_per_epoch
-    needed = train if num_steps is None or num_steps >= per_epoch else maker.order.samples_until(num_steps)
-    texts = tuple(dict.fromkeys((*prompts, ""))) if prompts else ()
-    encoded: dict[str, Conditioning] = {}
-    live_vae = live_text = None
-    if maker.latents is not None:
-        report = plan.fill_latents(maker, needed, held_out, observer.preparing)
-        observer.message(f"Images: {report.num_encoded} encoded, {report.num_reused} from the cache.")
-    elif family.has_latents:
-        live_vae = plan.load_vae()
-    if maker.text is not None:
-        report = plan.fill_text(maker, needed, held_out, texts, observer.preparing)
-        observer.message(f"Captions: {report.num_encoded} encoded, {report.num_reused} from the cache.")
-        encoded = {text: maker.text.conditioning(text) for text in texts}
-    elif family.text_parts:
-        live_text = plan.load_text()
-        made = encode_captions(family, live_text, texts, plan.num_text_tokens) if texts else []
-        encoded = dict(zip(texts, made, strict=True))
-    return LiveEncoders(family, live_vae, live_text, plan.num_text_tokens), encoded
+def _needed(order: Order, num_steps: int | None, train: Sequence[int]) -> Sequence[int]:
+    """The samples that the run will see: a run that is shorter than an epoch encodes only those."""
+    return train if num_steps is None or num_steps >= order.num_steps_per_epoch else order.samples_until(num_steps)
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """Fills the caches, or loads the encoders that are used at each step; encodes the validation prompts."""
+
+    plan: EncoderPlan
+    maker: BatchMaker
+    needed: Sequence[int]
+    held_out: Sequence[int]
+    prompts: Sequence[str]
+    observer: Observer
+
+    def latents(self) -> nn.Module | None:
+        """The autoencoder, where it is used at each step."""
+        if self.maker.latents is None:
+            return self.plan.load_vae() if self.plan.family.has_latents else None
+        report = self.plan.fill_latents(self.maker, self.needed, self.held_out, self.observer.preparing)
+        self.observer.message(f"Images: {report.num_encoded} encoded, {report.num_reused} from the cache.")
+        return None
+
+    def text(self) -> tuple[Any, dict[str, Conditioning]]:
+        """The text encoders, where they are used at each step, and the encoded prompts."""
+        family, lookup = self.plan.family, self.maker.text
+        texts = tuple(dict.fromkeys((*self.prompts, ""))) if self.prompts else ()
+        if lookup is not None:
+            report = self.plan.fill_text(self.maker, self.needed, self.held_out, texts, self.observer.preparing)
+            self.observer.message(f"Captions: {report.num_encoded} encoded, {report.num_reused} from the cache.")
+            return None, {text: lookup.conditioning(text) for text in texts}
+        if not family.text_parts:
+            return None, {}
+        live = self.plan.load_text()
+        encoded = encode_captions(family, live, texts, self.plan.num_text_tokens) if texts else []
+        return live, dict(zip(texts, encoded, strict=True))
 
 
 def _effective_model(

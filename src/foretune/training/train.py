@@ -2,17 +2,13 @@
 
 import dataclasses
 import time
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
+from typing import Any
 
 from foretune.choices.experiment import Experiment
 from foretune.config.reading import Asked
-from foretune.core.disk_faults import disk_fault
 from foretune.core.errors import UserError
 from foretune.core.interrupts import StopRequest, stop_on_signals, told_if_interrupted
 from foretune.core.observer import Observer, Observers
@@ -21,26 +17,18 @@ from foretune.core.values.run_record import Measured
 from foretune.data.sources.files import NoFolder
 from foretune.models.locating import locate
 from foretune.record.environment import environment_fingerprint, environment_hash
-from foretune.record.events import EventLog, read_events
+from foretune.record.events import read_events
 from foretune.record.locking import locked
-from foretune.record.log_summary import NOTHING_SAVED
 from foretune.record.redaction import MARK
 from foretune.record.run_directory import RunDirectory
-from foretune.stats.speed import median_step_s, samples_per_s
-from foretune.stats.steady import find_steady
 from foretune.step.weights import checksums, num_changed
 from foretune.training.checkpoints import CheckpointStore
-from foretune.training.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes, use_threads
-from foretune.training.loop import Loop, NotFinite, Tally
+from foretune.training.devices import peak_host_bytes, use_threads
+from foretune.training.loop import Tally
 from foretune.training.preparing import Prepared, prepare
-from foretune.training.profiling.instrument import profilers
-from foretune.training.recording import record_of
-from foretune.training.sampling import SampleRequest
+from foretune.training.session import Session, status_of
 from foretune.training.state import COUNTED, check, components, restore
-from foretune.training.telemetry.energy_sum import EnergySum
 from foretune.training.trackers import open_trackers, require_trackers
-from foretune.training.validating import Validator
-from foretune.training.watching import alarm_for, sampler_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,13 +187,6 @@ def _preparation_failed(run: RunDirectory, experiment: Experiment, error: Except
     return PreparationFailed(f"{status.capitalize()} before the first step: {reason}. Recorded in {run.path}")
 
 
-def status_of(error: Exception) -> Literal["out of memory", "failed"]:
-    """Running out of memory is told apart: it has a remedy of its own."""
-    # On the host torch has no error of its own for it, only these words.
-    no_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
-    return "out of memory" if no_memory else "failed"
-
-
 def _run(
     run: RunDirectory,
     prepared: Prepared,
@@ -216,38 +197,13 @@ def _run(
     handles_signals: bool,
 ) -> Trained:
     experiment = prepared.experiment
-    environment = environment_fingerprint()
-    run.write_environment(environment)
-    store = CheckpointStore(run.checkpoints, experiment.save.keep)
     observer = Observers(observer, *open_trackers(experiment.track, run.path, observer))
     initial, base = checksums(prepared.step.trained), checksums(prepared.method.frozen())
-    first_step, counted_s = _restore(prepared, store, observer, warnings)
-    events = EventLog(run.events)
-    events.append("started", first_step=first_step, environment=environment)
     with stop_on_signals() if handles_signals else nullcontext(StopRequest()) as stop:
-        loop = Loop(prepared, store, build_validator(run, prepared), events, observer, stop)
-        loop.tally.warnings += warnings
-        loop.length.counted_s = counted_s
-        sampler = sampler_for(prepared.device, events)
-        loop.instruments = [*profilers(run, loop), sampler]
-        loop.observer = Observers(observer, alarm_for(sampler, events, observer, loop.tally.warnings))
-        if first_step:
-            _recall(run, loop.tally, first_step)
-        started_s = time.perf_counter()
-        outcome = _outcome(lambda: loop.run(first_step), loop, events, stop)
-        wall_s = time.perf_counter() - started_s
-        sampler.close()
-    record = record_of(
-        run,
-        prepared,
-        outcome=outcome,
-        environment=environment,
-        measured=_measured(loop, prepared.device, sampler.energy, prepare_s=started_s - begun_s),
-        wall_s=wall_s,
-        warnings=loop.tally.warnings,
-    )
-    events.append("ended", status=outcome.status, steps_done=outcome.steps_done, reason=outcome.reason)
-    events.close()
+        session = Session(run, prepared, observer, stop=stop, warnings=warnings)
+        first_step = _restore(session, observer)
+        outcome = session.run_loop(first_step)
+    record = session.finish(outcome, session.measured(prepare_s=session.started_s - begun_s))
     observer.ended()
     run.write_record(record)
     return Trained(
@@ -259,22 +215,24 @@ def _run(
     )
 
 
-def _restore(prepared: Prepared, store: CheckpointStore, observer: Observer, warnings: list[str]) -> tuple[int, float]:
-    """Puts the newest whole checkpoint in place; returns the step to go on from, and what the clock had counted."""
-    has_clock = prepared.experiment.train.seconds is not None
-    found = store.read_newest(
-        components(prepared.step), lambda checkpoint: check(prepared.step, checkpoint, has_clock=has_clock)
-    )
+def _restore(session: Session, observer: Observer) -> int:
+    """Puts the newest whole checkpoint in place; returns the step to go on from."""
+    step, loop = session.prepared.step, session.loop
+    has_clock = session.prepared.experiment.train.seconds is not None
+    found = loop.store.read_newest(components(step), lambda checkpoint: check(step, checkpoint, has_clock=has_clock))
     if found is None:
-        return 0, 0.0
+        return 0
     checkpoint, faults = found
     for fault in faults:
         text = f"A checkpoint was passed over because it is damaged: {fault}"
-        warnings.append(text)
+        loop.tally.warnings.append(text)
         observer.warning(text)
-    restore(prepared.step, checkpoint)
+    restore(step, checkpoint)
     observer.message(f"Resuming after step {checkpoint.step}.")
-    return checkpoint.step, float(checkpoint.scalars.get(COUNTED, 0.0))
+    loop.length.counted_s = float(checkpoint.scalars.get(COUNTED, 0.0))
+    if checkpoint.step:
+        _recall(session.run, loop.tally, checkpoint.step)
+    return checkpoint.step
 
 
 def _recall(run: RunDirectory, tally: Tally, first_step: int) -> None:
@@ -289,72 +247,7 @@ def _recall(run: RunDirectory, tally: Tally, first_step: int) -> None:
             if event["held_out_loss"] is not None:
                 held_out[event["step"]] = event["held_out_loss"]
     ordered = [steps[step] for step in sorted(steps)]
-    tally.step_times_s += [event["step_s"] for event in ordered]
+    tally.step_times_s |= {int(event["step"]): event["step_s"] for event in ordered}
     if ordered:
         tally.first_loss, tally.last_loss = ordered[0]["loss"], ordered[-1]["loss"]
     tally.held_out_losses += sorted(held_out.items())
-
-
-def _outcome(run_loop: Callable[[], tuple[int, str]], loop: Loop, events: EventLog, stop: StopRequest) -> Outcome:
-    """How the loop ended. What went wrong is an outcome with its reason, so that the record is always written."""
-    try:
-        steps_done, end = run_loop()
-        if end == "interrupted":
-            return Outcome(status="interrupted", steps_done=steps_done, reason=f"stopped by {stop.reason} after saving")
-        return Outcome(status="finished", steps_done=steps_done)
-    except NotFinite as error:
-        status: Literal["out of memory", "failed"] = "failed"
-        reason = f"{error}. {NOTHING_SAVED}. Try a lower optimizer.lr, or train.precision=bf16"
-    except Exception as error:  # noqa: BLE001 - the record of a crash is a record too
-        fault = disk_fault(error, unnamed=f"A file in {loop.store.directory.parent}")
-        status, reason = status_of(error), fault or f"{type(error).__name__}: {error}"
-        events.append("crashed", traceback=traceback.format_exc())
-    saved = loop.store.steps()
-    return Outcome(status=status, steps_done=saved[-1] if saved else 0, reason=reason)
-
-
-def build_validator(run: RunDirectory, prepared: Prepared) -> Validator:
-    choice = prepared.experiment.validation
-    return Validator(
-        step=prepared.step,
-        family=prepared.family,
-        folder=prepared.folder,
-        device=prepared.device,
-        held_out=prepared.held_out,
-        request=SampleRequest(
-            prompts=choice.prompts,
-            seed=choice.seed,
-            num_inference_steps=choice.num_inference_steps,
-            size_px=prepared.resolution_px,
-            num_text_tokens=prepared.num_text_tokens,
-            guidance_scale=choice.guidance_scale,
-        ),
-        encoded_prompts=prepared.encoded_prompts,
-        unconditional=prepared.unconditional,
-        samples_dir=run.samples,
-        encoders=prepared.encoders,
-        vae_tiling=prepared.experiment.levers.vae_tiling,
-    )
-
-
-def _measured(loop: Loop, device: torch.device, energy: EnergySum, prepare_s: float) -> Measured:
-    tally, experiment = loop.tally, loop.prepared.experiment
-    times_s = tally.step_times_s
-    num_warmup = find_steady(times_s).num_warmup
-    return Measured(
-        num_step_times=len(times_s),
-        median_step_s=median_step_s(times_s, num_warmup=num_warmup),
-        samples_per_s=samples_per_s(times_s, experiment.samples_per_step(), num_warmup=num_warmup),
-        peak_device_bytes=peak_device_bytes(device),
-        peak_host_bytes=peak_host_bytes(),
-        first_loss=tally.first_loss,
-        last_loss=tally.last_loss,
-        held_out_losses=tuple(tally.held_out_losses),
-        phases_s=tally.phases_s or None,
-        num_warmup_steps=num_warmup,
-        peak_reserved_bytes=peak_reserved_bytes(device),
-        energy_j=energy.energy_j,
-        mean_power_w=energy.mean_power_w,
-        counted_s=None if experiment.train.seconds is None else loop.length.counted_s,
-        prepare_s=prepare_s,
-    )

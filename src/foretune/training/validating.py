@@ -13,6 +13,7 @@ from foretune.models.tiling import tile_autoencoder
 from foretune.step.methods.training_adapter import without_training_adapter
 from foretune.step.training_step import TrainingStep
 from foretune.training.encoding import LiveEncoders
+from foretune.training.preparing import Prepared
 from foretune.training.sampling import SampleRequest, sample, to_image
 
 
@@ -69,6 +70,30 @@ class Validator:
             path = self.samples_dir / f"step-{steps_done:09d}-{index}.png"
             to_image(pixels).save(path)
             yield path
+
+
+def validator_for(prepared: Prepared, samples_dir: Path) -> Validator:
+    choice = prepared.experiment.validation
+    return Validator(
+        step=prepared.step,
+        family=prepared.family,
+        folder=prepared.folder,
+        device=prepared.device,
+        held_out=prepared.held_out,
+        request=SampleRequest(
+            prompts=choice.prompts,
+            seed=choice.seed,
+            num_inference_steps=choice.num_inference_steps,
+            size_px=prepared.resolution_px,
+            num_text_tokens=prepared.num_text_tokens,
+            guidance_scale=choice.guidance_scale,
+        ),
+        encoded_prompts=prepared.encoded_prompts,
+        unconditional=prepared.unconditional,
+        samples_dir=samples_dir,
+        encoders=prepared.encoders,
+        vae_tiling=prepared.experiment.levers.vae_tiling,
+    )
 
 
 @torch.no_grad()

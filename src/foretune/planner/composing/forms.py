@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from foretune.choices.step_form import StepForm, update_name
 from foretune.core.values.step_trace import StepTrace
+from foretune.core.vocabulary import StepPhase
 from foretune.planner.composing.pieces import Composer
 from foretune.planner.composing.quantising import quantise
 from foretune.planner.composing.updates import OptimizerReplacement
@@ -69,7 +70,7 @@ def composed_trace(composition: Composition) -> StepTrace:
         update.put_in_update()
     if composition.layer is not None:
         quantise(composer, recipes().layers[composition.layer])
-    return composer.finished(work=update.work("backward" if composition.is_fused else "optimizer"))
+    return composer.finished(work=update.work(StepPhase.BACKWARD if composition.is_fused else StepPhase.OPTIMIZER))
 
 
 @lru_cache(maxsize=4)

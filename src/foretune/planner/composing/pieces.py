@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from foretune.core.values.recipes import Piece
 from foretune.core.values.step_trace import MARK, NEVER, BlockKind, Growth, Moment, Powers, StepTrace, Storage, on_host
+from foretune.core.vocabulary import MemoryPart
 
 BEFORE, AFTER, ARRIVED = -64, 1, 64
 """Shifts from a position: products have those around their events, arrivals those between."""
@@ -84,7 +85,12 @@ class Composer:
         return self._storage(made, released, self._index(growth), category)
 
     def of_piece(
-        self, piece: Piece, number: Growth, made: Moment, released: Moment | None, category: str = "temporaries"
+        self,
+        piece: Piece,
+        number: Growth,
+        made: Moment,
+        released: Moment | None,
+        category: str = MemoryPart.TEMPORARIES,
     ) -> Storage:
         """A piece of a recipe; `number` is how many numbers it counts."""
         key = number.terms, piece.bytes_per_number

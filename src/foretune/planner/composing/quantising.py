@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from foretune.core.values.recipes import Act, Count, LayerRecipe, Piece
 from foretune.core.values.step_trace import Growth, Moment, Storage
+from foretune.core.vocabulary import MemoryPart
 from foretune.planner.composing.pieces import AFTER, BEFORE, Composer, Mark, Place, constant, scaled, shifted
 
 _BYTES_IN_COMPUTE_TYPE = 2
@@ -34,14 +35,14 @@ def _replace_weights(composer: Composer, recipe: LayerRecipe, place: Place) -> N
     sides = {mark.made.position: (mark, other) for mark, other in _sides(composer.marks[place], "")}
     kept: list[Storage] = []
     for storage in composer.lists[place]:
-        marks = sides.get(storage.made.position) if composer.category(storage) == "frozen weights" else None
+        marks = sides.get(storage.made.position) if composer.category(storage) == MemoryPart.FROZEN_WEIGHTS else None
         if marks is None or not _takes(recipe, _whole(marks[0]), _whole(marks[1])):
             kept.append(storage)
             continue
         counts = _counts(_whole(marks[0]), _whole(marks[1]), constant(0))
         for number, piece in enumerate(recipe.bits):
             made = shifted(storage.made, number)
-            kept.append(composer.of_piece(piece, _number(counts, piece), made, None, "frozen weights"))
+            kept.append(composer.of_piece(piece, _number(counts, piece), made, None, MemoryPart.FROZEN_WEIGHTS))
     composer.lists[place][:] = kept
 
 

@@ -6,6 +6,7 @@ trained weights. What is left out are single numbers: norms, counters, means.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import update_name
@@ -19,12 +20,12 @@ from foretune.core.values.step_trace import (
     Work,
     off_host,
 )
-from foretune.planner.composing.pieces import ARRIVED, OUTSIDE_PLACE, Composer, Place, constant, scaled, shifted
+from foretune.core.vocabulary import MemoryPart, StepPhase
+from foretune.planner.composing.pieces import ARRIVED, OUTSIDE_PLACE, Composer, Place, Terms, constant, scaled, shifted
 from foretune.trace.shipped import recipes
 
 _SMALL_WEIGHTS = 4096
 """Below so many numbers, 8-bit optimizers keep fp32 states (`step.optimizers.eight_bit`)."""
-_STATE = "optimizer state"
 _SUMS: tuple[Count, ...] = ("rows", "columns")
 
 
@@ -49,7 +50,7 @@ class OptimizerReplacement:
         """`is_full`: weights are trained at their own size; those of adapters are taken to be large."""
         self._composer, self._recipe = composer, recipe
         self._bytes_per_weight, self._is_full = bytes_per_weight, is_full
-        self._phase = composer.trace.phases.index("optimizer")
+        self._phase = composer.trace.phases.index(StepPhase.OPTIMIZER)
         self._position = 0
         self.weights = list(self._trained())
         knows_shapes = any(len(weight.counts) > 1 for weight in self.weights)
@@ -61,13 +62,16 @@ class OptimizerReplacement:
             storages[:] = [
                 storage
                 for storage in storages
-                if storage.made.phase != self._phase and off_host(self._composer.category(storage)) != _STATE
+                if storage.made.phase != self._phase
+                and off_host(self._composer.category(storage)) != MemoryPart.OPTIMIZER_STATE
             ]
 
     def put_in_states(self) -> None:
         for weight in self.weights:
             for piece in weight.update.states:
-                state = self._composer.of_piece(piece, _number(weight, piece), _after_all(weight.made), None, _STATE)
+                state = self._composer.of_piece(
+                    piece, _number(weight, piece), _after_all(weight.made), None, MemoryPart.OPTIMIZER_STATE
+                )
                 self._composer.lists[weight.place].append(state)
 
     def put_in_update(self) -> None:
@@ -120,20 +124,26 @@ class OptimizerReplacement:
                     sums.setdefault(_key(mark.made), {})["columns"] = mark.number
             others: dict[MomentKey, list[int]] = {}
             for storage in storages:
-                if self._composer.category(storage) != "gradients":
+                if self._composer.category(storage) != MemoryPart.GRADIENTS:
                     others.setdefault(_key(storage.made)[:4], []).append(storage.made.position)
             for number, storage in enumerate(list(storages)):
-                if self._composer.category(storage) == "gradients":
+                if self._composer.category(storage) == MemoryPart.GRADIENTS:
                     key = _key(storage.made)
                     arrived = arrivals[key].released if key in arrivals else _before_next(storage.made, others)
                     shape = sums[key] if key in sums else self._sums_of_like(storage, place)
                     storages[number] = self._used_at_once(storage, place, arrived, shape)
 
+    @cached_property
+    def _weights_by_size(self) -> dict[Terms, list["TrainedWeight"]]:
+        found: dict[Terms, list[TrainedWeight]] = {}
+        for weight in self.weights:
+            found.setdefault(weight.counts["weights"].terms, []).append(weight)
+        return found
+
     def _sums_of_like(self, gradient: Storage, place: Place) -> dict[Count, Growth]:
         """Rows and columns of a weight with as many numbers, of the same block if it has one."""
         numbers = scaled(self._composer.growth(gradient), 1 / self._bytes_per_weight)
-        like = [weight for weight in self.weights if weight.counts["weights"] == numbers]
-        nearest = min(like, key=lambda weight: weight.place != place)
+        nearest = min(self._weights_by_size[numbers.terms], key=lambda weight: weight.place != place)
         return {count: number for count, number in nearest.counts.items() if count != "weights"}
 
     def _used_at_once(self, gradient: Storage, place: Place, arrived: Moment, sums: dict[Count, Growth]) -> Storage:
@@ -152,12 +162,12 @@ class OptimizerReplacement:
             composer.lists[place].append(
                 composer.of_piece(recipe, _number(weight, recipe), moment, released.get(piece, end))
             )
-        return composer.storage(gradient.made, released.get(0, end), composer.growth(gradient), "temporaries")
+        return composer.storage(gradient.made, released.get(0, end), composer.growth(gradient), MemoryPart.TEMPORARIES)
 
     def work(self, phase: str) -> tuple[Work, ...]:
         """The trace's, with the update's own, which is done in `phase`, in the place of the old one's."""
         trace = self._composer.trace
-        kept = [work for work in trace.work if work.phase != "optimizer"]
+        kept = [work for work in trace.work if work.phase != StepPhase.OPTIMIZER]
         totals: dict[int, list[Growth]] = {}
         for weight in self.weights:
             kind, part, index = weight.place
@@ -190,7 +200,7 @@ class OptimizerReplacement:
                     if mark.what == what:
                         shapes.setdefault(mark.made.position, {})[what] = mark.number
             for storage in storages:
-                if composer.category(storage) == "trained weights" and storage.released.phase == NEVER:
+                if composer.category(storage) == MemoryPart.TRAINED_WEIGHTS and storage.released.phase == NEVER:
                     counts = shapes.get(storage.made.position, {})
                     weights = scaled(composer.growth(storage), 1 / self._bytes_per_weight)
                     update = self._update_of(weights, has_rows=bool(counts))

@@ -8,11 +8,13 @@ from foretune.catalog.devices import Device
 from foretune.choices.method import rank_of
 from foretune.choices.training import Precision
 from foretune.core.values.plan import Verdict
-from foretune.planner.allocator import CachingAllocator, replay
+from foretune.core.vocabulary import MemoryPart, RunPhase, StepPhase
+from foretune.planner.allocator import CachingAllocator
 from foretune.planner.encoders import BYTES_PER_WEIGHT, Extent, autoencoder_pass, text_pass
 from foretune.planner.exam.questions import ExamQuestion
 from foretune.planner.expansion import Event
 from foretune.planner.overheads import Overhead, overhead_for, usable_bytes, with_workspaces
+from foretune.planner.replaying import replay
 from foretune.planner.sizing import StepSize, with_default_targets
 from foretune.planner.streams import LASTING, Stream, split
 from foretune.planner.traces import Traces, step_events
@@ -22,7 +24,6 @@ from foretune.trace.shipped import geometries
 # Where a row does not name its device, or names one that is not in the catalogue.
 _USUAL_DEVICE = "a100-80gb-sxm"
 _RESIDENT = "encoders"
-_STATE = "optimizer state"
 
 
 @dataclass(frozen=True)
@@ -104,14 +105,14 @@ def question_events(asked: ExamQuestion, traces: Traces) -> list[Event]:
     kept, body = split(step_events(traces, experiment, size, geometry, leaves_stay=stay))
     precision = experiment.train.precision
     stream = Stream()
-    early = [stream.hold(_component_bytes(name, precision), _RESIDENT, "loading") for name in asked.loaded_before]
-    states = [event for event in kept if event.category == _STATE]
-    stream.run([event for event in kept if event.category != _STATE], keeps=LASTING)
+    early = [stream.hold(_component_bytes(name, precision), _RESIDENT, RunPhase.LOAD) for name in asked.loaded_before]
+    states = [event for event in kept if event.category == MemoryPart.OPTIMIZER_STATE]
+    stream.run([event for event in kept if event.category != MemoryPart.OPTIMIZER_STATE], keeps=LASTING)
     for number in early:
-        stream.release(number, _RESIDENT, "loading")
+        stream.release(number, _RESIDENT, RunPhase.LOAD)
     for name in asked.resident:
-        stream.hold(_component_bytes(name, precision), _RESIDENT, "loading")
-    update = next((index for index, event in enumerate(body) if event.phase == "optimizer"), len(body))
+        stream.hold(_component_bytes(name, precision), _RESIDENT, RunPhase.LOAD)
+    update = next((index for index, event in enumerate(body) if event.phase == StepPhase.OPTIMIZER), len(body))
     _play_encoding(stream, asked, traces, size.extent(geometry))
     # The first step makes the optimizer's state between its gradients and its update; the second finds it there.
     stream.run([*body[:update], *states, *body[update:]], keeps=LASTING)

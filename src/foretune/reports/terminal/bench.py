@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from foretune.core.units import bytes_text, duration_text, flops_text, share_text
+from foretune.core.vocabulary import RunPhase
 from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _memory(series: "Series", plan: "Plan | None", *, is_synthetic: bool) -> lis
     lines = []
     for name, measured in _kinds(series.peak_device_bytes, series.peak_reserved_bytes, series.peak_host_bytes):
         lines.append(f"Peak memory, {name}: measured {bytes_text(measured)}{_expected(name, measured, plan)}")
-    if plan is not None and is_synthetic and plan.worst_phase != "training step":
+    if plan is not None and is_synthetic and plan.worst_phase != RunPhase.STEP:
         lines.append(f"  (expected is for a whole run, whose peak is in the phase {plan.worst_phase!r})")
     return lines
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from foretune.core.units import bytes_text, duration_text, memory_text, share_text
+from foretune.core.vocabulary import MemoryPart
 from foretune.reports.terminal.tables import right, table
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def _print_phases(out: "Console", plan: "Plan") -> None:
 
 def _print_parts(out: "Console", plan: "Plan", base: str) -> None:
     """`base`: what the linear layers of the base are quantised to."""
-    names = {"frozen weights": f"frozen weights ({base})"} if base not in ("none", "float8-training") else {}
+    names: dict[str, str] = (
+        {MemoryPart.FROZEN_WEIGHTS: f"frozen weights ({base})"} if base not in ("none", "float8-training") else {}
+    )
     worst = next(phase for phase in plan.phases if phase.phase == plan.worst_phase)
     parts = table(f"part of the {plan.worst_phase}", "bytes", "share")
     for name, num_bytes in worst.device_bytes_by_part.items():

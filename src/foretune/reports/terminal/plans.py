@@ -1,11 +1,12 @@
 """Plans as a person reads them in a terminal: a sentence, a table, a menu; details only where they are requested."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from foretune.core.units import memory_text
 from foretune.core.values.plan import HostMemory
+from foretune.core.vocabulary import RunPhase
 from foretune.reports.question_text import question_text
 from foretune.reports.remedy_words import cost_text, effect_text, memory_of, settings_text
 from foretune.reports.terminal.plan_details import print_details
@@ -29,6 +30,8 @@ _WIDTH = 80
 _INDENT = " " * 5
 _MOST_MENUS = 3
 """More devices than that get the first line of their menu only, in the table."""
+MOST_WITH_MENUS = 8
+"""Devices. More of them are an overview."""
 
 
 def print_groups(out: "Console", groups: Groups, *, explain: bool) -> None:
@@ -73,7 +76,7 @@ def answer_text(plans: Sequence["Plan"]) -> str:
 
 def _answer(plan: "Plan") -> str:
     figures = f"{memory_text(plan.process_bytes)} estimated, {memory_text(plan.usable_bytes)} usable"
-    where = "" if plan.worst_phase == "training step" else f" The peak phase is {plan.worst_phase}."
+    where = "" if plan.worst_phase == RunPhase.STEP else f" The peak phase is {plan.worst_phase}."
     if plan.verdict == "fits":
         return f"Fits on {plan.device}: {figures}.{where}"
     first = f" With {settings_text(plan.remedies[0].settings)} it fits." if plan.remedies else ""
@@ -86,7 +89,7 @@ def print_verdicts(out: "Console", plans: Sequence["Plan"]) -> None:
     """What each device has, what the run takes of it, and whether that fits."""
     validates = any(plan.validation is not None for plan in plans)
     unlike = [plan for plan in plans if plan.verdict != "fits"]
-    in_table = len(_menus(plans)) > _MOST_MENUS
+    in_table = not _are_shown(_menus(plans), plans)
     headings = ["device", "usable", "estimated", "low to high", *(["with validation"] if validates else []), "verdict"]
     rows = table(*headings, *(["to make it fit"] if in_table and unlike else []))
     for plan in plans:
@@ -125,7 +128,7 @@ def _first_words(plan: "Plan") -> str:
 def print_advice(out: "Console", plans: Sequence["Plan"]) -> None:
     """Menus for devices that it does not surely fit on; for one that it fits on, what to do with the rest."""
     menus = _menus(plans)
-    if menus and len(menus) <= _MOST_MENUS:
+    if menus and _are_shown(menus, plans):
         for lines, devices in menus.items():
             out.print()
             out.print(f"To make it fit on {_names(devices)}:", style="bold")
@@ -140,6 +143,11 @@ def print_advice(out: "Console", plans: Sequence["Plan"]) -> None:
         for line in _numbered(plans[0].headroom):
             out.print(line)
     out.print()
+
+
+def _are_shown(menus: Sized, plans: Sized) -> bool:
+    """Whether there is room for the menus; an overview has the first remedy in its table."""
+    return len(menus) <= _MOST_MENUS and len(plans) <= MOST_WITH_MENUS
 
 
 def _menus(plans: Sequence["Plan"]) -> dict[tuple[str, ...], list[str]]:

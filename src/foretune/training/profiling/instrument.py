@@ -1,6 +1,7 @@
 """torch's profiler as an instrument: it looks at some steps of a loop and leaves a trace."""
 
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -9,32 +10,37 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity
 
+from foretune.core.observer import Observer
+from foretune.core.vocabulary import MemoryPart
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
 from foretune.step.training_step import TrainingStep
 from foretune.training.instruments import Instrument
-from foretune.training.loop import Loop
 from foretune.training.phases import PhaseClock
 from foretune.training.preparing import Prepared
 from foretune.training.profiling.marks import BlockRanges, phase_range, step_range
 from foretune.training.profiling.trace_file import write_trace
 
 
-def profilers(run: RunDirectory, loop: Loop) -> list[Instrument]:
+def profilers(
+    prepared: Prepared, clock: PhaseClock, run: RunDirectory, events: EventLog, observer: Observer
+) -> list[Instrument]:
     """What an experiment asks for in its `profile` section: one profiler, or none."""
-    asked = loop.prepared.experiment.profile
+    asked, num_steps = prepared.experiment.profile, prepared.num_steps
     if asked is None:
         return []
-    first, num_steps = asked.at_step - 1, loop.prepared.num_steps
+    first = asked.at_step - 1
     if num_steps is not None and first >= num_steps:
-        loop.observer.warning(
+        observer.warning(
             f"Nothing will be profiled: profile.at_step is {asked.at_step}, and the run has {num_steps} steps."
         )
-    return [Profiler(loop.prepared, loop.clock, run.profile, first, asked.steps, loop.events, loop.observer.message)]
+    return [Profiler(prepared, clock, run.profile, first, asked.steps, events, observer.message)]
 
 
 class Profiler:
-    """Starts before its first step, stops after its last, and writes the trace in between the two."""
+    """Starts before its first step and stops after its last. The trace is written before the next step, or at the end:
+    by then the loop has reported the profiled steps.
+    """
 
     def __init__(
         self,
@@ -50,12 +56,16 @@ class Profiler:
         self._first_step, self._last_step = first_step, first_step + num_steps - 1
         self._events, self._say = events, say
         self._profile: Any = None
+        self._stopped: Any = None
+        """A profile whose trace is not written yet."""
         self._blocks: BlockRanges | None = None
         self._step: Any = None
         self._num_seen = 0
+        self._stop_s = 0.0
         self._held_bytes: dict[str, int] = {}
 
     def before_step(self, step: int) -> None:
+        self._write()
         if step == self._first_step:
             self._start()
         if self._profile is not None:
@@ -75,6 +85,7 @@ class Profiler:
         if self._profile is not None:
             self._end_step()
             self._stop()
+        self._write()
 
     def _start(self) -> None:
         device, self._held_bytes = self._prepared.device.type, held_bytes(self._prepared.step)
@@ -100,13 +111,22 @@ class Profiler:
             self._blocks.remove()
         if self._prepared.device.type == "cuda":
             torch.cuda.synchronize(self._prepared.device)  # what the device still does belongs to these steps
+        begun_s = time.perf_counter()
         profile.stop()
+        self._stop_s, self._stopped = time.perf_counter() - begun_s, profile
+
+    def _write(self) -> None:
+        profile, self._stopped = self._stopped, None
+        if profile is None:
+            return
         with tempfile.TemporaryDirectory() as scratch:
             raw = Path(scratch) / "raw.json"
             profile.export_chrome_trace(str(raw))
             path = write_trace(raw, self._directory, self._notes())
         last = self._first_step + self._num_seen
-        self._events.append("profiled", first_step=self._first_step, num_steps=self._num_seen, path=path.name)
+        self._events.append(
+            "profiled", first_step=self._first_step, num_steps=self._num_seen, path=path.name, stop_s=self._stop_s
+        )
         self._say(f"Steps {self._first_step + 1} to {last} were profiled: {path}")
 
     def _notes(self) -> dict[str, Any]:
@@ -126,7 +146,7 @@ def held_bytes(step: TrainingStep) -> dict[str, int]:
     averages = step.ema.average.values() if step.ema is not None else ()
     return {
         "parameters": _num_bytes(step.denoiser.parameters()),
-        "optimizer state": _num_bytes([*kept, *averages]),
+        MemoryPart.OPTIMIZER_STATE: _num_bytes([*kept, *averages]),
     }
 
 

@@ -5,9 +5,20 @@ room, joined to the free block in front of them. When the device is full, pages 
 wherever they are, and may be put back elsewhere: that is why fragmentation costs little here.
 """
 
-from collections.abc import Callable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
 
+from foretune.planner.allocator import (
+    LARGE_SEGMENT_BYTES,
+    MOST_SMALL_BYTES,
+    ROUNDING_BYTES,
+    SMALL_SEGMENT_BYTES,
+    CachingAllocator,
+)
 from foretune.planner.blocks import Block
+from foretune.planner.expansion import Event
+
+_FreeBlock = tuple[int, int, int, Block]
 
 # Larger than any device; the source takes 9/8 of the device's memory, which the pages can never fill.
 _ADDRESSES_BYTES = 2**50
@@ -102,3 +113,87 @@ class AddressSpace:
                 block.absorb(neighbour)
         give(block)
         return True
+
+
+class ExpandableSegments(CachingAllocator):
+    """With PYTORCH_ALLOC_CONF=expandable_segments:True."""
+
+    def __init__(self, *, limit_bytes: int | None = None) -> None:
+        super().__init__(limit_bytes=limit_bytes)
+        self._live: dict[int, Block] = {}
+        # By size, then by address; no two are equal in both, so blocks themselves are never compared.
+        self._free: dict[bool, list[_FreeBlock]] = {True: [], False: []}
+        self._spaces = {
+            is_small: AddressSpace(is_small=is_small, page_bytes=page_bytes, reserve=self._reserve)
+            for is_small, page_bytes in ((True, SMALL_SEGMENT_BYTES), (False, LARGE_SEGMENT_BYTES))
+        }
+
+    def serve(self, events: Iterable[Event]) -> None:
+        for storage, num_bytes, _, _ in events:
+            if num_bytes:
+                self._live[storage] = self._allocated(num_bytes)
+            else:
+                self._release(self._live.pop(storage))
+
+    def _allocated(self, num_bytes: int) -> Block:
+        size = -(-num_bytes // ROUNDING_BYTES) * ROUNDING_BYTES
+        is_small = size <= MOST_SMALL_BYTES
+        block = self._found(size, self._free[is_small]) or self._more(size, is_small=is_small)
+        if block is None:
+            self.give_back()
+            self.num_retries += 1
+            block = self._more(size, is_small=is_small)
+        if block is None:
+            raise self._run_out(self._spaces[is_small].missing_bytes(size))
+        block.is_free = False
+        if block.num_bytes - size >= ROUNDING_BYTES:
+            self._give(block.cut(size))
+        self.allocated_bytes += block.num_bytes
+        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
+        return block
+
+    def _release(self, block: Block) -> None:
+        self.allocated_bytes -= block.num_bytes
+        for neighbour in (block.before, block.after):
+            if neighbour is not None and neighbour.is_free and neighbour.is_mapped:
+                self._take(neighbour)
+                block.absorb(neighbour)
+        self._give(block)
+
+    def give_back(self) -> None:
+        for is_small, pool in self._free.items():
+            rests = [rest for *_, block in pool for rest in self._spaces[is_small].unmap(block)]
+            pool.clear()
+            for rest in rests:
+                self._give(rest)
+        in_pools = sum(block.num_bytes for pool in self._free.values() for *_, block in pool)
+        self.reserved_bytes = self.allocated_bytes + in_pools
+
+    def _found(self, size: int, pool: list[_FreeBlock]) -> Block | None:
+        """The smallest free block that fits.
+
+        A block that has room to grow counts as large as it can grow, so that another one is preferred to the open end.
+        """
+        index = bisect_left(pool, (size,))
+        if index == len(pool):
+            return None
+        while index + 1 < len(pool) and pool[index + 1][3].room_bytes() < pool[index][3].room_bytes():
+            index += 1
+        return pool.pop(index)[3]
+
+    def _more(self, size: int, *, is_small: bool) -> Block | None:
+        """New memory from the driver; None if it has none left."""
+        block = self._spaces[is_small].extend(size, take=self._take, give=self._give)
+        if block is not None:
+            self._take(block)
+        return block
+
+    def _give(self, block: Block) -> None:
+        block.is_free = True
+        insort(self._free[block.is_small], (block.num_bytes, block.segment, block.offset, block))
+
+    def _take(self, block: Block) -> None:
+        pool = self._free[block.is_small]
+        place = bisect_left(pool, (block.num_bytes, block.segment, block.offset))
+        assert pool[place][3] is block, "a free block is in its pool"
+        pool.pop(place)

@@ -1,0 +1,70 @@
+"""Names that several layers share: the phases of a run, the phases of its time, and the parts of its memory.
+
+All are text, as they stand in plans, logs, traces and reports.
+"""
+
+from enum import StrEnum
+
+
+class RunPhase(StrEnum):
+    """What a run does; a plan says for each what memory it takes."""
+
+    CACHE_LATENTS = "caching latents"
+    CACHE_TEXT = "caching text"
+    LOAD = "loading"
+    STEP = "training step"
+    VALIDATE = "validation"
+    SAVE = "saving"
+
+
+class TimePhase(StrEnum):
+    """Where the time of a run goes: every moment belongs to exactly one."""
+
+    DATA = "data"
+    ENCODE = "encode"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    COMMUNICATION = "communication"
+    LOGGING = "logging"
+    VALIDATION = "validation"
+    SAVE = "save"
+    OTHER = "other"
+    """The loop itself."""
+
+
+COMPUTING = (TimePhase.FORWARD, TimePhase.BACKWARD, TimePhase.OPTIMIZER)
+"""All else is overhead."""
+
+
+class StepPhase(StrEnum):
+    """What one training step does, in a trace of it."""
+
+    INPUTS = "inputs"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+
+class MemoryPart(StrEnum):
+    """What memory is taken for."""
+
+    FROZEN_WEIGHTS = "frozen weights"
+    TRAINED_WEIGHTS = "trained weights"
+    OPTIMIZER_STATE = "optimizer state"
+    EMA = "moving average"
+    GRADIENTS = "gradients"
+    ACTIVATIONS = "activations"
+    TEMPORARIES = "temporaries"
+    INPUTS = "inputs"
+    CAST_WEIGHTS = "cast weights"
+    """Low-precision copies that autocast keeps of fp32 weights."""
+    SWAPPED_WEIGHTS = "swapped weights"
+    """Of blocks that wait on the host, those that are on the device for the moment."""
+    TEXT_ENCODERS = "text encoders"
+    AUTOENCODER = "autoencoder"
+    WORKSPACE = "workspace"
+    """What a library takes for itself, such as the scratch memory of matrix products."""
+
+
+WEIGHTS = (MemoryPart.FROZEN_WEIGHTS, MemoryPart.TRAINED_WEIGHTS)

@@ -1,0 +1,20 @@
+"""A run's allocations through a model of the allocator."""
+
+from collections.abc import Iterable
+
+from foretune.planner.allocator import CachingAllocator, DeviceFullError, PlainSegments
+from foretune.planner.expandable_segments import ExpandableSegments
+from foretune.planner.expansion import Event
+
+
+def replay(
+    events: Iterable[Event], *, expandable_segments: bool = False, limit_bytes: int | None = None
+) -> CachingAllocator:
+    """Runs a step's events through the allocator; stops at the request that does not fit within the limit."""
+    kind = ExpandableSegments if expandable_segments else PlainSegments
+    allocator = kind(limit_bytes=limit_bytes)
+    try:
+        allocator.serve(events)
+    except DeviceFullError:
+        assert allocator.ran_out_of_memory
+    return allocator

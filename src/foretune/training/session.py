@@ -1,0 +1,172 @@
+"""One process of a run, from the first line of its log to its record: the loop and everything that watches it.
+
+`train`, `bench` and `profile` are all made of it. They differ in what they prepare and in what they add to the record.
+"""
+
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+import torch
+
+from foretune.choices.run_schedule import RunSchedule
+from foretune.core.disk_faults import disk_fault
+from foretune.core.interrupts import StopRequest
+from foretune.core.observer import Observer, Observers
+from foretune.core.values import Outcome, RunRecord
+from foretune.core.values.run_record import Measured
+from foretune.record.environment import environment_fingerprint, environment_hash
+from foretune.record.events import EventLog
+from foretune.record.log_summary import NOTHING_SAVED
+from foretune.record.run_directory import RunDirectory
+from foretune.stats.speed import median_step_s, samples_per_s
+from foretune.stats.steady import find_steady
+from foretune.training.checkpoints import CheckpointStore
+from foretune.training.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes
+from foretune.training.drift_alarm import Alarm, DriftAlarm
+from foretune.training.length import Length
+from foretune.training.loop import Loop, NotFinite, Tally
+from foretune.training.phases import PhaseClock, clock_of
+from foretune.training.preparing import Prepared
+from foretune.training.profiling.instrument import profilers
+from foretune.training.telemetry.sampler import Sampler, open_sensors, uuids_of
+from foretune.training.validating import validator_for
+
+
+class Session:
+    """The loop of a prepared run with its log, sensors, profiler and drift alarm."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        prepared: Prepared,
+        observer: Observer,
+        *,
+        stop: StopRequest | None = None,
+        steps_only: bool = False,
+        warnings: Iterable[str] = (),
+        events: EventLog | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`steps_only`: neither checkpoints nor validation, nor an alarm when the steps become slower.
+
+        `now` decides when steps are reported again.
+        """
+        self.run, self.prepared = run, prepared
+        self.environment = environment_fingerprint()
+        run.write_environment(self.environment)
+        self.events = EventLog(run.events) if events is None else events
+        # Of several CUDA devices, the one that the run is on.
+        self.sampler = Sampler(self.events, open_sensors(uuids_of(prepared.device)))
+        experiment, tally = prepared.experiment, Tally(warnings=list(warnings))
+        clock = PhaseClock(clock_of(prepared.device))
+        self.loop = Loop(
+            prepared=prepared,
+            schedule=RunSchedule.of(experiment, steps_only=steps_only),
+            store=CheckpointStore(run.checkpoints, experiment.save.keep),
+            validator=validator_for(prepared, run.samples),
+            events=self.events,
+            observer=observer if steps_only else Observers(observer, self._alarm(observer, tally.warnings)),
+            stop=StopRequest() if stop is None else stop,
+            clock=clock,
+            tally=tally,
+            length=Length.of(experiment.train, prepared.num_steps),
+            instruments=(*profilers(prepared, clock, run, self.events, observer), self.sampler),
+            now=now,
+        )
+        self.started_s = self._ended_s = 0.0
+
+    def _alarm(self, observer: Observer, warnings: list[str]) -> DriftAlarm:
+        """Tells people at once, the log and the record."""
+
+        def tell(alarm: Alarm) -> None:
+            self.events.append("alarm", step=alarm.step, cause=alarm.cause, text=alarm.text)
+            warnings.append(alarm.text)
+            observer.warning(alarm.text)
+
+        return DriftAlarm(tell, lambda: list(self.sampler.recent))
+
+    def run_loop(self, first_step: int = 0) -> Outcome:
+        """Executes the schedule. What goes wrong is an outcome with its reason, so that a record is always written."""
+        loop = self.loop
+        self.events.append("started", first_step=first_step, environment=self.environment)
+        self.started_s = time.perf_counter()
+        try:
+            end = loop.run(first_step)
+        except NotFinite as error:
+            status: Literal["out of memory", "failed"] = "failed"
+            reason = f"{error}. {NOTHING_SAVED}. Try a lower optimizer.lr, or train.precision=bf16"
+        except Exception as error:  # noqa: BLE001 - the record of a crash is a record too
+            fault = disk_fault(error, unnamed=f"A file in {self.run.path}")
+            status, reason = status_of(error), fault or f"{type(error).__name__}: {error}"
+            self.events.append("crashed", traceback=traceback.format_exc())
+        else:
+            if end == "interrupted":
+                stopped_by = f"stopped by {loop.stop.reason} after saving"
+                return Outcome(status="interrupted", steps_done=loop.num_done, reason=stopped_by)
+            return Outcome(status="finished", steps_done=loop.num_done)
+        finally:
+            self._ended_s = time.perf_counter()
+            self.sampler.close()
+        if loop.schedule.steps_only:
+            return Outcome(status=status, steps_done=loop.num_done, reason=reason)
+        # What was done since the last checkpoint is lost.
+        saved = loop.store.steps()
+        return Outcome(status=status, steps_done=saved[-1] if saved else 0, reason=reason)
+
+    def speed_times_s(self) -> list[float]:
+        """The times of all steps but those that a profiler made slower."""
+        look = self.prepared.experiment.profile
+        times_s = self.loop.tally.step_times_s.items()
+        return [seconds for step, seconds in times_s if look is None or not look.slows(step)]
+
+    def measured(self, prepare_s: float | None = None) -> Measured:
+        """Every figure that the loop gives."""
+        tally, experiment, device = self.loop.tally, self.prepared.experiment, self.prepared.device
+        times_s, energy = self.speed_times_s(), self.sampler.energy
+        num_warmup = find_steady(times_s).num_warmup
+        return Measured(
+            num_step_times=len(times_s),
+            median_step_s=median_step_s(times_s, num_warmup=num_warmup),
+            samples_per_s=samples_per_s(times_s, experiment.samples_per_step(), num_warmup=num_warmup),
+            peak_device_bytes=peak_device_bytes(device),
+            peak_host_bytes=peak_host_bytes(),
+            first_loss=tally.first_loss,
+            last_loss=tally.last_loss,
+            held_out_losses=tuple(tally.held_out_losses),
+            phases_s=tally.phases_s or None,
+            num_warmup_steps=num_warmup,
+            peak_reserved_bytes=peak_reserved_bytes(device),
+            energy_j=energy.energy_j,
+            mean_power_w=energy.mean_power_w,
+            counted_s=None if experiment.train.seconds is None else self.loop.length.counted_s,
+            prepare_s=prepare_s,
+        )
+
+    def finish(self, outcome: Outcome, measured: Measured) -> RunRecord:
+        """Ends the log; returns the record, with the plan that was stored before the first step."""
+        self.events.append("ended", status=outcome.status, steps_done=outcome.steps_done, reason=outcome.reason)
+        self.events.close()
+        effective = self.prepared.effective
+        return RunRecord(
+            run_id=self.run.run_id,
+            question_hash=effective["question_hash"],
+            experiment_hash=effective["experiment_hash"],
+            outcome=outcome,
+            environment=self.environment,
+            environment_hash=environment_hash(self.environment),
+            plan=self.run.read_plan(),
+            measured=measured,
+            num_trainable_params=effective["num_trained_params"],
+            num_params=effective["num_params"],
+            wall_s=self._ended_s - self.started_s,
+            warnings=tuple(self.loop.tally.warnings),
+        )
+
+
+def status_of(error: Exception) -> Literal["out of memory", "failed"]:
+    """Running out of memory is told apart: it has a remedy of its own."""
+    # On the host torch has no error of its own for it, only these words.
+    no_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
+    return "out of memory" if no_memory else "failed"
