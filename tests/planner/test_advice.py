@@ -14,7 +14,7 @@ from foretune.planner.overheads import usable_bytes
 from foretune.planner.sizing import StepSize, size_of
 from foretune.planner.traces import Traces, is_at_hand
 from foretune.trace.shipped import geometries
-from tests.planner.asked_plans import plan, with_remedy
+from tests.planner.asked_plans import plan, plans, with_remedy
 
 KEPT = "levers.gradient_checkpointing=0"
 # The question, the device, and the kinds of remedy in their order.
@@ -58,6 +58,20 @@ def test_remedies_make_it_fit_when_they_are_typed(
 
 def one_of(found: Plan, kind: str) -> Remedy:
     return next(remedy for remedy in found.remedies if remedy.kind == kind)
+
+
+def test_devices_that_are_asked_about_together_get_the_same_advice_as_alone() -> None:
+    """They share what was found out about settings."""
+    names = ("rtx-4090", "rtx-3060", "rtx-3080-10gb")
+    together = plans("flux.1-dev", on=[catalog.device(name) for name in names])
+    assert [found.remedies for found in together] == [advised("flux.1-dev", on=name).remedies for name in names]
+
+
+def test_an_overview_has_the_first_of_the_menu() -> None:
+    menu = advised("flux.1-dev", on="rtx-3060")
+    overview = plan("flux.1-dev", on="rtx-3060", advice="first")
+    assert overview.remedies == menu.remedies[:1]
+    assert overview.smallest_device == menu.smallest_device
 
 
 def test_as_few_blocks_are_swapped_as_make_it_fit() -> None:
