@@ -18,7 +18,7 @@ from foretune.planner.allocator import (
 )
 from foretune.planner.expandable_segments import ExpandableSegments
 from foretune.planner.expansion import Event
-from foretune.planner.replaying import replay
+from foretune.planner.replay import replay
 
 
 def _made(storage: int, num_bytes: int) -> Event:

@@ -6,7 +6,7 @@ from foretune.catalog import device, devices
 from foretune.core.units import GIB, MIB
 from foretune.planner.expansion import Event
 from foretune.planner.overheads import overhead_for, usable_bytes, with_workspaces
-from foretune.planner.replaying import replay
+from foretune.planner.replay import replay
 
 
 @pytest.mark.parametrize("name", devices())

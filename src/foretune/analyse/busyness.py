@@ -7,7 +7,7 @@ from typing import Any
 from foretune.record.environment import VOLATILE
 
 _MOST_APART = 0.5
-"""Processors' worth of load, as a share of all of them, by which two sides may differ before it is said."""
+"""Processors' worth of load, as a share of all of them, by which two sides may differ before a warning is given."""
 
 Environments = Sequence[Mapping[str, Any]]
 
@@ -27,7 +27,7 @@ def busier(a: Environments, b: Environments, names: tuple[str, str]) -> list[str
 
 
 def _load(environment: Mapping[str, Any]) -> float | None:
-    """The load over the minute before, as the system told it."""
+    """The load over the minute before, as the system reported it."""
     told = (environment.get(VOLATILE) or {}).get("load")
     try:
         return float(str(told).split()[0])

@@ -34,7 +34,7 @@ class Unlike(Refused):
 
 @dataclass(frozen=True, kw_only=True)
 class Permission:
-    """What may be compared although it is unlike. It is said with the answer."""
+    """What may be compared although it is unlike. The answer mentions it."""
 
     across_environments: bool = False
     across_questions: bool = False
@@ -155,7 +155,7 @@ def _interval(decision: Decision) -> Interval | None:
 
 
 def _unsteady(estimate: Estimate, name: str) -> list[str]:
-    """What the estimate warns of; that one run is one is said with the decision."""
+    """What the estimate warns of; the decision says where there is only one run."""
     return [f"{name}: {warning}" for warning in estimate.warnings if warning != ONE_RUN]
 
 
@@ -216,7 +216,7 @@ def first_difference(
 def _question_differences(
     one: RunData, other: RunData, ignored: tuple[str, ...] = _NOT_OF_SPEED
 ) -> tuple[Difference, ...]:
-    """What makes two runs answers to different questions: as far as speed and memory go, unless told otherwise."""
+    """What makes two runs answers to different questions: as far as speed and memory go, by default."""
     found = tuple(
         difference
         for difference in differences(question_in(one.experiment), question_in(other.experiment))

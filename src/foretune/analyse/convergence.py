@@ -64,7 +64,7 @@ class Convergence:
 def curves(groups: Mapping[str, Sequence[RunData]]) -> tuple[Curve, ...]:
     """Held-out and smoothed training loss of each group of runs that differ in their seed only.
 
-    Runs of unlike length are told as far as all of them go; runs without a step are left out.
+    Runs of different length are reported as far as all of them go; runs without a step are left out.
     """
     found = []
     for label, runs in groups.items():

@@ -1,4 +1,4 @@
-"""Memory that grows with every step: a leak, told apart from the growth of a run that is still warming up."""
+"""Memory that grows with every step: a leak, distinguished from the growth of a run that is still warming up."""
 
 import itertools
 import statistics

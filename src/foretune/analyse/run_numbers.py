@@ -97,7 +97,7 @@ def measures(
     evaluations: Evaluations,
     quality: str | None = None,
 ) -> tuple[Measure, ...]:
-    """What these configurations can be told apart by, the most wanted first: quality, time, memory, money."""
+    """What these configurations differ in, the most wanted first: quality, time, memory, money."""
     chosen = quality_measure(found, evaluations, quality)
     return (
         *([] if chosen is None else [chosen]),

@@ -100,7 +100,7 @@ class RunReport:
 def run_report(
     runs: Sequence[RunData], base: Path, *, usd_per_hour: float | None = None, quality: str | None = None
 ) -> RunReport:
-    """Judges a set of runs. `base` is the folder the report will be in: paths are told from there."""
+    """Judges a set of runs. `base` is the folder the report will be in: paths are relative to it."""
     # By what they are, not where they lie or in which order they were named.
     refs = _refs(sorted(runs, key=lambda run: (run.started_s or 0.0, run.run_id, _relative(run.path, base))), base)
     price = pricing(usd_per_hour)

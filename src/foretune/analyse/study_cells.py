@@ -38,7 +38,7 @@ class CellAxis:
     higher_is_better: bool | None
     """None where neither is."""
     is_answer: bool
-    """Whether the protocol asks for it; the others are told beside."""
+    """Whether the protocol asks for it; the others are reported beside it."""
 
 
 @dataclass(frozen=True)

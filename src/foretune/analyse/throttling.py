@@ -25,7 +25,7 @@ class Throttling:
 
 
 def find_throttling(telemetry: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]]) -> Throttling | None:
-    """None where nothing was throttled, or no sensor told."""
+    """None where nothing was throttled, or no sensor reported."""
     by_device: dict[str, list[Mapping[str, Any]]] = {}
     for event in telemetry:
         for source, told in event.get("sensors", {}).items():

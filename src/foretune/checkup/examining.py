@@ -24,7 +24,7 @@ HOST_CHECKS: tuple[Check, ...] = host.CHECKS
 def examine(
     about_to: Callable[[str], None] = lambda _: None, only: Collection[Group] = get_args(Group)
 ) -> Iterator[CheckResult]:
-    """Every finding as it is made; `about_to` is told what is examined next."""
+    """Every finding as it is made; `about_to` is called with what is examined next."""
     if "versions" in only:
         about_to("versions")
         yield from examine_versions()

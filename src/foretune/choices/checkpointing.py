@@ -1,10 +1,10 @@
-"""Which of the repeated blocks are computed again: training and planning ask the same functions."""
+"""Which of the repeated blocks are recomputed: training and planning ask the same functions."""
 
 from foretune.choices.training import Levers
 
 
 def chosen_blocks(num_blocks: int, share: float) -> tuple[int, ...]:
-    """Which blocks are computed again: the share of them, spread evenly, the last one first to be chosen."""
+    """Which blocks are recomputed: the share of them, spread evenly, the last one first to be chosen."""
     return tuple(i for i in range(num_blocks) if int((i + 1) * share + 1e-9) > int(i * share + 1e-9))
 
 
@@ -25,7 +25,7 @@ def segments(stacks: tuple[int, ...], width: int, stride: int | None = None) -> 
 
 
 def chosen_segments(stacks: tuple[int, ...], levers: Levers) -> tuple[tuple[int, ...], ...]:
-    """The segments that are computed again, each as the numbers of its blocks."""
+    """The segments that are recomputed, each as the numbers of its blocks."""
     if levers.gradient_checkpointing <= 0:
         return ()
     groups = segments(stacks, levers.checkpoint_segment, levers.checkpoint_stride)
@@ -35,7 +35,7 @@ def chosen_segments(stacks: tuple[int, ...], levers: Levers) -> tuple[tuple[int,
 
 
 def without_idle_choices(levers: Levers) -> Levers:
-    """The same levers; what is said of segments says nothing where no block is computed again."""
+    """The same levers; what is said of segments says nothing where no block is recomputed."""
     if levers.gradient_checkpointing > 0:
         return levers
     return levers.model_copy(update={"checkpoint_segment": 1, "checkpoint_stride": None})
@@ -54,6 +54,6 @@ def units(stacks: tuple[int, ...], levers: Levers) -> tuple[tuple[int, ...], ...
 
 
 def chosen_units(stacks: tuple[int, ...], levers: Levers) -> tuple[int, ...]:
-    """Which of the units begin with blocks that are computed again."""
+    """Which of the units begin with blocks that are recomputed."""
     starts = {segment[0] for segment in chosen_segments(stacks, levers)}
     return tuple(number for number, unit in enumerate(units(stacks, levers)) if unit[0] in starts)

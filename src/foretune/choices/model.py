@@ -1,4 +1,4 @@
-"""What the `model` of an experiment refers to, as far as can be told without loading it."""
+"""What the `model` of an experiment refers to, as far as known without loading it."""
 
 import re
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ _PLAIN = frozenset({"quantize.denoiser", "optimizer.kind", "levers.attention"})
 
 @dataclass(frozen=True, kw_only=True)
 class StepForm:
-    """Steps of equal form differ in how many bytes their storages have, and in which blocks are computed again.
+    """Steps of equal form differ in how many bytes their storages have, and in which blocks are recomputed.
 
     Accumulated gradients and a moving average are added to a form when it is run, and a share of checkpointed blocks is
     made of the two forms in which all or none are. Clipping of gradients and loss scaling work in place. fp16 is taken
@@ -152,11 +152,11 @@ def _is_decisive(experiment: Experiment, key: str, numerics: Numerics, *, is_che
         return levers.attention == "math" or numerics == "cpu"
     is_idle = key.startswith("levers.checkpoint_") and levers.gradient_checkpointing <= 0
     if key == "levers.checkpoint_stride":
-        # As a rule a stride only says which units are computed again.
+        # As a rule a stride only says which units are recomputed.
         return not is_idle and unit_width(levers) == levers.checkpoint_stride != levers.checkpoint_segment
     if key == "levers.checkpoint_parts":
         return is_checkpointed and not is_idle
-    # Blocks that are kept are recorded in the units of those that are computed again.
+    # Blocks that are kept are recorded in the units of those that are recomputed.
     return not is_idle
 
 

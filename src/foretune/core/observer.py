@@ -36,7 +36,7 @@ class Observer:
     """Listens and does nothing; others override what they care about."""
 
     patience_s: float = 0.5
-    """How long a step's numbers may wait to be told. Several steps told at once cost a third of what they cost one by
+    """How long the report of a step may wait. Several steps reported at once cost a third of what they cost one by
     one, and half a second is soon enough for a person. Zero: after every step, for those who act on what they hear."""
 
     def imported(self) -> None:

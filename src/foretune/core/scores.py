@@ -1,6 +1,6 @@
 """What each score of an evaluation is, for whoever measures it and whoever reads it later: unit, better side, bounds.
 
-An evaluation's file has values only; between which numbers they can lie is a fact of the metric, told here once.
+An evaluation's file has values only; between which numbers they can lie is a fact of the metric, stated here once.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class ScoreKind:
     is_share: bool = False
     """Whether it is the share of outcomes that are either so or not, such as images that show their prompt."""
     smallest_difference: float = 0.0
-    """What is said to matter, in the score's unit."""
+    """What is considered to matter, in the score's unit."""
     smallest_is_relative: bool = False
     """Whether it is a share of the base's value instead."""
 

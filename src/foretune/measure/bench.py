@@ -194,7 +194,7 @@ def _label(way: str, number: int, num_repeats: int, num_ways: int) -> str:
 
 
 class _Named(Observer):
-    """Progress of one repeat under its name; what a repeat says in words is said by the first alone."""
+    """Progress of one repeat under its name; messages are those of the first repeat alone."""
 
     def __init__(self, observer: Observer, name: str) -> None:
         self._observer, self._name = observer, name

@@ -12,7 +12,7 @@ from foretune.stats.speed import Rate, rate_of
 from foretune.stats.utilisation import utilisation
 
 _LONG_STEPS = 1.1
-"""Times the median that the mean may be before it is said."""
+"""Times the median that the mean may be before a warning is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Series:
     model_flops: float | None
     """Of one step: what the model needs."""
     hardware_flops: float | None
-    """Of one step: what is computed, with what is computed again."""
+    """Of one step: what is computed, with what is recomputed."""
     peak_flops_per_s: float | None
     peak_source: str | None
     model_utilisation: float | None

@@ -7,7 +7,7 @@ from foretune.core.units import KIB
 
 
 def limit_memory(limit_bytes: int | None) -> None:
-    """Beyond the limit, allocations fail with an error that is told as "out of memory". Only where the system can."""
+    """Beyond the limit, allocations fail with "out of memory". Only where the system can limit them."""
     if limit_bytes is None or os.name == "nt":
         return
     import resource

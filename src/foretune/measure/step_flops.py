@@ -24,7 +24,7 @@ class StepFlops:
     """Floating-point operations of one optimizer step on one device; a multiplication and an addition are two."""
 
     model: float
-    """What the model needs. What is computed again to save memory counts once, so levers do not change it."""
+    """What the model needs. What is recomputed to save memory counts once, so levers do not change it."""
     hardware: float
     """What is really computed: with checkpointing, more."""
 

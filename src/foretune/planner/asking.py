@@ -70,7 +70,7 @@ class LiveSource(Protocol):
 def devices_named(text: str, say: Callable[[str], None] = lambda _: None) -> list[Device]:
     """`common`, `all` (least memory first), or names separated by commas.
 
-    A name may also be a size (24GiB) or `here`. `say` is told how a name was understood that is not exact.
+    A name may also be a size (24GiB) or `here`. `say` is called with how an inexact name was understood.
     """
     if text.strip() == ALL:
         return sorted(catalog.devices().values(), key=lambda device: (usable_bytes(device), device.name))
@@ -95,8 +95,8 @@ def plan_everything(
 ) -> Iterator[tuple[Asked, tuple[Plan, ...]]]:
     """The plans of each question, in the order of the devices.
 
-    With `all` models, one that cannot be planned does not stop the others: `refused` is told its name and the reason.
-    Where every model is refused, the first reason is raised.
+    With `all` models, one that cannot be planned does not stop the others: `refused` is called with its name and
+    the reason. Where every model is refused, the first reason is raised.
     """
     is_all = wanted.target == ALL
     first_error: UserError | None = None

@@ -17,7 +17,7 @@ Say = Callable[[str], None]
 
 
 def requested_devices(typed: str, say: Say) -> Iterator[Device]:
-    """What one name means. `say` is told where it is not exactly a name of the catalogue."""
+    """What one name means. `say` is called where it is not exactly a name of the catalogue."""
     if typed.lower() == HERE:
         yield from devices_here(say)
         return

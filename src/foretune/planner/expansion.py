@@ -31,7 +31,7 @@ class Variant:
     """What a step may have beside what its trace was recorded with."""
 
     chosen: frozenset[int] = frozenset()
-    """Numbers of the blocks, or units of neighbouring blocks, that are computed again."""
+    """Numbers of the blocks, or units of neighbouring blocks, that are recomputed."""
     accumulates: bool = False
     """Gradients of earlier passes are there from the start."""
     averages: bool = False

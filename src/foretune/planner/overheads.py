@@ -20,7 +20,7 @@ MOST_FIRST_USE_BYTES = 256 * MIB
 
 NUM_MATMUL_THREADS = 2
 """Threads that multiply matrices in a step: the one that runs forward, and autograd's own, which runs backward and
-what is computed again. Each has its own library handle, and each handle its own workspaces."""
+what is recomputed. Each has its own library handle, and each handle its own workspaces."""
 
 _UNIT_BYTES = {"MiB": MIB, "bytes": 1}
 

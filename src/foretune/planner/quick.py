@@ -22,8 +22,8 @@ def quick_peak_bytes(
     """The most live bytes of a step, to within about a percent.
 
     The peak of each phase grows evenly with the blocks, so a few blocks tell all of them. Between no and all blocks
-    computed again it is interpolated. Each block that is chosen saves the same, but for the last of the stack: when it
-    is computed again, all that is kept of the others is still there.
+    recomputed it is interpolated. Each block that is chosen saves the same, but for the last of the stack: when it
+    is recomputed, all that is kept of the others is still there.
     """
     variant, sizes = variant_of(experiment, geometry), size.in_trace(geometry)
     mixed = mixed_step(traces, experiment, size, geometry, numerics)

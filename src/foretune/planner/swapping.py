@@ -1,8 +1,8 @@
 """Blocks whose frozen weights wait on the host: what that takes of host and device, as `step.levers.swapping` does it.
 
 While a block runs, copies of its weights are on the device, one block's at a time: none are fetched ahead. The block
-gives them back when it has run and brings them again when it is computed again for its backward pass. Blocks that are
-not computed again cannot be swapped: autograd would hold their weights.
+gives them back when it has run and brings them again when it is recomputed for its backward pass. Blocks that are
+not recomputed cannot be swapped: autograd would hold their weights.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -79,6 +79,6 @@ def swapped(
         yield storage._replace(num_bytes=moved, category=on_host(MemoryPart.FROZEN_WEIGHTS))
         if moved < storage.num_bytes:
             yield storage._replace(num_bytes=storage.num_bytes - moved)
-        # Forward the blocks of a unit run one after another; backward all of them are computed again first.
+        # Forward the blocks of a unit run one after another; backward all of them are recomputed first.
         yield SwapStorage(*forward, of_one_block, MemoryPart.SWAPPED_WEIGHTS, StepPhase.FORWARD, StepPhase.FORWARD)
         yield SwapStorage(*backward, moved, MemoryPart.SWAPPED_WEIGHTS, StepPhase.BACKWARD, StepPhase.BACKWARD)

@@ -87,12 +87,12 @@ class Traces:
 
 @dataclass(frozen=True)
 class Mixed:
-    """A step as it is put together from traces: some of its units of blocks kept, some computed again."""
+    """A step as it is put together from traces: some of its units of blocks kept, some recomputed."""
 
     kept: StepTrace
     checkpointed: StepTrace
     chosen: frozenset[int]
-    """Numbers of the units that are computed again."""
+    """Numbers of the units that are recomputed."""
 
 
 def mixed_step(
@@ -104,7 +104,7 @@ def mixed_step(
     *,
     leaves_stay: bool = False,
 ) -> Mixed:
-    """Where all or none of the units are computed again, one trace says it all."""
+    """Where all or none of the units are recomputed, one trace says it all."""
     chosen = _chosen(experiment, geometry)
     forms = forms_of(experiment, geometry, numerics, leaves_stay=leaves_stay)
     kept, checkpointed = (traces.step(form, size) for form in forms)
@@ -121,7 +121,7 @@ def is_at_hand(
 def forms_of(
     experiment: Experiment, geometry: Geometry, numerics: Numerics, *, leaves_stay: bool = False
 ) -> tuple[StepForm, StepForm]:
-    """Of the blocks that are kept, and of those that are computed again; one and the same where all are alike."""
+    """Of the blocks that are kept, and of those that are recomputed; one and the same where all are alike."""
     num_chosen = len(_chosen(experiment, geometry))
     num_units = len(units(geometry.stacks, without_idle_choices(experiment.levers)))
     kept, checkpointed = (

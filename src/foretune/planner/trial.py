@@ -124,7 +124,7 @@ class Trial:
         return best
 
     def remedy(self, look: Look) -> Remedy:
-        """What is said of settings that were looked at."""
+        """The remedy that settings give."""
         change, changed = look.change, look.footprint
         judged = judge_on(changed, self.device, expandable_segments=change.expandable)
         transfers = transfers_on(changed.moved, self.device)

@@ -8,7 +8,7 @@ from foretune.catalog.backtest import backtest_record
 from foretune.planner.allocator import OWN_ROUNDING_BYTES, CachingAllocator
 from foretune.planner.expansion import Event
 from foretune.planner.overheads import Overhead, with_workspaces
-from foretune.planner.replaying import replay
+from foretune.planner.replay import replay
 
 Verdict = Literal["fits", "tight", "does not fit"]
 

@@ -9,7 +9,7 @@ from foretune.quality.setting import Setting
 
 
 class CaptionAccuracy(OneScore):
-    """The share of samples that show all that their prompt says; each attribute is told too."""
+    """The share of samples that show all that their prompt says; each attribute is reported too."""
 
     score = "caption accuracy"
 

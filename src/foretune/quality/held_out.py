@@ -21,7 +21,7 @@ from foretune.models.family import Family
 from foretune.training.sampling import Pixels
 
 NUM_BANDS = 5
-"""Parts of the noise levels, each drawn equally often in training, that the held-out loss is told for."""
+"""Parts of the noise levels, each drawn equally often in training, that the held-out loss is reported for."""
 MOST_TRAINING_IMAGES = 4096
 """Of more, so many are looked at, spread evenly: memorisation and distances then say so."""
 

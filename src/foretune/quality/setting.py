@@ -56,7 +56,7 @@ class Setting:
 
     @property
     def trained_guidance(self) -> float:
-        """The guidance scale that the denoiser is told outside of sampling."""
+        """The guidance scale that the denoiser gets outside of sampling."""
         return self._objective_choice.guidance_scale
 
     @property

@@ -129,7 +129,7 @@ def _wrapped(text: str, font: Any, width_px: int) -> list[str]:
 
 def _loaders(request: SideBySideRequest, family: Family, folder: Path) -> dict[str, Callable[[], Any]]:
     """How each model is loaded, by the name of its column."""
-    # What cannot be loaded is said before the first model is sampled.
+    # What cannot be loaded is reported before the first model is sampled.
     for path in request.adapters:
         refuse_foreign(family, family.denoiser_on_meta(torch.float32), path)
     for path in request.full:

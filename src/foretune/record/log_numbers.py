@@ -49,7 +49,7 @@ def clock_faults(session: LoggedSession) -> Iterator[str]:
     between = timed[steps[0] + 1 : steps[-1] + 1]
     told_s = sum(event["step_s"] if event["kind"] == "step" else sum(event["phases_s"].values()) for event in between)
     passed_s = timed[steps[-1]]["time_s"] - timed[steps[0]]["time_s"]
-    # A profiler that is stopped after the last step may be stopped before that step is told of.
+    # A profiler that is stopped after the last step may be stopped before that step is logged.
     late_s = sum(event.get("stop_s", 0.0) for event in session.of("profiled"))
     has_pauses = any(event["kind"] == "paused" for event in timed) or not session.of("saved")
     if told_s > passed_s + slack_s(passed_s):

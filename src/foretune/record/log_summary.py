@@ -40,7 +40,7 @@ def identity_faults(
 
 
 def _hash_of(experiment: Experiment, record: RunRecord) -> str:
-    """An experiment with a secret in it was hashed before that was taken out: its hash cannot be computed again."""
+    """An experiment with a secret in it was hashed before that was taken out: its hash cannot be recomputed."""
     return record.experiment_hash if MARK in experiment.to_json() else experiment.whole_hash()
 
 
@@ -89,7 +89,7 @@ def told_of(sessions: list[LoggedSession]) -> tuple[list[Event], dict[int, float
 
 
 def measured_faults(record: RunRecord, sessions: list[LoggedSession], experiment: Experiment) -> Iterator[str]:
-    """Every summary, computed again from the raw numbers."""
+    """Every summary, recomputed from the raw numbers."""
     measured, (steps, held_out) = record.measured, told_of(sessions)
     look = experiment.profile
     times_s = [event["step_s"] for event in steps if look is None or not look.slows(event["step"])]
@@ -132,7 +132,7 @@ def _phase_faults(record: RunRecord, last: LoggedSession) -> Iterator[str]:
         if phases_s.get(name, 0.0) < told.get(name, 0.0) - rounding_s:
             yield f"record.json: phases_s.{name} is {phases_s.get(name, 0.0):.6f}, by the log {told[name]:.6f}"
     rest_s = last.ended["time_s"] - max((event["time_s"] for event in timed), default=last.started["time_s"])
-    # Stopping a profiler takes a second or so, and may come before the step that it follows is told of.
+    # Stopping a profiler takes a second or so, and may come before the step that it follows is logged.
     rest_s += sum(event.get("stop_s", 0.0) for event in last.of("profiled"))
     more_s = sum(phases_s.values()) - sum(told.values())
     if more_s > rest_s + _CLOCKS_APART_S + len(phases_s) * rounding_s:

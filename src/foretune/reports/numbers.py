@@ -59,5 +59,5 @@ def file_link(ref: Ref, file: str, content: str) -> Markup:
 
 
 def heading_of(measure: Measure) -> str:
-    """A column's name; what it counts is said below the table."""
+    """A column's name; what it counts stands below the table."""
     return "cost" if measure.name == MONEY else measure.name

@@ -9,7 +9,7 @@ from foretune.reports.scales import Scale
 WIDTH_PX, HEIGHT_PX = 340, 250
 _LEFT_PX, _RIGHT_PX, _TOP_PX, _BOTTOM_PX = 56, 18, 24, 44
 NUM_SERIES = 8
-"""Colours that are told apart; more series share them."""
+"""Colours that can be distinguished; more series share them."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """One colour for each part of memory, the same on every page.
 
-Neighbours in a bar differ in lightness as well as in hue, so that they can be told apart without colour vision and on
-paper. Each colour has a lighter sister for dark pages, and the ink that can be read on it.
+Neighbours in a bar differ in lightness as well as in hue, so that they differ without colour vision and on paper.
+Each colour has a lighter sister for dark pages, and the ink that can be read on it.
 """
 
 from collections.abc import Iterable, Mapping

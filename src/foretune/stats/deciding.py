@@ -123,7 +123,7 @@ def _usable(values: Sequence[float]) -> list[float]:
 
 
 def _warnings(given: Sequence[Sequence[float]], usable: Sequence[Sequence[float]], names: tuple[str, str]) -> list[str]:
-    """What the sides lack; what both lack is said once."""
+    """What the sides lack; what both lack is mentioned once."""
     lacks_a, lacks_b = (_lacks(*side) for side in zip(given, usable, strict=True))
     return [
         *(f"{names[0]} and {names[1]} have {lack}" for lack in lacks_a if lack in lacks_b),

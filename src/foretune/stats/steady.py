@@ -153,7 +153,7 @@ class _Series:
         return [*self._cuts(start, place), place, *self._cuts(place, end)]
 
     def _is_same_level(self, start: int, end: int) -> bool:
-        """Whether a piece has the level of all that follows, as far as can be told."""
+        """Whether a piece has the level of all that follows, as far as the noise allows to see."""
         num = len(self.values)
         error = self.long_noise * math.sqrt(1 / (end - start) + 1 / (num - end))
         difference = abs(self.mean(start, end) - self.mean(end, num))

@@ -1,4 +1,4 @@
-"""A study file, part after part: what is done is not done again, what was stopped goes on, what failed is said."""
+"""A study file, part after part: finished parts are kept, stopped ones continue, failed ones are reported."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -24,7 +24,7 @@ _TRIMMED = 0.3
 
 @dataclass(frozen=True)
 class Alarm:
-    """What is told."""
+    """What is reported."""
 
     step: int
     cause: str

@@ -21,12 +21,12 @@ _SEVERAL_CPUS = 1.3
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of steps and what sensors told meanwhile."""
+    """A stretch of steps and what sensors reported meanwhile."""
 
     phases_s: Mapping[str, float]
     """Of a mean step."""
     readings: Sequence[tuple[float, Reading]]
-    """(time, what each source told)."""
+    """(time, what each source reported)."""
 
     @property
     def step_s(self) -> float:
@@ -41,7 +41,7 @@ class Window:
         ]
 
     def rate(self, counter: str) -> float | None:
-        """How much a counter of the host grew in a second; None where it was not told twice."""
+        """How much a counter of the host grew in a second; None where it was not reported twice."""
         told = [
             (at_s, reading["host"][counter]) for at_s, reading in self.readings if counter in reading.get("host", {})
         ]

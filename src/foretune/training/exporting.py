@@ -222,7 +222,7 @@ def _how_to_load(trained: TrainedModel, kind: Kind, output: Path) -> str:
 
 
 def as_diffusers_finds(model: str, folder: Path) -> str:
-    """The base as another program is told of it: names of the catalogue and of shipped models are Foretune's alone."""
+    """The base as another program knows it: names of the catalogue and of shipped models are Foretune's alone."""
     if (Path(model).expanduser() / "model_index.json").is_file():
         return f'"{model}"'
     try:

@@ -20,7 +20,7 @@ from foretune.training.devices import choose_device, peak_host_bytes
 
 
 def plan_here(asked: Asked, live: LiveSource, told: Callable[[str], None]) -> Plan | None:
-    """The forecast for this machine; None, and the reason told, where there can be none."""
+    """The forecast for this machine; None where there can be none; the reason is reported."""
     device = device_here(asked.experiment.parallel.device)
     if device is None:
         told("No forecast: the catalogue has no device like this one.")

@@ -9,7 +9,7 @@ from foretune.record.events import EventLog
 
 
 class Instrument(Protocol):
-    """Told of each step; must not wait for the device unless that is what it is for."""
+    """Called for each step; must not wait for the device unless that is what it is for."""
 
     def before_step(self, step: int) -> None:
         """The step of this number, counted from 0, is about to begin."""
@@ -22,7 +22,7 @@ class Instrument(Protocol):
 
 
 class Instruments:
-    """Several as one. An instrument that fails is put away with a warning; the run goes on."""
+    """Several as one. An instrument that fails is switched off with a warning; the run continues."""
 
     def __init__(
         self, instruments: Sequence[Instrument], events: EventLog, observer: Observer, warnings: list[str]

@@ -132,7 +132,7 @@ class Loop:
                         step, lr, self._ready(islice(batches, accumulation)), accumulation, self.clock.phase
                     )
                 except Exception:
-                    # The steps before it were made; what is already known of them is told first.
+                    # The steps before it were made; what is already known of them is reported first.
                     self._report(self.meter.arrived())
                     raise
                 self.meter.record(step, lr, outcome)
@@ -229,7 +229,7 @@ class Loop:
         self.observer.saved(done, path)
 
     def _paused(self, done: int) -> None:
-        """Ends a pause, which is no part of a step; its time is kept beside theirs, so that all of it is told."""
+        """Ends a pause, which is no part of a step; its time is kept beside theirs, so that all of it is reported."""
         phases_s = self.meter.restart_clock().host_s
         self.tally.add_phases(phases_s)
         self.events.append("paused", step=done, phases_s=_rounded(phases_s))
@@ -250,7 +250,7 @@ class Loop:
         self.observer.validated(done, loss, samples)
 
     def _attempted(self, done: int, validate: Callable[[], T]) -> T | None:
-        """What a part of a validation gives; that it failed is said and recorded."""
+        """What a part of a validation gives; a failure is reported and recorded."""
         try:
             return validate()
         except Exception as error:  # noqa: BLE001 - whatever sampling or evaluation can raise, memory included
@@ -269,7 +269,7 @@ class Loop:
 
 
 def _told(reading: StepReading) -> dict[str, Any]:
-    """A step as an event. What was not measured is left out; phases are told to a tenth of a microsecond."""
+    """A step as an event. What was not measured is left out; phases are rounded to a tenth of a microsecond."""
     fields = {name: value for name, value in vars(reading).items() if name in _ALWAYS or value}
     for name in ("phases_s", "host_phases_s"):
         if name in fields:

@@ -166,7 +166,7 @@ class Session:
 
 
 def status_of(error: Exception) -> Literal["out of memory", "failed"]:
-    """Running out of memory is told apart: it has a remedy of its own."""
+    """Running out of memory is a status of its own: it has its own remedies."""
     # On the host torch has no error of its own for it, only these words.
     no_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
     return "out of memory" if no_memory else "failed"

@@ -63,7 +63,7 @@ class Evaluation(Value):
     model: str
     """The base model as the experiment names it."""
     settings: dict[str, Any]
-    """All that decides the images: prompts, seeds, steps, size, precision, and what metrics were told."""
+    """All that decides the images: prompts, seeds, steps, size, precision, and the settings of metrics."""
     environment_hash: str
     scores: tuple[Score, ...]
     differences: tuple[ScoreDifference, ...] = ()

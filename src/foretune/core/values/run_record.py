@@ -39,7 +39,7 @@ class Measured(Part):
     peak_reserved_bytes: int | None = None
     """The most that the allocator held of the device, given out or not."""
     energy_j: float | None = None
-    """What the devices took while the run lasted, where a sensor told."""
+    """What the devices took while the run lasted, where a sensor reported it."""
     mean_power_w: float | None = None
     model_flops_per_step: int | None = None
     """Products that the model needs for one optimizer step; what is computed twice counts once."""

@@ -14,7 +14,7 @@ Peak = Literal["allocated", "reserved", "process"]
 """Live tensors; what the caching allocator holds; what the driver says that the process takes."""
 Weights = Literal["fp32", "bf16"]
 IntervalMeaning = Literal["segments", "every nth block", "ignored"]
-"""What a checkpoint interval of n does: n neighbours are computed again together; every n-th block is; nothing."""
+"""What a checkpoint interval of n does: n neighbours are recomputed together; every n-th block is; nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Dialect:
     """Families whose activation offload moves what attention keeps, and nothing else."""
     offload_leaves_leaves: bool = False
     """Activation offload moves tensors with a graph behind them only. What is saved without a gradient (masks of
-    dropout, widened 8-bit weights, the sums of attention) stays on the device; it is not computed again either,
+    dropout, widened 8-bit weights, the sums of attention) stays on the device; it is not recomputed either,
     because the hook that keeps it stands inside of the checkpoint's."""
     absent_targets: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By family: names among its usual targets that its model does not have; peft passes over them."""

@@ -14,7 +14,7 @@ from foretune.planner.encoders import BYTES_PER_WEIGHT, Extent, autoencoder_pass
 from foretune.planner.exam.questions import ExamQuestion
 from foretune.planner.expansion import Event
 from foretune.planner.overheads import Overhead, overhead_for, usable_bytes, with_workspaces
-from foretune.planner.replaying import replay
+from foretune.planner.replay import replay
 from foretune.planner.sizing import StepSize, with_default_targets
 from foretune.planner.streams import LASTING, Stream, split
 from foretune.planner.traces import Traces, step_events

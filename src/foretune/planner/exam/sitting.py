@@ -21,7 +21,7 @@ from foretune.planner.traces import NotTraced, Traces
 
 TracesByModel = Callable[[str], Traces]
 OnModel = Callable[[str, int, int], None]
-"""Told the model that is asked about, how many rows are done and how many there are."""
+"""Called with the model that is asked about, how many rows are done and how many there are."""
 
 _ROWS_PER_TASK = 8
 """A process that is done takes the next rows; the fewer they are, the less the last one is waited for."""

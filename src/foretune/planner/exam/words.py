@@ -166,7 +166,7 @@ def quantizer_in(text: str | None, dialect: Dialect) -> DenoiserNumbers:
 @dataclass(frozen=True)
 class Checkpointing:
     share: float
-    """Of the segments that are computed again."""
+    """Of the segments that are recomputed."""
     segment: int = 1
     """Blocks in a segment."""
     stride: int | None = None
@@ -178,7 +178,7 @@ class Checkpointing:
 def checkpointing_in(
     text: str | None, meaning: IntervalMeaning | None, *, offloads_attention: bool = False
 ) -> Checkpointing:
-    """Which blocks are computed again; `meaning` is what an interval is in this program for this family, if known."""
+    """Which blocks are recomputed; `meaning` is what an interval is in this program for this family, if known."""
     words = (text or "").lower()
     if offload := re.fullmatch(r"(full|partial seg\d+-stride\d+) \+ (?:attention )?activation offload", words):
         if not offloads_attention:

@@ -24,7 +24,7 @@ def step_range(step: int) -> Any:
 
 
 class BlockRanges:
-    """Surrounds each repeated block of a denoiser with a range, also where it is computed again in the backward pass.
+    """Surrounds each repeated block of a denoiser with a range, also where it is recomputed in the backward pass.
 
     A block that fails, or that checkpointing leaves early, ends its range all the same.
     """

@@ -1,4 +1,4 @@
-"""The Chrome trace of a profile, small enough to open: what no reader uses is left out, what is too much is said."""
+"""The Chrome trace of a profile, small enough to open; it says what was left out."""
 
 import gzip
 import json

@@ -68,7 +68,7 @@ class AmdSensor:
                 try:
                     pipe.close()
                 except BrokenPipeError:
-                    continue  # what it was not told in time it need not know
+                    continue  # what came too late it need not know
 
 
 def read_all(library: Any) -> dict[str, Quantities]:

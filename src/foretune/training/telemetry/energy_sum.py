@@ -43,7 +43,7 @@ class EnergySum:
 
     @property
     def energy_j(self) -> float | None:
-        """All sources together; None where none told twice."""
+        """All sources together; None where none reported twice."""
         return sum(self.by_source_j.values()) if self.by_source_j else None
 
     @property

@@ -9,7 +9,7 @@ _POWERCAP = Path("/sys/class/powercap")
 
 
 class RaplSensor:
-    """One source for each processor package. Its counter turns over; what is told here only grows."""
+    """One source for each processor package. Its counter overflows; the sum here only grows."""
 
     def __init__(self, zones: Mapping[str, Path]) -> None:
         self._zones = dict(zones)

@@ -1,4 +1,4 @@
-"""Reads all sensors once a second, in a thread; the run's own thread writes what they told."""
+"""Reads all sensors once a second, in a thread; the run's own thread writes what they reported."""
 
 import threading
 import time
@@ -44,7 +44,7 @@ class Sampler:
         """(time, reading), the newest last."""
         self.energy = EnergySum()
         self.failed: list[str] = []
-        """Sensors that were put away because they failed, with the reason."""
+        """Sensors that were switched off because they failed, with the reason."""
         self._over = threading.Event()
         self.thread = threading.Thread(target=self._sample, name="telemetry", daemon=True)
         self._is_closed = not self._sensors

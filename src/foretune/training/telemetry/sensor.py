@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 Quantities = dict[str, Any]
-"""What one source told at one moment. The names carry their units:
+"""What one source reported at one moment. The names carry their units:
 
 power_w, energy_j (a counter that only grows), clock_hz, memory_clock_hz, temperature_c, throttling (reasons, empty
 where there is none), utilisation (0 to 1), memory_used_bytes, memory_available_bytes, process_memory_bytes,

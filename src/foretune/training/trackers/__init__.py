@@ -29,7 +29,7 @@ def require_trackers(names: Iterable[str]) -> None:
 
 
 def open_trackers(names: Sequence[str], run: Path, said_to: Observer) -> list[Observer]:
-    """Every tracker of a run. One that fails, now or later, is put away with a warning; the run goes on."""
+    """Every tracker of a run. One that fails, now or later, is switched off with a warning; the run continues."""
     require_trackers(names)
     found = []
     for name in names:

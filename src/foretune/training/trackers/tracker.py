@@ -1,4 +1,4 @@
-"""What every sink has in common: the names of the numbers, and what is told of a run at its start and end."""
+"""What every sink has in common: the names of the numbers, and what is sent of a run at its start and end."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from foretune.record.run_directory import RunDirectory
 
 
 class Tracker(Observer):
-    """Opened on the directory of a run; what it is told of the run is what stands there."""
+    """Opened on the directory of a run; it sends what stands there."""
 
     def __init__(self, directory: Path) -> None:
         raise NotImplementedError
