@@ -92,7 +92,7 @@ class ComputedOnce(Protocol):
 
 @pytest.fixture(scope="session")
 def computed_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ComputedOnce:
-    """`computed_once("exam", lambda: score.to_json())`, once in a run of pytest."""
+    """`computed_once("backtest", lambda: score.to_json())`, once in a run of pytest."""
     folder = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
         folder = folder.parent  # each worker has a folder of its own below the run's

@@ -6,20 +6,20 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 from foretune import catalog
+from foretune.backtests.backtest import Backtest
+from foretune.backtests.inferred import without_inferences
+from foretune.backtests.pairs import pairs
+from foretune.backtests.scoring import BacktestScore
 from foretune.catalog.backtest import RECORD_FILE, BacktestRecord
-from foretune.planner.exam.inferring import without_inferences
-from foretune.planner.exam.pairs import pairs
-from foretune.planner.exam.scoring import BacktestScore
-from foretune.planner.exam.sitting import Sitting
 from foretune.planner.verdict import TRACE_ERROR
 
 _MADE_WITH = ("torch", "diffusers")
 
 
-def record_of(sitting: Sitting, usual: BacktestScore | None = None) -> BacktestRecord:
+def record_of(backtest: Backtest, usual: BacktestScore | None = None) -> BacktestRecord:
     """Of the catalogue's rows, by the traces of the package; `usual` is their score, where it is known."""
     rows = tuple(catalog.measurements().values())
-    score = usual or sitting.score(rows)
+    score = usual or backtest.score(rows)
     found = pairs(score.results)
     return BacktestRecord(
         made_on=datetime.now(UTC).date(),
@@ -28,12 +28,12 @@ def record_of(sitting: Sitting, usual: BacktestScore | None = None) -> BacktestR
         error_by_row={result.asked.row_id: result.error for result in score.results},
         num_pairs=len(found),
         num_pairs_right=sum(pair.is_right for pair in found),
-        without=tuple(without_inferences(sitting, rows, score)),
+        without=tuple(without_inferences(backtest, rows, score)),
     )
 
 
 def main() -> int:
-    record = record_of(Sitting(progress=lambda model, done, total: _say(f"{done} of {total} rows: {model}")))
+    record = record_of(Backtest(progress=lambda model, done, total: _say(f"{done} of {total} rows: {model}")))
     text = json.dumps(record.model_dump(mode="json"), indent=1)
     RECORD_FILE.write_text(text + "\n", encoding="utf-8")
     _say(f"{record.num_rows} rows, band {record.error_band:.1%}: {RECORD_FILE.name}")

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Literal, Required, TypedDict
 
 from foretune import catalog
+from foretune.backtests.questions import BacktestQuestion
+from foretune.backtests.rows import is_exact, question
 from foretune.catalog import ModelComponent
 from foretune.choices.capabilities import TRAINABLE
 from foretune.choices.forward_form import ForwardForm
@@ -24,8 +26,6 @@ from foretune.choices.step_form import StepForm
 from foretune.core.values.packed_trace import pack
 from foretune.core.values.step_trace import StepTrace
 from foretune.models.locating import family_from_catalogue
-from foretune.planner.exam.questions import ExamQuestion
-from foretune.planner.exam.rows import is_exact, question
 from foretune.planner.sizing import with_default_targets
 from foretune.trace.forward import forward_forms, make_forward_trace
 from foretune.trace.geometry import geometry_of
@@ -63,7 +63,7 @@ _RECORDED_CHOICES: tuple[_Choices, ...] = (
 
 
 def shipped_forms() -> tuple[StepForm, ...]:
-    """The common methods, precisions and checkpointing of every denoiser in the catalogue, and what the exam asks."""
+    """The common methods, precisions and checkpointing of every denoiser, and the forms of the backtest."""
     rows = list(catalog.denoisers().values())
     transformers = [row for row in rows if row.family not in _UNETS]
     unets = [row for row in rows if row.family in _UNETS]
@@ -105,7 +105,7 @@ def exam_forms() -> tuple[StepForm, ...]:
     # Those of rows with an exact peak first: the others tell only whether it ran.
     for row in sorted(catalog.measurements().values(), key=is_exact, reverse=True):
         asked = question(row)
-        if isinstance(asked, ExamQuestion):
+        if isinstance(asked, BacktestQuestion):
             experiment = with_default_targets(asked.experiment, geometry_of(family_from_catalogue(asked.model)))
             levers = experiment.levers
             # Of segments with a stride some blocks are kept, whatever the share.

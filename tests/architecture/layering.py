@@ -17,6 +17,7 @@ LAYERS = (
     "quality",
     "measure",
     "training",
+    "backtests",
     "planner",
     "trace",
     "step",
@@ -29,7 +30,9 @@ LAYERS = (
     "stats",
     "core",
 )
-WITHOUT_TORCH = frozenset({"core", "stats", "catalog", "choices", "config", "planner", "analyse", "reports"})
+WITHOUT_TORCH = frozenset(
+    {"core", "stats", "catalog", "choices", "config", "backtests", "planner", "analyse", "reports"}
+)
 # torch and what cannot be imported without it.
 TORCH_PACKAGES = frozenset(
     {"accelerate", "bitsandbytes", "diffusers", "peft", "torch", "torchao", "torchvision", "transformers"}

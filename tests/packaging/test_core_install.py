@@ -150,7 +150,7 @@ def check_that_an_uncommon_plan_names_the_extra(core: CoreInstall) -> None:
 
 
 def check_backtest(core: CoreInstall) -> None:
-    """Some rows of the exam, which another test sits whole."""
+    """Some rows of the backtest, which another test runs whole."""
     published = files("foretune.catalog") / "data" / "published_measurements.csv"
     rows = list(csv.DictReader(io.StringIO(published.read_text(encoding="utf-8"))))
     some = [row for row in rows if row["id"] in ("GT0082", "GT0105", "GT0320", "GT0402", "GT0416")]

@@ -22,5 +22,8 @@ def naive_command_line(arguments: list[str], hold_at: int | None = None, sign: s
     """The same with a writer that overwrites its only checkpoint in place."""
     if hold_at is not None:
         hold_in_a_save(NaiveStore, hold_at, Path(sign))
-    with mock.patch("foretune.training.train.CheckpointStore", NaiveStore):
+    with (
+        mock.patch("foretune.training.session.CheckpointStore", NaiveStore),
+        mock.patch("foretune.training.train.CheckpointStore", NaiveStore),
+    ):
         command_line(arguments)

@@ -107,6 +107,7 @@ def test_r1_control_a_naive_writer_loses_checkpoints(
     num_kills = num_lost = 0
     for number in itertools.count():
         killed, lost = _killed_naive_run(launch, subjects[0], tmp_path / str(number), rng)
+        assert number < most, "runs end by themselves before they can be killed"
         num_kills, num_lost = num_kills + killed, num_lost + lost
         if num_kills >= most or num_lost >= enough:
             break

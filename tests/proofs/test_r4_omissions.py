@@ -83,7 +83,7 @@ def test_r4_control_a_reader_that_forgets_is_noticed(
         shutil.copytree(stopped.path, copy)
         with pytest.MonkeyPatch.context() as patch:
             if part == "step":
-                patch.setattr("foretune.training.train.CheckpointStore", _StoreThatForgetsTheStep)
+                patch.setattr("foretune.training.session.CheckpointStore", _StoreThatForgetsTheStep)
             elif part is not None:
                 patch.setattr("foretune.training.train.restore", _restore_without(part))
             go_on(RunDirectory.open(copy))

@@ -9,7 +9,7 @@ from foretune.core.observer import Observer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from foretune.planner.exam.scoring import BacktestScore
+    from foretune.backtests.scoring import BacktestScore
     from foretune.planner.traces import Traces
 
 
@@ -26,17 +26,17 @@ def backtest(
         observer: receives progress.
     """
     from foretune import catalog
-    from foretune.planner.exam.reading import read_rows
-    from foretune.planner.exam.sitting import Sitting
+    from foretune.backtests.backtest import Backtest
+    from foretune.backtests.reading import read_rows
 
     observer = observer or Observer()
     rows, unreadable = (tuple(catalog.measurements().values()), ()) if data is None else read_rows(Path(data))
-    sitting = Sitting(
+    backtest = Backtest(
         _live_traces(observer) if live else None,
         lambda model, done, total: observer.preparing(f"{model} ({done} of {total} rows)", done, total),
         num_processes=processes,
     )
-    return sitting.score(rows, unreadable)
+    return backtest.score(rows, unreadable)
 
 
 def _live_traces(observer: Observer) -> "Callable[[str], Traces]":

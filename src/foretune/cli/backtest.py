@@ -17,14 +17,14 @@ def backtest(
         bool, typer.Option("--live", help="Record steps the package has no trace of; takes minutes, and is kept.")
     ] = False,
 ) -> None:
-    """Rerun the exam: predicted memory against published, by source and by model, beside a trivial baseline."""
+    """Rerun the backtest: predicted memory against published, by source and by model, beside a trivial baseline."""
     from foretune.api.backtest import backtest as run_backtest
     from foretune.cli.status import StatusObserver
     from foretune.reports.terminal.backtest import print_score
 
     # Hundreds of thousands of small objects, next to none of them in circles: looking for those costs a quarter.
     gc.disable()
-    with StatusObserver("Sitting the exam") as observer:
+    with StatusObserver("Running the backtest") as observer:
         score = run_backtest(data, live=live, processes=None, observer=observer)
     if as_json:
         typer.echo(json.dumps(score.as_dict(), indent=2))

@@ -22,7 +22,7 @@ class ErrorShares(NamedTuple):
 
 TRACE_ERROR = ErrorShares(backtest_record().error_band, backtest_record().error_band)
 """Nine of ten of the published peaks that `foretune backtest` asks for lie within this share; its record says which,
-and when. It is measured on the exam that it is also used in."""
+and when. It is measured on the backtest that it is also used in."""
 
 COMPILED_ERROR = ErrorShares(TRACE_ERROR.low, 0.15)
 """The same where blocks are compiled, which is not modelled: fused operators keep less, and what is kept is chosen by

@@ -11,7 +11,7 @@ from foretune.reports.terminal.tables import console, right, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from foretune.planner.exam.scoring import BacktestScore, FitResult, Result
+    from foretune.backtests.scoring import BacktestScore, FitResult, Result
 
 _NUM_WORST = 10
 
@@ -51,7 +51,7 @@ def _print_rows(out: "Console", results: Sequence["Result"]) -> None:
 
 
 def _print_groups(out: "Console", heading: str, results: Sequence["Result"], key: Callable[["Result"], str]) -> None:
-    from foretune.planner.exam.scoring import percentile
+    from foretune.backtests.scoring import percentile
 
     groups: dict[str, list[Result]] = {}
     for result in results:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from foretune import catalog
+from foretune.backtests.dialects import Dialect, IntervalMeaning
+from foretune.backtests.questions import Peak, Unfit
 from foretune.choices.quantize import DenoiserNumbers
 from foretune.choices.training import OptimizerKind
-from foretune.planner.exam.dialects import Dialect, IntervalMeaning
-from foretune.planner.exam.questions import Peak, Unfit
 
 _ALIASES = {
     "z-image-turbo": "z-image",

@@ -1,15 +1,15 @@
-"""Sitting the exam: on several processes as on one, nothing asked twice, and without statements that were inferred."""
+"""The backtest: on several processes as on one, nothing asked twice, and without statements that were inferred."""
 
 from dataclasses import replace
 
 import pytest
 
 from foretune import catalog
+from foretune.backtests import DIALECTS, BacktestQuestion, question
+from foretune.backtests.backtest import Backtest
+from foretune.backtests.inferred import without_inferences
 from foretune.choices.step_form import StepForm
 from foretune.core.values.step_trace import StepTrace
-from foretune.planner.exam import DIALECTS, ExamQuestion, question
-from foretune.planner.exam.inferring import without_inferences
-from foretune.planner.exam.sitting import Sitting
 from foretune.planner.sizing import StepSize
 from foretune.planner.traces import NotTraced, Traces
 
@@ -20,8 +20,8 @@ SOME = ("GT0416", "GT0417", "GT0104", "GT0003", "GT0080")
 def test_several_processes_say_what_one_says() -> None:
     rows = [ROWS[row_id] for row_id in SOME]
     told: list[tuple[str, int, int]] = []
-    several = Sitting(progress=lambda *what: told.append(what), num_processes=2).score(rows)
-    assert several.as_dict() == Sitting(num_processes=1).score(rows).as_dict()
+    several = Backtest(progress=lambda *what: told.append(what), num_processes=2).score(rows)
+    assert several.as_dict() == Backtest(num_processes=1).score(rows).as_dict()
     assert len(several.results) >= 4
     assert told[-1][1] == told[-1][2]
 
@@ -40,11 +40,11 @@ class Counting(Traces):
 
 def test_the_same_training_is_forecast_once() -> None:
     traces = Counting()
-    sitting = Sitting(lambda _model: traces)
+    backtest = Backtest(lambda _model: traces)
     row = ROWS["GT0416"]
-    assert len(sitting.score([row, row.model_copy(update={"id": "again"})]).left_out) == 2
+    assert len(backtest.score([row, row.model_copy(update={"id": "again"})]).left_out) == 2
     assert traces.num_asked == 1
-    sitting.score([row, row.model_copy(update={"batch_size_per_gpu": 1})])
+    backtest.score([row, row.model_copy(update={"batch_size_per_gpu": 1})])
     assert traces.num_asked == 2
 
 
@@ -58,10 +58,10 @@ def test_an_inference_changes_questions_of_its_program_alone(name: str) -> None:
     changed = set()
     for row in ROWS.values():
         usual, other = question(row), question(row, others)
-        if not isinstance(usual, ExamQuestion):
+        if not isinstance(usual, BacktestQuestion):
             continue
         is_same = (
-            isinstance(other, ExamQuestion)
+            isinstance(other, BacktestQuestion)
             and replace(other, dialect=usual.dialect) == usual
             and other.dialect.while_running() == usual.dialect.while_running()
         )
@@ -74,10 +74,10 @@ def test_an_inference_changes_questions_of_its_program_alone(name: str) -> None:
 def test_figures_without_an_inference() -> None:
     """GT0080 is a training of LTX-Video by finetrainers, whose autoencoder works inside the step."""
     rows = [ROWS[row_id] for row_id in ("GT0416", "GT0080")]
-    sitting = Sitting(num_processes=1)
-    usual = sitting.score(rows)
+    backtest = Backtest(num_processes=1)
+    usual = backtest.score(rows)
     assert len(usual.results) == 2
-    found = {one.statement: one for one in without_inferences(sitting, rows, usual)}
+    found = {one.statement: one for one in without_inferences(backtest, rows, usual)}
     tiles = found["the autoencoder works on tiles"]
     assert (tiles.num_changed, tiles.num_lost, tiles.num_rows) == (1, 0, 2)
     assert tiles.changed_median_abs_error is not None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from foretune import catalog
+from foretune.backtests.questions import BacktestQuestion
 from foretune.catalog.devices import Device
 from foretune.choices.method import rank_of
 from foretune.choices.training import Precision
@@ -11,7 +12,6 @@ from foretune.core.values.plan import Verdict
 from foretune.core.vocabulary import MemoryPart, RunPhase, StepPhase
 from foretune.planner.allocator import CachingAllocator
 from foretune.planner.encoders import BYTES_PER_WEIGHT, Extent, autoencoder_pass, text_pass
-from foretune.planner.exam.questions import ExamQuestion
 from foretune.planner.expansion import Event
 from foretune.planner.overheads import Overhead, overhead_for, usable_bytes, with_workspaces
 from foretune.planner.replay import replay
@@ -49,11 +49,11 @@ class Forecast:
 class LastEvents:
     """The allocations of the row that was asked for last: sources often publish one training on several devices."""
 
-    _asked: ExamQuestion | None = None
+    _asked: BacktestQuestion | None = None
     _events: list[Event] = field(default_factory=list)
     _played: dict[tuple[int, ...], CachingAllocator] = field(default_factory=dict)
 
-    def of(self, asked: ExamQuestion, traces: Traces) -> list[Event]:
+    def of(self, asked: BacktestQuestion, traces: Traces) -> list[Event]:
         training = replace(
             asked, row_id="", source="", published=None, fitted=None, device=None, device_bytes=None, assumptions=()
         )
@@ -63,7 +63,7 @@ class LastEvents:
             self._asked = training
         return self._events
 
-    def replayed(self, asked: ExamQuestion, traces: Traces, overhead: Overhead) -> CachingAllocator:
+    def replayed(self, asked: BacktestQuestion, traces: Traces, overhead: Overhead) -> CachingAllocator:
         """Devices differ in their workspaces alone."""
         events, key = self.of(asked, traces), overhead.workspaces_bytes
         if key not in self._played:
@@ -72,7 +72,7 @@ class LastEvents:
         return self._played[key]
 
 
-def forecast(asked: ExamQuestion, traces: Traces, last: LastEvents | None = None) -> Forecast:
+def forecast(asked: BacktestQuestion, traces: Traces, last: LastEvents | None = None) -> Forecast:
     """Runs the row's experiment as the publishing program would have."""
     device = catalog.device(asked.device or _USUAL_DEVICE)
     overhead = overhead_for(device)
@@ -89,7 +89,7 @@ def forecast(asked: ExamQuestion, traces: Traces, last: LastEvents | None = None
     )
 
 
-def question_events(asked: ExamQuestion, traces: Traces) -> list[Event]:
+def question_events(asked: BacktestQuestion, traces: Traces) -> list[Event]:
     """Allocations of the published program: what is loaded and freed before, what stays, one step."""
     geometry = geometries()[asked.model]
     experiment = with_default_targets(asked.experiment, geometry)
@@ -121,7 +121,7 @@ def question_events(asked: ExamQuestion, traces: Traces) -> list[Event]:
     return stream.events
 
 
-def _play_encoding(stream: Stream, asked: ExamQuestion, traces: Traces, extent: Extent) -> None:
+def _play_encoding(stream: Stream, asked: BacktestQuestion, traces: Traces, extent: Extent) -> None:
     """Encoders that stay are used before each step, for one batch."""
     levers, precision = asked.experiment.levers, asked.experiment.train.precision
     for name in asked.resident:
@@ -144,7 +144,7 @@ def _component_bytes(name: str, precision: Precision) -> int:
     return catalog.component(name).num_params * BYTES_PER_WEIGHT[precision]
 
 
-def _verdict(asked: ExamQuestion, events: list[Event], held: Held, device: Device, overhead: Overhead) -> Verdict:
+def _verdict(asked: BacktestQuestion, events: list[Event], held: Held, device: Device, overhead: Overhead) -> Verdict:
     """Against the device that the row names, or one of the size that it gives."""
     assert asked.device_bytes is not None
     usable = usable_bytes(device) if asked.device is not None else asked.device_bytes - overhead.driver.likely

@@ -13,10 +13,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from foretune.backtests.questions import LeftOut
 from foretune.catalog import Measurement
 from foretune.core.errors import UserError
 from foretune.core.input_files import open_input
-from foretune.planner.exam.questions import LeftOut
 
 _MOST_BYTES = 64 * 2**20
 _FEWEST_COLUMNS = ("id", "task", "model", "method", "framework")

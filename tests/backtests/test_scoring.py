@@ -1,4 +1,4 @@
-"""The exam and its figures: by hand on a few rows, and the real one on the traces of the package."""
+"""The backtest and its figures: by hand on a few rows, and the real one on the traces of the package."""
 
 import csv
 from collections.abc import Callable
@@ -12,15 +12,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from foretune import catalog
+from foretune.backtests import BacktestQuestion, LeftOut, baseline_bytes, is_exact, question, read_rows
+from foretune.backtests.backtest import run_backtest
+from foretune.backtests.pairs import pairs
+from foretune.backtests.scoring import BacktestScore, FitResult, Result, percentile
 from foretune.catalog import Measurement
 from foretune.catalog.backtest import backtest_record
 from foretune.choices.step_form import StepForm
 from foretune.core.values.plan import Verdict
 from foretune.core.values.step_trace import StepTrace
-from foretune.planner.exam import ExamQuestion, LeftOut, baseline_bytes, is_exact, question, read_rows
-from foretune.planner.exam.pairs import pairs
-from foretune.planner.exam.scoring import BacktestScore, FitResult, Result, percentile
-from foretune.planner.exam.sitting import sit_exam
 from foretune.planner.sizing import StepSize
 from foretune.planner.traces import NotTraced, Traces
 from tests.conftest import ComputedOnce
@@ -38,9 +38,9 @@ FIGURES = {
 }
 
 
-def asked(row_id: str = "GT0416") -> ExamQuestion:
+def asked(row_id: str = "GT0416") -> BacktestQuestion:
     found = question(ROWS[row_id])
-    assert isinstance(found, ExamQuestion)
+    assert isinstance(found, BacktestQuestion)
     return found
 
 
@@ -51,7 +51,7 @@ def own_traces() -> Traces:
 
 
 def sat(*rows: Measurement, unreadable: tuple[LeftOut, ...] = ()) -> BacktestScore:
-    return sit_exam(rows, lambda _: own_traces(), unreadable)
+    return run_backtest(rows, lambda _: own_traces(), unreadable)
 
 
 @pytest.mark.parametrize(
@@ -279,13 +279,13 @@ def test_a_file_with_garbage_is_scored_as_far_as_it_goes(tmp_path: Path) -> None
 
 @pytest.fixture(scope="session")
 def real(computed_once: ComputedOnce) -> BacktestScore:
-    """The exam takes minutes, so one worker sits it for all."""
+    """The backtest takes minutes, so one worker runs it for all."""
     values = TypeAdapter(BacktestScore)
 
     def compute() -> str:
-        return values.dump_json(sit_exam(ROWS.values(), lambda _: own_traces()), by_alias=True).decode()
+        return values.dump_json(run_backtest(ROWS.values(), lambda _: own_traces()), by_alias=True).decode()
 
-    score = values.validate_json(computed_once("exam", compute))
+    score = values.validate_json(computed_once("backtest", compute))
     # What a row asks follows from the row, and is the same object in every way only where it was asked.
     return replace(
         score,
@@ -295,7 +295,9 @@ def real(computed_once: ComputedOnce) -> BacktestScore:
 
 
 @pytest.mark.slow
-def test_the_real_exam(real: BacktestScore, report_figure: Callable[[str], None], subtests: pytest.Subtests) -> None:
+def test_the_real_backtest(
+    real: BacktestScore, report_figure: Callable[[str], None], subtests: pytest.Subtests
+) -> None:
     memory: dict[str, Any] = real.as_dict()["memory"]
     report_figure(
         f"{memory['num_rows']} of {memory['num_exact_rows']} exact rows: median {memory['median_abs_error']:.2%}, "
@@ -352,7 +354,7 @@ def test_the_record_is_what_the_exam_says_today(real: BacktestScore) -> None:
 
 
 @pytest.mark.slow
-def test_every_row_of_the_real_exam_is_scored_or_has_a_reason(real: BacktestScore) -> None:
+def test_every_row_of_the_real_backtest_is_scored_or_has_a_reason(real: BacktestScore) -> None:
     exact = {row.id for row in ROWS.values() if is_exact(row)}
     assert real.num_exact == len(exact) == 169
     scored, left_out = {one.asked.row_id for one in real.results}, {row.row_id for row in real.left_out}
@@ -386,7 +388,7 @@ class NothingTraced(Traces):
 def test_rows_that_cannot_be_judged_are_named() -> None:
     """A row that only says whether it ran is not silently gone where its step is not traced."""
     rows = [catalog.measurements()[row_id] for row_id in ("GT0655", "GT0416")]
-    score = sit_exam(rows, lambda _: NothingTraced())
+    score = run_backtest(rows, lambda _: NothingTraced())
     assert [row.row_id for row in score.not_judged] == ["GT0655"]
     assert [row.row_id for row in score.left_out] == ["GT0416"]
     assert score.as_dict()["memory"]["num_not_judged"] == 1

@@ -1,4 +1,4 @@
-"""The exam: predicted against published, beside a trivial baseline, with nothing swept under."""
+"""The backtest: predicted against published, beside a trivial baseline, with nothing swept under."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from math import log2
 from statistics import fmean, median
 from typing import Any
 
+from foretune.backtests.questions import BacktestQuestion, LeftOut
 from foretune.core.values.plan import Verdict
-from foretune.planner.exam.questions import ExamQuestion, LeftOut
 
 OOM_CHANCE: Mapping[Verdict, float] = {"fits": 0.05, "tight": 0.5, "does not fit": 0.95}
 """How likely each verdict says that a run is to run out of memory. The band holds nine of ten peaks, so that one of
@@ -18,7 +18,7 @@ twenty is above it and one below; tight says nothing either way."""
 class Result:
     """One row with an exact peak."""
 
-    asked: ExamQuestion
+    asked: BacktestQuestion
     published_bytes: int
     peak: str
     predicted_bytes: int
@@ -38,7 +38,7 @@ class Result:
 class FitResult:
     """One row of which it is known whether it ran."""
 
-    asked: ExamQuestion
+    asked: BacktestQuestion
     fitted: bool
     verdict: Verdict
 
@@ -50,9 +50,9 @@ class BacktestScore:
     results: tuple[Result, ...]
     fits: tuple[FitResult, ...]
     left_out: tuple[LeftOut, ...]
-    """Rows of the exam on peaks that cannot be asked."""
+    """Rows of the backtest on peaks that cannot be asked."""
     num_exact: int
-    """Rows that the exam on peaks has."""
+    """Rows that the backtest on peaks has."""
     not_judged: tuple[LeftOut, ...] = ()
     """Rows of which only is known whether they ran, and whose step is not traced."""
 

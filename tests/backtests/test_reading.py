@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from foretune import catalog
+from foretune.backtests import BacktestQuestion, LeftOut, question, read_rows
 from foretune.catalog.rows import DATA_DIR
 from foretune.core.errors import UserError
-from foretune.planner.exam import ExamQuestion, LeftOut, question, read_rows
 
 OWN = DATA_DIR / "published_measurements.csv"
 
@@ -43,12 +43,12 @@ def test_other_ids_units_and_words_are_read(tmp_path: Path) -> None:
     rows, left_out = read_rows(written(tmp_path / "other.csv", mib, words, unit))
     assert left_out == ()
     first, second, third = map(question, rows)
-    assert isinstance(first, ExamQuestion)
+    assert isinstance(first, BacktestQuestion)
     assert first.published is not None
     assert first.published.num_bytes == 2**30
     assert isinstance(second, LeftOut)
     assert (rows[1].as_published, rows[1].fitted) == ({"batch_per_gpu": "a few"}, False)
-    assert isinstance(third, ExamQuestion)
+    assert isinstance(third, BacktestQuestion)
     assert (third.published, third.fitted) == (None, None)
 
 

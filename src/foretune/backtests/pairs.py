@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
+from foretune.backtests.scoring import Result
 from foretune.choices.experiment import Experiment
-from foretune.planner.exam.scoring import Result
 
 Choice = Literal["quantised base", "checkpointing"]
 

@@ -1,29 +1,29 @@
-"""The exam without a statement that was inferred from the figures it is scored with."""
+"""The backtest without a statement that was inferred from the figures it is scored with."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+from foretune.backtests.backtest import Backtest
+from foretune.backtests.dialects import DIALECTS, Dialect, Inference
+from foretune.backtests.scoring import BacktestScore, percentile
 from foretune.catalog import Measurement
 from foretune.catalog.backtest import WithoutInference
-from foretune.planner.exam.dialects import DIALECTS, Dialect, Inference
-from foretune.planner.exam.scoring import BacktestScore, percentile
-from foretune.planner.exam.sitting import Sitting
 
 
 def without_inferences(
-    sitting: Sitting, rows: Sequence[Measurement], usual: BacktestScore
+    backtest: Backtest, rows: Sequence[Measurement], usual: BacktestScore
 ) -> Iterator[WithoutInference]:
     """Each inferred statement left out by itself; only what it changes is forecast again."""
     for dialect in DIALECTS:
         for inference in dialect.inferred:
-            yield _without(sitting, rows, usual, dialect, inference)
+            yield _without(backtest, rows, usual, dialect, inference)
 
 
 def _without(
-    sitting: Sitting, rows: Sequence[Measurement], usual: BacktestScore, dialect: Dialect, inference: Inference
+    backtest: Backtest, rows: Sequence[Measurement], usual: BacktestScore, dialect: Dialect, inference: Inference
 ) -> WithoutInference:
     dialects = [dialect.without(inference) if one is dialect else one for one in DIALECTS]
-    score = sitting.score(rows, dialects=dialects)
+    score = backtest.score(rows, dialects=dialects)
     before = {result.asked.row_id: result for result in usual.results}
     now = {result.asked.row_id: result for result in score.results}
     changed = [one for name, one in now.items() if one.error != before[name].error]

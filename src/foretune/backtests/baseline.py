@@ -1,10 +1,10 @@
 """What a forecast must beat: parameters times bytes."""
 
 from foretune import catalog
+from foretune.backtests.questions import BacktestQuestion
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import rank_of
 from foretune.choices.quantize import DenoiserNumbers
-from foretune.planner.exam.questions import ExamQuestion
 
 _BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 _QUANTIZED_BYTES: dict[DenoiserNumbers, float] = {
@@ -18,7 +18,7 @@ _STATE_BYTES = {"adamw8bit": 2, "paged-adamw8bit": 2, "lion": 4, "lion8bit": 1, 
 """Of the optimizers whose states do not have the weight's numbers; the others have two that do."""
 
 
-def baseline_bytes(asked: ExamQuestion) -> int:
+def baseline_bytes(asked: BacktestQuestion) -> int:
     """Weights, and the gradients and states of what is trained, by counts of the catalogue: no activations."""
     experiment = asked.experiment
     row = catalog.denoiser(asked.model)

@@ -6,21 +6,21 @@ from typing import Any
 from pydantic import ValidationError
 
 from foretune import catalog
+from foretune.backtests import words
+from foretune.backtests.dialects import DIALECTS, Dialect, dialect_of, different_program
+from foretune.backtests.questions import BacktestQuestion, LeftOut, Published, RowSizes, Unfit
 from foretune.catalog import Measurement
 from foretune.choices.experiment import Experiment
-from foretune.planner.exam import words
-from foretune.planner.exam.dialects import DIALECTS, Dialect, dialect_of, different_program
-from foretune.planner.exam.questions import ExamQuestion, LeftOut, Published, RowSizes, Unfit
 
 _USUAL_RANK = 16
 
 
 def is_exact(row: Measurement) -> bool:
-    """Whether a row belongs to the exam on peaks: a training whose exact peak was published with all that it needs."""
+    """Whether a row belongs to the backtest of peaks: a training with its exact peak and all that a forecast needs."""
     return row.task == "train" and row.grade == "A" and row.bound == "exact" and row.peak_mem is not None
 
 
-def question(row: Measurement, dialects: Sequence[Dialect] = DIALECTS) -> ExamQuestion | LeftOut:
+def question(row: Measurement, dialects: Sequence[Dialect] = DIALECTS) -> BacktestQuestion | LeftOut:
     """What a row asks. Rows without an exact peak ask only whether they fitted."""
     try:
         return _question(row, dialects)
@@ -31,7 +31,7 @@ def question(row: Measurement, dialects: Sequence[Dialect] = DIALECTS) -> ExamQu
         return LeftOut(row_id=row.id, source=row.framework, reason=f"no experiment can be like it ({faults})")
 
 
-def _question(row: Measurement, dialects: Sequence[Dialect]) -> ExamQuestion:
+def _question(row: Measurement, dialects: Sequence[Dialect]) -> BacktestQuestion:
     if row.task != "train":
         raise Unfit("it is not a training")
     assumptions: list[str] = []
@@ -74,7 +74,7 @@ def _question(row: Measurement, dialects: Sequence[Dialect]) -> ExamQuestion:
         "levers": levers,
     }
     device = words.device_named(row.gpu, row.gpu_mem_gb)
-    return ExamQuestion(
+    return BacktestQuestion(
         row_id=row.id,
         source=row.framework,
         model=model,

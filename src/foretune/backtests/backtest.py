@@ -1,4 +1,4 @@
-"""Sitting the exam: every row is asked, on all cores where that is possible."""
+"""The backtest: every row is asked, on all cores where that is possible."""
 
 import gc
 import os
@@ -9,14 +9,14 @@ from functools import cache
 from itertools import groupby
 from multiprocessing import get_context
 
+from foretune.backtests.baseline import baseline_bytes
+from foretune.backtests.dialects import DIALECTS, Dialect
+from foretune.backtests.forecast import Forecast, LastEvents, forecast
+from foretune.backtests.questions import BacktestQuestion, LeftOut
+from foretune.backtests.rows import is_exact, question
+from foretune.backtests.scoring import BacktestScore, FitResult, Result
 from foretune.catalog import Measurement
 from foretune.core.values.base import content_hash
-from foretune.planner.exam.baseline import baseline_bytes
-from foretune.planner.exam.dialects import DIALECTS, Dialect
-from foretune.planner.exam.forecasting import Forecast, LastEvents, forecast
-from foretune.planner.exam.questions import ExamQuestion, LeftOut
-from foretune.planner.exam.rows import is_exact, question
-from foretune.planner.exam.scoring import BacktestScore, FitResult, Result
 from foretune.planner.traces import NotTraced, Traces
 
 TracesByModel = Callable[[str], Traces]
@@ -35,8 +35,8 @@ class Said:
     why_not: str = ""
 
 
-class Sitting:
-    """An exam on the traces of the package. What was forecast is kept: the same training is asked for once."""
+class Backtest:
+    """A backtest on the traces of the package. What was forecast is kept: the same training is asked for once."""
 
     def __init__(
         self, traces: TracesByModel | None = None, progress: OnModel | None = None, *, num_processes: int | None = None
@@ -58,7 +58,7 @@ class Sitting:
         # Rows of a file may have the same id, so each goes with its own question.
         asked = [(row, question(row, dialects)) for row in rows]
         left_out = [*unreadable, *(found for row, found in asked if is_exact(row) and isinstance(found, LeftOut))]
-        posed = [(row, found) for row, found in asked if isinstance(found, ExamQuestion) and _is_wanted(row, found)]
+        posed = [(row, found) for row, found in asked if isinstance(found, BacktestQuestion) and _is_wanted(row, found)]
         self._ask([found for _, found in posed])
         results, fits, not_judged = [], [], list[LeftOut]()
         for row, one in posed:
@@ -74,7 +74,7 @@ class Sitting:
         num_exact = sum(is_exact(row) for row, _ in asked)
         return BacktestScore(tuple(results), tuple(fits), tuple(left_out), num_exact, tuple(not_judged))
 
-    def _ask(self, questions: Sequence[ExamQuestion]) -> None:
+    def _ask(self, questions: Sequence[BacktestQuestion]) -> None:
         fresh = {key: one for one in questions if (key := _key(one)) not in self._known}
         done = 0
         for part, answers in self._answers(list(_parts(list(fresh.values())))):
@@ -82,7 +82,7 @@ class Sitting:
             self._progress(part[-1].model, done, len(fresh))
             self._known.update(zip(map(_key, part), answers, strict=True))
 
-    def _answers(self, parts: list[list[ExamQuestion]]) -> Iterator[tuple[list[ExamQuestion], list[Said]]]:
+    def _answers(self, parts: list[list[BacktestQuestion]]) -> Iterator[tuple[list[BacktestQuestion], list[Said]]]:
         num_processes = min(self._num_processes, len(parts))
         if num_processes <= 1:
             yield from ((part, _answered(part, self._traces)) for part in parts)
@@ -93,14 +93,14 @@ class Sitting:
             yield from zip(parts, pool.map(_answered, parts), strict=True)
 
 
-def sit_exam(
+def run_backtest(
     rows: Iterable[Measurement],
     traces: TracesByModel,
     unreadable: Sequence[LeftOut] = (),
     progress: OnModel | None = None,
 ) -> BacktestScore:
-    """The exam on given traces, in this process."""
-    return Sitting(traces, progress).score(rows, unreadable)
+    """The backtest on given traces, in this process."""
+    return Backtest(traces, progress).score(rows, unreadable)
 
 
 def num_cores() -> int:
@@ -114,14 +114,14 @@ def _traces_of_package() -> Traces:
     return Traces()
 
 
-def _parts(questions: list[ExamQuestion]) -> Iterator[list[ExamQuestion]]:
+def _parts(questions: list[BacktestQuestion]) -> Iterator[list[BacktestQuestion]]:
     """A few rows of one model each, in their order: neighbours are often one training on two devices."""
     for _, group in groupby(questions, key=lambda one: one.model):
         rows = list(group)
         yield from (rows[start : start + _ROWS_PER_TASK] for start in range(0, len(rows), _ROWS_PER_TASK))
 
 
-def _answered(part: list[ExamQuestion], traces: TracesByModel | None = None) -> list[Said]:
+def _answered(part: list[BacktestQuestion], traces: TracesByModel | None = None) -> list[Said]:
     last, found = LastEvents(), list[Said]()
     for one in part:
         try:
@@ -132,7 +132,7 @@ def _answered(part: list[ExamQuestion], traces: TracesByModel | None = None) -> 
     return found
 
 
-def _key(asked: ExamQuestion) -> str:
+def _key(asked: BacktestQuestion) -> str:
     """Equal for questions that have the same forecast."""
     return content_hash(
         [
@@ -148,15 +148,15 @@ def _key(asked: ExamQuestion) -> str:
     )
 
 
-def _is_wanted(row: Measurement, asked: ExamQuestion) -> bool:
+def _is_wanted(row: Measurement, asked: BacktestQuestion) -> bool:
     return _wants_peak(row, asked) or (asked.fitted is not None and asked.device_bytes is not None)
 
 
-def _wants_peak(row: Measurement, asked: ExamQuestion) -> bool:
+def _wants_peak(row: Measurement, asked: BacktestQuestion) -> bool:
     return is_exact(row) and asked.published is not None
 
 
-def _result(asked: ExamQuestion, said: Forecast) -> Result:
+def _result(asked: BacktestQuestion, said: Forecast) -> Result:
     assert asked.published is not None
     return Result(
         asked=asked,

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from foretune.backtests.dialects import Dialect, Peak
 from foretune.choices.experiment import Experiment
-from foretune.planner.exam.dialects import Dialect, Peak
 
-__all__ = ["ExamQuestion", "LeftOut", "Peak", "Published", "RowSizes", "Unfit"]
+__all__ = ["BacktestQuestion", "LeftOut", "Peak", "Published", "RowSizes", "Unfit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Published:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExamQuestion:
+class BacktestQuestion:
     """A row as an experiment: what was trained, how, and what is known of the answer."""
 
     row_id: str

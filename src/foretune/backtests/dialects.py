@@ -73,7 +73,7 @@ class Dialect:
     sources: tuple[str, ...]
     unverified: tuple[str, ...] = ()
     inferred: tuple[Inference, ...] = ()
-    """Each with the figures without it, on the page about the exam."""
+    """Each with the figures without it, on the page about the backtest."""
 
     def without(self, inference: Inference) -> "Dialect":
         """The program as it would be asked about if one statement had not been inferred."""

@@ -7,26 +7,26 @@ from typing import Any
 import pytest
 
 from foretune import catalog
+from foretune.backtests import DIALECTS, BacktestQuestion, LeftOut, RowSizes, baseline_bytes, is_exact, question
 from foretune.catalog import Measurement
 from foretune.choices.capabilities import objections
-from foretune.planner.exam import DIALECTS, ExamQuestion, LeftOut, RowSizes, baseline_bytes, is_exact, question
 
 ROWS = catalog.measurements()
 EXAM = [row for row in ROWS.values() if is_exact(row)]
 GIB = 2**30
 
 
-def asked(row_id: str) -> ExamQuestion:
+def asked(row_id: str) -> BacktestQuestion:
     answer = question(ROWS[row_id])
-    assert isinstance(answer, ExamQuestion), answer
+    assert isinstance(answer, BacktestQuestion), answer
     return answer
 
 
-def changed(row_id: str, **changes: Any) -> ExamQuestion | LeftOut:
+def changed(row_id: str, **changes: Any) -> BacktestQuestion | LeftOut:
     return question(ROWS[row_id].model_copy(update=changes))
 
 
-def reason(answer: ExamQuestion | LeftOut) -> str:
+def reason(answer: BacktestQuestion | LeftOut) -> str:
     assert isinstance(answer, LeftOut), answer
     return answer.reason
 
@@ -34,7 +34,7 @@ def reason(answer: ExamQuestion | LeftOut) -> str:
 def test_the_exam_has_as_many_rows_as_were_published() -> None:
     assert len(EXAM) == 169
     answers = [question(row) for row in EXAM]
-    taken = Counter(answer.source for answer in answers if isinstance(answer, ExamQuestion))
+    taken = Counter(answer.source for answer in answers if isinstance(answer, BacktestQuestion))
     assert taken == {"SimpleTuner": 84, "cogvideox-factory": 25, "finetrainers v0.0.1": 5}
     left_out = Counter(answer.source for answer in answers if isinstance(answer, LeftOut))
     assert left_out == {
@@ -63,7 +63,7 @@ def test_why_rows_of_the_exam_are_left_out() -> None:
 
 def test_what_the_rows_of_the_exam_ask() -> None:
     """Each backend, optimizer and lever by itself."""
-    taken = [answer for row in EXAM if isinstance(answer := question(row), ExamQuestion)]
+    taken = [answer for row in EXAM if isinstance(answer := question(row), BacktestQuestion)]
     assert Counter(answer.base for answer in taken) == {
         "not quantised": 68,
         "float8-dynamic (torchao)": 30,
@@ -82,9 +82,9 @@ def test_what_the_rows_of_the_exam_ask() -> None:
 
 def test_rows_that_fitted_or_ran_out_of_memory() -> None:
     told = [(row.fitted, question(row)) for row in ROWS.values() if row.task == "train" and row.fitted is not None]
-    taken = Counter(fitted for fitted, answer in told if isinstance(answer, ExamQuestion))
+    taken = Counter(fitted for fitted, answer in told if isinstance(answer, BacktestQuestion))
     assert taken == {True: 180, False: 16}
-    assert all(answer.device_bytes for _, answer in told if isinstance(answer, ExamQuestion))
+    assert all(answer.device_bytes for _, answer in told if isinstance(answer, BacktestQuestion))
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.id)
@@ -188,7 +188,7 @@ def test_an_interval_means_what_it_does_in_the_family(
 ) -> None:
     """Segments, every n-th block alone, or nothing at all."""
     one = changed("GT0416", model=model, grad_ckpt=words)
-    assert isinstance(one, ExamQuestion)
+    assert isinstance(one, BacktestQuestion)
     found = one.experiment.levers
     assert (found.gradient_checkpointing, found.checkpoint_segment, found.checkpoint_stride) == levers
 
@@ -209,7 +209,7 @@ def test_an_interval_that_was_not_read_is_a_reason(model: str, words: str) -> No
 def test_each_backend_is_asked_as_what_it_is(words: str, numbers: str, bytes_per_weight: int) -> None:
     """SimpleTuner quantises every linear layer, and trains through torchao's own operators."""
     one = changed("GT0416", quantization=words, method="lora" if numbers == "none" else "qlora")
-    assert isinstance(one, ExamQuestion)
+    assert isinstance(one, BacktestQuestion)
     quantize = one.experiment.quantize
     assert quantize.denoiser == numbers
     assert (quantize.keep, quantize.derivative) == ((None, "lean") if numbers == "none" else ((), "torchao"))
@@ -258,7 +258,7 @@ def test_an_offload_of_attention_is_one_of_what_its_program_moves() -> None:
     rows = catalog.measurements()
     for row_id, share, segment in (("GT0414", 1.0, 1), ("GT0423", 1.0, 2)):
         asked = question(rows[row_id])
-        assert isinstance(asked, ExamQuestion)
+        assert isinstance(asked, BacktestQuestion)
         levers = asked.experiment.levers
         assert (levers.activation_offload, levers.activation_offload_parts) == (True, "attention")
         assert (levers.gradient_checkpointing, levers.checkpoint_segment) == (share, segment)
@@ -323,7 +323,7 @@ def test_words_that_are_not_understood_are_reasons(changes: dict[str, Any], part
 )
 def test_forms_of_a_resolution(text: str, width_px: int, height_px: int) -> None:
     one = changed("GT0416", resolution=text)
-    assert isinstance(one, ExamQuestion)
+    assert isinstance(one, BacktestQuestion)
     assert (one.sizes.width_px, one.sizes.height_px) == (width_px, height_px)
 
 
@@ -346,7 +346,7 @@ def test_forms_of_a_resolution(text: str, width_px: int, height_px: int) -> None
 )
 def test_names_of_devices(gpu: str, memory_gb: float | None, device: str | None) -> None:
     one = changed("GT0416", gpu=gpu, gpu_mem_gb=memory_gb)
-    assert isinstance(one, ExamQuestion)
+    assert isinstance(one, BacktestQuestion)
     assert one.device == device
     assert (one.device_bytes is None) == (device is None)
 
