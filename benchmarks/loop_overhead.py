@@ -21,17 +21,13 @@ from torch import nn
 
 from foretune.cli.quiet import quieten
 from foretune.config.reading import understand
-from foretune.core.interrupts import StopRequest
 from foretune.core.observer import Observer
 from foretune.data.loading import loader
 from foretune.models.locating import locate
 from foretune.models.tiny import write_tiny_pipeline
-from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
-from foretune.training.checkpoints import CheckpointStore
-from foretune.training.loop import Loop
 from foretune.training.preparing import Prepared, prepare
-from foretune.training.train import build_validator
+from foretune.training.session import Session
 
 
 @dataclass(frozen=True)
@@ -72,14 +68,7 @@ class ProductLoop:
 
     def __init__(self, prepared: Prepared, work: Path) -> None:
         run = RunDirectory.create(work / "runs", "bench")
-        self.loop = Loop(
-            prepared,
-            CheckpointStore(run.checkpoints, keep=1),
-            build_validator(run, prepared),
-            EventLog(run.events),
-            Observer(),
-            StopRequest(),
-        )
+        self.loop = Session(run, prepared, Observer(), steps_only=True).loop
         self.steps = self.loop.steps(0)
 
     def round(self, num_steps: int) -> Took:

@@ -23,7 +23,7 @@ from foretune.analyse.diagnosis import Diagnosis, Evidence, diagnose, evidence_o
 from foretune.data.batch import Batch
 from foretune.data.maker import BatchMaker
 from foretune.step.training_step import StepOutcome, TrainingStep
-from foretune.training import loop
+from foretune.training import session
 from foretune.training.phases import PhaseClock
 from tests.conftest import ProofSize
 from tests.proofs.conftest import TinyModels
@@ -66,14 +66,14 @@ def slow_reads(monkeypatch: pytest.MonkeyPatch) -> None:
         clock.advance(_BATCH_S)
         return make(self, number)
 
-    monkeypatch.setattr(loop, "PhaseClock", partial(PlantedPhases, now=clock))
+    monkeypatch.setattr(session, "PhaseClock", partial(PlantedPhases, now=clock))
     monkeypatch.setattr(BatchMaker, "__getitem__", slowly)
 
 
 @pytest.fixture
 def processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Phases are what the loop's thread works in them: others that have the processor are nobody's fault."""
-    monkeypatch.setattr(loop, "PhaseClock", partial(PhaseClock, now=time.thread_time))
+    monkeypatch.setattr(session, "PhaseClock", partial(PhaseClock, now=time.thread_time))
 
 
 @pytest.fixture
