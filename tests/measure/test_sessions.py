@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from foretune.analyse.run_data import read_run
+from foretune.analyse.run_numbers import speed
 from foretune.measure.bench_request import TrainingRequest
 from foretune.measure.bench_worker import measure_training
 from foretune.measure.profiling import NUM_STEPS_BEFORE, profile
 from foretune.record.checking import check_run
 from foretune.record.run_directory import RunDirectory
+from foretune.stats.speed import median_step_s, samples_per_s
 from foretune.training import meter as meter_module
 from tests.training.short_runs import Recording, events_of, short_asked, short_mapping, short_run
 
@@ -75,6 +78,8 @@ def test_profiled_steps_are_not_counted_as_speed(tiny_pipeline: TinyPipeline, tm
         assert measured.num_step_times == len(counted)
         warm_s = [times_s[step] for step in counted][measured.num_warmup_steps :]
         assert measured.median_step_s == pytest.approx(statistics.median(warm_s))
+        # A report says the same as the record.
+        assert speed(read_run(run.path)) == pytest.approx(measured.samples_per_s)
         assert check_run(run.path).faults == ()
 
 
@@ -84,3 +89,23 @@ def test_a_benchmark_passes_the_check_of_its_directory(tiny_pipeline: TinyPipeli
     checked = check_run(measure_training(request, Recording()))
     assert checked.faults == ()
     assert checked.num_steps == asked["train"]["steps"]
+
+
+def test_records_of_earlier_releases_that_count_profiled_steps_pass_the_check(
+    tiny_pipeline: TinyPipeline, tmp_path: Path
+) -> None:
+    look = {"at_step": 3, "steps": 2}
+    trained = short_run(tiny_pipeline("flux"), tmp_path, train={"steps": 8}, profile=look)
+    times_s = [event["step_s"] for event in events_of(trained.run, "step")]
+    num_warmup, per_step = 2, trained.run.read_experiment()[1].samples_per_step()
+    older = trained.record.measured.model_copy(
+        update={
+            "num_step_times": len(times_s),
+            "num_warmup_steps": num_warmup,
+            "median_step_s": median_step_s(times_s, num_warmup=num_warmup),
+            "samples_per_s": samples_per_s(times_s, per_step, num_warmup=num_warmup),
+        }
+    )
+    trained.run.remove_record()
+    trained.run.write_record(trained.record.model_copy(update={"measured": older}))
+    assert check_run(trained.run.path).faults == ()

@@ -30,9 +30,10 @@ class Quantity:
 
 def _of_steps(statistic: Statistic) -> Callable[[Sequence[RunData]], Estimate | None]:
     def estimate(runs: Sequence[RunData]) -> Estimate | None:
-        if not all(run.step_times_s for run in runs):
+        times_s = [run.speed_times_s for run in runs]
+        if not all(times_s):
             return None
-        found = typical([run.step_times_s for run in runs], statistic=statistic, confidence=_CONFIDENCE)
+        found = typical(times_s, statistic=statistic, confidence=_CONFIDENCE)
         # An interval may reach below zero, a time cannot.
         return found if found.low is None else replace(found, low=max(found.low, 0.0))
 

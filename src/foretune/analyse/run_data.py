@@ -47,6 +47,11 @@ class RunData:
     """(step, loss) as validated; step 0 is the base model."""
 
     @property
+    def speed_times_s(self) -> tuple[float, ...]:
+        """The steps that no profiler made slower."""
+        return tuple(seconds for step, seconds in enumerate(self.step_times_s) if self.experiment.shows_speed(step))
+
+    @property
     def has_finished(self) -> bool:
         return self.end == "finished"
 

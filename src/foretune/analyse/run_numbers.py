@@ -68,10 +68,11 @@ def training_s(run: RunData) -> float | None:
 
 def speed(run: RunData) -> float | None:
     """Samples over time of the steady steps."""
-    if not run.step_times_s:
+    times_s = run.speed_times_s
+    if not times_s:
         return None
-    num_warmup = find_steady(run.step_times_s).num_warmup
-    return samples_per_s(run.step_times_s, run.samples_per_step, num_warmup=num_warmup)
+    num_warmup = find_steady(times_s).num_warmup
+    return samples_per_s(times_s, run.samples_per_step, num_warmup=num_warmup)
 
 
 def peak_bytes(run: RunData) -> float | None:

@@ -206,7 +206,8 @@ def _held_out(part: StudyRun) -> float | None:
 
 def _training_speed(part: StudyRun) -> float | None:
     """Steady steps over all of their time, so that slow steps count with their whole length."""
-    return 1 / summarise_run(part.run.step_times_s, "mean").value if part.run.step_times_s else None
+    times_s = part.run.speed_times_s
+    return 1 / summarise_run(times_s, "mean").value if times_s else None
 
 
 def _inference_speed(part: StudyRun) -> float | None:

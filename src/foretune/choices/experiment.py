@@ -95,6 +95,10 @@ class Experiment(Value):
         content = {"data": [data_fingerprint, asked["data"]], "model": model_fingerprint}
         return content_hash({**asked, **content, "samples": self.samples_per_step()})
 
+    def shows_speed(self, step: int) -> bool:
+        """Whether the step of this number, counted from 0, runs at the speed of the run: no profiler slows it."""
+        return self.profile is None or not self.profile.slows(step)
+
     def samples_per_step(self) -> int:
         """Samples whose gradients make one optimizer step, over all devices."""
         return self.train.batch_size * self.train.gradient_accumulation * self.parallel.devices

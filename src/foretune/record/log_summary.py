@@ -91,8 +91,10 @@ def told_of(sessions: list[LoggedSession]) -> tuple[list[Event], dict[int, float
 def measured_faults(record: RunRecord, sessions: list[LoggedSession], experiment: Experiment) -> Iterator[str]:
     """Every summary, recomputed from the raw numbers."""
     measured, (steps, held_out) = record.measured, told_of(sessions)
-    look = experiment.profile
-    times_s = [event["step_s"] for event in steps if look is None or not look.slows(event["step"])]
+    times_s = [event["step_s"] for event in steps if experiment.shows_speed(event["step"])]
+    if measured.num_step_times == len(steps):
+        # Records of earlier releases counted profiled steps, too.
+        times_s = [event["step_s"] for event in steps]
     num_warmup = _OLD_NUM_WARMUP if measured.num_warmup_steps is None else measured.num_warmup_steps
     median_s = median_step_s(times_s, num_warmup=num_warmup)
     per_step = experiment.samples_per_step()

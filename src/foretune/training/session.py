@@ -117,9 +117,8 @@ class Session:
 
     def speed_times_s(self) -> list[float]:
         """The times of all steps but those that a profiler made slower."""
-        look = self.prepared.experiment.profile
-        times_s = self.loop.tally.step_times_s.items()
-        return [seconds for step, seconds in times_s if look is None or not look.slows(step)]
+        shows_speed = self.prepared.experiment.shows_speed
+        return [seconds for step, seconds in self.loop.tally.step_times_s.items() if shows_speed(step)]
 
     def measured(self, prepare_s: float | None = None) -> Measured:
         """Every figure that the loop gives."""
