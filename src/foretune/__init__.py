@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from foretune.api.report import Report, report
     from foretune.api.run import Run, RunFailed, open_run
     from foretune.api.sample import sample
-    from foretune.api.study import study, study_file
+    from foretune.api.study import StudyOutcome, study
     from foretune.api.tiny import tiny
     from foretune.api.train import resume, train
     from foretune.core.errors import UserError
@@ -47,6 +47,7 @@ __all__ = [
     "Run",
     "RunFailed",
     "StepReport",
+    "StudyOutcome",
     "UserError",
     "backtest",
     "bench",
@@ -71,7 +72,6 @@ __all__ = [
     "sample",
     "schema",
     "study",
-    "study_file",
     "tiny",
     "train",
 ]
@@ -91,7 +91,7 @@ _WHERE = {
     "api.report": ("Report", "report"),
     "api.run": ("Run", "RunFailed", "open_run"),
     "api.sample": ("sample",),
-    "api.study": ("study", "study_file"),
+    "api.study": ("StudyOutcome", "study"),
     "api.tiny": ("tiny",),
     "api.train": ("resume", "train"),
     "core.errors": ("UserError",),

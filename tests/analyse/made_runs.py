@@ -30,6 +30,7 @@ def make_run(
     peak_host_bytes: int = 2**30,
     losses: Sequence[float] | None = None,
     effective: dict[str, Any] | None = None,
+    data_share: float = 0.0,
 ) -> Path:
     """A run directory at a path. Without a status it has no record, as of a run that was killed."""
     path.mkdir(parents=True)
@@ -40,7 +41,9 @@ def make_run(
     events.append("started", first_step=0, environment=environment)
     for step, step_s in enumerate(step_times_s):
         loss = losses[step] if losses is not None else 1.0 / (step + 1)
-        events.append("step", step=step, loss=loss, step_s=step_s, phases_s={"forward": step_s})
+        phases_s = {"data": data_share * step_s} if data_share else {}
+        phases_s["forward"] = (1 - data_share) * step_s
+        events.append("step", step=step, loss=loss, step_s=step_s, phases_s=phases_s)
     events.close()
     if status is not None:
         run.write_record(

@@ -33,6 +33,7 @@ def make_part(
     environment: dict[str, Any] | None = None,
     name: str = "hardware",
     scores: Mapping[str, float] | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> Path:
     """One run directory in its place below `studies`, with a bench of inference beside it where there is a time.
 
@@ -40,7 +41,7 @@ def make_part(
     """
     folder = studies / name / configuration / setting / f"seed-{seed}"
     length = {"steps": None, "seconds": 2.0} if protocol == "equal-time" else {"steps": num_steps}
-    about = {"name": name, "protocol": protocol, "configuration": configuration, "setting": setting, "seed": seed}
+    place = {"name": name, "protocol": protocol, "configuration": configuration, "setting": setting, "seed": seed}
     path = make_run(
         folder / f"20260101-000000-{seed:08d}-{configuration}",
         [step_s * (1 + 0.002 * (step % 3)) for step in range(num_steps)],
@@ -48,7 +49,7 @@ def make_part(
         environment=environment,
         status=status,
         losses=losses,
-        effective={"study": {**about, "order": list(order)}},
+        effective={"study": {**place, "order": list(order), **(about or {})}},
     )
     run = RunDirectory(path)
     events = EventLog(run.events)
@@ -69,6 +70,33 @@ def make_part(
         content = {"batch_size": batch_size, "did_not_fit": list(did_not_fit), "choices": choices}
         bench.write_text(json.dumps({**content, "denoising": [{"times_s": times_s}]}))
     return path
+
+
+def make_speed_part(
+    studies: Path,
+    configuration: str,
+    seed: int,
+    step_times_s: Sequence[float],
+    *,
+    order: int = 0,
+    data_share: float | None = None,
+    peak_mib: int = 1024,
+    **sections: Any,
+) -> Path:
+    """One run of the speed protocol. Without a `data_share` its data is synthetic."""
+    place = {"name": "speeds", "protocol": "speed", "configuration": configuration, "setting": "as-asked"}
+    train = {"steps": len(step_times_s), "seed": seed, **sections.pop("train", {})}
+    return make_run(
+        studies / "speeds" / configuration / "as-asked" / f"seed-{seed}" / f"20260101-{seed:08d}-{configuration}",
+        step_times_s,
+        experiment=asked(train=train, **sections),
+        peak_host_bytes=peak_mib * 2**20,
+        data_share=data_share or 0.0,
+        effective={
+            "is_synthetic": data_share is None,
+            "study": {**place, "seed": seed, "order": [0, order], "changes": {}},
+        },
+    )
 
 
 def write_evaluation(

@@ -9,7 +9,7 @@ from foretune.analyse.evaluations import evaluation_of
 from foretune.analyse.groups import configurations
 from foretune.analyse.run_data import runs_in
 from foretune.analyse.run_numbers import quality_measure
-from foretune.analyse.studying import summarise_study
+from foretune.analyse.study_summary import summarise_study
 from foretune.core.values import Evaluation
 from foretune.stats.intervals import mean_interval
 from tests.analyse.made_runs import asked, make_run

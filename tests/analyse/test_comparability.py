@@ -12,7 +12,7 @@ from foretune.analyse.recommending import Recommendation, recommend
 from foretune.analyse.run_data import RunData, read_run, runs_in
 from foretune.analyse.run_numbers import measures
 from foretune.analyse.study_cells import HELD_OUT_LOSS, STEPS_MADE, TRAINING_SPEED
-from foretune.analyse.studying import StudySummary, summarise_study
+from foretune.analyse.study_summary import StudySummary, summarise_study
 from foretune.stats.enough_steps import FEWEST_TRAINED_STEPS, fewest_steps, has_overshot
 from tests.analyse.made_runs import asked, make_run
 from tests.analyse.made_studies import make_part

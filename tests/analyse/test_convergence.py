@@ -7,7 +7,7 @@ import pytest
 
 from foretune.analyse.convergence import convergence, convergence_finding, curves
 from foretune.analyse.run_data import RunData, read_run
-from foretune.analyse.studying import summarise_study
+from foretune.analyse.study_summary import summarise_study
 from tests.analyse.made_studies import make_part
 
 NUM_STEPS = 240

@@ -93,8 +93,8 @@ def test_backtest_of_a_file(tmp_path: Path) -> None:
     assert len(score.results) + len(score.fits) >= 1
 
 
-def test_a_study_folder_is_summed_up(tmp_path: Path) -> None:
+def test_a_folder_without_a_study_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ft.UserError):
-        ft.study_file(tmp_path, plot=False)
+        ft.study(tmp_path, plot=False)
     with pytest.raises(ft.UserError, match="There is no study"):
         ft.study("batchsize", plot=False)

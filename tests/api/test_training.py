@@ -14,6 +14,7 @@ import foretune as ft
 from foretune.core.interrupts import Interrupted
 from tests.api.process import changed, process_state
 
+pytestmark = pytest.mark.usefixtures("processes_begin_at_once")
 PROMPT = "a small red circle on blue"
 
 

@@ -11,11 +11,9 @@ from foretune.measure.bench import Bench, BenchChoices
 from foretune.measure.bench_inference import InferenceBench, InferenceChoices
 from foretune.measure.bench_summary import summary_of
 from foretune.measure.step_flops import StepFlops
-from foretune.reports.terminal import named_study
 from foretune.reports.terminal.bench import print_bench, print_inference
 from foretune.stats.break_even import break_even
 from foretune.stats.intervals import typical
-from foretune.studies.named.base import StudyValue
 from tests.measure.test_bench import repeat_of
 
 
@@ -94,6 +92,8 @@ def test_what_makes_no_sense_is_refused_with_what_to_type() -> None:
         run("bench", "m", "--inference", "--preset", "classical", "--batch", "4")
     with pytest.raises(UnknownName, match="batch-size"):
         run("study", "batchsize", "--no-plot")
+    with pytest.raises(UserError, match="foretune profile EXPERIMENT"):
+        run("study", "operators", "--no-plot")
 
 
 @pytest.mark.parametrize(
@@ -130,5 +130,3 @@ def test_one_is_not_spoken_of_as_many(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_rate_without_an_upper_end_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     print_inference(dataclasses.replace(inference(), mean_pass_s=typical([[0.1] * 20, [0.9] * 20], statistic="mean")))
     assert "0.1791 or more" in capsys.readouterr().out
-    assert named_study._cell(StudyValue(2.0, 0.1791)) == "2 (0.179 or more)"
-    assert named_study._cell(StudyValue(2.0, 1.0, 3.0)) == "2 (1 to 3)"

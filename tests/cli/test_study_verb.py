@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from foretune.api.study import NAMED_STUDIES
-from foretune.config.study_files import StudyAsked
+from foretune.config.study_files import StudyAsked, load_study
 from foretune.studies import study_file
-from foretune.studies.named import STUDIES
+from foretune.studies.shipped import SHIPPED_STUDIES
 from foretune.studies.study_file import PartDone
 from tests.analyse.made_studies import make_part
 from tests.cli.conftest import Foretune
@@ -73,16 +72,42 @@ def test_a_part_is_run_alone_and_several_devices_are_refused_for_now(
 
 
 def test_a_folder_does_not_hide_a_study_that_has_a_name(tmp_path: Path, foretune: Foretune) -> None:
-    assert set(NAMED_STUDIES) == set(STUDIES)
     (tmp_path / "workers").mkdir()
-    assert "--only goes with a study file" in foretune("study", "workers", "--no-plot", "--only", "a").stderr
+    assert "protocol: speed" in foretune("study", "workers", "--show").stdout
 
 
-def test_options_of_named_studies_do_not_go_with_files(tmp_path: Path, foretune: Foretune) -> None:
-    (tmp_path / "hardware.yaml").write_text(FILE)
-    assert (
-        "--quick goes with the studies that have a name"
-        in foretune("study", "hardware.yaml", "--no-plot", "--quick").stderr
-    )
-    assert "--only goes with a study file" in foretune("study", "batch-size", "--no-plot", "--only", "a").stderr
+def test_a_shipped_file_is_printed_to_be_changed(tmp_path: Path, foretune: Foretune) -> None:
+    (tmp_path / "mine.yaml").write_text(foretune("study", "batch-size", "--show").stdout)
+    assert load_study(tmp_path / "mine.yaml").compared.keys() == load_study(SHIPPED_STUDIES["batch-size"]).compared.keys()
+    assert "is a folder" in foretune("study", ".", "--show").stderr
+
+
+@pytest.mark.parametrize("option", [("--quick",), ("--model", "m"), ("--name", "n"), ("--only", "a")])
+def test_what_would_be_ignored_for_a_folder_is_refused(
+    option: tuple[str, ...], tmp_path: Path, foretune: Foretune
+) -> None:
+    make_study(tmp_path / "studies")
+    assert f"{option[0]} goes with a study file" in foretune("study", "studies/hardware", "--no-plot", *option).stderr
+
+
+def test_a_quick_study_and_one_of_another_model_have_their_own_folders(
+    tmp_path: Path, foretune: Foretune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hardware.yaml").write_text(FILE.replace("  four-gpus: {parallel.device: cuda, parallel.devices: 4}\n", ""))
+    heard: list[StudyAsked] = []
+
+    def run(asked: StudyAsked, studies: Path, *_: object) -> tuple[PartDone, ...]:
+        heard.append(asked)
+        for part in asked.parts:
+            make_part(studies, part.configuration, part.seed, name=asked.name, held_out={20: 0.5}, counted_s=2.0)
+        return ()
+
+    monkeypatch.setattr(study_file, "run_study_file", run)
+    for options in (("--quick",), ("--model", "flux.1-schnell"), ("--name", "again")):
+        done = foretune("study", "hardware.yaml", "--no-plot", *options)
+        assert done.returncode == 0, done.stderr
+    assert [asked.name for asked in heard] == ["hardware-quick", "hardware-flux.1-schnell", "again"]
+    assert {part.seed for part in heard[0].parts} == {0, 1}
+    assert heard[1].parts[0].asked.experiment.model == "flux.1-schnell"
+    assert "cannot name a study" in foretune("study", "hardware.yaml", "--no-plot", "--name", "../up").stderr
     assert "nowhere.yaml does not exist" in foretune("study", "nowhere.yaml", "--no-plot").stderr

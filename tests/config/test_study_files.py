@@ -77,7 +77,7 @@ def test_all_mistakes_are_told_at_once_with_what_was_meant(tmp_path: Path) -> No
     text = mistakes(tmp_path, protocol="equal-tine", sead=[1], seeds=[], evaluate={"metric": ["psnr"]})
     assert "has 4 mistakes" in text
     assert (
-        "protocol: 'equal-tine' is not one of equal-time, equal-steps, convergence. Did you mean 'equal-time'?" in text
+        "protocol: 'equal-tine' is not one of equal-time, equal-steps, convergence, speed. Did you mean 'equal-time'?" in text
     )
     assert "sead: unknown key. Did you mean 'seeds'?" in text
     assert "seeds: should not be empty." in text
@@ -94,6 +94,11 @@ def test_all_mistakes_are_told_at_once_with_what_was_meant(tmp_path: Path) -> No
         ({"configurations": None}, "protocol equal-steps needs configurations"),
         ({"vary": {"optimizer.lr": [1]}}, "protocol equal-steps has no vary"),
         ({"protocol": "convergence", "configurations": None}, "protocol convergence needs vary"),
+        ({"protocol": "speed", "configurations": None}, "protocol speed needs vary"),
+        ({"protocol": "speed", "evaluate": {"metrics": ["psnr"]}}, "protocol speed trains too few steps to evaluate"),
+        ({"synthetic_data": True}, "protocol equal-steps has no synthetic_data, which goes with speed"),
+        ({"epoch_samples": 10}, "protocol equal-steps has no epoch_samples, which goes with speed"),
+        ({"quick": {"configurations": ["three"]}}, "quick.configurations: there is no configuration three"),
         ({"seeds": [1, 1]}, "has a seed twice"),
         ({"configurations": {"a": {"train.seed": 1}}}, "configurations.a changes train.seed, which the study itself"),
         ({"configurations": {"../up": {}}}, "is not valid"),
@@ -140,3 +145,29 @@ def test_mistakes_of_the_study_and_of_its_experiment_are_reported_together(tmp_p
     assert "protocol: 'equal-tme' is not one of" in said
     assert "experiment: train.bath_size: unknown key. Did you mean 'batch_size'?" in said
     assert "experiment: data.path: there is no folder ./nowhere" in said
+
+
+def test_speed_leaves_nothing_but_the_steps(tmp_path: Path) -> None:
+    experiment = {**EXPERIMENT, "validate": {"prompts": ["a"], "every": 1}, "save": {"every": 1}, "track": ["wandb"]}
+    asked = read(tmp_path, protocol="speed", experiment=experiment, synthetic_data=True, epoch_samples=100, seeds=[4])
+    one = asked.parts[0].asked.experiment
+    assert (one.train.steps, one.train.seed, one.validation.prompts, one.validation.num_held_out) == (5, 4, (), 0)
+    assert (one.save.every, one.track) == (None, ())
+    about = asked.parts[1].about()
+    assert (about["changes"], about["epoch_samples"]) == ({"parallel.threads": 2}, 100)
+
+
+def test_quick_runs_what_its_section_says(tmp_path: Path) -> None:
+    path = written(tmp_path, quick={"configurations": ["two"], "steps": 2, "seeds": [7]})
+    asked = read_study(path, is_quick=True)
+    assert [(part.configuration, part.seed, part.asked.experiment.train.steps) for part in asked.parts] == [("two", 7, 2)]
+    assert asked.parts[0].folder == Path("hardware-quick/two/as-asked/seed-7")
+    by_default = read_study(written(tmp_path), is_quick=True)
+    assert len(by_default.parts) == 4, "two seeds of every configuration"
+
+
+def test_changes_from_outside_reach_every_experiment(tmp_path: Path) -> None:
+    asked = read_study(written(tmp_path), changes={"model": "flux.1-schnell", "data.resolution": 64}, name="other")
+    assert {part.asked.experiment.model for part in asked.parts} == {"flux.1-schnell"}
+    assert {part.asked.experiment.data.resolution for part in asked.parts} == {64}
+    assert asked.parts[0].folder.parts[0] == "other"

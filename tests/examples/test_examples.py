@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from foretune.analyse.studying import summarise_study
+from foretune.analyse.study_summary import summarise_study
 from foretune.config import read_experiment
 from foretune.config.study_files import read_study
 from foretune.core.observer import Observer

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from foretune.config.overrides import only_steps
 from foretune.config.reading import Asked, understand
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer
@@ -17,7 +18,7 @@ from foretune.measure import bench as bench_module
 from foretune.measure import bench_inference, bench_worker, fresh_process, worker_output
 from foretune.measure.bench import BenchChoices, bench, measure_once, read_repeat
 from foretune.measure.bench_inference import InferenceChoices
-from foretune.measure.bench_request import InferenceRequest, TrainingRequest, only_steps, with_lever
+from foretune.measure.bench_request import InferenceRequest, TrainingRequest, with_lever
 from foretune.measure.bench_summary import Repeat, summary_of
 from foretune.measure.bench_worker import measure_training
 from foretune.measure.fresh_process import MeasurementFailed
@@ -51,16 +52,15 @@ def asked_on(folder: Path, **train: Any) -> Asked:
 
 
 def training(asked: Asked, directory: Path, **more: Any) -> TrainingRequest:
-    return TrainingRequest(asked=only_steps(asked, 10), directory=str(directory), is_synthetic=True, **more)
+    return TrainingRequest(asked=only_steps(asked.as_asked, 10), directory=str(directory), is_synthetic=True, **more)
 
 
 def test_only_the_steps_are_left(tiny_pipeline: TinyPipeline) -> None:
     asked = asked_on(tiny_pipeline("ddpm"))
-    left = only_steps(asked, 7)
+    left = only_steps(asked.as_asked, 7)
     assert left["train"] == {"batch_size": 2, "precision": "fp32", "steps": 7}
     assert left["validate"] == {"num_held_out": 0, "prompts": []}
     assert "save" not in left
-    assert left["name"] == "small"
     assert asked.as_asked["train"]["epochs"] == 2, "what was asked stays as it is"
     assert with_lever({"levers": {"a": 1}}, "compile", "off") == {"levers": {"a": 1, "compile": "off"}}
 

@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 import yaml
 
+from foretune.analyse.study_summary import summarise_study
+from foretune.config.reading import understand
 from foretune.config.study_files import StudyAsked, read_study
 from foretune.core.errors import Refused
 from foretune.core.observer import Observer
+from foretune.core.values.run_record import Status
 from foretune.measure.bench_inference import InferenceChoices
+from foretune.measure.bench_request import TrainingRequest
 from foretune.measure.fresh_process import MeasurementFailed
 from foretune.record.run_directory import RunDirectory
 from foretune.studies import study_file
@@ -127,6 +131,32 @@ def test_quality_is_evaluated_where_it_was_asked_for(tmp_path: Path, monkeypatch
     processes.heard.clear()
     run_study_file(study, studies, Observer())
     assert processes.heard == []
+
+
+def test_speeds_are_measured_by_the_bench_and_never_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, studies = asked(tmp_path, protocol="speed", synthetic_data=True, seeds=[0]), tmp_path / "studies"
+    requests: list[TrainingRequest] = []
+    ends = iter(("killed", "finished", "finished"))
+
+    def ask(request: TrainingRequest, _: Observer) -> dict[str, Any]:
+        requests.append(request)
+        run = Path(request.directory) / request.folder / f"2026-{len(requests):04d}"
+        experiment = understand(request.asked, source="test").experiment
+        end = next(ends)
+        status: Status | None = None if end == "killed" else "finished"
+        make_run(run, [0.1] * 4, experiment=experiment, status=status, effective={"study": request.about})
+        if end == "killed":
+            raise MeasurementFailed("failed", "it died")
+        return {"run": str(run)}
+
+    monkeypatch.setattr(study_file, "ask_fresh_process", ask)
+    first = run_study_file(study, studies, Observer())
+    assert [part.problem is None for part in first] == [False, True]
+    second = run_study_file(study, studies, Observer())
+    assert [part.is_reused for part in second] == [False, True]
+    assert all(request.is_synthetic for request in requests)
+    assert [request.about and request.about["configuration"] for request in requests] == ["one", "two", "one"]
+    assert summarise_study(studies / "hardware").protocol == "speed"
 
 
 def test_runs_of_another_file_are_not_taken_for_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from foretune.config.overrides import only_steps
 from foretune.config.reading import understand
-from foretune.measure.bench_request import only_steps
 from foretune.record.checking import check_run
 from foretune.record.environment import environment_fingerprint
 from foretune.record.run_directory import RunDirectory
@@ -179,7 +179,7 @@ def test_the_check_sees_a_run_that_ended_before_its_time(tmp_path: Path, tiny_pi
 
 def test_a_bench_counts_steps_whatever_the_experiment_says(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     asked = short_asked(tiny_pipeline("ddpm"), tmp_path, train={"steps": None, "seconds": 5, "clock": "run"})
-    train = understand(only_steps(asked, 7), source="the bench").experiment.train
+    train = understand(only_steps(asked.as_asked, 7), source="the bench").experiment.train
     assert (train.steps, train.seconds, train.clock) == (7, None, "steps")
 
 

@@ -13,8 +13,10 @@ from foretune.core.errors import UserError
 from foretune.core.input_files import MOST_JSON_BYTES, read_json
 from foretune.core.scores import NEVER_NEGATIVE, Bounds, bounds_of, is_share
 from foretune.core.units import MIB
+from foretune.core.vocabulary import TimePhase
 from foretune.stats.bounded import bounded_mean
-from foretune.stats.intervals import summarise_run
+from foretune.stats.break_even import start_s
+from foretune.stats.intervals import ONE_RUN, summarise_run, typical
 
 HELD_OUT_LOSS = "held-out loss"
 TRAINING_SPEED = "training, iterations/s"
@@ -24,6 +26,10 @@ STEPS_MADE = "steps made"
 SAMPLES_SEEN = "samples seen"
 COUNTED = "time counted, s"
 BEFORE = "before the clock, s"
+SAMPLE_RATE = "samples/s"
+STEP_TIME = "step time, ms"
+DATA_SHARE = "share of the step spent on data"
+START = "start beyond steady steps, s"
 FEWEST_SEEDS = 3
 """Fewer are no claim."""
 _CONFIDENCE = 0.95
@@ -106,6 +112,15 @@ class StudyCell:
     def run_ids(self) -> tuple[str, ...]:
         return tuple(part.run.run_id for part in self.parts)
 
+    @property
+    def is_compiled(self) -> bool:
+        return any(part.run.experiment.levers.compile != "off" for part in self.parts)
+
+    @property
+    def step_times_s(self) -> list[tuple[float, ...]]:
+        """Of each run, warm-up included."""
+        return [part.run.speed_times_s for part in self.parts]
+
 
 def read_parts(directory: Path) -> list[StudyRun]:
     """Every run below a study's folder that says it is a part of one; of each part the newest that has finished."""
@@ -135,8 +150,10 @@ def cells_of(parts: Sequence[StudyRun]) -> tuple[StudyCell, ...]:
 
 def _cell(configuration: str, setting: str, group: Sequence[StudyRun]) -> StudyCell:
     done = tuple(part for part in group if part.run.has_finished)
+    speed_only = bool(group) and group[0].about["protocol"] == "speed"
+    readers = {**_READERS, **_speed_readers(done)} if speed_only else _READERS
     found = {title: Number.of({part.seed: value for part in done if (value := of(part)) is not None})
-             for title, of in _READERS.items()}  # fmt: skip
+             for title, of in readers.items()}  # fmt: skip
     scores: dict[str, dict[int, Any]] = {}
     for part in done:
         for score in part.evaluation.scores if part.evaluation is not None else ():
@@ -152,7 +169,7 @@ def _cell(configuration: str, setting: str, group: Sequence[StudyRun]) -> StudyC
         parts=done,
         unfinished=tuple(f"seed {part.seed}: {part.run.end}" for part in group if not part.run.has_finished),
         numbers={title: number for title, number in found.items() if number is not None},
-        notes=tuple(_notes(done)),
+        notes=(*_notes(done), *(_unsteady(done) if speed_only else ())),
     )
 
 
@@ -205,9 +222,7 @@ def _held_out(part: StudyRun) -> float | None:
 
 
 def _training_speed(part: StudyRun) -> float | None:
-    """Steady steps over all of their time, so that slow steps count with their whole length."""
-    times_s = part.run.speed_times_s
-    return 1 / summarise_run(times_s, "mean").value if times_s else None
+    return 1 / _mean_step_s(part) if part.run.speed_times_s else None
 
 
 def _inference_speed(part: StudyRun) -> float | None:
@@ -224,6 +239,44 @@ def _peak_mib(part: StudyRun) -> float | None:
         return None
     num_bytes = measured.peak_host_bytes if measured.peak_device_bytes is None else measured.peak_device_bytes
     return None if num_bytes is None else num_bytes / MIB
+
+
+def epoch_title(num_samples: int) -> str:
+    return f"time for {num_samples:,} samples, min"
+
+
+def _speed_readers(parts: Sequence[StudyRun]) -> dict[str, "Reader"]:
+    """What only the speed protocol reads; times are left out if most of the runs never become steady."""
+    readers: dict[str, Reader] = {DATA_SHARE: _data_share, START: lambda part: start_s(part.run.speed_times_s)}
+    if typical([part.run.speed_times_s for part in parts], statistic="mean").value is None:
+        return readers
+    readers |= {SAMPLE_RATE: _sample_rate, STEP_TIME: lambda part: _mean_step_s(part) * 1000}
+    num_samples = parts[0].about.get("epoch_samples")
+    if num_samples is not None:
+        readers[epoch_title(num_samples)] = lambda part: num_samples / _sample_rate(part) / 60
+    return readers
+
+
+def _unsteady(parts: Sequence[StudyRun]) -> list[str]:
+    found = typical([part.run.speed_times_s for part in parts], statistic="mean")
+    return [warning for warning in found.warnings if warning != ONE_RUN]
+
+
+def _mean_step_s(part: StudyRun) -> float:
+    """Steady steps over all of their time, so that slow steps count with their whole length."""
+    return summarise_run(part.run.speed_times_s, "mean").value
+
+
+def _sample_rate(part: StudyRun) -> float:
+    return part.run.samples_per_step / _mean_step_s(part)
+
+
+def _data_share(part: StudyRun) -> float | None:
+    """Of the time in steps: waiting for batches, or making them."""
+    total_s = sum(sum(phases_s.values()) for phases_s in part.run.phases_s)
+    if part.run.effective.get("is_synthetic") or total_s == 0:
+        return None
+    return sum(phases_s.get(TimePhase.DATA, 0.0) for phases_s in part.run.phases_s) / total_s
 
 
 def _steps_made(part: StudyRun) -> float | None:
@@ -243,7 +296,8 @@ def _before(part: StudyRun) -> float | None:
     return None if part.run.record is None else part.run.record.measured.prepare_s
 
 
-_READERS: Mapping[str, Callable[[StudyRun], float | None]] = {
+Reader = Callable[[StudyRun], float | None]
+_READERS: Mapping[str, Reader] = {
     HELD_OUT_LOSS: _held_out,
     TRAINING_SPEED: _training_speed,
     INFERENCE_SPEED: _inference_speed,

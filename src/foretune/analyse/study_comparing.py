@@ -10,6 +10,7 @@ from foretune.analyse.study_cells import (
     HELD_OUT_LOSS,
     INFERENCE_SPEED,
     PEAK_MEMORY,
+    SAMPLE_RATE,
     STEPS_MADE,
     TRAINING_SPEED,
     CellAxis,
@@ -20,13 +21,14 @@ from foretune.analyse.study_cells import (
 from foretune.core.units import measured_text
 from foretune.core.values import Finding
 from foretune.stats.bounded import bounded_difference
+from foretune.stats.break_even import break_even
 from foretune.stats.deciding import SMALLEST_DIFFERENCE, decide
 
 _CONFIDENCE = 0.95
 _SMALLEST_SHARE = 0.05
 """Of the first one's quality: "no difference shown" is said where a difference of this size would have been."""
-_SPEEDS = (TRAINING_SPEED, INFERENCE_SPEED, STEPS_MADE)
-_SHOWN_BY_FEW_STEPS = (TRAINING_SPEED, INFERENCE_SPEED, PEAK_MEMORY)
+_SPEEDS = (TRAINING_SPEED, INFERENCE_SPEED, STEPS_MADE, SAMPLE_RATE)
+_SHOWN_BY_FEW_STEPS = (TRAINING_SPEED, INFERENCE_SPEED, PEAK_MEMORY, SAMPLE_RATE)
 """What does not depend on how far a run has trained."""
 Answer = Literal["better", "worse", "no difference shown", "inconclusive", "not a claim"]
 
@@ -148,6 +150,8 @@ def findings_of(
     for one in compared:
         if one.title in answers:
             yield _finding(one, cells)
+    if protocol == "speed":
+        yield from _break_evens(cells)
     if not answers <= set(_SHOWN_BY_FEW_STEPS):
         yield from _not_compared(cells)
 
@@ -164,6 +168,21 @@ def _not_compared(cells: Sequence[StudyCell]) -> Iterator[Finding]:
                     f"compared: {why}.",
                     evidence=(*first.run_ids, *other.run_ids),
                 )
+
+
+def _break_evens(cells: Sequence[StudyCell]) -> Iterator[Finding]:
+    """Where the first configuration of a setting runs eagerly: from which step on each compiled one has paid off."""
+    for setting in dict.fromkeys(cell.setting for cell in cells):
+        done = [cell for cell in cells if cell.setting == setting and cell.parts]
+        for first, other in ((done[0], other) for other in done[1:] if other.is_compiled and not done[0].is_compiled):
+            found = break_even(first.step_times_s, other.step_times_s)
+            high = "no upper limit" if found.high is None else f"{found.high:,}"
+            when = found.why if found.step is None else f"after {found.step:,} steps ({found.low or 1:,} to {high})"
+            yield Finding(
+                sentence=f"{_place(setting, cells)}{other.configuration} compiles for {found.start_s:.1f} s at the "
+                f"start; break-even: {when}.",
+                evidence=(*first.run_ids, *other.run_ids),
+            )
 
 
 def _why_not(first: StudyCell, other: StudyCell) -> str | None:
@@ -202,12 +221,15 @@ def _in_words(one: ComparedCells, first: Number, other: Number, cell: StudyCell)
             TRAINING_SPEED: ("trains", "fast"),
             INFERENCE_SPEED: (f"denoises{_batch_words(cell)}", "fast"),
             STEPS_MADE: ("made", "many steps"),
+            SAMPLE_RATE: ("trains", "many samples/s"),
         }[one.title]
         ratio, _, interval = measured_text(one.value, one.low, one.high, "").partition(" (")
         said = f"{one.other} {verb} {ratio} times as {what} as {one.first}{f' ({interval}' if interval else ''}"
         return {"no difference shown": f"no difference shown: {said}", "inconclusive": f"not decided: {said}"}.get(
             one.answer, said
         )
+    if one.title == PEAK_MEMORY:
+        return _memory_in_words(one, first, other)
     name = "a held-out loss" if one.title == HELD_OUT_LOSS else one.title
     values = (
         f"{one.other} reaches {name} of {measured_text(other.value, other.low, other.high, '')}, {one.first} "
@@ -223,6 +245,16 @@ def _in_words(one: ComparedCells, first: Number, other: Number, cell: StudyCell)
     return (
         f"{values}: {answers.get(one.answer, f'a difference of {measured_text(one.value, one.low, one.high, str())}')}"
     )
+
+
+def _memory_in_words(one: ComparedCells, first: Number, other: Number) -> str:
+    values = (
+        f"{one.other} needs {measured_text(other.value, other.low, other.high, 'MiB')} at its peak, {one.first} "
+        f"{measured_text(first.value, first.low, first.high, 'MiB')}"
+    )
+    if one.answer in ("better", "worse"):
+        return f"{values}: {measured_text(abs(one.value), *_absolute(one), 'MiB')} {'less' if one.value < 0 else 'more'}"
+    return f"{'no difference shown' if one.answer == 'no difference shown' else 'not decided'}: {values}"
 
 
 def _absolute(one: ComparedCells) -> tuple[float | None, float | None]:

@@ -76,7 +76,7 @@ def report(
     """
     from foretune.analyse.run_data import gather
     from foretune.analyse.run_report import run_report
-    from foretune.analyse.study_findings import study_findings
+    from foretune.analyse.study_summary import study_findings
 
     paths = paths_of(runs)
     place = Path.cwd() if output is None else Path(output).parent

@@ -9,12 +9,14 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from foretune.choices.section import Section
 from foretune.choices.training import Clock, Precision
 
-Protocol = Literal["equal-time", "equal-steps", "convergence"]
+Protocol = Literal["equal-time", "equal-steps", "convergence", "speed"]
+FixtureModel = Literal["tiny-ddpm", "tiny-sd3", "tiny-flux", "small-flux"]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Changes = dict[str, Any]
 """Key by key what differs: `parallel.threads: 2`."""
 CLASSICAL_BATCH_SIZE = 256
+_PROTOCOLS_WITH_VARY = ("convergence", "speed")
 _LENGTHS = ("train.steps", "train.epochs", "train.seconds", "train.clock", "train.seed")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -43,14 +45,36 @@ class StudyInference(Section):
     """Denoising steps that are timed."""
 
 
+class StudyFixtures(Section):
+    """What is generated in the study's folder before its first run, so that the study needs no files."""
+
+    model: FixtureModel | None = None
+    """A pipeline with random weights that takes the place of the experiment's model. tiny: the smallest that runs;
+    small-flux: 25 million weights, enough to show in time and memory."""
+    images: int | None = Field(default=None, ge=1)
+    """Number of JPEG files of 1024 x 1024 pixels that take the place of data.path."""
+
+
+class StudyQuick(Section):
+    """The shorter study of --quick: to try it, not to quote it."""
+
+    configurations: tuple[Name, ...] = ()
+    """The configurations to run. Left out: all."""
+    steps: int | None = Field(default=None, ge=1)
+    """Optimizer steps of each run. Left out: as many as without --quick."""
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(default=(0, 1), min_length=1)
+    """The seeds to run."""
+
+
 class StudyFile(Section):
-    """One question, put to several configurations alike."""
+    """One question, asked of several configurations in the same way."""
 
     name: Name | None = None
     """Names the folder of its runs. Left out: the file's own name."""
     protocol: Protocol
-    """equal-time: the same training time, which quality. equal-steps: the same steps, which speed. convergence: loss
-    curves, and when more steps no longer show."""
+    """equal-time: the same training time, which quality. equal-steps: the same steps, which speed in training and
+    inference. convergence: loss curves, and when more steps stop helping. speed: step time and memory of the steps
+    alone, without validation and saving."""
     experiment: str | dict[str, Any] = Field(examples=["experiment.yaml"])
     """An experiment file, relative to this one, or the experiment itself."""
     seconds: float | None = Field(default=None, gt=0)
@@ -59,7 +83,7 @@ class StudyFile(Section):
     """equal-time: what these seconds count. steps: time inside optimizer steps (the default). run: everything from the
     first step on, validation and saving included."""
     steps: int | None = Field(default=None, ge=1)
-    """equal-steps and convergence: optimizer steps of each run."""
+    """equal-steps, convergence and speed: optimizer steps of each run."""
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(default=(0, 1, 2), min_length=1)
     """Each configuration is run once with each. Fewer than three are no claim."""
     configurations: dict[Name, Changes] = Field(default={}, examples=[{"one-thread": {"parallel.threads": 1}}])
@@ -67,13 +91,21 @@ class StudyFile(Section):
     settings: dict[Name, Changes] = Field(default={}, examples=[{"smallest": {"data.resolution": 16}}])
     """In which sizes it is compared: a name and what it changes. Left out: the experiment as it is."""
     vary: dict[str, list[Any]] = Field(default={}, examples=[{"optimizer.lr": [1e-3, 1e-4]}])
-    """convergence: keys and their values; each combination is a configuration."""
+    """convergence and speed: keys and their values; each combination is a configuration."""
     least_gain: float = Field(default=0.01, gt=0, lt=1)
     """convergence: a third of the steps that gains less than this share of the loss no longer shows."""
     evaluate: StudyEvaluate | None = None
     """Left out: the held-out loss alone."""
     inference: StudyInference | None = None
     """equal-steps: left out, batch 256 in fp32, as papers compare diffusion models."""
+    synthetic_data: bool = False
+    """speed: train on random latents and captions of the right shapes, so that neither images nor encoders are needed."""
+    epoch_samples: int | None = Field(default=None, ge=1)
+    """speed: also report the time for this many samples."""
+    fixtures: StudyFixtures | None = None
+    """A model or images to generate for the study. Left out: those of the experiment."""
+    quick: StudyQuick | None = None
+    """What --quick runs instead. Left out: every configuration with two seeds."""
 
     @field_validator("seeds")
     @classmethod
@@ -103,14 +135,15 @@ class StudyFile(Section):
                 yield f"protocol {self.protocol} has no {key}, which goes with equal-time"
 
     def _choice_problems(self) -> Iterable[str]:
-        if self.protocol == "convergence":
+        if self.protocol in _PROTOCOLS_WITH_VARY:
             if not self.vary and not self.configurations:
-                yield "protocol convergence needs vary (keys and their values) or configurations"
+                yield f"protocol {self.protocol} needs vary (keys and their values) or configurations"
             if self.vary and self.configurations:
                 yield "has both vary and configurations; keep one of them"
         else:
             if self.vary:
-                yield f"protocol {self.protocol} has no vary, which goes with convergence; name configurations instead"
+                others = " and ".join(_PROTOCOLS_WITH_VARY)
+                yield f"protocol {self.protocol} has no vary, which goes with {others}; name configurations instead"
             if not self.configurations:
                 yield (
                     f"protocol {self.protocol} needs configurations: a name and what it changes, for example "
@@ -118,6 +151,13 @@ class StudyFile(Section):
                 )
         if self.inference is not None and self.protocol != "equal-steps":
             yield f"protocol {self.protocol} measures no inference, which goes with equal-steps"
+        if self.protocol == "speed" and self.evaluate is not None:
+            yield "protocol speed trains too few steps to evaluate; equal-time and equal-steps measure quality"
+        for key in ("synthetic_data", "epoch_samples"):
+            if getattr(self, key) and self.protocol != "speed":
+                yield f"protocol {self.protocol} has no {key}, which goes with speed"
+        unknown = set(() if self.quick is None else self.quick.configurations) - self.compared.keys()
+        yield from (f"quick.configurations: there is no configuration {name}" for name in sorted(unknown))
         yield from (f"vary.{key} has no values" for key, values in self.vary.items() if not values)
 
     def _change_problems(self) -> Iterable[str]:
@@ -131,6 +171,13 @@ class StudyFile(Section):
                 if key in _LENGTHS:
                     yield f"{place} changes {key}, which the study itself decides (seconds, steps, clock, seeds)"
 
+    def shortened(self) -> Self:
+        """The study that --quick runs."""
+        quick = self.quick or StudyQuick()
+        chosen = {name: self.compared[name] for name in quick.configurations or self.compared}
+        steps = None if self.steps is None else quick.steps or self.steps
+        return self.model_copy(update={"seeds": quick.seeds, "steps": steps, "configurations": chosen, "vary": {}})
+
     @property
     def compared(self) -> dict[str, Changes]:
         """What is compared, by name."""
@@ -143,12 +190,13 @@ def _combinations(vary: dict[str, list[Any]]) -> Iterable[tuple[str, Changes]]:
     for key, values in vary.items():
         word = key.rpartition(".")[2]
         found = [
-            (f"{name}-{word}-{_as_name(value)}".lstrip("-"), {**changes, key: value})
+            (f"{name}-{word}-{as_name(value)}".lstrip("-"), {**changes, key: value})
             for name, changes in found
             for value in values
         ]
     return found
 
 
-def _as_name(value: Any) -> str:
+def as_name(value: Any) -> str:
+    """A value as part of a folder's name."""
     return _NOT_IN_A_NAME.sub("-", f"{value:g}" if isinstance(value, float) else str(value)).strip("-") or "none"

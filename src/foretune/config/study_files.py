@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from foretune.choices.study import NAME, Protocol, StudyFile
 from foretune.config.mistakes import describe_mistakes
-from foretune.config.overrides import apply_overrides
+from foretune.config.overrides import apply_overrides, only_steps
 from foretune.config.readiness import TO_TRAIN
 from foretune.config.reading import Asked, understand
 from foretune.config.yaml_files import load_mapping
@@ -34,6 +34,9 @@ class StudyPart:
     order: tuple[int, int]
     """Which setting and which configuration of the file it is."""
     asked: Asked
+    changes: Mapping[str, Any]
+    """What the configuration changes in the experiment, by key."""
+    epoch_samples: int | None = None
 
     @property
     def folder(self) -> Path:
@@ -54,6 +57,8 @@ class StudyPart:
             "setting": self.setting,
             "seed": self.seed,
             "order": list(self.order),
+            "changes": dict(self.changes),
+            **({} if self.epoch_samples is None else {"epoch_samples": self.epoch_samples}),
         }
 
 
@@ -68,11 +73,8 @@ class StudyAsked:
     warnings: tuple[str, ...]
 
 
-def read_study(path: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> StudyAsked:
-    """Reads and checks a study file, and every experiment in it that is to be run; raises with all mistakes at once.
-
-    `only` are the configurations to be run here: what another machine will run is not asked of this one.
-    """
+def load_study(path: Path, *, is_quick: bool = False) -> StudyFile:
+    """Reads a study file without its experiments; raises with all mistakes at once."""
     if not path.exists():
         raise UserError(
             f"{path} does not exist. A study file names a protocol, an experiment and configurations, for example:\n"
@@ -85,20 +87,45 @@ def read_study(path: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = (
     except ValidationError as error:
         problems = [*describe_mistakes(error, StudyFile), *_problems_of_base(mapping, path)]
         raise ExperimentErrors(str(path), problems) from error
-    for name in only:
-        if name not in file.compared:
-            raise UnknownName("configuration", name, file.compared)
+    return file.shortened() if is_quick else file
+
+
+def read_study(
+    path: Path,
+    *,
+    only: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    name: str | None = None,
+    is_quick: bool = False,
+    changes: Mapping[str, Any] | None = None,
+) -> StudyAsked:
+    """Reads and checks a study file and the experiments to run here; raises with all mistakes at once.
+
+    Args:
+        path: of the study file.
+        only: configurations to run here. Those that another machine runs are not checked.
+        seeds: seeds to run here.
+        name: of the study's folder. Default: the file's.
+        is_quick: run the shorter study of the file's `quick` section.
+        changes: settings of every experiment of the study by dotted key, such as a model made for it.
+    """
+    file = load_study(path, is_quick=is_quick)
+    if name is not None and not re.match(NAME, name):
+        raise UserError(f"{name!r} cannot name a study: up to 100 letters, digits, '.', '_' and '-', no folders.")
+    for one in only:
+        if one not in file.compared:
+            raise UnknownName("configuration", one, file.compared)
     if unknown := [seed for seed in seeds if seed not in file.seeds]:
         raise UserError(f"{path} has no seed {unknown[0]}; it has {', '.join(map(str, file.seeds))}.")
-    name = file.name or _name_from(path)
-    base = _base(file, path)
+    name = name or study_name(file, path, is_quick=is_quick)
+    base = _changed(_base(file, path), changes or {})
     found: dict[str, list[str]] = {}
     parts: dict[tuple[str, str, int], StudyPart] = {}
     warnings: dict[str, None] = {}
     for configuration, setting, seed in _places(file, only, seeds):
-        changes = {**file.settings.get(setting, {}), **file.compared[configuration]}
+        differing = {**file.settings.get(setting, {}), **file.compared[configuration]}
         try:
-            asked = understand(_experiment(base, changes, file, seed), source=str(path), name=name, needs=TO_TRAIN)
+            asked = understand(_experiment(base, differing, file, seed), source=str(path), name=name, needs=TO_TRAIN)
         except ExperimentErrors as error:
             for problem in error.problems:
                 found.setdefault(problem, []).append(f"{configuration}/{setting}")
@@ -111,12 +138,20 @@ def read_study(path: Path, *, only: Sequence[str] = (), seeds: Sequence[int] = (
             seed=seed,
             order=(_settings(file).index(setting), list(file.compared).index(configuration)),
             asked=asked,
+            changes=file.compared[configuration],
+            epoch_samples=file.epoch_samples,
         )
         warnings |= dict.fromkeys(asked.warnings)
     if found:
         num_places = len(_settings(file)) * len(only or file.compared)
         raise ExperimentErrors(str(path), [_placed(text, places, num_places) for text, places in found.items()])
     return StudyAsked(name=name, file=file, parts=tuple(parts.values()), warnings=tuple(warnings))
+
+
+def study_name(file: StudyFile, path: Path, *, is_quick: bool = False) -> str:
+    """The name of a study's folder; a quick study has another one, because its runs are not those of the whole."""
+    whole = file.name or (path.stem if re.match(NAME, path.stem) else "study")
+    return f"{whole}-quick" if is_quick else whole
 
 
 def _places(file: StudyFile, only: Sequence[str], seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
@@ -154,12 +189,20 @@ def _problems_of_base(mapping: Mapping[str, Any], path: Path) -> Sequence[str]:
     return ()
 
 
+def _changed(mapping: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return apply_overrides(dict(mapping), [f"{key}={json.dumps(value)}" for key, value in changes.items()])
+
+
 def _experiment(base: Mapping[str, Any], changes: Mapping[str, Any], file: StudyFile, seed: int) -> dict[str, Any]:
     """The experiment with the changes of a setting and a configuration in it, as long as the study says."""
-    mapping = apply_overrides(dict(base), [f"{key}={json.dumps(value)}" for key, value in changes.items()])
+    mapping = _changed(base, changes)
     train = mapping.get("train") or {}
     if not isinstance(train, dict):
         return mapping  # the experiment's own check says what is wrong with it
+    if file.protocol == "speed":
+        assert file.steps is not None, "checked with the file"
+        mapping = only_steps(mapping, file.steps)
+        return {**mapping, "train": {**mapping["train"], "seed": seed}}
     kept = {key: value for key, value in train.items() if key not in _LENGTHS}
     length: dict[str, Any] = {"steps": file.steps}
     if file.seconds is not None:
@@ -171,7 +214,3 @@ def _placed(problem: str, places: Sequence[str], num_places: int) -> str:
     """Where a mistake is: nothing is said where it is everywhere."""
     found = list(dict.fromkeys(places))
     return problem if len(found) == num_places else f"{problem} (in {', '.join(found)})"
-
-
-def _name_from(path: Path) -> str:
-    return path.stem if re.match(NAME, path.stem) else "study"

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from foretune.config.overrides import only_steps
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer
 from foretune.core.values import Plan, RunRecord
-from foretune.measure.bench_request import TrainingRequest, only_steps, with_lever
+from foretune.measure.bench_request import TrainingRequest, with_lever
 from foretune.measure.bench_summary import Repeat, Series, summary_of
 from foretune.measure.fresh_process import MeasurementFailed, ask_fresh_process
 from foretune.measure.step_flops import StepFlops, step_flops
@@ -84,7 +85,7 @@ def measure_once(
     Raises `MeasurementFailed` where the steps were not all made; what was measured until then is kept.
     """
     request = TrainingRequest(
-        asked=only_steps(asked, num_steps),
+        asked={**only_steps(asked.as_asked, num_steps), "name": asked.experiment.name},
         directory=str(directory),
         is_synthetic=is_synthetic,
         plan=None if plan is None else plan.to_mapping(),

@@ -1,11 +1,9 @@
 """What the process of one repeat is asked: plain data, so that it can be sent to it."""
 
-import copy
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from foretune.choices.training import Precision
-from foretune.config.reading import Asked
 
 WORKER = "foretune.measure.bench_worker"
 """The module that answers these requests, in a process of its own."""
@@ -31,9 +29,12 @@ class TrainingRequest:
 
     worker: ClassVar[str] = WORKER
     asked: dict[str, Any]
-    """The experiment as it was asked, with everything but the steps taken out."""
+    """The experiment, as `only_steps` leaves it."""
     directory: str
-    """Where the run directory is made, under runs/."""
+    """Where the run directory is made, in `folder`."""
+    folder: str = "runs"
+    about: dict[str, Any] | None = None
+    """Which part of which study it is."""
     is_synthetic: bool = False
     plan: dict[str, Any] | None = None
     """The forecast, to be kept with the run."""
@@ -68,33 +69,6 @@ class InferenceRequest:
 
     def to_mapping(self) -> dict[str, Any]:
         return {"kind": "inference", **asdict(self)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperatorsRequest:
-    """Training steps under the profiler, on made-up data."""
-
-    worker: ClassVar[str] = WORKER
-    asked: dict[str, Any]
-    num_steps: int
-
-    def to_mapping(self) -> dict[str, Any]:
-        return {"kind": "operators", **asdict(self)}
-
-
-_LENGTHS = ("epochs", "seconds", "clock")
-
-
-def only_steps(asked: Asked, num_steps: int) -> dict[str, Any]:
-    """The experiment without what happens around its steps: no validation, no checkpoints, no trackers."""
-    mapping = copy.deepcopy(asked.as_asked)
-    mapping["name"] = asked.experiment.name
-    train = {key: value for key, value in mapping.get("train", {}).items() if key not in _LENGTHS}
-    mapping["train"] = {**train, "steps": num_steps}
-    mapping["validate"] = {"num_held_out": 0, "prompts": []}
-    for key in ("save", "track", "profile"):
-        mapping.pop(key, None)
-    return mapping
 
 
 def with_lever(mapping: dict[str, Any], key: str, value: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from foretune.config.reading import understand
 from foretune.core.observer import Observer
 from foretune.core.values import Plan
 from foretune.core.values.run_record import Measured
-from foretune.measure.bench_request import InferenceRequest, OperatorsRequest, TrainingRequest
+from foretune.measure.bench_request import InferenceRequest, TrainingRequest
 from foretune.measure.memory_limit import limit_memory
 from foretune.measure.peak import catalogue_peak, measured_peak
 from foretune.measure.synthetic import prepare_synthetic
@@ -34,8 +34,10 @@ def measure_training(request: TrainingRequest, observer: Observer) -> Path:
     make = prepare_synthetic if request.is_synthetic else prepare
     prepared = make(asked.experiment, folder, observer)
     plan = None if request.plan is None else Plan.from_mapping(request.plan)
-    run = RunDirectory.create(Path(request.directory), "runs")
+    run = RunDirectory.create(Path(request.directory), request.folder)
     effective = {**prepared.effective, "model_revision": revision, "is_synthetic": request.is_synthetic}
+    if request.about is not None:
+        effective["study"] = request.about
     run.write_experiment(asked.as_asked, asked.experiment, effective)
     run.write_plan(plan)
     session = Session(run, prepared, observer, steps_only=True, warnings=asked.warnings)
@@ -83,10 +85,6 @@ def answer(question: dict[str, Any], teller: Teller) -> dict[str, Any]:
     kind = question.pop("kind")
     if kind == "training":
         return {"run": str(measure_training(TrainingRequest(**question), teller))}
-    if kind == "operators":
-        from foretune.measure.operator_times import measure_operators
-
-        return measure_operators(OperatorsRequest(**question), teller)
     from foretune.measure.inference import measure_inference
 
     return measure_inference(InferenceRequest(**question), teller)

@@ -14,6 +14,7 @@ from foretune.core.errors import Refused
 from foretune.core.observer import Observer
 from foretune.core.values import Plan
 from foretune.measure.bench import BENCH_FILE
+from foretune.measure.bench_request import TrainingRequest
 from foretune.measure.bench_inference import InferenceChoices, bench_inference
 from foretune.measure.fresh_process import MeasurementFailed, ask_fresh_process
 from foretune.record.run_directory import RunDirectory
@@ -44,14 +45,14 @@ Forecast = Callable[[Asked], Plan | None]
 def run_study_file(
     asked: StudyAsked, studies: Path, observer: Observer, forecast: Forecast | None = None
 ) -> tuple[PartDone, ...]:
-    """Runs every part that is not there yet, each in a fresh process, in turns; with a forecast, it is kept beside."""
+    """Runs every part that is not there yet, each in a fresh process, in turns; stores its forecast with the run."""
     for part in asked.parts:
         _refuse_other_question(part, studies)
     plans = _Plans(forecast)
     done = []
     for number, part in enumerate(asked.parts):
         one = _Named(observer, f"{part.label} ({number + 1} of {len(asked.parts)})")
-        made = _trained(part, studies, one, plans)
+        made = _run(part, studies, one, plans, is_synthetic=asked.file.synthetic_data)
         if made.run is not None and made.problem is None:
             problem = _looked_at(asked, part, made.run, one)
             made = PartDone(part, made.run, made.is_reused, problem)
@@ -61,19 +62,23 @@ def run_study_file(
     return tuple(done)
 
 
-def _trained(part: StudyPart, studies: Path, observer: Observer, plans: "_Plans") -> PartDone:
+def _run(part: StudyPart, studies: Path, observer: Observer, plans: "_Plans", *, is_synthetic: bool) -> PartDone:
+    """The part's finished run, its interrupted run continued, or a new one."""
     folder = studies / part.folder
     newest = _newest(folder)
     record = None if newest is None else newest.read_record()
     if newest is not None and record is not None and record.outcome.status == "finished":
         return PartDone(part, newest.path, is_reused=True)
-    can_go_on = newest is not None and (record is None or record.outcome.status == "interrupted")
-    if can_go_on and newest is not None and "data_fingerprint" in newest.read_experiment()[2]:
-        request = PartRequest(do="resume", run=str(newest.path))
-    else:
-        about, plan = part.about(), plans.of(part)
-        request = PartRequest(do="train", asked=part.asked.as_asked, folder=str(folder), about=about, plan=plan)
     try:
+        if part.protocol == "speed":
+            # A speed is that of one process: what was interrupted is measured again.
+            return _of_status(part, ask_fresh_process(_steps_request(part, folder, is_synthetic), observer)["run"])
+        can_go_on = newest is not None and (record is None or record.outcome.status == "interrupted")
+        if can_go_on and newest is not None and "data_fingerprint" in newest.read_experiment()[2]:
+            request = PartRequest(do="resume", run=str(newest.path))
+        else:
+            about, plan = part.about(), plans.of(part)
+            request = PartRequest(do="train", asked=part.asked.as_asked, folder=str(folder), about=about, plan=plan)
         answer = ask_fresh_process(request, observer)
     except MeasurementFailed as failure:
         if failure.status == "refused":
@@ -81,6 +86,24 @@ def _trained(part: StudyPart, studies: Path, observer: Observer, plans: "_Plans"
         return PartDone(part, None, is_reused=False, problem=str(failure))
     problem = None if answer["status"] in _RUN_ENDED else f"{answer['status']}: {answer['reason']}"
     return PartDone(part, Path(answer["run"]), is_reused=False, problem=problem)
+
+
+def _steps_request(part: StudyPart, folder: Path, is_synthetic: bool) -> TrainingRequest:
+    return TrainingRequest(
+        asked={**part.asked.as_asked, "name": part.study},
+        directory=str(folder.parent),
+        folder=folder.name,
+        about=part.about(),
+        is_synthetic=is_synthetic,
+    )
+
+
+def _of_status(part: StudyPart, run: str) -> PartDone:
+    record = RunDirectory.open(Path(run)).read_record()
+    assert record is not None, "a bench that ends writes its record"
+    outcome = record.outcome
+    problem = None if outcome.status in _RUN_ENDED else f"{outcome.status}: {outcome.reason}"
+    return PartDone(part, Path(run), is_reused=False, problem=problem)
 
 
 def _looked_at(asked: StudyAsked, part: StudyPart, run: Path, observer: Observer) -> str | None:

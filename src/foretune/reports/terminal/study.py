@@ -1,4 +1,4 @@
-"""A study file's answer as text: a table for each setting, what was held equal, and findings in words."""
+"""The summary of a study as text: what was held equal, a table, and findings in words."""
 
 from typing import TYPE_CHECKING
 
@@ -9,12 +9,13 @@ from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
     from foretune.analyse.study_cells import Number, StudyCell
-    from foretune.analyse.studying import StudySummary
+    from foretune.analyse.study_summary import StudySummary
 
 _TITLES = {
     "equal-time": "the same time for all: which quality?",
     "equal-steps": "the same steps for all: which speed?",
-    "convergence": "when do more steps no longer show?",
+    "convergence": "when do more steps stop helping?",
+    "speed": "how fast are the steps alone, and with how much memory?",
 }
 
 

@@ -6,10 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from foretune.analyse.study_cells import HELD_OUT_LOSS, INFERENCE_SPEED, STEPS_MADE, TRAINING_SPEED
-from foretune.analyse.studying import StudySummary, summarise_study
+from foretune.analyse.study_cells import (
+    DATA_SHARE,
+    HELD_OUT_LOSS,
+    INFERENCE_SPEED,
+    PEAK_MEMORY,
+    SAMPLE_RATE,
+    START,
+    STEP_TIME,
+    STEPS_MADE,
+    TRAINING_SPEED,
+)
+from foretune.analyse.study_summary import StudySummary, study_findings, summarise_study
 from foretune.core.errors import UserError
-from tests.analyse.made_studies import make_part
+from foretune.record.run_directory import RunDirectory
+from tests.analyse.made_studies import make_part, make_speed_part
 
 WOBBLE = (0.0, 0.004, -0.003)
 
@@ -153,3 +164,85 @@ def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="There is no run"):
         summarise_study(tmp_path / "empty")
+
+
+def speeds(folder: Path, **step_times_s: list[float]) -> StudySummary:
+    """Three seeds of each configuration; the machine drifts by a tenth from seed to seed."""
+    for seed in range(3):
+        for order, (name, times_s) in enumerate(step_times_s.items()):
+            make_speed_part(folder, name, seed, [time_s * (1 + 0.1 * seed) for time_s in times_s], order=order)
+    return summarise_study(folder / "speeds")
+
+
+def test_speeds_of_steps_alone_are_ratios_of_samples_a_second(tmp_path: Path) -> None:
+    for seed in range(3):
+        slow, fast = [0.4 * (1 + 0.1 * seed)] * 20, [0.2 * (1 + 0.1 * seed)] * 20
+        make_speed_part(tmp_path, "full", seed, slow, peak_mib=1000 + seed, method={"kind": "full"})
+        make_speed_part(tmp_path, "lora", seed, fast, order=1, peak_mib=700 + seed, train={"batch_size": 4})
+    summary = summarise_study(tmp_path / "speeds")
+    assert [axis.title for axis in summary.axes] == [SAMPLE_RATE, STEP_TIME, PEAK_MEMORY]
+    rate = next(one for one in summary.comparisons if one.title == SAMPLE_RATE)
+    assert rate.value == pytest.approx(4.0), "half the time for twice the samples"
+    assert (rate.answer, rate.kind) == ("better", "ratio")
+    assert summary.cells[0].numbers[STEP_TIME].value == pytest.approx(440.0)
+    assert "lora trains 4.00 times as many samples/s as full (4.00 to 4.00), 3 seeds." in sentences(summary)
+    assert "lora needs 701.0 MiB (698.5 to 703.5 MiB) at its peak" in sentences(summary)
+    assert "300.0 MiB (300.0 to 300.0 MiB) less, 3 seeds." in sentences(summary)
+    assert summary.held_equal == "20 optimizer steps for every run. Validation and saving are left out, on synthetic data."
+    assert summary.warnings == ()
+
+
+def test_the_time_for_an_epoch_and_the_share_of_data_stand_beside_the_speed(tmp_path: Path) -> None:
+    for seed in range(3):
+        for order, (name, step_s, share) in enumerate((("none", 0.4, 0.75), ("one", 0.1, 0.0625))):
+            path = make_speed_part(tmp_path, name, seed, [step_s] * 20, order=order, data_share=share)
+            experiment = RunDirectory(path).read_experiment()
+            about = {**experiment[2]["study"], "epoch_samples": 1200}
+            RunDirectory(path).write_experiment(*experiment[:2], {**experiment[2], "study": about})
+    summary = summarise_study(tmp_path / "speeds")
+    titles = [axis.title for axis in summary.axes]
+    assert titles == [SAMPLE_RATE, "time for 1,200 samples, min", STEP_TIME, PEAK_MEMORY, DATA_SHARE]
+    values = [[cell.numbers[title].value for title in (titles[1], DATA_SHARE)] for cell in summary.cells]
+    assert values == [pytest.approx([4.0, 0.75]), pytest.approx([1.0, 0.0625])]
+    assert "synthetic" not in summary.held_equal
+
+
+def test_compiling_pays_off_after_the_step_that_was_planted(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_speed_part(tmp_path, "eager", seed, [0.2] * 20)
+        make_speed_part(
+            tmp_path, "compiled", seed, [10.1, *[0.1] * 19], order=1, levers={"compile": "regional"}
+        )  # fmt: skip
+    summary = summarise_study(tmp_path / "speeds")
+    assert summary.cells[1].numbers[START].value == pytest.approx(10.0)
+    assert START in [axis.title for axis in summary.axes]
+    assert "compiled compiles for 10.0 s at the start; break-even: after 100 steps (100 to 100)." in sentences(summary)
+    assert "compiled trains 2.00 times as many samples/s as eager" in sentences(summary)
+
+
+def test_runs_that_never_come_to_rest_have_no_speed(tmp_path: Path) -> None:
+    rising = [0.05 * (1 + 0.02 * step) for step in range(60)]
+    summary = speeds(tmp_path, steady=[0.4] * 40, rising=rising, bursts=[0.1, 0.1, 0.1, 0.9] * 10)
+    assert SAMPLE_RATE not in summary.cells[1].numbers
+    assert [one.other for one in summary.comparisons if one.title == SAMPLE_RATE] == ["bursts"]
+    assert "rising trains" not in sentences(summary)
+    assert any(warning.startswith("rising: ") for warning in summary.warnings)
+    assert summary.cells[2].numbers[STEP_TIME].value == pytest.approx(330.0), "long steps count with their length"
+
+
+def test_a_speed_is_claimed_only_where_it_was_shown(tmp_path: Path) -> None:
+    for seed, factor in enumerate((1.0, 3.0, 0.7)):
+        make_speed_part(tmp_path, "one", seed, [0.2] * 20)
+        make_speed_part(tmp_path, "two", seed, [0.2 * factor] * 20, order=1)
+    assert "not decided: two trains" in sentences(summarise_study(tmp_path / "speeds"))
+
+
+def test_a_study_of_an_earlier_release_keeps_its_findings(tmp_path: Path) -> None:
+    folder = tmp_path / "studies" / "batch-size" / "20260101-000000-abcd"
+    folder.mkdir(parents=True)
+    stored = {"format": "Study", "format_version": 1, "title": "Training time", "findings": ["batch 4 is faster"]}
+    (folder / "study.json").write_text(json.dumps(stored))
+    assert [one.sentence for one in study_findings([tmp_path / "studies"])] == ["Training time: batch 4 is faster."]
+    (folder / "study.json").write_text(json.dumps({"format": "Study"}))
+    (finding,) = study_findings([tmp_path / "studies"])
+    assert "cannot be read" in finding.sentence

@@ -1,22 +1,26 @@
-"""A study's answer, from its run directories alone: a table, comparisons with intervals, and findings in words."""
+"""The summary of a study, from its run directories alone: a table, comparisons with intervals, findings in words."""
 
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from foretune.analyse.comparability import overshot_clock, too_few_steps
 from foretune.analyse.convergence import Convergence, Curve, convergence, convergence_finding, curves
 from foretune.analyse.study_cells import (
     BEFORE,
     COUNTED,
+    DATA_SHARE,
     FEWEST_SEEDS,
     HELD_OUT_LOSS,
     INFERENCE_SPEED,
     PEAK_MEMORY,
+    SAMPLE_RATE,
     SAMPLES_SEEN,
+    START,
+    STEP_TIME,
     STEPS_MADE,
     TRAINING_SPEED,
     CellAxis,
@@ -25,16 +29,22 @@ from foretune.analyse.study_cells import (
     axis_of_score,
     batch_of,
     cells_of,
+    epoch_title,
     read_parts,
 )
 from foretune.analyse.study_comparing import ComparedCells, compare_cells, findings_of
+from foretune.choices.study import Protocol
 from foretune.core.errors import UserError
+from foretune.core.input_files import MOST_JSON_BYTES, read_json
 from foretune.core.values import Finding
 from foretune.stats.settling import LEAST_GAIN
 
 STUDY_FILE = "study.json"
 _FORMAT_VERSION = 1
-Protocol = Literal["equal-time", "equal-steps", "convergence"]
+_OLD_FORMAT = "Study"
+"""Of releases in which studies with a name were programs of their own."""
+_DEPTH = 2
+"""Folders below a given one in which a study is looked for: studies/<name>."""
 
 _AXES: Mapping[Protocol, tuple[CellAxis, ...]] = {
     "equal-time": (
@@ -49,6 +59,13 @@ _AXES: Mapping[Protocol, tuple[CellAxis, ...]] = {
         CellAxis(INFERENCE_SPEED, higher_is_better=True, is_answer=True),
         CellAxis(PEAK_MEMORY, higher_is_better=False, is_answer=False),
         CellAxis(HELD_OUT_LOSS, higher_is_better=False, is_answer=False),
+    ),
+    "speed": (
+        CellAxis(SAMPLE_RATE, higher_is_better=True, is_answer=True),
+        CellAxis(STEP_TIME, higher_is_better=None, is_answer=False),
+        CellAxis(PEAK_MEMORY, higher_is_better=False, is_answer=True),
+        CellAxis(DATA_SHARE, higher_is_better=None, is_answer=False),
+        CellAxis(START, higher_is_better=None, is_answer=False),
     ),
     "convergence": (
         CellAxis(HELD_OUT_LOSS, higher_is_better=False, is_answer=False),
@@ -72,6 +89,8 @@ class StudySummary:
     curves: tuple[Curve, ...] = ()
     convergences: tuple[Convergence, ...] = ()
     warnings: tuple[str, ...] = ()
+    varied: str | None = None
+    """The one key in which the configurations differ, if its values are numbers: they are drawn on a line."""
 
     def to_mapping(self) -> dict[str, Any]:
         """The content of study.json. Paths are relative, so that a copied study says the same."""
@@ -81,6 +100,7 @@ class StudySummary:
             "name": self.name,
             "protocol": self.protocol,
             "held_equal": self.held_equal,
+            **({} if self.varied is None else {"varied": self.varied}),
             "axes": [asdict(axis) for axis in self.axes],
             "rows": [
                 {
@@ -91,6 +111,7 @@ class StudySummary:
                     "unfinished": list(cell.unfinished),
                     "values": {title: _told(number) for title, number in cell.numbers.items()},
                     "notes": list(cell.notes),
+                    **({} if self.varied is None else {"at": cell.parts[0].about["changes"][self.varied]}),
                 }
                 for cell in self.cells
             ],
@@ -103,7 +124,7 @@ class StudySummary:
 
 
 def summarise_study(directory: Path, *, least_gain: float = LEAST_GAIN) -> StudySummary:
-    """Reads every run of a study and says what they say together, whichever machines made them."""
+    """Summarises every run of a study, whichever machines made them."""
     parts = read_parts(directory)
     name, protocol = _one_study(parts, directory)
     cells = cells_of(parts)
@@ -127,8 +148,53 @@ def summarise_study(directory: Path, *, least_gain: float = LEAST_GAIN) -> Study
         findings=tuple(findings),
         curves=lines,
         convergences=settled,
-        warnings=tuple(_warnings(cells)),
+        warnings=tuple(_warnings(cells, is_speed=protocol == "speed")),
+        varied=_varied(cells) if protocol == "speed" else None,
     )
+
+
+def study_findings(paths: Sequence[Path]) -> list[Finding]:
+    """The findings of every study among the folders, or that a folder is part of, from its runs."""
+    found: list[Finding] = []
+    for directory in dict.fromkeys(study for path in paths for study in _studies(path.resolve(), _DEPTH)):
+        try:
+            found += _stored_findings(directory) or summarise_study(directory).findings
+        except UserError as error:
+            # The runs are in the report all the same.
+            found.append(
+                Finding(sentence=f"The study {directory.name} cannot be read.", evidence=(), caveat=str(error))
+            )
+    return found
+
+
+def _studies(path: Path, depth: int) -> Iterator[Path]:
+    if (path / STUDY_FILE).is_file():
+        yield path
+    elif depth and path.is_dir() and not (path / "experiment.yaml").is_file():
+        for folder in sorted(inner for inner in path.iterdir() if inner.is_dir() and not inner.is_symlink()):
+            yield from _studies(folder, depth - 1)
+
+
+def _stored_findings(directory: Path) -> list[Finding]:
+    """Those of an older release, whose runs do not say which part of a study they are."""
+    try:
+        stored = read_json(directory / STUDY_FILE, MOST_JSON_BYTES, within=directory)
+        if stored["format"] == _OLD_FORMAT:
+            return [Finding(sentence=f"{stored['title']}: {text}.", evidence=()) for text in stored["findings"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        pass  # the file is derived from the runs: they are summarised instead
+    return []
+
+
+def _varied(cells: Sequence[StudyCell]) -> str | None:
+    changes = [cell.parts[0].about.get("changes", {}) for cell in cells if cell.parts]
+    keys = set(itertools.chain.from_iterable(changes))
+    if len(keys) != 1 or len(changes) < len(cells):
+        return None
+    (key,) = keys
+    values = [one.get(key) for one in changes]
+    is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    return key if is_number else None
 
 
 def _one_study(parts: Sequence[StudyRun], directory: Path) -> tuple[str, Protocol]:
@@ -154,8 +220,12 @@ def _axes(protocol: Protocol, cells: Sequence[StudyCell]) -> tuple[CellAxis, ...
     }
     if protocol != "equal-time":
         scores = {}
+    if not any(cell.is_compiled for cell in cells):
+        there.discard(START)
     first, *rest = _AXES[protocol]
-    return tuple(axis for axis in (first, *scores.values(), *rest) if axis.title in there)
+    epochs = {part.about["epoch_samples"] for cell in cells for part in cell.parts if "epoch_samples" in part.about}
+    times = [CellAxis(epoch_title(num), higher_is_better=None, is_answer=False) for num in sorted(epochs)]
+    return tuple(axis for axis in (first, *scores.values(), *times, *rest) if axis.title in there)
 
 
 def _held_equal(protocol: Protocol, parts: Sequence[StudyRun], cells: Sequence[StudyCell]) -> str:
@@ -165,7 +235,9 @@ def _held_equal(protocol: Protocol, parts: Sequence[StudyRun], cells: Sequence[S
         batches = sorted(set().union(*(batch_of(cell) for cell in cells)), reverse=True)
         named = " or ".join(f"{size} in {precision}" for size, precision in batches)
         inference = f" Inference is denoising steps/s of a batch of {named}." if named else ""
-        return f"{' or '.join(map(str, lengths))} optimizer steps for every run.{inference}"
+        synthetic = ", on synthetic data" if any(part.run.effective.get("is_synthetic") for part in parts) else ""
+        alone = f" Validation and saving are left out{synthetic}." if protocol == "speed" else ""
+        return f"{' or '.join(map(str, lengths))} optimizer steps for every run.{alone}{inference}"
     before = [cell.numbers[BEFORE].value for cell in cells if BEFORE in cell.numbers]
     took = f" ({min(before):.1f} to {max(before):.1f} s on average)" if before else ""
     words = {
@@ -178,7 +250,7 @@ def _held_equal(protocol: Protocol, parts: Sequence[StudyRun], cells: Sequence[S
     )
 
 
-def _warnings(cells: Sequence[StudyCell]) -> Iterator[str]:
+def _warnings(cells: Sequence[StudyCell], *, is_speed: bool) -> Iterator[str]:
     for cell in cells:
         place = _label(cell, cells)
         for end in cell.unfinished:
@@ -187,7 +259,8 @@ def _warnings(cells: Sequence[StudyCell]) -> Iterator[str]:
             seeds = "one seed" if len(cell.parts) == 1 else "two seeds"
             yield f"{place}: {seeds}: not a claim; {FEWEST_SEEDS} are the fewest"
         runs = [part.run for part in cell.parts]
-        yield from (f"{place}: {why}" for why in (too_few_steps(runs), overshot_clock(runs)) if why is not None)
+        whys = () if is_speed else (too_few_steps(runs), overshot_clock(runs))
+        yield from (f"{place}: {why}" for why in whys if why is not None)
         yield from (f"{place}: {note}" for note in cell.notes)
 
 
