@@ -1,5 +1,6 @@
 """Families that are planned from their architecture before they can be trained: arithmetic on small real models."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from diffusers.pipelines.cogvideo.pipeline_cogvideox import get_resize_crop_regi
 from torch import nn
 
 from foretune import catalog
-from foretune.choices.capabilities import TRAINABLE
+from foretune.catalog import TRAINABLE
 from foretune.choices.training import ObjectiveChoice
+from foretune.core.errors import UnknownName
 from foretune.models import FAMILIES, Family
 from foretune.models.cogvideox import _middle
 from foretune.models.locating import family_from_catalogue
@@ -32,8 +34,22 @@ def made_conditioning(family: Family, batch_size: int, num_text_tokens: int) -> 
     return {name: torch.randn(spec.shape) for name, spec in specs.items()}
 
 
-def test_families_are_those_of_the_catalogue() -> None:
-    assert set(FAMILIES) == {row.family for row in catalog.denoisers().values()}
+@pytest.mark.parametrize("name", catalog.FAMILY_FACTS)
+def test_every_family_has_its_module(name: str) -> None:
+    family = FAMILIES[name]
+    assert family.facts is catalog.family_facts(name)
+    assert family.__module__ == f"foretune.models.{name}"
+    assert not inspect.isabstract(family)
+    assert family.pipeline_class().__name__ == family.facts.pipeline_class_name
+
+
+def test_there_are_as_many_classes_as_families() -> None:
+    assert list(FAMILIES) == list(catalog.FAMILY_FACTS)
+    assert len(set(FAMILIES.values())) == len(FAMILIES)
+    assert "flux" in FAMILIES
+    assert "gan" not in FAMILIES
+    with pytest.raises(UnknownName, match="model family"):
+        FAMILIES["gan"]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -41,7 +57,6 @@ def test_a_family_says_what_the_catalogue_says(name: str) -> None:
     row, family = catalog.denoiser(name), family_from_catalogue(name)
     assert family.name == row.family
     assert family.denoiser_class_name == row.class_name
-    assert family.pipeline_class().__name__ == family.pipeline_class_name
     vae = catalog.component(row.system.vae) if row.system and row.system.vae else None
     if vae is not None:
         assert vae.spatial_compression is not None

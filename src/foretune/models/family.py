@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import FamilyFacts
 from foretune.choices.model import read_json
 from foretune.choices.training import ObjectiveChoice
 from foretune.core.errors import Refused
@@ -71,14 +72,11 @@ class RepeatedBlocks:
 class Family(ABC):
     """One architecture of models, bound to the configuration of one of them."""
 
-    name: ClassVar[str]
+    facts: ClassVar[FamilyFacts]
+    """Its row in the table that layers without torch ask, too."""
     denoiser_class_name: ClassVar[str]
-    pipeline_class_name: ClassVar[str]
-    denoiser_part: ClassVar[str]
-    """Folder of the denoiser in the diffusers layout."""
     text_parts: ClassVar[tuple[str, ...]] = ()
     """Folders of the text encoders and their tokenizers."""
-    has_latents: ClassVar[bool] = True
     adapter_targets: ClassVar[tuple[str, ...]]
     """Ends of the module names that adapters go to unless told otherwise."""
     kept_in_high_precision: ClassVar[tuple[str, ...]] = ()
@@ -95,6 +93,18 @@ class Family(ABC):
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = architecture
 
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def has_latents(self) -> bool:
+        return self.facts.has_latents
+
+    @property
+    def denoiser_part(self) -> str:
+        return self.facts.denoiser_part
+
     # ---- building
 
     @classmethod
@@ -105,7 +115,7 @@ class Family(ABC):
     @classmethod
     def pipeline_class(cls) -> Any:
         """The diffusers pipeline that samples from it."""
-        return getattr(import_module("diffusers"), cls.pipeline_class_name)
+        return getattr(import_module("diffusers"), cls.facts.pipeline_class_name)
 
     def denoiser_on_meta(self, dtype: torch.dtype) -> nn.Module:
         """The denoiser with shapes only: no weights, no memory."""
