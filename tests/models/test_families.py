@@ -17,6 +17,7 @@ from foretune.choices.training import ObjectiveChoice
 from foretune.core.errors import Refused
 from foretune.models import FAMILIES, Family
 from foretune.models.locating import family_from_catalogue, open_family
+from foretune.models.trainable import TrainableFamily
 
 TinyPipeline = Callable[..., Path]
 
@@ -50,9 +51,10 @@ def test_a_trainable_family_has_what_training_needs(name: str, tiny_pipeline: Ti
         bound = open_family(tiny_pipeline(name, variant))
         assert type(bound) is family
         assert bound.objective(ObjectiveChoice())
+    assert issubclass(family, TrainableFamily)
     assert bool(family.text_parts) == facts.has_text
     for method in ("encode_text", "pipeline_text"):
-        assert (getattr(family, method) is not getattr(Family, method)) == facts.has_text
+        assert (getattr(family, method) is not getattr(TrainableFamily, method)) == facts.has_text
 
 
 def test_every_catalogued_model_of_these_families_is_tested_here() -> None:
@@ -209,7 +211,7 @@ def test_a_ddpm_trained_to_another_question_is_refused(key: str, value: str, tin
 def test_a_model_without_text_takes_no_captions(tiny_pipeline: TinyPipeline) -> None:
     family = open_family(tiny_pipeline("ddpm"))
     assert family.conditioning_specs(2, 16) == {}
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="ddpm models take no captions"):
         family.encode_text(None, ["a caption"], 16)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="ddpm models take no captions"):
         family.pipeline_text({}, {})

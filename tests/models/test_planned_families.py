@@ -11,7 +11,6 @@ from diffusers.pipelines.cogvideo.pipeline_cogvideox import get_resize_crop_regi
 from torch import nn
 
 from foretune import catalog
-from foretune.catalog import TRAINABLE
 from foretune.choices.training import ObjectiveChoice
 from foretune.core.errors import UnknownName
 from foretune.models import FAMILIES, Family
@@ -19,9 +18,9 @@ from foretune.models.cogvideox import _middle
 from foretune.models.locating import family_from_catalogue
 from foretune.models.objectives import Epsilon, Velocity
 from foretune.models.packing import grid_positions, pack_patches, unpack_patches
+from foretune.models.trainable import TrainableFamily
 
 EVERY = sorted(catalog.denoisers())
-PLANNED = sorted(set(FAMILIES) - set(TRAINABLE))
 
 
 def reduced(name: str, **changes: Any) -> Family:
@@ -40,6 +39,7 @@ def test_every_family_has_its_module(name: str) -> None:
     assert family.facts is catalog.family_facts(name)
     assert family.__module__ == f"foretune.models.{name}"
     assert not inspect.isabstract(family)
+    assert issubclass(family, TrainableFamily) == family.facts.is_trainable
     assert family.pipeline_class().__name__ == family.facts.pipeline_class_name
 
 
@@ -74,14 +74,6 @@ def test_a_family_says_what_the_catalogue_says(name: str) -> None:
     assert height_px % family.size_multiple_px() == 0
     assert width_px % family.size_multiple_px() == 0
     assert min(height_px, width_px) == family.default_resolution_px()
-
-
-@pytest.mark.parametrize("name", PLANNED)
-def test_what_only_training_needs_says_so(name: str) -> None:
-    row = next(row for row in catalog.denoisers().values() if row.family == name)
-    family = family_from_catalogue(row.name)
-    with pytest.raises(AssertionError, match="cannot be trained on captions yet"):
-        family.encode_text(None, ["a caption"], 8)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -130,7 +122,8 @@ def test_types_on_meta_are_those_of_a_loaded_model(name: str, changes: dict[str,
     family = reduced(name, **changes)
     config = dict(family.architecture.denoiser)
     family.denoiser_class()(**config).save_pretrained(tmp_path / family.denoiser_part)
-    loaded, on_meta = family.load_denoiser(tmp_path, torch.bfloat16), family.denoiser_on_meta(torch.bfloat16)
+    loaded = family.denoiser_class().from_pretrained(tmp_path / family.denoiser_part, dtype=torch.bfloat16)
+    on_meta = family.denoiser_on_meta(torch.bfloat16)
 
     def types(denoiser: nn.Module) -> dict[str, torch.dtype]:
         return {name: t.dtype for name, t in (*denoiser.named_parameters(), *denoiser.named_buffers())}

@@ -7,11 +7,12 @@ from torch import Tensor, nn
 from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
 from foretune.core.errors import Refused
-from foretune.models.family import Conditioning, Family, TensorSpec
+from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.objectives import Epsilon, Objective
+from foretune.models.trainable import TrainableFamily
 
 
-class Ddpm(Family):
+class Ddpm(TrainableFamily):
     """A UNet that predicts the noise in an image."""
 
     facts = family_facts("ddpm")

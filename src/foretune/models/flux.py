@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
-from foretune.models.family import Conditioning, Family, TensorSpec
+from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.objectives import Objective
 from foretune.models.packing import grid_positions, pack_patches, unpack_patches
+from foretune.models.trainable import TrainableFamily
 
 
-class Flux(Family):
+class Flux(TrainableFamily):
     """Double-stream blocks, then single-stream blocks, over 2x2 patches of latents and text tokens."""
 
     facts = family_facts("flux")

@@ -11,6 +11,7 @@ from foretune.core.errors import Refused, UserError
 from foretune.core.input_files import open_input
 from foretune.models import FAMILIES
 from foretune.models.family import Architecture, Family
+from foretune.models.trainable import TrainableFamily
 
 _INDEX = "model_index.json"
 # Configurations, tokenizers and safetensors: nothing that could run code when loaded.
@@ -28,7 +29,7 @@ def locate(model: ModelReference) -> tuple[Path, str | None]:
     return _download(model.repo, model.revision)
 
 
-def open_family(folder: Path) -> Family:
+def open_family(folder: Path) -> TrainableFamily:
     """The family of a checkpoint on disk, bound to its configuration."""
     _require_files(folder)
     family = _family_class(read_json(folder / _INDEX), str(folder))
@@ -54,12 +55,14 @@ def family_from_catalogue(name: str) -> Family:
     return FAMILIES[row.family](Architecture(denoiser=row.config, vae=vae))
 
 
-def _family_class(index: Mapping[str, Any], whose: str) -> type[Family]:
+def _family_class(index: Mapping[str, Any], whose: str) -> type[TrainableFamily]:
     pipeline_class = str(index.get("_class_name"))
     name = catalog.family_of_pipeline(pipeline_class)
     if name is None:
         raise Refused(f"{whose} is a {pipeline_class}, which cannot be trained yet. Run: foretune list models")
-    return FAMILIES[name]
+    found = FAMILIES[name]
+    assert issubclass(found, TrainableFamily), f"the facts table calls {name} trainable"
+    return found
 
 
 def _download(repo: str, revision: str | None) -> tuple[Path, str]:

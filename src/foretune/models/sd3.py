@@ -7,13 +7,14 @@ from torch import Tensor, nn
 
 from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
-from foretune.models.family import Conditioning, Family, RepeatedBlocks, TensorSpec
+from foretune.models.family import Conditioning, RepeatedBlocks, TensorSpec
 from foretune.models.objectives import Objective
+from foretune.models.trainable import TrainableFamily
 
 _CLIP_TOKENS = 77
 
 
-class StableDiffusion3(Family):
+class StableDiffusion3(TrainableFamily):
     """Joint text and image blocks over patches of latents."""
 
     facts = family_facts("sd3")
