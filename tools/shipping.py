@@ -20,7 +20,6 @@ from foretune import catalog
 from foretune.backtests.questions import BacktestQuestion
 from foretune.backtests.rows import is_exact, question
 from foretune.catalog import ModelComponent
-from foretune.choices.capabilities import TRAINABLE
 from foretune.choices.forward_form import ForwardForm
 from foretune.choices.step_form import StepForm
 from foretune.core.values.packed_trace import pack
@@ -39,7 +38,6 @@ from foretune.trace.stamps import model_hash, sources_hash
 
 # Models below this size are trained in fp32 too; for larger ones that is rare, and recorded when asked for.
 _MOST_PARAMS_FP32 = 1_000_000_000
-_UNETS = ("sdxl", "kolors", "sd1", "ddpm")
 
 
 class _Choices(TypedDict, total=False):
@@ -65,18 +63,18 @@ _RECORDED_CHOICES: tuple[_Choices, ...] = (
 def shipped_forms() -> tuple[StepForm, ...]:
     """The common methods, precisions and checkpointing of every denoiser, and the forms of the backtest."""
     rows = list(catalog.denoisers().values())
-    transformers = [row for row in rows if row.family not in _UNETS]
-    unets = [row for row in rows if row.family in _UNETS]
+    transformers = [row for row in rows if not row.family_facts.is_unet]
+    unets = [row for row in rows if row.family_facts.is_unet]
     # Of what can be trained today: everything in bf16, for what does not fit with fp32 states; and fp32 where models
     # are small enough that people use it.
     in_bf16: _Choices = {"method": "full", "weights": "bf16", "compensation": "kahan"}
     # Of bf16 weights any optimizer is made from a trace with one of them (`plan.composing`).
     plain_bf16: _Choices = {"method": "full", "weights": "bf16"}
-    others = [row for row in transformers if row.family not in TRAINABLE]
-    trained = [row for row in transformers if row.family in TRAINABLE]
-    small = [row for row in rows if row.family in TRAINABLE and row.num_params < _MOST_PARAMS_FP32]
+    others = [row for row in transformers if not row.family_facts.is_trainable]
+    trained = [row for row in transformers if row.family_facts.is_trainable]
+    small = [row for row in rows if row.family_facts.is_trainable and row.num_params < _MOST_PARAMS_FP32]
     forms = [
-        *(form for form in exam_forms() if catalog.denoiser(form.model).family not in _UNETS),
+        *(form for form in exam_forms() if not catalog.denoiser(form.model).family_facts.is_unet),
         *_both(transformers, {"method": "lora"}),
         *_both(transformers, {"method": "full"}),
         *_both(trained, in_bf16),
@@ -120,11 +118,11 @@ def exam_forms() -> tuple[StepForm, ...]:
 
 
 def _recorded(rows: Iterable[ModelComponent]) -> Iterator[StepForm]:
-    """With gradient checkpointing as the model's experiments begin (`config.starting`): all blocks, in DDPM none."""
+    """With gradient checkpointing as in `config.starting`: on all blocks, and for small models also without."""
     for choices in _RECORDED_CHOICES:
         for row in rows:
             yield StepForm(model=row.name, is_checkpointed=True, **choices)
-            if row.family == "ddpm":
+            if row.family_facts.is_small:
                 yield StepForm(model=row.name, is_checkpointed=False, **choices)
 
 

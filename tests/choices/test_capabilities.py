@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from foretune import catalog
-from foretune.choices.capabilities import TRAINABLE, family_of_pipeline, objections
+from foretune.catalog import TRAINABLE, family_of_pipeline
+from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections import Objection
 
@@ -94,6 +95,7 @@ def test_more_devices_are_refused_with_the_accumulation_that_does_the_same() -> 
 def test_captions_of_a_model_without_text_are_warned_about() -> None:
     asked = experiment(data={"kind": "shapes", "caption_dropout": 0.1})
     assert only(objections(asked, "ddpm", distilled=False)).severity == "warning"
+    assert only(objections(asked, "dit", distilled=False, only_planned=True)).severity == "warning"
     assert objections(asked, "flux", distilled=False) == ()
 
 
@@ -126,8 +128,7 @@ def test_all_objections_come_at_once() -> None:
 
 @pytest.mark.parametrize("family", TRAINABLE)
 def test_a_pipeline_leads_to_its_family(family: str) -> None:
-    for pipeline in TRAINABLE[family].pipelines:
-        assert family_of_pipeline(pipeline) == family
+    assert family_of_pipeline(TRAINABLE[family].pipeline_class_name) == family
 
 
 def test_another_pipeline_leads_to_none() -> None:

@@ -4,10 +4,10 @@ from typing import Any, get_args
 
 import pytest
 
-from foretune.choices.capabilities import TRAINABLE, objections
+from foretune.catalog import TRAINABLE, family_facts
+from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections import DeviceType
-from foretune.choices.objections.levers import UNETS
 from foretune.choices.training import AttentionBackend
 from foretune.models import FAMILIES
 from foretune.models.family import Family
@@ -169,9 +169,9 @@ def test_going_to_the_host_from_the_host_saves_nothing(device_type: DeviceType) 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_unets_are_the_families_without_stacks_of_blocks(name: str) -> None:
     has_stacks = bool(FAMILIES[name].stacks) or FAMILIES[name].block_kinds is not Family.block_kinds
-    assert has_stacks == (name not in UNETS)
+    assert has_stacks == (not family_facts(name).is_unet)
 
 
 @pytest.mark.parametrize("family", TRAINABLE)
 def test_channels_last_is_for_unets(family: str) -> None:
-    assert (refused(family, levers={"channels_last": True}) == []) == (family in UNETS)
+    assert (refused(family, levers={"channels_last": True}) == []) == family_facts(family).is_unet

@@ -13,7 +13,7 @@ def objections(method: dict[str, Any], **sections: Any) -> list[tuple[str, str]]
     experiment = Experiment.model_validate(
         {"model": "flux.1-dev", "method": method, "data": {"kind": "shapes"}, "train": {"steps": 1}, **sections}
     )
-    return [(found.severity, found.text) for found in method_objections(experiment, "flux", None)]
+    return [(found.severity, found.text) for found in method_objections(experiment)]
 
 
 @pytest.mark.parametrize("kind", METHODS)

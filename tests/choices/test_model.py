@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foretune import catalog
-from foretune.choices.capabilities import TRAINABLE
+from foretune.catalog import TRAINABLE
 from foretune.choices.model import resolve_model, shipped_folder
 from foretune.core.errors import AmbiguousName, Refused, UnknownName, UserError
 
@@ -40,7 +40,7 @@ def test_the_trainable_names() -> None:
 
 @pytest.mark.parametrize("family", TRAINABLE)
 def test_a_folder(here: Path, family: str) -> None:
-    make_checkpoint(here / "mine", TRAINABLE[family].pipelines[0], guidance_embeds=True)
+    make_checkpoint(here / "mine", TRAINABLE[family].pipeline_class_name, guidance_embeds=True)
     for asked in ("mine", "./mine", "mine/", str(here / "mine")):
         found = resolve_model(asked)
         assert (found.kind, found.family, found.asked) == ("folder", family, asked)

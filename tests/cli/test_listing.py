@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from foretune.choices.capabilities import TRAINABLE
+from foretune.catalog import TRAINABLE
 from foretune.choices.method import METHODS
 from tests.cli.conftest import PROGRAM, Foretune, environment
 

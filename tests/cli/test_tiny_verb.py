@@ -1,7 +1,12 @@
 """`foretune tiny`: never over files that somebody may want."""
 
+import re
 from pathlib import Path
+from typing import get_type_hints
 
+from foretune import tiny as tiny_function
+from foretune.choices.tiny import TINY_VARIANTS
+from foretune.cli.tiny import tiny as tiny_verb
 from tests.cli.conftest import Foretune
 
 
@@ -20,3 +25,9 @@ def test_a_folder_with_files_is_written_over_only_if_told(tmp_path: Path, foretu
     assert "DDPMPipeline" in precious.read_text()
     (tmp_path / "empty").mkdir()
     assert foretune("tiny", "ddpm", "empty").returncode == 0
+
+
+def test_help_names_every_family() -> None:
+    shown = get_type_hints(tiny_verb, include_extras=True)["family"].__metadata__[0].help
+    assert re.findall(r"\w+", shown.replace(" or ", ", ")) == list(TINY_VARIANTS)
+    assert f"family: {shown}\n" in (tiny_function.__doc__ or "")

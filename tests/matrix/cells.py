@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Iterator
 from functools import cache
 
-from foretune.choices.capabilities import TRAINABLE
+from foretune.catalog import TRAINABLE
 from foretune.choices.matrix import Cell, axes, refusals
 from tests.matrix.covering import Covering, cover
 

@@ -13,7 +13,7 @@ from typing import get_args
 
 import pytest
 
-from foretune.choices.capabilities import TRAINABLE
+from foretune.catalog import TRAINABLE
 from foretune.choices.matrix import Cell, axes, refusals
 from foretune.choices.objections.base import DeviceType
 from tests.matrix.cells import all_cells, covering, name_of, usual_cell

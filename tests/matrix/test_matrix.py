@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from foretune.choices.capabilities import TRAINABLE
+from foretune.catalog import TRAINABLE
 from foretune.choices.matrix import Cell, axes
 from foretune.core.errors import ExperimentErrors
 from tests.matrix.cells import all_cells, covering, is_routine, name_of, usual_cell

@@ -28,6 +28,7 @@ from foretune.models.adapters import (
     save_adapter,
 )
 from foretune.models.locating import open_family
+from foretune.models.trainable import TrainableFamily
 
 TinyPipeline = Callable[..., Path]
 
@@ -44,7 +45,7 @@ CONFIGS: dict[str, Callable[[], PeftConfig]] = {
 CASES = [("flux", kind) for kind in CONFIGS] + [("sd3", "dora"), ("sd3", "oft"), ("ddpm", "lora"), ("ddpm", "lokr")]
 
 
-def written(family: Family, folder: Path, directory: Path, kind: str = "lora") -> tuple[nn.Module, Path]:
+def written(family: TrainableFamily, folder: Path, directory: Path, kind: str = "lora") -> tuple[nn.Module, Path]:
     """A denoiser with an adapter that changes what it computes, and the file it was written to."""
     denoiser = family.load_denoiser(folder, torch.float32)
     config = CONFIGS[kind]()

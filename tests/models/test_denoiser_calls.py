@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from foretune.models.family import Family
 from foretune.models.locating import open_family
+from foretune.models.trainable import TrainableFamily
 
 TinyPipeline = Callable[..., Path]
 
@@ -33,7 +34,7 @@ class Recorder(nn.Module):
         return (hidden,)
 
 
-def called_by_pipeline(family: Family, folder: Path) -> dict[str, Any]:
+def called_by_pipeline(family: TrainableFamily, folder: Path) -> dict[str, Any]:
     """The arguments of the first of two denoising steps."""
     pipeline = family.load_pipeline(folder, torch.float32)
     calls: list[dict[str, Any]] = []

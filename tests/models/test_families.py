@@ -11,12 +11,13 @@ from diffusers import AutoencoderKL
 from torch import nn
 
 from foretune import catalog
-from foretune.choices.capabilities import TRAINABLE
+from foretune.catalog import TRAINABLE
 from foretune.choices.tiny import TINY_VARIANTS
 from foretune.choices.training import ObjectiveChoice
 from foretune.core.errors import Refused
 from foretune.models import FAMILIES, Family
 from foretune.models.locating import family_from_catalogue, open_family
+from foretune.models.trainable import TrainableFamily
 
 TinyPipeline = Callable[..., Path]
 
@@ -42,14 +43,18 @@ def made_conditioning(family: Family, batch_size: int, device: str = "cpu") -> d
     return {name: torch.randn(spec.shape, generator=generator).to(device) for name, spec in specs.items()}
 
 
-def test_trainable_families_are_what_the_capabilities_say() -> None:
-    assert set(TRAINABLE) <= set(FAMILIES)
-    for name in TRAINABLE:
-        family = FAMILIES[name]
-        assert family.name == name
-        assert family.pipeline_class().__name__ in TRAINABLE[name].pipelines
-        assert family.has_latents == TRAINABLE[name].has_latents
-        assert bool(family.text_parts) == TRAINABLE[name].has_text
+@pytest.mark.parametrize("name", TRAINABLE)
+def test_a_trainable_family_has_what_training_needs(name: str, tiny_pipeline: TinyPipeline) -> None:
+    facts, family = TRAINABLE[name], FAMILIES[name]
+    assert facts.tiny_variants, "nothing else shows on a CPU that it can be trained"
+    for variant in facts.tiny_variants:
+        bound = open_family(tiny_pipeline(name, variant))
+        assert type(bound) is family
+        bound.objective(ObjectiveChoice())  # refuses a scheduler that it cannot be trained with
+    assert issubclass(family, TrainableFamily)
+    assert bool(family.text_parts) == facts.has_text
+    for method in ("encode_text", "pipeline_text"):
+        assert (getattr(family, method) is not getattr(TrainableFamily, method)) == facts.has_text
 
 
 def test_every_catalogued_model_of_these_families_is_tested_here() -> None:
@@ -206,7 +211,7 @@ def test_a_ddpm_trained_to_another_question_is_refused(key: str, value: str, tin
 def test_a_model_without_text_takes_no_captions(tiny_pipeline: TinyPipeline) -> None:
     family = open_family(tiny_pipeline("ddpm"))
     assert family.conditioning_specs(2, 16) == {}
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="ddpm models take no captions"):
         family.encode_text(None, ["a caption"], 16)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="ddpm models take no captions"):
         family.pipeline_text({}, {})

@@ -13,6 +13,7 @@ WITHOUT = {
     "Flux2SingleTransformerBlock",
     "HunyuanVideoSingleTransformerBlock",
 }
+UNETS = [name for name, facts in catalog.FAMILY_FACTS.items() if facts.is_unet]
 ONE_OF_EACH = {row.family: name for name, row in sorted(catalog.denoisers().items())}
 
 
@@ -32,3 +33,10 @@ def test_blocks_have_feed_forward_parts(name: str) -> None:
         assert not parts or sum(p.numel() for part in parts for p in part.parameters()) > 0.2 * sum(
             p.numel() for p in block.parameters()
         )
+
+
+@pytest.mark.parametrize("name", UNETS)
+def test_unets_with_attention_to_text_have_some(name: str) -> None:
+    family = family_from_catalogue(ONE_OF_EACH[name])
+    blocks = family.blocks(family.denoiser_on_meta(torch.bfloat16))
+    assert any(family.feed_forwards(block) for block in blocks) == family.facts.has_feed_forwards

@@ -1,5 +1,7 @@
 """Families that are planned from their architecture before they can be trained: arithmetic on small real models."""
 
+import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,16 @@ from diffusers.pipelines.cogvideo.pipeline_cogvideox import get_resize_crop_regi
 from torch import nn
 
 from foretune import catalog
-from foretune.choices.capabilities import TRAINABLE
 from foretune.choices.training import ObjectiveChoice
+from foretune.core.errors import UnknownName
 from foretune.models import FAMILIES, Family
 from foretune.models.cogvideox import _middle
 from foretune.models.locating import family_from_catalogue
 from foretune.models.objectives import Epsilon, Velocity
 from foretune.models.packing import grid_positions, pack_patches, unpack_patches
+from foretune.models.trainable import TrainableFamily
 
 EVERY = sorted(catalog.denoisers())
-PLANNED = sorted(set(FAMILIES) - set(TRAINABLE))
 
 
 def reduced(name: str, **changes: Any) -> Family:
@@ -32,8 +34,30 @@ def made_conditioning(family: Family, batch_size: int, num_text_tokens: int) -> 
     return {name: torch.randn(spec.shape) for name, spec in specs.items()}
 
 
-def test_families_are_those_of_the_catalogue() -> None:
-    assert set(FAMILIES) == {row.family for row in catalog.denoisers().values()}
+@pytest.mark.parametrize("name", catalog.FAMILY_FACTS)
+def test_every_family_has_its_module(name: str) -> None:
+    family = FAMILIES[name]
+    assert family.facts is catalog.family_facts(name)
+    assert family.__module__ == f"foretune.models.{name}"
+    assert not inspect.isabstract(family)
+    assert issubclass(family, TrainableFamily) == family.facts.is_trainable
+    assert family.pipeline_class().__name__ == family.facts.pipeline_class_name
+
+
+@pytest.mark.parametrize("name", catalog.FAMILY_FACTS)
+def test_a_pipeline_guides_as_the_facts_say(name: str) -> None:
+    code = inspect.getsource(FAMILIES[name].pipeline_class().__call__)
+    doubles = re.search(r"torch\.cat\(\[latents\] \* 2\)|latents_typed\.repeat\(2, 1, 1, 1\)", code) is not None
+    assert doubles == catalog.family_facts(name).guides_in_one_batch
+
+
+def test_there_are_as_many_classes_as_families() -> None:
+    assert list(FAMILIES) == list(catalog.FAMILY_FACTS)
+    assert len(set(FAMILIES.values())) == len(FAMILIES)
+    assert "flux" in FAMILIES
+    assert "gan" not in FAMILIES
+    with pytest.raises(UnknownName, match="model family"):
+        FAMILIES["gan"]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -41,7 +65,6 @@ def test_a_family_says_what_the_catalogue_says(name: str) -> None:
     row, family = catalog.denoiser(name), family_from_catalogue(name)
     assert family.name == row.family
     assert family.denoiser_class_name == row.class_name
-    assert family.pipeline_class().__name__ == family.pipeline_class_name
     vae = catalog.component(row.system.vae) if row.system and row.system.vae else None
     if vae is not None:
         assert vae.spatial_compression is not None
@@ -59,14 +82,6 @@ def test_a_family_says_what_the_catalogue_says(name: str) -> None:
     assert height_px % family.size_multiple_px() == 0
     assert width_px % family.size_multiple_px() == 0
     assert min(height_px, width_px) == family.default_resolution_px()
-
-
-@pytest.mark.parametrize("name", PLANNED)
-def test_what_only_training_needs_says_so(name: str) -> None:
-    row = next(row for row in catalog.denoisers().values() if row.family == name)
-    family = family_from_catalogue(row.name)
-    with pytest.raises(AssertionError, match="cannot be trained on captions yet"):
-        family.encode_text(None, ["a caption"], 8)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -115,7 +130,8 @@ def test_types_on_meta_are_those_of_a_loaded_model(name: str, changes: dict[str,
     family = reduced(name, **changes)
     config = dict(family.architecture.denoiser)
     family.denoiser_class()(**config).save_pretrained(tmp_path / family.denoiser_part)
-    loaded, on_meta = family.load_denoiser(tmp_path, torch.bfloat16), family.denoiser_on_meta(torch.bfloat16)
+    loaded = family.denoiser_class().from_pretrained(tmp_path / family.denoiser_part, dtype=torch.bfloat16)
+    on_meta = family.denoiser_on_meta(torch.bfloat16)
 
     def types(denoiser: nn.Module) -> dict[str, torch.dtype]:
         return {name: t.dtype for name, t in (*denoiser.named_parameters(), *denoiser.named_buffers())}

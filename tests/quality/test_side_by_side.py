@@ -12,7 +12,7 @@ from PIL import Image
 
 from foretune.core.errors import Refused, UserError
 from foretune.models.adapters import ADAPTER_FILE, save_adapter
-from foretune.models.family import Family
+from foretune.models.trainable import TrainableFamily
 from foretune.quality.side_by_side import SideBySideRequest, labelled_sheet, side_by_side
 from foretune.step.methods.adapter import AppliedAdapter
 from foretune.training.exporting import _save_pipeline, load_trained
@@ -58,16 +58,16 @@ def test_a_row_for_each_prompt_and_a_column_for_each_model(
     base = tiny_pipeline("flux")
     adapter, full = exports(base, tmp_path)
     alive: list[weakref.ref[Any]] = []
-    load = Family.load_pipeline
+    load = TrainableFamily.load_pipeline
 
-    def watched(self: Family, *args: Any, **kwargs: Any) -> Any:
+    def watched(self: TrainableFamily, *args: Any, **kwargs: Any) -> Any:
         gc.collect()
         assert [reference for reference in alive if reference() is not None] == [], "two models at once"
         pipeline = load(self, *args, **kwargs)
         alive.append(weakref.ref(pipeline.transformer))
         return pipeline
 
-    monkeypatch.setattr(Family, "load_pipeline", watched)
+    monkeypatch.setattr(TrainableFamily, "load_pipeline", watched)
     progress: list[tuple[str, int, int]] = []
     output = tmp_path / "deep" / "sheet.png"
     request = comparison(base, adapters=(adapter,), full=(full,))

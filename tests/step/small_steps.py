@@ -10,6 +10,7 @@ from foretune.choices.experiment import Experiment
 from foretune.data.batch import Batch
 from foretune.models import Family
 from foretune.models.locating import open_family
+from foretune.models.trainable import TrainableFamily
 from foretune.step.building import assemble, build_step
 from foretune.step.methods import METHODS, AppliedMethod
 from foretune.step.precision import PrecisionPolicy
@@ -25,7 +26,7 @@ class SmallStep:
     """A training step and what it was built of."""
 
     experiment: Experiment
-    family: Family
+    family: TrainableFamily
     method: AppliedMethod
     step: TrainingStep
 

@@ -11,8 +11,8 @@ from PIL import Image
 from foretune.choices.run_schedule import PREPARATION
 from foretune.core.errors import Refused
 from foretune.core.vocabulary import RunPhase
-from foretune.models.family import Family
 from foretune.models.locating import open_family
+from foretune.models.trainable import TrainableFamily
 from foretune.training import preparing
 from foretune.training.encoding import EncoderPlan
 from foretune.training.preparing import checked_resolution, prepare
@@ -69,13 +69,13 @@ def counted_loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     loaded: list[str] = []
 
     def count(name: str) -> None:
-        original = getattr(Family, name)
+        original = getattr(TrainableFamily, name)
 
-        def load(self: Family, *args: Any) -> Any:
+        def load(self: TrainableFamily, *args: Any) -> Any:
             loaded.append(name)
             return original(self, *args)
 
-        monkeypatch.setattr(Family, name, load)
+        monkeypatch.setattr(TrainableFamily, name, load)
 
     count("load_vae")
     count("load_text_encoders")

@@ -13,8 +13,8 @@ from foretune.choices.data import ShapesCaptions
 from foretune.core.draws import derive_seed
 from foretune.data.shapes_reader import ATTRIBUTES, matches, read_scene
 from foretune.data.sources.shapes import captions_shown
-from foretune.models.family import Family
 from foretune.models.locating import open_family
+from foretune.models.trainable import TrainableFamily
 
 _BATCH_SIZE = 32
 
@@ -45,7 +45,7 @@ def check_captions(
 
 
 def read_captions(
-    family: Family,
+    family: TrainableFamily,
     pipeline: Any,
     *,
     num_images: int,
@@ -71,7 +71,7 @@ def read_captions(
 
 
 def sample_captions(
-    family: Family, pipeline: Any, captions: Sequence[str], *, num_steps: int, seed: int
+    family: TrainableFamily, pipeline: Any, captions: Sequence[str], *, num_steps: int, seed: int
 ) -> list[npt.NDArray[np.float32]]:
     """An image of each caption; its noise depends on the seed and on its place in the list alone."""
     images: list[npt.NDArray[np.float32]] = []

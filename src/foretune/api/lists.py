@@ -9,14 +9,13 @@ if TYPE_CHECKING:
 def list_models() -> list[dict[str, Any]]:
     """Denoisers of the catalogue, and which of them can be trained."""
     from foretune import catalog
-    from foretune.choices.capabilities import TRAINABLE
 
     return [
         {
             "name": row.name,
             "family": row.family,
             "num_params": row.num_params,
-            "trainable": row.family in TRAINABLE,
+            "trainable": row.family_facts.is_trainable,
             "distilled": row.distilled,
             "hub_repo": row.hub_repo,
             "source": row.source.model_dump(mode="json"),
@@ -41,12 +40,11 @@ def list_devices() -> "list[Device]":
 
 def list_methods() -> list[dict[str, Any]]:
     """Training methods and the settings each takes."""
-    from foretune.choices.capabilities import TRAINABLE
+    from foretune.catalog import TRAINABLE
     from foretune.choices.method import METHODS
 
     rows = []
     for name, section in METHODS.items():
         settings = {k: f.description or "" for k, f in section.model_fields.items() if k != "kind"}
-        families = [family for family, row in TRAINABLE.items() if name in row.methods]
-        rows.append({"name": name, "what": section.__doc__, "settings": settings, "families": families})
+        rows.append({"name": name, "what": section.__doc__, "settings": settings, "families": list(TRAINABLE)})
     return rows

@@ -1,14 +1,18 @@
-"""Facts with a source in every row: devices, models, prices, published measurements. No logic."""
+"""Facts, nearly all with a source in the row: devices, models, families, prices, published measurements. No logic."""
 
 from foretune.catalog.counts import FlopCount, LoraCount, flop_counts, lora_counts
 from foretune.catalog.devices import Device, device, device_by_driver_name, device_names, devices
+from foretune.catalog.families import FAMILY_FACTS, TRAINABLE, FamilyFacts, family_facts, family_of_pipeline
 from foretune.catalog.measurements import Measurement, measurements
 from foretune.catalog.models import ModelComponent, component, components, denoiser, denoiser_names, denoisers
 from foretune.catalog.rows import CatalogError
 
 __all__ = [
+    "FAMILY_FACTS",
+    "TRAINABLE",
     "CatalogError",
     "Device",
+    "FamilyFacts",
     "FlopCount",
     "LoraCount",
     "Measurement",
@@ -22,6 +26,8 @@ __all__ = [
     "device_by_driver_name",
     "device_names",
     "devices",
+    "family_facts",
+    "family_of_pipeline",
     "flop_counts",
     "lora_counts",
     "measurements",

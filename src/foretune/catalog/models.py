@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from foretune.catalog.families import FamilyFacts, family_facts
 from foretune.catalog.rows import DATA_DIR, NAME_PATTERN, Row, doubles, raise_all, read_json, validated
 from foretune.core.errors import UnknownName
 from foretune.core.names import Names
@@ -91,6 +92,12 @@ class ModelComponent(Row):
     config: dict[str, Any]
     """Keyword arguments of the class; shared between callers, so copy before changing."""
     source: ComponentSource
+
+    @property
+    def family_facts(self) -> FamilyFacts:
+        """What holds for every model of a denoiser's family."""
+        assert self.family is not None, f"{self.name} is no denoiser, so it has no family"
+        return family_facts(self.family)
 
     @property
     def distilled(self) -> bool | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from foretune.catalog import TRAINABLE
 from foretune.checkup.finding import Check
 
 
@@ -23,8 +24,8 @@ def _pipelines(device: torch.device) -> str:  # noqa: ARG001 - imports only
     import diffusers
     import transformers
 
-    for name in ("FluxPipeline", "StableDiffusion3Pipeline", "DDPMPipeline"):
-        getattr(diffusers, name)
+    for facts in TRAINABLE.values():
+        getattr(diffusers, facts.pipeline_class_name)
     return f"diffusers {diffusers.__version__}, transformers {transformers.__version__}"
 
 

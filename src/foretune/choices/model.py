@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from foretune import catalog
-from foretune.choices.capabilities import TRAINABLE, family_of_pipeline
 from foretune.core.errors import Refused, UnknownName, UserError
 from foretune.core.input_files import MOST_JSON_BYTES
 from foretune.core.input_files import read_json as read_json_file
@@ -113,16 +112,16 @@ def _folder_reference(asked: str, folder: Path) -> ModelReference:
             "Point `model` at the folder that holds model_index.json, transformer/ or unet/, and so on."
         )
     pipeline_class = str(read_json(index).get("_class_name"))
-    family = family_of_pipeline(pipeline_class)
+    family = catalog.family_of_pipeline(pipeline_class)
     if family is None:
-        known = ", ".join(sorted(name for row in TRAINABLE.values() for name in row.pipelines))
+        known = ", ".join(sorted(row.pipeline_class_name for row in catalog.TRAINABLE.values()))
         raise Refused(f"{asked} is a {pipeline_class}, which cannot be trained yet. Trainable: {known}.")
-    return ModelReference(asked, "folder", family, _is_distilled(folder, family), folder=folder)
+    return ModelReference(asked, "folder", family, _is_distilled(folder, catalog.family_facts(family)), folder=folder)
 
 
-def _is_distilled(folder: Path, family: str) -> bool | None:
-    """A FLUX without a guidance embedding is the few-step distilled one; other folders do not tell."""
-    config = folder / "transformer" / "config.json"
-    if family == "flux" and config.is_file():
+def _is_distilled(folder: Path, facts: catalog.FamilyFacts) -> bool | None:
+    """None where the folder does not tell."""
+    config = folder / facts.denoiser_part / "config.json"
+    if facts.guidance_embeds_tell_distillation and config.is_file():
         return not read_json(config).get("guidance_embeds", False)
     return None

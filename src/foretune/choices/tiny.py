@@ -1,8 +1,11 @@
 """Which tiny pipelines can be written; of each family the first variant is the default."""
 
+from foretune.catalog import FAMILY_FACTS
 from foretune.core.errors import UnknownName
 
-TINY_VARIANTS: dict[str, tuple[str, ...]] = {"ddpm": ("cifar10",), "sd3": ("3.5", "3"), "flux": ("dev", "schnell")}
+TINY_VARIANTS: dict[str, tuple[str, ...]] = {
+    name: facts.tiny_variants for name, facts in FAMILY_FACTS.items() if facts.tiny_variants
+}
 
 
 def tiny_variant(family: str, variant: str | None) -> str:

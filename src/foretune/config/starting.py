@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from foretune.catalog import family_facts
 from foretune.choices.model import SHIPPED_MODELS
 from foretune.config.yaml_files import parse
 
@@ -45,7 +46,7 @@ class _Start:
 
 
 _LARGE = _Start()
-_DDPM = _Start(
+_SMALL = _Start(
     resolution_px=32,
     batch_size=64,
     accumulation=1,
@@ -73,7 +74,8 @@ _SHIPPED = _Start(
 
 def starting_text(file: str, model: str, method: str, data: str | None, *, family: str | None) -> str:
     """The file that `foretune init` writes, and that a plan of a bare model name starts from."""
-    start = _SHIPPED if model in SHIPPED_MODELS else _DDPM if family == "ddpm" else _LARGE
+    is_small = family is not None and family_facts(family).is_small
+    start = _SHIPPED if model in SHIPPED_MODELS else _SMALL if is_small else _LARGE
     where = f"{{kind: folder, path: {_quoted(data)}" if data else f"{{kind: shapes, {start.shapes}"
     cache = ", cache_dir: ./cache" if start.caches else ""
     return _TEMPLATE.format(

@@ -18,6 +18,7 @@ from foretune.measure.worker_output import Teller
 from foretune.models.adapters import load_adapter
 from foretune.models.family import Family
 from foretune.models.locating import locate, open_family
+from foretune.models.trainable import TrainableFamily
 from foretune.record.environment import environment_fingerprint
 from foretune.record.run_directory import RunDirectory
 from foretune.step.precision import PrecisionPolicy
@@ -62,7 +63,7 @@ def measure_inference(request: InferenceRequest, teller: Teller) -> dict[str, An
     }
 
 
-def _found(request: InferenceRequest) -> tuple[Family, Path]:
+def _found(request: InferenceRequest) -> tuple[TrainableFamily, Path]:
     path = Path(request.model)
     if (path / "experiment.yaml").is_file():
         folder = Path(RunDirectory.open(path).read_experiment()[2]["model_folder"])
@@ -71,7 +72,7 @@ def _found(request: InferenceRequest) -> tuple[Family, Path]:
     return open_family(folder), folder
 
 
-def _pipeline(request: InferenceRequest, family: Family, folder: Path, dtype: torch.dtype) -> Any:
+def _pipeline(request: InferenceRequest, family: TrainableFamily, folder: Path, dtype: torch.dtype) -> Any:
     """The whole pipeline for images; for denoising steps its denoiser alone, because nothing else takes part."""
     parts: dict[str, Any] = {}
     if not request.num_images:
@@ -85,7 +86,7 @@ def _pipeline(request: InferenceRequest, family: Family, folder: Path, dtype: to
     return pipeline
 
 
-def _beside_denoiser(family: Family) -> tuple[str, ...]:
+def _beside_denoiser(family: TrainableFamily) -> tuple[str, ...]:
     return (*family.text_parts, *(("vae",) if family.has_latents else ()))
 
 
@@ -115,7 +116,9 @@ def _denoising(
     return act
 
 
-def _imaging(request: InferenceRequest, family: Family, pipeline: Any, size_px: int) -> Callable[[int], object]:
+def _imaging(
+    request: InferenceRequest, family: TrainableFamily, pipeline: Any, size_px: int
+) -> Callable[[int], object]:
     """From captions to pixels, as a user calls the pipeline, with its own guidance."""
     arguments: dict[str, Any] = {
         "num_inference_steps": request.num_steps,

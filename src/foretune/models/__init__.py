@@ -3,36 +3,35 @@
 Families that cannot be trained yet are here too: what a step of theirs needs follows from their architecture.
 """
 
-from foretune.core.registry import Registry
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
+from foretune.catalog import FAMILY_FACTS, family_facts
 from foretune.models.family import Architecture, Conditioning, Family, RepeatedBlocks, TensorSpec
 
-FAMILIES: Registry[type[Family]] = Registry(
-    "model family",
-    {
-        "auraflow": "foretune.models.auraflow:AuraFlow",
-        "chroma": "foretune.models.chroma:Chroma",
-        "cogvideox": "foretune.models.cogvideox:CogVideoX",
-        "ddpm": "foretune.models.ddpm:Ddpm",
-        "dit": "foretune.models.dit:Dit",
-        "flux": "foretune.models.flux:Flux",
-        "flux2": "foretune.models.flux2:Flux2",
-        "hidream": "foretune.models.hidream:HiDream",
-        "hunyuan_video": "foretune.models.hunyuan_video:HunyuanVideo",
-        "hunyuan_video15": "foretune.models.hunyuan_video15:HunyuanVideo15",
-        "kolors": "foretune.models.kolors:Kolors",
-        "krea2": "foretune.models.krea2:Krea2",
-        "ltx_video": "foretune.models.ltx_video:LtxVideo",
-        "lumina2": "foretune.models.lumina2:Lumina2",
-        "mochi": "foretune.models.mochi:Mochi",
-        "pixart": "foretune.models.pixart:PixArt",
-        "qwen_image": "foretune.models.qwen_image:QwenImage",
-        "sana": "foretune.models.sana:Sana",
-        "sd1": "foretune.models.sd1:StableDiffusion1",
-        "sd3": "foretune.models.sd3:StableDiffusion3",
-        "sdxl": "foretune.models.sdxl:StableDiffusionXl",
-        "wan": "foretune.models.wan:Wan",
-        "z_image": "foretune.models.z_image:ZImage",
-    },
-)
+
+class FamilyClasses(Mapping[str, type[Family]]):
+    """The class of each family of the facts table: the one that its module `models/<name>.py` defines.
+
+    A module is imported when its family is asked for, because it takes time.
+    """
+
+    def __getitem__(self, name: str) -> type[Family]:
+        module = import_module(f"{__name__}.{family_facts(name).name}")
+        defined = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+        (found,) = (value for value in defined if isinstance(value, type) and issubclass(value, Family))
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in FAMILY_FACTS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FAMILY_FACTS)
+
+    def __len__(self) -> int:
+        return len(FAMILY_FACTS)
+
+
+FAMILIES = FamilyClasses()
 
 __all__ = ["FAMILIES", "Architecture", "Conditioning", "Family", "RepeatedBlocks", "TensorSpec"]

@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.transformer import LatentTransformer
 
@@ -9,9 +10,8 @@ from foretune.models.transformer import LatentTransformer
 class AuraFlow(LatentTransformer):
     """Learned places limit the image to those it has."""
 
-    name = "auraflow"
+    facts = family_facts("auraflow")
     denoiser_class_name = "AuraFlowTransformer2DModel"
-    pipeline_class_name = "AuraFlowPipeline"
     default_text_tokens = 256
     stacks = (
         ("joint_transformer_blocks", "num_mmdit_layers"),

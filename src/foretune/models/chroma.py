@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.packing import grid_positions, pack_patches, unpack_patches
 from foretune.models.transformer import LatentTransformer
@@ -11,9 +12,8 @@ from foretune.models.transformer import LatentTransformer
 class Chroma(LatentTransformer):
     """Double-stream blocks, then single-stream blocks; padded text is masked away."""
 
-    name = "chroma"
+    facts = family_facts("chroma")
     denoiser_class_name = "ChromaTransformer2DModel"
-    pipeline_class_name = "ChromaPipeline"
     default_text_tokens = 512
     stacks = (("transformer_blocks", "num_layers"), ("single_transformer_blocks", "num_single_layers"))
 

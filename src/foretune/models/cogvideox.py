@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.objectives import Objective, Velocity
@@ -15,9 +16,8 @@ Grid = tuple[int, int]
 class CogVideoX(VideoTransformer):
     """The smallest adds its places, the others turn by them; 1.5 also folds two latent frames into one token."""
 
-    name = "cogvideox"
+    facts = family_facts("cogvideox")
     denoiser_class_name = "CogVideoXTransformer3DModel"
-    pipeline_class_name = "CogVideoXPipeline"
     default_text_tokens = 226
     text_is_fixed = True
 

@@ -4,20 +4,19 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
 from foretune.core.errors import Refused
-from foretune.models.family import Conditioning, Family, TensorSpec
+from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.objectives import Epsilon, Objective
+from foretune.models.trainable import TrainableFamily
 
 
-class Ddpm(Family):
+class Ddpm(TrainableFamily):
     """A UNet that predicts the noise in an image."""
 
-    name = "ddpm"
+    facts = family_facts("ddpm")
     denoiser_class_name = "UNet2DModel"
-    pipeline_class_name = "DDPMPipeline"
-    denoiser_part = "unet"
-    has_latents = False
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
     kept_in_high_precision = ("time_emb_proj",)
 

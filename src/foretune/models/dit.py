@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.objectives import Epsilon, Objective
@@ -12,9 +13,8 @@ from foretune.models.transformer import LatentTransformer
 class Dit(LatentTransformer):
     """It also predicts the variance of a step, which the loss leaves alone. Images are square."""
 
-    name = "dit"
+    facts = family_facts("dit")
     denoiser_class_name = "DiTTransformer2DModel"
-    pipeline_class_name = "DiTPipeline"
 
     def default_resolution_px(self) -> int:
         return int(self.architecture.denoiser["sample_size"]) * self._vae_factor()

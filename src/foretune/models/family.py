@@ -1,7 +1,7 @@
-"""What a model family answers. One more family is one more file beside this one."""
+"""What a plan needs to know of a model family: shapes, blocks, the loss and a forward pass, all without weights."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import FamilyFacts
 from foretune.choices.model import read_json
 from foretune.choices.training import ObjectiveChoice
-from foretune.core.errors import Refused
 from foretune.models.objectives import FlowMatching, Objective
 
 Conditioning = dict[str, Tensor]
@@ -71,14 +71,9 @@ class RepeatedBlocks:
 class Family(ABC):
     """One architecture of models, bound to the configuration of one of them."""
 
-    name: ClassVar[str]
+    facts: ClassVar[FamilyFacts]
+    """Its row in the table that layers without torch ask, too."""
     denoiser_class_name: ClassVar[str]
-    pipeline_class_name: ClassVar[str]
-    denoiser_part: ClassVar[str]
-    """Folder of the denoiser in the diffusers layout."""
-    text_parts: ClassVar[tuple[str, ...]] = ()
-    """Folders of the text encoders and their tokenizers."""
-    has_latents: ClassVar[bool] = True
     adapter_targets: ClassVar[tuple[str, ...]]
     """Ends of the module names that adapters go to unless told otherwise."""
     kept_in_high_precision: ClassVar[tuple[str, ...]] = ()
@@ -95,6 +90,18 @@ class Family(ABC):
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = architecture
 
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def has_latents(self) -> bool:
+        return self.facts.has_latents
+
+    @property
+    def denoiser_part(self) -> str:
+        return self.facts.denoiser_part
+
     # ---- building
 
     @classmethod
@@ -105,7 +112,7 @@ class Family(ABC):
     @classmethod
     def pipeline_class(cls) -> Any:
         """The diffusers pipeline that samples from it."""
-        return getattr(import_module("diffusers"), cls.pipeline_class_name)
+        return getattr(import_module("diffusers"), cls.facts.pipeline_class_name)
 
     def denoiser_on_meta(self, dtype: torch.dtype) -> nn.Module:
         """The denoiser with shapes only: no weights, no memory."""
@@ -119,37 +126,6 @@ class Family(ABC):
             torch.set_default_dtype(previous)
         _as_loaded(denoiser, dtype)
         return denoiser
-
-    def load_denoiser(self, folder: Path, dtype: torch.dtype) -> nn.Module:
-        """The denoiser with its weights, on the CPU; safetensors only."""
-        loader: Any = self.denoiser_class()
-        part = _with_safetensors(part_folder(folder, self.denoiser_part))
-        module: nn.Module = loader.from_pretrained(part, dtype=dtype, use_safetensors=True)
-        return module
-
-    def load_pipeline(self, folder: Path, dtype: torch.dtype, **parts: Any) -> Any:
-        """The pipeline from a folder; parts given by name replace the folder's, None leaves a part out."""
-        pipeline = self.pipeline_class().from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, local_files_only=True, **parts
-        )
-        pipeline.set_progress_bar_config(disable=True)
-        return pipeline
-
-    def load_vae(self, folder: Path, dtype: torch.dtype) -> nn.Module:
-        """The autoencoder alone."""
-        from diffusers import AutoencoderKL
-
-        vae: nn.Module = AutoencoderKL.from_pretrained(
-            _with_safetensors(folder / "vae"), dtype=dtype, use_safetensors=True
-        )
-        return vae.requires_grad_(requires_grad=False).eval()
-
-    def load_text_encoders(self, folder: Path, dtype: torch.dtype) -> Any:
-        """A pipeline that holds the text encoders and tokenizers, nothing else."""
-        for part in self.text_parts:
-            if part.startswith("text_encoder") and (folder / part).is_dir():
-                _with_safetensors(folder / part)
-        return self.load_pipeline(folder, dtype, **{self.denoiser_part: None, "vae": None})
 
     # ---- shapes
 
@@ -232,39 +208,11 @@ class Family(ABC):
     ) -> Tensor:
         """One forward pass of the denoiser: same shape out as `noisy` in."""
 
-    def encode_text(self, encoders: Any, captions: Sequence[str], num_text_tokens: int) -> Conditioning:
-        """What the denoiser is told about each caption."""
-        raise AssertionError(f"{self.name} models cannot be trained on captions yet")
-
-    def encode_images(self, vae: Any, images: Tensor) -> Tensor:
-        """Mean and log-variance of the latents of images in [-1, 1], stacked along the channels."""
-        moments: Tensor = vae.encode(images.to(vae.dtype)).latent_dist.parameters
-        return moments.float()
-
     def latents_from_moments(self, moments: Tensor, posterior_noise: Tensor) -> Tensor:
         """A draw from the latents' distribution, scaled as the denoiser expects it."""
         mean, log_variance = moments.chunk(2, dim=1)
         sample = mean + torch.exp(0.5 * log_variance.clamp(-30, 20)) * posterior_noise
         return self._scaled(sample)
-
-    def images_from_latents(self, vae: Any, latents: Tensor) -> Tensor:
-        """Images in [-1, 1] from latents as the denoiser knows them."""
-        # Scaling is a factor and a shift for each number: two known ones tell both, whichever family it is.
-        shift = self._scaled(torch.zeros_like(latents))
-        unscaled = (latents - shift) / (self._scaled(torch.ones_like(latents)) - shift)
-        images: Tensor = vae.decode(unscaled.to(vae.dtype), return_dict=False)[0]
-        return images.float()
-
-    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Tensor]:
-        """Encoded captions as this family's pipeline takes them in place of prompts."""
-        raise AssertionError(f"{self.name} models cannot be trained on captions yet")
-
-    def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
-        """What this family's pipeline is called with besides prompt, size, steps and generator."""
-        arguments: dict[str, Any] = {"max_sequence_length": num_text_tokens}
-        if guidance_scale is not None:
-            arguments["guidance_scale"] = guidance_scale
-        return arguments
 
     # ---- shared arithmetic
 
@@ -316,13 +264,3 @@ def _as_loaded(denoiser: nn.Module, dtype: torch.dtype) -> None:
     for name, tensor in denoiser.state_dict(keep_vars=True).items():
         if tensor.is_floating_point():
             tensor.data = tensor.data.to(torch.float32 if kept & set(name.split(".")) else dtype)
-
-
-def _with_safetensors(part: Path) -> Path:
-    """The folder of a part, if its weights are in the one form that is safe to load."""
-    if not list(part.glob("*.safetensors")):
-        raise Refused(
-            f"{part} holds no .safetensors file. Pickled weights can run code when loaded and are refused; "
-            "convert them first (DiffusionPipeline.save_pretrained with safe_serialization=True)."
-        )
-    return part

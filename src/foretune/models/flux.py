@@ -6,19 +6,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
-from foretune.models.family import Conditioning, Family, TensorSpec
+from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.objectives import Objective
 from foretune.models.packing import grid_positions, pack_patches, unpack_patches
+from foretune.models.trainable import TrainableFamily
 
 
-class Flux(Family):
+class Flux(TrainableFamily):
     """Double-stream blocks, then single-stream blocks, over 2x2 patches of latents and text tokens."""
 
-    name = "flux"
+    facts = family_facts("flux")
     denoiser_class_name = "FluxTransformer2DModel"
-    pipeline_class_name = "FluxPipeline"
-    denoiser_part = "transformer"
     text_parts = ("text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
     default_text_tokens = 512

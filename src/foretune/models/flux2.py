@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.packing import grid_positions
 from foretune.models.transformer import LatentTransformer
@@ -11,9 +12,8 @@ from foretune.models.transformer import LatentTransformer
 class Flux2(LatentTransformer):
     """Its autoencoder folds 2x2 patches into the channels, so one latent is one token."""
 
-    name = "flux2"
+    facts = family_facts("flux2")
     denoiser_class_name = "Flux2Transformer2DModel"
-    pipeline_class_name = "Flux2Pipeline"
     default_text_tokens = 512
     stacks = (("transformer_blocks", "num_layers"), ("single_transformer_blocks", "num_single_layers"))
 

@@ -4,6 +4,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.transformer import LatentTransformer
 
@@ -11,9 +12,8 @@ from foretune.models.transformer import LatentTransformer
 class HiDream(LatentTransformer):
     """What it predicts runs from noise to image."""
 
-    name = "hidream"
+    facts = family_facts("hidream")
     denoiser_class_name = "HiDreamImageTransformer2DModel"
-    pipeline_class_name = "HiDreamImagePipeline"
     adapter_targets = ("to_q", "to_k", "to_v", "to_out")
     default_text_tokens = 128
     stacks = (("double_stream_blocks", "num_layers"), ("single_stream_blocks", "num_single_layers"))

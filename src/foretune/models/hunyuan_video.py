@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.video import VideoTransformer
 
@@ -10,9 +11,8 @@ from foretune.models.video import VideoTransformer
 class HunyuanVideo(VideoTransformer):
     """Text is refined by two blocks of its own first."""
 
-    name = "hunyuan_video"
+    facts = family_facts("hunyuan_video")
     denoiser_class_name = "HunyuanVideoTransformer3DModel"
-    pipeline_class_name = "HunyuanVideoPipeline"
     default_text_tokens = 256
     stacks = (("transformer_blocks", "num_layers"), ("single_transformer_blocks", "num_single_layers"))
     usual_size_px = (720, 1280)

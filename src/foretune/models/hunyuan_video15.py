@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import GUIDE, Conditioning, TensorSpec
 from foretune.models.video import VideoTransformer
 
@@ -13,9 +14,8 @@ _NUM_IMAGE_TOKENS = 729
 class HunyuanVideo15(VideoTransformer):
     """Beside the noisy latents stand those of a first frame and a mask that says where it applies."""
 
-    name = "hunyuan_video15"
+    facts = family_facts("hunyuan_video15")
     denoiser_class_name = "HunyuanVideo15Transformer3DModel"
-    pipeline_class_name = "HunyuanVideo15Pipeline"
     goes_by_samples = True
     default_text_tokens = 1000
     usual_num_frames = 121

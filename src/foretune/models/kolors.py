@@ -1,5 +1,6 @@
 """Kolors: the UNet of Stable Diffusion XL with the text of a language model."""
 
+from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
 from foretune.models.objectives import Epsilon, Objective
 from foretune.models.sdxl import StableDiffusionXl
@@ -8,8 +9,7 @@ from foretune.models.sdxl import StableDiffusionXl
 class Kolors(StableDiffusionXl):
     """A wider projection before the cross-attention, and a longer noise schedule."""
 
-    name = "kolors"
-    pipeline_class_name = "KolorsPipeline"
+    facts = family_facts("kolors")
     default_text_tokens = 256
     text_is_fixed = True
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.packing import grid_positions, pack_patches, unpack_patches
 from foretune.models.transformer import LatentTransformer
@@ -11,9 +12,8 @@ from foretune.models.transformer import LatentTransformer
 class Krea2(LatentTransformer):
     """Fewer heads for keys and values than for queries."""
 
-    name = "krea2"
+    facts = family_facts("krea2")
     denoiser_class_name = "Krea2Transformer2DModel"
-    pipeline_class_name = "Krea2Pipeline"
     default_text_tokens = 512
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from foretune import catalog
-from foretune.choices.capabilities import family_of_pipeline
 from foretune.choices.model import ModelReference, read_json
 from foretune.core.errors import Refused, UserError
 from foretune.core.input_files import open_input
 from foretune.models import FAMILIES
 from foretune.models.family import Architecture, Family
+from foretune.models.trainable import TrainableFamily
 
 _INDEX = "model_index.json"
 # Configurations, tokenizers and safetensors: nothing that could run code when loaded.
@@ -29,11 +29,11 @@ def locate(model: ModelReference) -> tuple[Path, str | None]:
     return _download(model.repo, model.revision)
 
 
-def open_family(folder: Path) -> Family:
+def open_family(folder: Path) -> TrainableFamily:
     """The family of a checkpoint on disk, bound to its configuration."""
     _require_files(folder)
     family = _family_class(read_json(folder / _INDEX), str(folder))
-    return family(Architecture.from_folder(folder, family.denoiser_part))
+    return family(Architecture.from_folder(folder, family.facts.denoiser_part))
 
 
 def _require_files(folder: Path) -> None:
@@ -55,12 +55,14 @@ def family_from_catalogue(name: str) -> Family:
     return FAMILIES[row.family](Architecture(denoiser=row.config, vae=vae))
 
 
-def _family_class(index: Mapping[str, Any], whose: str) -> type[Family]:
+def _family_class(index: Mapping[str, Any], whose: str) -> type[TrainableFamily]:
     pipeline_class = str(index.get("_class_name"))
-    name = family_of_pipeline(pipeline_class)
+    name = catalog.family_of_pipeline(pipeline_class)
     if name is None:
         raise Refused(f"{whose} is a {pipeline_class}, which cannot be trained yet. Run: foretune list models")
-    return FAMILIES[name]
+    found = FAMILIES[name]
+    assert issubclass(found, TrainableFamily), f"the facts table calls {name} trainable"
+    return found
 
 
 def _download(repo: str, revision: str | None) -> tuple[Path, str]:
@@ -82,7 +84,7 @@ def _download(repo: str, revision: str | None) -> tuple[Path, str]:
         family = _family_class(index, repo)
         parts = [name for name, entry in index.items() if isinstance(entry, list) and entry[0] is not None]
         folder = fetch(_INDEX, *(f"{part}/*{suffix}" for part in parts for suffix in _WANTED_SUFFIXES))
-        if not (folder / family.denoiser_part).is_dir():
+        if not (folder / family.facts.denoiser_part).is_dir():
             # The oldest checkpoints have everything beside the index.
             folder = fetch(*(f"*{suffix}" for suffix in _WANTED_SUFFIXES))
     except UserError:

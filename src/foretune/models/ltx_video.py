@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.video import VideoTransformer
 
@@ -12,9 +13,8 @@ _FRAMES_PER_S = 25
 class LtxVideo(VideoTransformer):
     """T5 captions by cross-attention."""
 
-    name = "ltx_video"
+    facts = family_facts("ltx_video")
     denoiser_class_name = "LTXVideoTransformer3DModel"
-    pipeline_class_name = "LTXPipeline"
     default_text_tokens = 128
     usual_size_px = (512, 704)
     usual_num_frames = 161

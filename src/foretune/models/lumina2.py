@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.transformer import LatentTransformer
 
@@ -10,9 +11,8 @@ from foretune.models.transformer import LatentTransformer
 class Lumina2(LatentTransformer):
     """Its time runs from noise to image, and so does what it predicts."""
 
-    name = "lumina2"
+    facts = family_facts("lumina2")
     denoiser_class_name = "Lumina2Transformer2DModel"
-    pipeline_class_name = "Lumina2Pipeline"
     goes_by_samples = True
     default_text_tokens = 256
     stacks = (("layers", "num_layers"),)

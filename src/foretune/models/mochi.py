@@ -5,6 +5,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.video import VideoTransformer
 
@@ -12,9 +13,8 @@ from foretune.models.video import VideoTransformer
 class Mochi(VideoTransformer):
     """Its time runs from noise to video, and so does what it predicts."""
 
-    name = "mochi"
+    facts = family_facts("mochi")
     denoiser_class_name = "MochiTransformer3DModel"
-    pipeline_class_name = "MochiPipeline"
     goes_by_samples = True
     default_text_tokens = 256
     usual_size_px = (480, 848)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.objectives import Epsilon, Objective
@@ -12,9 +13,8 @@ from foretune.models.transformer import LatentTransformer
 class PixArt(LatentTransformer):
     """It also predicts the variance of a step, which the loss leaves alone."""
 
-    name = "pixart"
+    facts = family_facts("pixart")
     denoiser_class_name = "PixArtTransformer2DModel"
-    pipeline_class_name = "PixArtSigmaPipeline"
     default_text_tokens = 300
 
     def default_resolution_px(self) -> int:

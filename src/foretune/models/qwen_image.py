@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.packing import pack_patches, unpack_patches
 from foretune.models.transformer import LatentTransformer
@@ -11,9 +12,8 @@ from foretune.models.transformer import LatentTransformer
 class QwenImage(LatentTransformer):
     """Its autoencoder is one for videos; an image is one frame."""
 
-    name = "qwen_image"
+    facts = family_facts("qwen_image")
     denoiser_class_name = "QwenImageTransformer2DModel"
-    pipeline_class_name = "QwenImagePipeline"
     default_text_tokens = 512
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.transformer import LatentTransformer
 
@@ -10,9 +11,8 @@ from foretune.models.transformer import LatentTransformer
 class Sana(LatentTransformer):
     """A language model's text by cross-attention."""
 
-    name = "sana"
+    facts = family_facts("sana")
     denoiser_class_name = "SanaTransformer2DModel"
-    pipeline_class_name = "SanaPipeline"
     default_text_tokens = 300
 
     def default_resolution_px(self) -> int:

@@ -5,20 +5,20 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
-from foretune.models.family import Conditioning, Family, RepeatedBlocks, TensorSpec
+from foretune.models.family import Conditioning, RepeatedBlocks, TensorSpec
 from foretune.models.objectives import Objective
+from foretune.models.trainable import TrainableFamily
 
 _CLIP_TOKENS = 77
 
 
-class StableDiffusion3(Family):
+class StableDiffusion3(TrainableFamily):
     """Joint text and image blocks over patches of latents."""
 
-    name = "sd3"
+    facts = family_facts("sd3")
     denoiser_class_name = "SD3Transformer2DModel"
-    pipeline_class_name = "StableDiffusion3Pipeline"
-    denoiser_part = "transformer"
     text_parts = (
         "text_encoder",
         "tokenizer",

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.unet import TextToImageUNet
 
@@ -11,8 +12,7 @@ _NUM_TIME_IDS = 6  # original size, corner of the crop, target size
 class StableDiffusionXl(TextToImageUNet):
     """Two CLIPs' text, ten transformer blocks at the lowest size."""
 
-    name = "sdxl"
-    pipeline_class_name = "StableDiffusionXLPipeline"
+    facts = family_facts("sdxl")
     default_text_tokens = 77
     text_is_fixed = True
 

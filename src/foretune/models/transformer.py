@@ -12,7 +12,6 @@ from foretune.models.objectives import Objective
 class LatentTransformer(Family):
     """A transformer between an autoencoder's latents; what differs is how it is told time, text and places."""
 
-    denoiser_part = "transformer"
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
     stacks: ClassVar[tuple[tuple[str, str], ...]] = (("transformer_blocks", "num_layers"),)
 

@@ -13,7 +13,6 @@ class TextToImageUNet(Family):
     """Convolutions and attention at falling and rising sizes, with the text by cross-attention."""
 
     denoiser_class_name = "UNet2DConditionModel"
-    denoiser_part = "unet"
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
     kept_in_high_precision = ("time_emb_proj",)
 

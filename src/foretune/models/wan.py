@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import GUIDE, Conditioning, TensorSpec
 from foretune.models.video import VideoTransformer
 
@@ -12,9 +13,8 @@ _NUM_IMAGE_TOKENS = 257  # CLIP ViT-H/14 at 224 px: 16 x 16 patches and one for 
 class Wan(VideoTransformer):
     """Models that go on from an image are given its latents and a mask beside the noisy ones."""
 
-    name = "wan"
+    facts = family_facts("wan")
     denoiser_class_name = "WanTransformer3DModel"
-    pipeline_class_name = "WanPipeline"
     default_text_tokens = 512
     stacks = (("blocks", "num_layers"),)
 

@@ -5,6 +5,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.transformer import LatentTransformer
 
@@ -12,9 +13,8 @@ from foretune.models.transformer import LatentTransformer
 class ZImage(LatentTransformer):
     """Its time runs from noise to image, and so does what it predicts."""
 
-    name = "z_image"
+    facts = family_facts("z_image")
     denoiser_class_name = "ZImageTransformer2DModel"
-    pipeline_class_name = "ZImagePipeline"
     goes_by_samples = True
     default_text_tokens = 512
     stacks = (("noise_refiner", "n_refiner_layers"), ("context_refiner", "n_refiner_layers"), ("layers", "n_layers"))

@@ -24,11 +24,6 @@ from foretune.planner.streams import Stream, bytes_by_category, lasting_only, sp
 
 _FP32_BYTES = 4
 _CHECKSUM_BYTES = 8
-# Pipelines that give the denoiser both halves of guidance in one batch; the others make two passes, or need one.
-_GUIDED_AT_ONCE = frozenset(
-    {"sd3", "sdxl", "sd1", "kolors", "pixart", "dit", "auraflow", "sana", "cogvideox", "mochi", "ltx_video", "hidream",
-     "z_image"}
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +214,7 @@ def _cast_bytes(run: RunToPlan, around: Around) -> int:
 
 def _guided_batch(run: RunToPlan) -> int:
     scale = run.experiment.validation.guidance_scale
-    return 2 if run.denoiser.family in _GUIDED_AT_ONCE and (scale is None or scale > 1) else 1
+    return 2 if run.denoiser.family_facts.guides_in_one_batch and (scale is None or scale > 1) else 1
 
 
 def play_checksum(stream: Stream, run: RunToPlan, around: Around, phase: str) -> None:

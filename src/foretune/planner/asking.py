@@ -184,12 +184,12 @@ def _row(model: ModelReference) -> ModelComponent | None:
     if model.kind == "hub":
         return next((row for row in rows.values() if row.hub_repo == model.repo), None)
     assert model.folder is not None
-    for part in ("transformer", "unet"):
-        path = model.folder / part / "config.json"
-        if path.is_file():
-            config = _essential(read_json(path))
-            return next((row for row in rows.values() if _essential(dict(row.config)) == config), None)
-    return None
+    assert model.family is not None, "a folder without a known pipeline is refused"
+    path = model.folder / catalog.family_facts(model.family).denoiser_part / "config.json"
+    if not path.is_file():
+        return None
+    config = _essential(read_json(path))
+    return next((row for row in rows.values() if _essential(dict(row.config)) == config), None)
 
 
 def _essential(config: dict[str, Any]) -> dict[str, Any]:

@@ -181,7 +181,7 @@ class Trial:
         found = self.found
         if not is_at_hand(found.traces, experiment, size, found.subject.geometry, found.numerics):
             return False
-        against = objections(experiment, found.subject.row.family or "", distilled=None, only_planned=True)
+        against = objections(experiment, found.subject.row.family_facts.name, distilled=None, only_planned=True)
         return all(objection.severity != "refused" for objection in against)
 
     def _least_bytes(self, experiment: Experiment) -> float:

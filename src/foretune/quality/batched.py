@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from foretune.core.draws import derive_seed
-from foretune.models.family import Conditioning, Family
+from foretune.models.family import Conditioning
+from foretune.models.trainable import TrainableFamily
 from foretune.training.sampling import Pixels, SampleRequest
 
 # A denoiser's memory grows with what is sampled at once: on a CPU, 64 images of 32 px; of 1024 px, one.
@@ -27,7 +28,7 @@ class Sampled:
 
 
 def sample_grid(
-    family: Family,
+    family: TrainableFamily,
     pipeline: Any,
     request: SampleRequest,
     num_seeds: int,
@@ -65,7 +66,7 @@ def images_at_once(size_px: int) -> int:
 
 
 def _call(
-    family: Family,
+    family: TrainableFamily,
     pipeline: Any,
     request: SampleRequest,
     jobs: Sequence[tuple[int, int]],

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from foretune.core.errors import Refused
-from foretune.models.family import Family
+from foretune.models.trainable import TrainableFamily
 from foretune.quality.clip_model import clip_image_features
 from foretune.quality.evidence import as_batch
 from foretune.quality.held_out import in_pieces
@@ -49,7 +49,7 @@ class PooledPixels:
 class PooledLatents:
     """The model's own latents, averaged over the quarters of the image."""
 
-    family: Family
+    family: TrainableFamily
     vae: Any
     device: torch.device
 
@@ -99,7 +99,7 @@ def check_extractor(asked: str) -> None:
         raise Refused(f"foretune evaluate --extractor {asked}: there is no such extractor. Known: {_KNOWN}")
 
 
-def open_extractor(asked: str, family: Family, folder: Path, device: torch.device) -> Extractor:
+def open_extractor(asked: str, family: TrainableFamily, folder: Path, device: torch.device) -> Extractor:
     """The extractor that `--extractor` names."""
     check_extractor(asked)
     kind, _, where = asked.partition(":")

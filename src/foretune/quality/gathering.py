@@ -12,7 +12,8 @@ from foretune.core.draws import derive_seed
 from foretune.core.observer import Observer
 from foretune.data.batch import Batch, normal
 from foretune.data.held_out import HELD_OUT
-from foretune.models.family import Conditioning, Family
+from foretune.models.family import Conditioning
+from foretune.models.trainable import TrainableFamily
 from foretune.quality.batched import images_at_once, sample_grid, stacked
 from foretune.quality.denoising import Denoising
 from foretune.quality.evidence import SampledEvidence
@@ -70,7 +71,7 @@ class _Session:
 
     def __init__(self, subject: EvaluatedModel, setting: Setting, encoded: Encoded, num_steps: int) -> None:
         self._setting, self._encoded, self._num_steps = setting, encoded, num_steps
-        self._family: Family = subject.family
+        self._family: TrainableFamily = subject.family
         policy, device = setting.policy, setting.device
         self._denoiser: nn.Module = subject.load(policy.compute_dtype).eval().to(device)
         left_out = dict.fromkeys(self._family.text_parts)

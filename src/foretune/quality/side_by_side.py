@@ -13,8 +13,8 @@ from foretune.choices.model import resolve_model
 from foretune.choices.training import Precision
 from foretune.core.errors import Refused, UserError
 from foretune.models.adapters import load_adapter, refuse_foreign
-from foretune.models.family import Family
 from foretune.models.locating import locate, open_family
+from foretune.models.trainable import TrainableFamily
 from foretune.step.precision import PrecisionPolicy
 from foretune.training.devices import choose_device
 from foretune.training.encoding import free_memory
@@ -127,7 +127,7 @@ def _wrapped(text: str, font: Any, width_px: int) -> list[str]:
     return [*lines, line]
 
 
-def _loaders(request: SideBySideRequest, family: Family, folder: Path) -> dict[str, Callable[[], Any]]:
+def _loaders(request: SideBySideRequest, family: TrainableFamily, folder: Path) -> dict[str, Callable[[], Any]]:
     """How each model is loaded, by the name of its column."""
     # What cannot be loaded is reported before the first model is sampled.
     for path in request.adapters:

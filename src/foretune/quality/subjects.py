@@ -10,8 +10,8 @@ from torch import nn
 from foretune.choices.experiment import Experiment
 from foretune.choices.model import resolve_model
 from foretune.core.errors import UserError
-from foretune.models.family import Family
 from foretune.models.locating import locate, open_family
+from foretune.models.trainable import TrainableFamily
 from foretune.quality.naming import check_subject
 from foretune.record.run_directory import RunDirectory
 from foretune.training.exporting import load_trained
@@ -26,7 +26,7 @@ class EvaluatedModel:
     """Equal for equal weights: the run, or the folder."""
     model: str
     """The base model as it was asked for."""
-    family: Family
+    family: TrainableFamily
     folder: Path
     """The pipeline around the denoiser: encoders, autoencoder, scheduler."""
     load: Callable[[torch.dtype], nn.Module]

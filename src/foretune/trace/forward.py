@@ -205,14 +205,14 @@ def forward_forms() -> tuple[ForwardForm, ...]:
     """Every pass that runs of the catalogue's denoisers make, each once."""
     found: dict[ForwardForm, None] = {}
     for name, row in catalog.denoisers().items():
-        frames = family_from_catalogue(name).default_num_frames() if row.system or row.family == "ddpm" else 1
         found[ForwardForm(component=name, kind="sample", precision="bf16")] = None
         if row.num_params < _MOST_PARAMS_FP32:
             found[ForwardForm(component=name, kind="sample", precision="fp32")] = None
         if row.system is None:
             continue
         if row.system.vae is not None:
-            found |= dict.fromkeys(_autoencoder_forms(row.system.vae, frames))
+            num_frames = family_from_catalogue(name).default_num_frames()
+            found |= dict.fromkeys(_autoencoder_forms(row.system.vae, num_frames))
         for encoder in row.system.text_encoders:
             found |= dict.fromkeys(_text_forms(encoder))
     return tuple(found)

@@ -16,8 +16,9 @@ from foretune.data.cache import CacheJob, Entry, FillReport, TensorCache, compon
 from foretune.data.jobs import ImageRequest, latent_jobs, load_images, text_jobs
 from foretune.data.lookup import MOMENTS, Lookup
 from foretune.data.maker import BatchMaker
-from foretune.models.family import Conditioning, Family
+from foretune.models.family import Conditioning
 from foretune.models.tiling import tile_autoencoder
+from foretune.models.trainable import TrainableFamily
 from foretune.step.quantizing import quantize_encoder
 
 P = TypeVar("P")
@@ -34,7 +35,7 @@ _VAE_DTYPE = torch.float32
 class EncoderPlan:
     """Which encoders there are, where, and how they are used."""
 
-    family: Family
+    family: TrainableFamily
     folder: Path
     device: torch.device
     text_dtype: torch.dtype
@@ -123,7 +124,7 @@ class EncoderPlan:
 class LiveEncoders:
     """Encoders that stay loaded because their results are not cached; None where they are, or where there are none."""
 
-    family: Family
+    family: TrainableFamily
     vae: nn.Module | None
     text: Any
     num_text_tokens: int
@@ -164,7 +165,7 @@ def _fill(
 
 
 def encode_captions(
-    family: Family,
+    family: TrainableFamily,
     encoders: Any,
     captions: Sequence[str],
     num_text_tokens: int,

@@ -27,8 +27,8 @@ from foretune.core.errors import Refused, UserError
 from foretune.core.thread_waiting import with_passive_waiting
 from foretune.models.adapters import loads_by_pipeline, save_adapter
 from foretune.models.copying import copy_model
-from foretune.models.family import Family
 from foretune.models.locating import open_family
+from foretune.models.trainable import TrainableFamily
 from foretune.record.run_directory import RunDirectory
 from foretune.step.building import attach_method
 from foretune.step.methods import METHODS, AppliedMethod
@@ -87,7 +87,7 @@ class ExportBroken(UserError):
 class TrainedModel:
     """A run's model, loaded from its newest checkpoint."""
 
-    family: Family
+    family: TrainableFamily
     folder: Path
     method: AppliedMethod
     step: int

@@ -26,6 +26,7 @@ from foretune.data.split import split
 from foretune.models.adapters import checksums_of_read
 from foretune.models.family import Conditioning, Family
 from foretune.models.locating import open_family
+from foretune.models.trainable import TrainableFamily
 from foretune.step.building import Assembled, assemble, attach_method, build_step
 from foretune.step.methods import METHODS, AppliedMethod
 from foretune.step.methods.adapter import AppliedAdapter
@@ -43,7 +44,7 @@ class Prepared:
     """A run that can start."""
 
     experiment: Experiment
-    family: Family
+    family: TrainableFamily
     folder: Path
     device: torch.device
     method: AppliedMethod
@@ -119,7 +120,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
     )
 
 
-def _warn_of_data(family: Family, source: Source, observer: Observer) -> None:
+def _warn_of_data(family: TrainableFamily, source: Source, observer: Observer) -> None:
     """To train without captions can be meant; more often they have another name or lie elsewhere."""
     for note in source.notes():
         observer.warning(note)
@@ -152,7 +153,7 @@ class Built:
 
 
 def build_model(
-    experiment: Experiment, family: Family, folder: Path, device: torch.device, observer: Observer
+    experiment: Experiment, family: TrainableFamily, folder: Path, device: torch.device, observer: Observer
 ) -> Built:
     """Loads the denoiser, attaches the method and the levers, and builds the step around it."""
     observer.message(f"Loading {family.name} from {folder} on {device}.")
@@ -219,7 +220,7 @@ def _num_steps(train: Train, order: Order) -> int | None:
 
 def _batch_maker(
     experiment: Experiment,
-    family: Family,
+    family: TrainableFamily,
     encoder_plan: EncoderPlan,
     source: Source,
     train: Sequence[int],

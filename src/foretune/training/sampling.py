@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from foretune.core.draws import derive_seed
-from foretune.models.family import Conditioning, Family
+from foretune.models.family import Conditioning
+from foretune.models.trainable import TrainableFamily
 
 Pixels = npt.NDArray[np.float32]
 
@@ -28,7 +29,7 @@ class SampleRequest:
 
 
 def sample(
-    family: Family,
+    family: TrainableFamily,
     pipeline: Any,
     request: SampleRequest,
     encoded: Sequence[Conditioning] | None = None,

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 
 from foretune.data.batch import Batch
-from foretune.models.family import Conditioning, Family
+from foretune.models.family import Conditioning
 from foretune.models.tiling import tile_autoencoder
+from foretune.models.trainable import TrainableFamily
 from foretune.step.methods.training_adapter import without_training_adapter
 from foretune.step.training_step import TrainingStep
 from foretune.training.encoding import LiveEncoders
@@ -22,7 +23,7 @@ class Validator:
     """Validates one training step's model."""
 
     step: TrainingStep
-    family: Family
+    family: TrainableFamily
     folder: Path
     device: torch.device
     held_out: Sequence[Batch]

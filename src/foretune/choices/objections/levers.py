@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable
 
+from foretune.catalog import FamilyFacts
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections.base import DeviceType, Objection, refused, warning
 from foretune.choices.training import AttentionBackend
-
-UNETS = frozenset({"ddpm", "sd1", "sdxl", "kolors"})
-"""Families of convolutions, whose blocks pass results to others than the next one."""
 
 # The kernels that torch has, by where it runs. On a CPU and on Apple's GPUs all but one of them are for other devices.
 _KERNELS: dict[DeviceType, tuple[AttentionBackend, ...]] = {
@@ -18,20 +16,20 @@ _KERNELS: dict[DeviceType, tuple[AttentionBackend, ...]] = {
 }
 
 
-def lever_objections(experiment: Experiment, family: str, device_type: DeviceType | None) -> Iterable[Objection]:
-    yield from _checkpointing_objections(experiment, family)
-    if experiment.levers.vae_tiling and family == "ddpm":
-        yield warning("levers.vae_tiling has no effect: ddpm models have no autoencoder")
+def lever_objections(experiment: Experiment, facts: FamilyFacts, device_type: DeviceType | None) -> Iterable[Objection]:
+    yield from _checkpointing_objections(experiment, facts)
+    if experiment.levers.vae_tiling and not facts.has_latents:
+        yield warning(f"levers.vae_tiling has no effect: {facts.name} models have no autoencoder")
     yield from _swap_objections(experiment)
     yield from _offload_objections(experiment)
     yield from _compile_objections(experiment)
     yield from _attention_objections(experiment, device_type)
-    yield from _layout_objections(experiment, family)
+    yield from _layout_objections(experiment, facts)
     yield from _host_objections(experiment, device_type)
     yield from _fused_backward_objections(experiment)
 
 
-def _checkpointing_objections(experiment: Experiment, family: str) -> Iterable[Objection]:
+def _checkpointing_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable[Objection]:
     levers = experiment.levers
     share, segment, stride = levers.gradient_checkpointing, levers.checkpoint_segment, levers.checkpoint_stride
     parts_only = levers.checkpoint_parts == "feed_forward"
@@ -61,14 +59,15 @@ def _checkpointing_objections(experiment: Experiment, family: str) -> Iterable[O
             "levers.checkpoint_segment: feed-forward parts of neighbouring blocks have attention between them and are "
             "checkpointed one by one. Nearest: levers.checkpoint_segment=1, or levers.checkpoint_parts=blocks"
         )
-    if segment > 1 and family in UNETS:
+    if segment > 1 and facts.is_unet:
         yield refused(
-            f"levers.checkpoint_segment: blocks of a {family} model have skip connections, so segments "
+            f"levers.checkpoint_segment: blocks of a {facts.name} model have skip connections, so segments "
             "would save little. Nearest: levers.checkpoint_segment=1"
         )
-    if parts_only and family == "ddpm":
+    if parts_only and not facts.has_feed_forwards:
         yield refused(
-            "levers.checkpoint_parts: a ddpm model has no feed-forward parts. Nearest: levers.checkpoint_parts=blocks"
+            f"levers.checkpoint_parts: a {facts.name} model has no feed-forward parts. "
+            "Nearest: levers.checkpoint_parts=blocks"
         )
 
 
@@ -143,10 +142,10 @@ def _attention_objections(experiment: Experiment, device_type: DeviceType | None
         )
 
 
-def _layout_objections(experiment: Experiment, family: str) -> Iterable[Objection]:
-    if experiment.levers.channels_last and family not in UNETS:
+def _layout_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable[Objection]:
+    if experiment.levers.channels_last and not facts.is_unet:
         yield refused(
-            f"levers.channels_last: {family} models are transformers; channels_last only affects convolutions. "
+            f"levers.channels_last: {facts.name} models are transformers; channels_last only affects convolutions. "
             "Nearest: levers.channels_last=false"
         )
 

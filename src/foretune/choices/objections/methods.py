@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, Lokr
-from foretune.choices.objections.base import DeviceType, Objection, refused, warning
+from foretune.choices.objections.base import Objection, refused, warning
 
 _WITH_DROPOUT = ("lora", "dora", "rslora")
 """The others have none in peft, or one that drops something else than inputs, or one that does nothing."""
 
 
-def method_objections(experiment: Experiment, family: str, device_type: DeviceType | None) -> Iterable[Objection]:  # noqa: ARG001
+def method_objections(experiment: Experiment) -> Iterable[Objection]:
     method = experiment.method
     if not isinstance(method, Adapter):
         return

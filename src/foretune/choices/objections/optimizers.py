@@ -14,7 +14,7 @@ _LARGEST_LION_DECAY = 0.995
 _SMALLEST_PRODIGY_LR = 0.1
 
 
-def optimizer_objections(experiment: Experiment, family: str, device_type: DeviceType | None) -> Iterable[Objection]:  # noqa: ARG001
+def optimizer_objections(experiment: Experiment, device_type: DeviceType | None) -> Iterable[Objection]:
     on_host = experiment.levers.optimizer_on_host
     yield from _place_objections(experiment.optimizer, "cpu" if on_host else device_type)
     yield from _compensation_objections(experiment)

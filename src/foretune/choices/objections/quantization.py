@@ -2,18 +2,20 @@
 
 from collections.abc import Iterable
 
+from foretune.catalog import FamilyFacts
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections.base import DeviceType, Objection, refused, warning
 from foretune.choices.quantize import Quantize
 
 FLOAT8_PRODUCTS = ("float8-dynamic", "float8-training")
 _WITH_TORCHAO_DERIVATIVE = ("int8", "float8", "float8-dynamic")
-_WITHOUT_TEXT = ("ddpm", "dit")
 
 
-def quantization_objections(experiment: Experiment, family: str, device_type: DeviceType | None) -> Iterable[Objection]:
+def quantization_objections(
+    experiment: Experiment, facts: FamilyFacts, device_type: DeviceType | None
+) -> Iterable[Objection]:
     choice = experiment.quantize
-    yield from _without_effect(choice, family)
+    yield from _without_effect(choice, facts)
     yield from _on_device(choice, device_type)
     if choice.denoiser == "none":
         return
@@ -29,9 +31,9 @@ def quantization_objections(experiment: Experiment, family: str, device_type: De
             "quantize.denoiser: int8-bnb rounds inputs by way of fp16, so that values above 65504 become infinite. "
             "quantize.denoiser=int8 has no such limit"
         )
-    if family == "ddpm":
+    if facts.is_mostly_convolutions:
         yield warning(
-            "quantize.denoiser: most weights of a ddpm model are those of convolutions, which stay as they are"
+            f"quantize.denoiser: most weights of a {facts.name} model are those of convolutions, which stay as they are"
         )
 
 
@@ -56,9 +58,9 @@ def _on_device(choice: Quantize, device_type: DeviceType | None) -> Iterable[Obj
         )
 
 
-def _without_effect(choice: Quantize, family: str) -> Iterable[Objection]:
-    if choice.text_encoders != "none" and family in _WITHOUT_TEXT:
-        yield warning(f"quantize.text_encoders has no effect: {family} models take no captions")
+def _without_effect(choice: Quantize, facts: FamilyFacts) -> Iterable[Objection]:
+    if choice.text_encoders != "none" and not facts.has_text:
+        yield warning(f"quantize.text_encoders has no effect: {facts.name} models take no captions")
     if choice.denoiser == "none":
         if choice.keep is not None:
             yield warning("quantize.keep has no effect: quantize.denoiser is none")

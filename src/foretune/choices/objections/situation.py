@@ -2,24 +2,27 @@
 
 from collections.abc import Iterable
 
+from foretune.catalog import FamilyFacts
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
 from foretune.choices.objections.base import Objection, refused, warning
 
+_MAX_DEVICES = 1
 
-def device_count_objections(experiment: Experiment, family: str, max_devices: int) -> Iterable[Objection]:
+
+def device_count_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable[Objection]:
     devices = experiment.parallel.devices
-    if devices > max_devices:
+    if devices > _MAX_DEVICES:
         yield refused(
-            f"parallel.devices: {devices} devices are not supported for {family} yet. Nearest: "
-            f"parallel.devices={max_devices} with train.gradient_accumulation="
+            f"parallel.devices: {devices} devices are not supported for {facts.name} yet. Nearest: "
+            f"parallel.devices={_MAX_DEVICES} with train.gradient_accumulation="
             f"{experiment.train.gradient_accumulation * devices}, which makes the same optimizer steps"
         )
 
 
-def text_objections(experiment: Experiment, family: str, *, has_text: bool) -> Iterable[Objection]:
-    if not has_text and experiment.data.caption_dropout > 0:
-        yield warning(f"data.caption_dropout has no effect: {family} models take no captions")
+def text_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable[Objection]:
+    if not facts.has_text and experiment.data.caption_dropout > 0:
+        yield warning(f"data.caption_dropout has no effect: {facts.name} models take no captions")
 
 
 def distilled_objections(experiment: Experiment, *, distilled: bool | None) -> Iterable[Objection]:

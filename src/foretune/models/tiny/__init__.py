@@ -5,19 +5,15 @@ trains, samples or exports a real checkpoint can be run on a laptop CPU in secon
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import torch
 from diffusers import DiffusionPipeline
 
 from foretune.choices.tiny import tiny_variant
-from foretune.models.tiny import ddpm, flux, sd3
 
 __all__ = ["write_tiny_pipeline"]
-
-
-_BUILDERS: dict[str, Callable[[str], DiffusionPipeline]] = {"ddpm": ddpm.build, "sd3": sd3.build, "flux": flux.build}
-"""From a variant to a pipeline; each draws its weights from torch's CPU generator."""
 
 
 def write_tiny_pipeline(family: str, directory: Path, *, seed: int = 0, variant: str | None = None) -> Path:
@@ -26,10 +22,12 @@ def write_tiny_pipeline(family: str, directory: Path, *, seed: int = 0, variant:
     The same seed gives the same bytes. Files of an earlier pipeline in the directory are overwritten.
     """
     chosen = tiny_variant(family, variant)
+    # From a variant to a pipeline, with weights from torch's CPU generator.
+    build: Callable[[str], DiffusionPipeline] = import_module(f"{__name__}.{family}").build
     directory.mkdir(parents=True, exist_ok=True)
     with torch.random.fork_rng(devices=[]):
         # `torch.manual_seed` would reseed the accelerators as well, which the fork does not put back.
         torch.default_generator.manual_seed(seed)
-        pipeline = _BUILDERS[family](chosen)
+        pipeline = build(chosen)
     pipeline.save_pretrained(directory, safe_serialization=True)
     return directory

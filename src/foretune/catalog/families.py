@@ -1,0 +1,122 @@
+"""Model families: one row for each, with what is known of it without torch.
+
+Layers below `models` ask these rows by fact, never by a family's name. The class of a family is in `models/<name>.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from foretune.core.errors import UnknownName
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilyFacts:
+    """What holds for every model of a family. Defaults are those of a transformer on latents that reads captions."""
+
+    name: str
+    """As in the catalogue's rows of denoisers, and the name of its module in `models`."""
+    pipeline_class_name: str
+    """Class of its pipeline in diffusers, as in a checkpoint's model_index.json."""
+    is_trainable: bool = False
+    """Whether it can be trained. All others can be planned, because a plan needs the architecture only."""
+    has_text: bool = True
+    """Whether its models read captions."""
+    has_latents: bool = True
+    """Whether its models work on the latents of an autoencoder; the others work on pixels."""
+    is_unet: bool = False
+    """Whether the denoiser is a UNet: convolutions, skip connections between blocks, no stacks of equal blocks."""
+    is_mostly_convolutions: bool = False
+    """Whether more weights are in convolutions than in linear layers, which are all that quantisation changes."""
+    has_feed_forwards: bool = True
+    """Whether some of its blocks have a feed-forward part."""
+    is_small: bool = False
+    """Whether its models have so few weights and pixels that experiments start with large batches, without gradient
+    checkpointing and without caches."""
+    guides_in_one_batch: bool = False
+    """Whether its pipeline passes both halves of classifier-free guidance to the denoiser in one batch. The other
+    pipelines make two passes, or need only one."""
+    guidance_embeds_tell_distillation: bool = False
+    """Whether a denoiser without a guidance embedding is distilled to few sampling steps, and one with it is not."""
+    tiny_variants: tuple[str, ...] = ()
+    """Variants of the tiny pipeline that `models/tiny/<name>.py` builds, the default first; empty if there is none."""
+
+    @property
+    def denoiser_part(self) -> str:
+        """Folder of the denoiser in the diffusers layout, and its name in the pipeline."""
+        return "unet" if self.is_unet else "transformer"
+
+
+_ROWS = (
+    # Those that can be trained, in the order of the capability matrix.
+    FamilyFacts(
+        name="ddpm",
+        pipeline_class_name="DDPMPipeline",
+        is_trainable=True,
+        has_text=False,
+        has_latents=False,
+        is_unet=True,
+        is_mostly_convolutions=True,
+        has_feed_forwards=False,
+        is_small=True,
+        tiny_variants=("cifar10",),
+    ),
+    FamilyFacts(
+        name="sd3",
+        pipeline_class_name="StableDiffusion3Pipeline",
+        is_trainable=True,
+        guides_in_one_batch=True,
+        tiny_variants=("3.5", "3"),
+    ),
+    FamilyFacts(
+        name="flux",
+        pipeline_class_name="FluxPipeline",
+        is_trainable=True,
+        guidance_embeds_tell_distillation=True,
+        tiny_variants=("dev", "schnell"),
+    ),
+    # Those that can be planned.
+    FamilyFacts(name="auraflow", pipeline_class_name="AuraFlowPipeline", guides_in_one_batch=True),
+    FamilyFacts(name="chroma", pipeline_class_name="ChromaPipeline"),
+    FamilyFacts(name="cogvideox", pipeline_class_name="CogVideoXPipeline", guides_in_one_batch=True),
+    FamilyFacts(name="dit", pipeline_class_name="DiTPipeline", has_text=False, guides_in_one_batch=True),
+    FamilyFacts(name="flux2", pipeline_class_name="Flux2Pipeline"),
+    FamilyFacts(name="hidream", pipeline_class_name="HiDreamImagePipeline", guides_in_one_batch=True),
+    FamilyFacts(name="hunyuan_video", pipeline_class_name="HunyuanVideoPipeline"),
+    FamilyFacts(name="hunyuan_video15", pipeline_class_name="HunyuanVideo15Pipeline"),
+    FamilyFacts(name="kolors", pipeline_class_name="KolorsPipeline", is_unet=True, guides_in_one_batch=True),
+    FamilyFacts(name="krea2", pipeline_class_name="Krea2Pipeline"),
+    FamilyFacts(name="ltx_video", pipeline_class_name="LTXPipeline", guides_in_one_batch=True),
+    FamilyFacts(name="lumina2", pipeline_class_name="Lumina2Pipeline"),
+    FamilyFacts(name="mochi", pipeline_class_name="MochiPipeline", guides_in_one_batch=True),
+    FamilyFacts(name="pixart", pipeline_class_name="PixArtSigmaPipeline", guides_in_one_batch=True),
+    FamilyFacts(name="qwen_image", pipeline_class_name="QwenImagePipeline"),
+    FamilyFacts(name="sana", pipeline_class_name="SanaPipeline", guides_in_one_batch=True),
+    FamilyFacts(
+        name="sd1",
+        pipeline_class_name="StableDiffusionPipeline",
+        is_unet=True,
+        is_mostly_convolutions=True,
+        guides_in_one_batch=True,
+    ),
+    FamilyFacts(name="sdxl", pipeline_class_name="StableDiffusionXLPipeline", is_unet=True, guides_in_one_batch=True),
+    FamilyFacts(name="wan", pipeline_class_name="WanPipeline"),
+    FamilyFacts(name="z_image", pipeline_class_name="ZImagePipeline", guides_in_one_batch=True),
+)
+
+FAMILY_FACTS: Mapping[str, FamilyFacts] = MappingProxyType({row.name: row for row in _ROWS})
+"""Every family by name."""
+TRAINABLE: Mapping[str, FamilyFacts] = MappingProxyType({row.name: row for row in _ROWS if row.is_trainable})
+"""Those that can be trained."""
+
+
+def family_facts(name: str) -> FamilyFacts:
+    """The row of that family; an unknown one is answered with the nearest."""
+    if name not in FAMILY_FACTS:
+        raise UnknownName("model family", name, FAMILY_FACTS)
+    return FAMILY_FACTS[name]
+
+
+def family_of_pipeline(pipeline_class_name: str) -> str | None:
+    """The trainable family whose checkpoints name this pipeline class."""
+    return next((name for name, row in TRAINABLE.items() if row.pipeline_class_name == pipeline_class_name), None)
