@@ -11,20 +11,23 @@ from foretune.choices.running import Tracker as TrackerName
 from foretune.core import extras
 from foretune.core.errors import ExperimentErrors, MissingExtra
 from foretune.core.observer import Observer, StepReport
+from foretune.core.trackers import TRACKER_SPECS
 from foretune.training.trackers import TRACKERS, open_trackers, require_trackers
 from foretune.training.trackers.tracker import settings_of, status_of, step_scalars
 from tests.training.short_runs import Recording, short_asked, short_run
 
 TinyPipeline = Callable[..., Path]
+NEEDING_PACKAGES = [name for name, spec in TRACKER_SPECS.items() if spec.packages]
 
 
 def test_what_can_be_asked_for_is_what_there_is(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
-    assert set(TRACKERS) == set(get_args(TrackerName)) <= set(extras.PACKAGES)
+    assert set(TRACKERS) == set(get_args(TrackerName)) == set(TRACKER_SPECS)
+    assert set(NEEDING_PACKAGES) <= set(extras.PACKAGES)
     with pytest.raises(ExperimentErrors, match=r"track.*tensorbord"):
         short_asked(tiny_pipeline("ddpm"), tmp_path, track=["tensorbord"])
 
 
-@pytest.mark.parametrize("name", get_args(TrackerName))
+@pytest.mark.parametrize("name", NEEDING_PACKAGES)
 def test_a_missing_package_is_said_before_anything_is_made(
     name: str, tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
