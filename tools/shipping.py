@@ -1,6 +1,6 @@
 """Makes what ships: `python -m tools.shipping`. Every trace is made from the training step itself.
 
-python -m tools.shipping              everything that is missing
+python -m tools.shipping              everything that is missing, recipes included
 python -m tools.shipping --remake     everything again
 python -m tools.shipping flux.1-dev   one model's again
 """
