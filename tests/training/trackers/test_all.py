@@ -8,10 +8,11 @@ from typing import Any, get_args
 import pytest
 
 from foretune.choices.running import Tracker as TrackerName
+from foretune.config.readiness import missing_trackers
 from foretune.core import extras
 from foretune.core.errors import ExperimentErrors, MissingExtra
 from foretune.core.observer import Observer, StepReport
-from foretune.core.trackers import TRACKER_SPECS
+from foretune.core.trackers import TRACKER_SPECS, TrackerSpec
 from foretune.training.trackers import TRACKERS, open_trackers, require_trackers
 from foretune.training.trackers.tracker import settings_of, status_of, step_scalars
 from tests.training.short_runs import Recording, short_asked, short_run
@@ -36,6 +37,17 @@ def test_a_missing_package_is_said_before_anything_is_made(
         short_run(tiny_pipeline("ddpm"), tmp_path, track=[name])
     assert not (tmp_path / "runs").exists()
     require_trackers([])
+
+
+def test_a_tracker_without_packages_is_never_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = TrackerSpec(name="plain", target="tests.training.trackers.test_all:Failing")
+    monkeypatch.setattr("foretune.config.readiness.TRACKER_SPECS", {**TRACKER_SPECS, "plain": plain})
+    monkeypatch.setattr(extras, "find_spec", lambda package: None)
+    assert missing_trackers(["plain"]) is None
+    error = missing_trackers(["plain", "wandb", "mlflow"])
+    assert error is not None
+    assert "track: [wandb, mlflow] needs" in str(error)
+    assert error.extra == "wandb,mlflow"
 
 
 class Failing(Observer):
