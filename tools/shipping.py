@@ -1,6 +1,6 @@
 """Makes what ships: `python -m tools.shipping`. Every trace is made from the training step itself.
 
-python -m tools.shipping              everything that is missing
+python -m tools.shipping              everything that is missing, recipes included
 python -m tools.shipping --remake     everything again
 python -m tools.shipping flux.1-dev   one model's again
 """
@@ -23,6 +23,7 @@ from foretune.catalog import ModelComponent
 from foretune.choices.forward_form import ForwardForm
 from foretune.choices.step_form import StepForm
 from foretune.core.values.packed_trace import pack
+from foretune.core.values.recipes import Recipes
 from foretune.core.values.step_trace import StepTrace
 from foretune.models.locating import family_from_catalogue
 from foretune.planner.sizing import with_default_targets
@@ -31,7 +32,7 @@ from foretune.trace.geometry import geometry_of
 from foretune.trace.making import habits_of, make_step_trace
 from foretune.trace.marking import make_marked_trace
 from foretune.trace.program import IrregularStep
-from foretune.trace.recipes import record_recipes
+from foretune.trace.recipes import recipe_names, record_recipes
 from foretune.trace.shapes import with_shapes
 from foretune.trace.shipped import GEOMETRY_FILE, MARKED, RECIPES_FILE, SUFFIX, read_trace
 from foretune.trace.stamps import model_hash, sources_hash
@@ -180,9 +181,16 @@ def write_geometry(folder: Path) -> None:
     (folder / GEOMETRY_FILE).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def write_recipes(folder: Path) -> None:
-    text = record_recipes().model_dump_json(exclude_defaults=True)
-    (folder / RECIPES_FILE).write_text(text + "\n", encoding="utf-8")
+def write_recipes(path: Path, *, remake: bool) -> None:
+    """Records the recipes that are missing in the file, or all of them."""
+    known = Recipes(updates={}, layers={})
+    if path.exists() and not remake:
+        known = Recipes.model_validate_json(path.read_bytes())
+    missing = [name for name in recipe_names() if name not in known.updates and name not in known.layers]
+    if missing:
+        made = record_recipes(missing)
+        found = Recipes(updates={**known.updates, **made.updates}, layers={**known.layers, **made.layers})
+        path.write_text(found.model_dump_json(exclude_defaults=True) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -194,8 +202,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = Path(str(files("foretune.trace"))) / "data"
     folder.mkdir(exist_ok=True)
     write_geometry(folder)
-    if asked.remake or not (folder / RECIPES_FILE).exists():
-        write_recipes(folder)
+    write_recipes(folder / RECIPES_FILE, remake=asked.remake)
     failed: list[str] = []
     jobs = [job for job in all_jobs() if not asked.models or job.model in asked.models]
     for number, job in enumerate(reversed(jobs) if asked.last_first else jobs, start=1):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from foretune import catalog
+from foretune.choices.optimizers import OPTIMIZER_SPECS
 from foretune.choices.step_form import StepForm
 from foretune.core.values.step_trace import MARK
 from foretune.planner.composing.forms import composed_trace, composition_of, is_covered, what_is_missing
@@ -21,7 +22,7 @@ from tools.shipping import make, marked_forms
 MOST_APART = 0.005
 SIZES = (1, 4096, 256, 16)
 QUANTISED = ("int8", "float8", "nf4", "int8-bnb", "float8-dynamic")
-OPTIMIZERS = ("adamw8bit", "paged-adamw8bit", "lion", "lion8bit", "adafactor", "prodigy", "schedule-free")
+OPTIMIZERS = tuple(kind for kind in OPTIMIZER_SPECS if kind != "adamw")
 
 
 def form(model: str, method: str, *, is_checkpointed: bool = True, weights: str = "fp32", **others: object) -> StepForm:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 import pytest
 
 from foretune import catalog
+from foretune.choices.optimizers import OPTIMIZER_SPECS
 from foretune.planner.asking import Wanted, asked_of, find_subject, plan_question
 from foretune.planner.sizing import size_of, with_default_targets
 from foretune.planner.traces import Traces, is_at_hand
 from foretune.trace.stamps import sources_hash
 
 BASES = ("int8", "float8", "nf4")
-OPTIMIZERS = ("adamw8bit", "paged-adamw8bit", "lion", "lion8bit", "adafactor", "prodigy", "schedule-free")
+OPTIMIZERS = tuple(kind for kind in OPTIMIZER_SPECS if kind != "adamw")
 LORA = (
     (),
     *((f"quantize.denoiser={base}",) for base in BASES),

@@ -2,20 +2,22 @@
 
 import importlib.util
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from foretune.choices.training import Levers, Optimizer, OptimizerKind
+from foretune.choices.optimizers import OPTIMIZER_SPECS
+from foretune.choices.training import Levers, Optimizer
 from foretune.core.errors import MissingExtra
 from foretune.step import optimizing
 from foretune.step.optimizers.base import Updater
 from foretune.step.optimizing import OPTIMIZERS, build_optimizer, require_optimizer
+from foretune.trace.shipped import recipes
 
 # Paged states need CUDA's unified memory; without it the library falls back to common ones, which is refused.
-KINDS = [kind for kind in get_args(OptimizerKind) if kind != "paged-adamw8bit"]
+KINDS = [kind for kind, spec in OPTIMIZER_SPECS.items() if not spec.is_paged]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 LEVERS = {"plain": Levers(), "host": Levers(optimizer_on_host=True), "backward": Levers(fused_backward=True)}
 
@@ -53,8 +55,8 @@ def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize("weights", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_kept_has_the_forms_that_are_told_and_is_all_that_matters(kind: str, weights: str, levers: str) -> None:
-    if kind == "prodigy" and levers == "backward":
-        pytest.skip("prodigy needs all gradients at once; refused")
+    if OPTIMIZER_SPECS[kind].finds_lr and levers == "backward":
+        pytest.skip(f"{kind} needs all gradients at once; refused")
     first, second = made_weights(DTYPES[weights]), made_weights(DTYPES[weights])
     old = build_optimizer(choice(kind), first, levers=LEVERS[levers])
     assert all(old.save(weight) == {} for weight in first)
@@ -121,14 +123,24 @@ def test_states_below_4096_numbers_stay_in_full() -> None:
     assert sorted(tuple(table.shape) for table in updater.kept_once()) == [(256,), (256,)]
 
 
-def test_every_kind_that_can_be_asked_for_is_there() -> None:
-    assert set(OPTIMIZERS) == set(get_args(OptimizerKind))
+@pytest.mark.parametrize("kind", OPTIMIZER_SPECS)
+def test_every_kind_that_can_be_asked_for_is_there(kind: str) -> None:
+    assert callable(OPTIMIZERS[choice(kind).kind])
 
 
-@pytest.mark.parametrize(("kind", "library"), sorted(optimizing._LIBRARIES.items()))
-def test_a_library_that_is_not_there_is_named_by_its_extra(
-    kind: str, library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("kind", OPTIMIZER_SPECS)
+def test_the_table_has_the_bytes_that_states_take(kind: str) -> None:
+    """Of the recipe for large matrices; what is kept once for each tensor, row or block of 256 is small beside them."""
+    for dtype, weight_bytes in {"fp32": 4, "bf16": 2}.items():
+        states = recipes().updates[f"{kind}.{dtype}"].matrix.states
+        num_bytes = sum(piece.bytes_per_number for piece in states if piece.count == "weights")
+        assert num_bytes == pytest.approx(OPTIMIZER_SPECS[kind].state_bytes_of(weight_bytes), abs=0.05)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, spec in OPTIMIZER_SPECS.items() if spec.library is not None])
+def test_a_library_that_is_not_there_is_named_by_its_extra(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = OPTIMIZER_SPECS[kind].library
+    assert library is not None
     assert importlib.util.find_spec(library) is not None
     monkeypatch.setattr(optimizing, "find_spec", lambda name: None if name == library else object())
     with pytest.raises(MissingExtra, match=rf"optimizer\.kind={kind} .* pip install 'foretune\[optimizers\]'"):

@@ -3,15 +3,17 @@
 import random
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from foretune.core.values.recipes import Recipes
 from foretune.core.values.step_trace import StepTrace
 from foretune.trace.recipes import recipe_names, record_recipes
 from foretune.trace.shipped import folder, geometries, read_trace, recipes, shipped_slugs
 from foretune.trace.stamps import model_hash, sources_hash
-from tools.shipping import TraceJob, all_jobs
+from tools.shipping import TraceJob, all_jobs, write_recipes
 
 MOST_BYTES = 5_000_000
 # They are recorded whole, which takes minutes.
@@ -85,6 +87,19 @@ def test_recipes_made_again_are_the_same(proof_size: Callable[[int, int], int]) 
     stale = [name for name, update in made.updates.items() if update != shipped.updates[name]]
     stale += [name for name, layer in made.layers.items() if layer != shipped.layers[name]]
     assert stale == [], "recipes.json is not what this code records"
+
+
+def test_only_missing_recipes_are_recorded(tmp_path: Path) -> None:
+    shipped, path = recipes(), tmp_path / "recipes.json"
+    # A recipe that no recording gives: it must stay as it is in the file.
+    marked = {**shipped.updates, "lion.fp32": shipped.updates["adamw.fp32"]}
+    fewer = {name: update for name, update in marked.items() if name != "adafactor.fp32"}
+    path.write_text(Recipes(updates=fewer, layers=shipped.layers).model_dump_json())
+    write_recipes(path, remake=False)
+    assert Recipes.model_validate_json(path.read_bytes()) == Recipes(updates=marked, layers=shipped.layers)
+    written = path.read_bytes()
+    write_recipes(path, remake=False)
+    assert path.read_bytes() == written
 
 
 @pytest.mark.slow

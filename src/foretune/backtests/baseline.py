@@ -14,8 +14,6 @@ _QUANTIZED_BYTES: dict[DenoiserNumbers, float] = {
     "int8-bnb": 1,
     "nf4": 0.5,
 }
-_STATE_BYTES = {"adamw8bit": 2, "paged-adamw8bit": 2, "lion": 4, "lion8bit": 1, "adafactor": 0}
-"""Of the optimizers whose states do not have the weight's numbers; the others have two that do."""
 
 
 def baseline_bytes(asked: BacktestQuestion) -> int:
@@ -41,6 +39,6 @@ def _bytes_per_trained(experiment: Experiment) -> int:
     if not experiment.levers.fused_backward:
         num_bytes += weight_bytes
     if not experiment.levers.optimizer_on_host:
-        num_bytes += _STATE_BYTES.get(experiment.optimizer.kind, 2 * weight_bytes)
+        num_bytes += experiment.optimizer.spec.state_bytes_of(weight_bytes)
         num_bytes += weight_bytes if experiment.optimizer.compensation == "kahan" else 0
     return num_bytes

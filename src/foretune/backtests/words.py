@@ -7,8 +7,8 @@ from typing import Literal
 from foretune import catalog
 from foretune.backtests.dialects import Dialect, IntervalMeaning
 from foretune.backtests.questions import Peak, Unfit
+from foretune.choices.optimizers import OptimizerKind
 from foretune.choices.quantize import DenoiserNumbers
-from foretune.choices.training import OptimizerKind
 
 _ALIASES = {
     "z-image-turbo": "z-image",

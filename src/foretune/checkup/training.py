@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from foretune.checkup.finding import Check
+from foretune.choices.optimizers import OPTIMIZER_SPECS, OptimizerSpec
 from foretune.choices.training import Optimizer
 
 
@@ -77,7 +78,7 @@ def _lora(device: torch.device) -> str:
     return f"{len(trained)} adapter tensors received gradients"
 
 
-def _optimizer(kind: str) -> Callable[[torch.device], str]:
+def _optimizer(spec: OptimizerSpec) -> Callable[[torch.device], str]:
     """Ten steps of one of foretune's optimizers on a small layer."""
 
     def run(device: torch.device) -> str:
@@ -85,7 +86,7 @@ def _optimizer(kind: str) -> Callable[[torch.device], str]:
 
         torch.manual_seed(0)
         layer = nn.Linear(64, 64).to(device)
-        choice = Optimizer.model_validate({"kind": kind, "lr": 1.0 if kind == "prodigy" else 1e-2})
+        choice = Optimizer(kind=spec.name, lr=spec.lr_or(1e-2))
         optimizer = build_optimizer(choice, layer.parameters())
         x = torch.randn(32, 64, device=device)
         losses = []
@@ -137,7 +138,8 @@ CHECKS = (
     Check("training", "LoRA", _lora, needed=True),
     Check("training", "copies from page-locked memory", _pinned_copy, device_types=("cuda",)),
     *(
-        Check("training", f"optimizer {kind}", _optimizer(kind))
-        for kind in ("adamw", "adafactor", "lion", "adamw8bit", "prodigy", "schedule-free")
+        Check("training", f"optimizer {spec.name}", _optimizer(spec))
+        for spec in OPTIMIZER_SPECS.values()
+        if spec.is_in_doctor
     ),
 )

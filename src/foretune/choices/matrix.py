@@ -8,8 +8,9 @@ from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import METHODS
 from foretune.choices.objections import DeviceType, Objection
+from foretune.choices.optimizers import FOUND_LR_FACTOR, OPTIMIZER_SPECS, OptimizerKind
 from foretune.choices.quantize import DenoiserNumbers, EncoderNumbers
-from foretune.choices.training import AttentionBackend, Compensation, Levers, OptimizerKind, Precision
+from foretune.choices.training import AttentionBackend, Compensation, Levers, Precision
 
 Overrides = Mapping[str, Any]
 """Dotted keys of an experiment with their values."""
@@ -21,8 +22,7 @@ _FREE: dict[str, Overrides] = {
     # What goes with a value and is no choice of its own.
     "fused_backward": {"train.max_grad_norm": None},
     "ema_on_host": {"train.ema": {}},
-    # Prodigy finds the learning rate by itself.
-    "prodigy": {"optimizer.lr": 1.0},
+    **{spec.name: {"optimizer.lr": FOUND_LR_FACTOR} for spec in OPTIMIZER_SPECS.values() if spec.finds_lr},
 }
 
 

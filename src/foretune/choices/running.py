@@ -1,12 +1,17 @@
 """What happens around the training: validation, saving, devices, trackers."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
 from foretune.choices.section import INCIDENTAL, LATER, Section
+from foretune.core.trackers import TRACKER_SPECS
 
-Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio"]
+if TYPE_CHECKING:
+    Tracker: TypeAlias = str
+else:
+    # One of the names in the table, which type checkers cannot read; pydantic checks it.
+    Tracker = Literal[tuple(TRACKER_SPECS)]
 
 
 class Validate(Section):

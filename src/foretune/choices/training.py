@@ -4,13 +4,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from foretune.choices.optimizers import OPTIMIZER_SPECS, OptimizerKind, OptimizerSpec, state_bytes_text
 from foretune.choices.section import INCIDENTAL, LATER, Section
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Clock = Literal["steps", "run"]
-OptimizerKind = Literal[
-    "adamw", "adamw8bit", "paged-adamw8bit", "lion", "lion8bit", "adafactor", "prodigy", "schedule-free"
-]
 WeightNumbers = Literal["fp32", "bf16"]
 Compensation = Literal["none", "kahan", "stochastic"]
 OffloadParts = Literal["blocks", "attention"]
@@ -92,10 +90,9 @@ class ObjectiveChoice(Section):
 class Optimizer(Section):
     """Optimizer, learning rate and schedule."""
 
-    kind: OptimizerKind = "adamw"
-    """Optimizer. Bytes of state per fp32 weight: adamw 8, adamw8bit 2, paged-adamw8bit 2 (paged to host memory when the
-    device is full), lion 4, lion8bit 1, adafactor almost none, prodigy 16 (finds the learning rate; set `lr: 1`),
-    schedule-free 8 (needs no schedule)."""
+    kind: OptimizerKind = Field(
+        default="adamw", description=f"Optimizer. Bytes of state per fp32 weight: {state_bytes_text()}."
+    )
     lr: float = Field(default=1e-4, gt=0)
     """Learning rate after the warm-up."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -111,6 +108,11 @@ class Optimizer(Section):
     compensation: Annotated[Compensation, LATER] = "none"
     """bf16 weights only. kahan: Kahan summation, one more state of 2 bytes per weight. stochastic: stochastic rounding,
     no extra state; small updates count on average."""
+
+    @property
+    def spec(self) -> OptimizerSpec:
+        """What is known of the chosen optimizer."""
+        return OPTIMIZER_SPECS[self.kind]
 
 
 class Levers(Section):

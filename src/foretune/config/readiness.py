@@ -1,6 +1,6 @@
 """What an experiment needs on this machine before it can start: its folders, and the packages of its trackers."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +9,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, Method
 from foretune.core.errors import MissingExtra
 from foretune.core.extras import is_installed
+from foretune.core.trackers import TRACKER_SPECS
 
 Need = Literal["data", "adapters", "trackers"]
 TO_TRAIN: tuple[Need, ...] = ("data", "adapters", "trackers")
@@ -21,10 +22,8 @@ def missing_here(experiment: Experiment, needs: Collection[Need]) -> Iterator[tu
     if "adapters" in needs:
         folders = adapter_folders(experiment.method)
         yield from (("method", no_adapter(key, path)) for key, path in folders.items() if not adapter_files(path))
-    if "trackers" in needs:
-        absent = [name for name in experiment.track if not is_installed(name)]
-        if absent:
-            yield "track", str(missing_trackers(absent))
+    if "trackers" in needs and (error := missing_trackers(experiment.track)) is not None:
+        yield "track", str(error)
 
 
 def adapter_folders(method: Method) -> dict[str, Path]:
@@ -44,8 +43,10 @@ def no_adapter(key: str, folder: Path) -> str:
     )
 
 
-def missing_trackers(names: Collection[str]) -> MissingExtra:
-    return MissingExtra(f"track: [{', '.join(names)}]", ",".join(names))
+def missing_trackers(names: Iterable[str]) -> MissingExtra | None:
+    """The error for trackers whose packages are not installed; None if all are. Nothing is imported."""
+    absent = [name for name in names if TRACKER_SPECS[name].packages and not is_installed(name)]
+    return MissingExtra(f"track: [{', '.join(absent)}]", ",".join(absent)) if absent else None
 
 
 def _missing_data(experiment: Experiment) -> Iterator[str]:

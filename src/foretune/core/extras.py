@@ -3,13 +3,11 @@
 from importlib.util import find_spec
 
 from foretune.core.errors import MissingExtra
+from foretune.core.trackers import TRACKER_SPECS
 
-PACKAGES = {
+PACKAGES: dict[str, tuple[str, ...]] = {
     "train": ("torch", "diffusers", "transformers", "peft", "safetensors", "PIL", "numpy"),
-    "tensorboard": ("tensorboard",),
-    "wandb": ("wandb",),
-    "mlflow": ("mlflow", "sqlalchemy", "alembic"),
-    "trackio": ("trackio",),
+    **{spec.name: spec.packages for spec in TRACKER_SPECS.values() if spec.packages},
     "datasets": ("datasets",),
     "plots": ("matplotlib",),
 }

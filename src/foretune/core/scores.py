@@ -1,6 +1,7 @@
-"""What each score of an evaluation is, for whoever measures it and whoever reads it later: unit, better side, bounds.
+"""Every quality metric, and what each of its scores is: unit, better side, bounds.
 
-An evaluation's file has values only; between which numbers they can lie is a fact of the metric, stated here once.
+An evaluation's file has values only; what they mean is stated here once, for those who measure and those who read. A
+new metric is one entry of this table and one file.
 """
 
 from collections.abc import Mapping
@@ -42,32 +43,111 @@ class ScoreKind:
     """Whether it is a share of the base's value instead."""
 
 
-_KINDS = (
-    ScoreKind(name="caption accuracy", higher_is_better=True, bounds=_ONE, is_share=True, smallest_difference=0.05),
-    ScoreKind(name="style", higher_is_better=True, bounds=_ONE, smallest_difference=0.05),
-    ScoreKind(name="clean drawing", higher_is_better=True, bounds=_ONE, smallest_difference=0.01),
-    ScoreKind(name="clip score", higher_is_better=True, bounds=Bounds(0.0, 100.0), smallest_difference=0.25),
-    ScoreKind(
-        name="held-out loss",
-        higher_is_better=False,
-        bounds=NEVER_NEGATIVE,
-        smallest_difference=0.01,
-        smallest_is_relative=True,
+@dataclass(frozen=True, kw_only=True)
+class MetricSpec:
+    """One metric by its name in `--metrics`: where its class is, and which scores it measures."""
+
+    name: str
+    target: str
+    """Its class, as "package.module:attribute"."""
+    scores: tuple[ScoreKind, ...]
+
+
+_HERE = "foretune.quality"
+METRIC_SPECS = (
+    MetricSpec(
+        name="captions",
+        target=f"{_HERE}.caption_accuracy:CaptionAccuracy",
+        scores=(
+            ScoreKind(
+                name="caption accuracy", higher_is_better=True, bounds=_ONE, is_share=True, smallest_difference=0.05
+            ),
+        ),
     ),
-    ScoreKind(name="psnr", unit="dB", higher_is_better=True, smallest_difference=0.25),
-    ScoreKind(name="ssim", higher_is_better=True, bounds=Bounds(-1.0, 1.0), smallest_difference=0.01),
-    ScoreKind(name="ms-ssim", higher_is_better=True, bounds=_ONE, smallest_difference=0.01),
-    ScoreKind(name="lpips", higher_is_better=False, bounds=NEVER_NEGATIVE, smallest_difference=0.01),
-    ScoreKind(name="drift psnr", unit="dB", higher_is_better=None),
-    ScoreKind(name="drift ssim", higher_is_better=None, bounds=Bounds(-1.0, 1.0)),
-    # Unbiased, and therefore below zero now and then.
-    ScoreKind(name="kid", higher_is_better=False, smallest_difference=0.1, smallest_is_relative=True),
-    ScoreKind(name="fid", higher_is_better=False, bounds=NEVER_NEGATIVE),
-    ScoreKind(name="copies", higher_is_better=False, bounds=_ONE, is_share=True, smallest_difference=0.05),
-    ScoreKind(name="nearest ratio", higher_is_better=None, bounds=_ONE),
-    ScoreKind(name="diversity", higher_is_better=None, bounds=_ONE),
+    MetricSpec(
+        name="style",
+        target=f"{_HERE}.caption_accuracy:StyleScore",
+        scores=(ScoreKind(name="style", higher_is_better=True, bounds=_ONE, smallest_difference=0.05),),
+    ),
+    MetricSpec(
+        name="drawing",
+        target=f"{_HERE}.clean_drawing:CleanDrawing",
+        scores=(ScoreKind(name="clean drawing", higher_is_better=True, bounds=_ONE, smallest_difference=0.01),),
+    ),
+    MetricSpec(
+        name="clip",
+        target=f"{_HERE}.clip_score:ClipScore",
+        scores=(
+            ScoreKind(name="clip score", higher_is_better=True, bounds=Bounds(0.0, 100.0), smallest_difference=0.25),
+        ),
+    ),
+    MetricSpec(
+        name="loss",
+        target=f"{_HERE}.held_out_loss:HeldOutLoss",
+        scores=(
+            ScoreKind(
+                name="held-out loss",
+                higher_is_better=False,
+                bounds=NEVER_NEGATIVE,
+                smallest_difference=0.01,
+                smallest_is_relative=True,
+            ),
+        ),
+    ),
+    MetricSpec(
+        name="psnr",
+        target=f"{_HERE}.similarity:Psnr",
+        scores=(ScoreKind(name="psnr", unit="dB", higher_is_better=True, smallest_difference=0.25),),
+    ),
+    MetricSpec(
+        name="ssim",
+        target=f"{_HERE}.similarity:Ssim",
+        scores=(ScoreKind(name="ssim", higher_is_better=True, bounds=Bounds(-1.0, 1.0), smallest_difference=0.01),),
+    ),
+    MetricSpec(
+        name="ms-ssim",
+        target=f"{_HERE}.similarity:MsSsim",
+        scores=(ScoreKind(name="ms-ssim", higher_is_better=True, bounds=_ONE, smallest_difference=0.01),),
+    ),
+    MetricSpec(
+        name="lpips",
+        target=f"{_HERE}.similarity:Lpips",
+        scores=(ScoreKind(name="lpips", higher_is_better=False, bounds=NEVER_NEGATIVE, smallest_difference=0.01),),
+    ),
+    MetricSpec(
+        name="drift",
+        target=f"{_HERE}.drift:Drift",
+        scores=(
+            ScoreKind(name="drift psnr", unit="dB", higher_is_better=None),
+            ScoreKind(name="drift ssim", higher_is_better=None, bounds=Bounds(-1.0, 1.0)),
+        ),
+    ),
+    MetricSpec(
+        name="kid",
+        target=f"{_HERE}.kid:Kid",
+        # Unbiased, and therefore below zero now and then.
+        scores=(ScoreKind(name="kid", higher_is_better=False, smallest_difference=0.1, smallest_is_relative=True),),
+    ),
+    MetricSpec(
+        name="fid",
+        target=f"{_HERE}.fid:Fid",
+        scores=(ScoreKind(name="fid", higher_is_better=False, bounds=NEVER_NEGATIVE),),
+    ),
+    MetricSpec(
+        name="memorisation",
+        target=f"{_HERE}.memorisation:Memorisation",
+        scores=(
+            ScoreKind(name="copies", higher_is_better=False, bounds=_ONE, is_share=True, smallest_difference=0.05),
+            ScoreKind(name="nearest ratio", higher_is_better=None, bounds=_ONE),
+        ),
+    ),
+    MetricSpec(
+        name="diversity",
+        target=f"{_HERE}.diversity:Diversity",
+        scores=(ScoreKind(name="diversity", higher_is_better=None, bounds=_ONE),),
+    ),
 )
-SCORES: Mapping[str, ScoreKind] = {kind.name: kind for kind in _KINDS}
+SCORES: Mapping[str, ScoreKind] = {score.name: score for spec in METRIC_SPECS for score in spec.scores}
 
 
 def bounds_of(metric: str) -> Bounds:

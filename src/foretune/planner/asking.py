@@ -9,6 +9,7 @@ from foretune import catalog
 from foretune.catalog import ModelComponent
 from foretune.catalog.devices import Device
 from foretune.choices.model import ModelReference, read_json, resolve_model
+from foretune.choices.optimizers import FOUND_LR_FACTOR, OPTIMIZER_SPECS
 from foretune.choices.step_form import Numerics
 from foretune.config.overrides import apply_overrides, overridden, parse_overrides
 from foretune.config.reading import Asked, read_experiment, understand
@@ -219,9 +220,9 @@ def asked_of(wanted: Wanted) -> Asked:
     # The model's own size, and a method that may be chosen anew.
     del form["data"]["resolution"]
     mapping = overridden(form, wanted.overrides, mistakes)
-    if mapping["optimizer"].get("kind") == "prodigy":
-        # It multiplies the rate it finds by this. A question about memory need not name it.
-        mapping["optimizer"].setdefault("lr", 1.0)
+    if any(mapping["optimizer"].get("kind") == spec.name for spec in OPTIMIZER_SPECS.values() if spec.finds_lr):
+        # A question about memory need not name the factor.
+        mapping["optimizer"].setdefault("lr", FOUND_LR_FACTOR)
     asked = mistakes.attempt(_understood, mapping, reference is not None)
     mistakes.raise_all()
     assert asked is not None, "nothing was wrong with it"

@@ -277,7 +277,7 @@ def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
     if experiment.levers.compile != "off":
         width = share_text(COMPILED_ERROR.high)
         yield f"what compiling blocks changes, which is not modelled: the high end of the band is {width} up instead"
-    if experiment.optimizer.kind == "paged-adamw8bit":
+    if experiment.optimizer.spec.is_paged:
         yield "pages of the optimizer's states that move to the host when the device is full; all are counted on it"
     if experiment.train.precision == "fp16":
         yield "what fp16 keeps beyond bf16: 2 to 3 % of a FLUX step whose blocks are kept"

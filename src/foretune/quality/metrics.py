@@ -1,33 +1,14 @@
-"""Every metric by the name that is typed. One more is one file and one line."""
+"""Which metrics an evaluation takes."""
 
 from collections.abc import Callable, Sequence
 
 from foretune.core.errors import Refused
 from foretune.core.registry import Registry
+from foretune.core.scores import METRIC_SPECS
 from foretune.quality.measurement import Metric
 from foretune.quality.setting import Setting
 
-_HERE = "foretune.quality"
-
-METRICS: Registry[Callable[[], Metric]] = Registry(
-    "metric",
-    {
-        "captions": f"{_HERE}.caption_accuracy:CaptionAccuracy",
-        "style": f"{_HERE}.caption_accuracy:StyleScore",
-        "drawing": f"{_HERE}.clean_drawing:CleanDrawing",
-        "clip": f"{_HERE}.clip_score:ClipScore",
-        "loss": f"{_HERE}.held_out_loss:HeldOutLoss",
-        "psnr": f"{_HERE}.similarity:Psnr",
-        "ssim": f"{_HERE}.similarity:Ssim",
-        "ms-ssim": f"{_HERE}.similarity:MsSsim",
-        "lpips": f"{_HERE}.similarity:Lpips",
-        "drift": f"{_HERE}.drift:Drift",
-        "kid": f"{_HERE}.kid:Kid",
-        "fid": f"{_HERE}.fid:Fid",
-        "memorisation": f"{_HERE}.memorisation:Memorisation",
-        "diversity": f"{_HERE}.diversity:Diversity",
-    },
-)
+METRICS: Registry[Callable[[], Metric]] = Registry("metric", {spec.name: spec.target for spec in METRIC_SPECS})
 
 
 def chosen_metrics(setting: Setting) -> tuple[dict[str, Metric], dict[str, str]]:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from torch import nn
 
+from foretune.choices.optimizers import OPTIMIZER_SPECS
 from foretune.choices.training import Levers, Optimizer
 from foretune.core.errors import MissingExtra
 from foretune.core.registry import Registry
@@ -14,31 +15,13 @@ from foretune.step.optimizers.in_backward import InBackward
 from foretune.step.optimizers.on_host import OnHost
 
 OPTIMIZERS: Registry[Callable[[OptimizerRequest], Updater]] = Registry(
-    "optimizer",
-    {
-        "adamw": "foretune.step.optimizers.adamw:build",
-        "adamw8bit": "foretune.step.optimizers.eight_bit:adamw8bit",
-        "paged-adamw8bit": "foretune.step.optimizers.eight_bit:paged_adamw8bit",
-        "lion": "foretune.step.optimizers.eight_bit:lion",
-        "lion8bit": "foretune.step.optimizers.eight_bit:lion8bit",
-        "adafactor": "foretune.step.optimizers.factored:build",
-        "prodigy": "foretune.step.optimizers.self_tuning:prodigy",
-        "schedule-free": "foretune.step.optimizers.self_tuning:schedule_free",
-    },
+    "optimizer", {spec.name: spec.target for spec in OPTIMIZER_SPECS.values()}
 )
-_LIBRARIES = {
-    "adamw8bit": "bitsandbytes",
-    "paged-adamw8bit": "bitsandbytes",
-    "lion": "bitsandbytes",
-    "lion8bit": "bitsandbytes",
-    "prodigy": "pytorch_optimizer",
-    "schedule-free": "pytorch_optimizer",
-}
 
 
 def require_optimizer(choice: Optimizer) -> None:
     """Raises MissingExtra where the library of the optimizer is not installed; nothing is imported."""
-    library = _LIBRARIES.get(choice.kind)
+    library = choice.spec.library
     if library is not None and find_spec(library) is None:
         raise MissingExtra(f"optimizer.kind={choice.kind}", "optimizers")
 

@@ -3,14 +3,14 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import get_args
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from foretune.choices.optimizers import OPTIMIZER_SPECS
 from foretune.choices.step_form import update_name
-from foretune.choices.training import Levers, Optimizer, OptimizerKind
+from foretune.choices.training import Levers, Optimizer
 from foretune.core.values.recipes import (
     Act,
     Count,
@@ -47,15 +47,15 @@ _MANY_AXES = ((32, 48, 3, 5), (48, 64, 3, 5), (56, 96, 3, 5))
 _GRADIENT = Piece(count="weights", bytes_per_number=0)
 
 
-def record_recipes(names: Collection[str] | None = None) -> Recipes:
-    """Of every optimizer, for both types of weights, on device and host, and of every quantised layer; or of some."""
+def record_recipes(names: Collection[str]) -> Recipes:
+    """The recipes of these names; `recipe_names` has all of them."""
     updates = {
         name: _update(choice, dtype, on_host=on_host)
         for name, (choice, dtype, on_host) in _updates().items()
-        if names is None or name in names
+        if name in names
     }
     with as_on_gpus():
-        layers = {kind: _layer(kind) for kind in LAYERS if names is None or kind in names}
+        layers = {kind: _layer(kind) for kind in LAYERS if kind in names}
     return Recipes(updates=updates, layers=layers)
 
 
@@ -63,10 +63,8 @@ def _updates() -> dict[str, tuple[Optimizer, torch.dtype, bool]]:
     """By name, the optimizer, the type of the weights, and whether it is on the host."""
     found = {}
     for weights, dtype in _DTYPES.items():
-        for kind in get_args(OptimizerKind):
-            for on_host in (False, True):
-                if kind == "paged-adamw8bit" and on_host:
-                    continue
+        for kind, spec in OPTIMIZER_SPECS.items():
+            for on_host in (False,) if spec.is_paged else (False, True):
                 found[update_name(kind, "none", weights, on_host=on_host)] = (Optimizer(kind=kind), dtype, on_host)
     for compensation in ("kahan", "stochastic"):
         choice = Optimizer(compensation=compensation)
@@ -75,6 +73,7 @@ def _updates() -> dict[str, tuple[Optimizer, torch.dtype, bool]]:
 
 
 def recipe_names() -> tuple[str, ...]:
+    """Of every optimizer, for both types of weights, on device and host, and of every quantised layer."""
     return (*_updates(), *LAYERS)
 
 
@@ -129,7 +128,7 @@ def _of_weight(
 def _run(choice: Optimizer, levers: Levers, dtype: torch.dtype, shapes: Sequence[tuple[int, ...]]) -> _Run:
     """One update in steady state, as a training step makes it; single numbers are left out."""
     recorder = Recorder(lambda _: None, tells_host=True)
-    choice = choice.model_copy(update={"lr": 1.0 if choice.kind == "prodigy" else choice.lr})
+    choice = choice.model_copy(update={"lr": choice.spec.lr_or(choice.lr)})
     with FakeTensorMode(allow_non_fake_inputs=True), recorder, watching_host(recorder.moved_to_host), AssumedNumbers():
         weights = [nn.Parameter(torch.empty(shape, dtype=dtype)) for shape in shapes]
         plain = levers.model_copy(update={"fused_backward": False})

@@ -8,23 +8,27 @@ from typing import Any, get_args
 import pytest
 
 from foretune.choices.running import Tracker as TrackerName
+from foretune.config.readiness import missing_trackers
 from foretune.core import extras
 from foretune.core.errors import ExperimentErrors, MissingExtra
 from foretune.core.observer import Observer, StepReport
+from foretune.core.trackers import TRACKER_SPECS, TrackerSpec
 from foretune.training.trackers import TRACKERS, open_trackers, require_trackers
 from foretune.training.trackers.tracker import settings_of, status_of, step_scalars
 from tests.training.short_runs import Recording, short_asked, short_run
 
 TinyPipeline = Callable[..., Path]
+NEEDING_PACKAGES = [name for name, spec in TRACKER_SPECS.items() if spec.packages]
 
 
 def test_what_can_be_asked_for_is_what_there_is(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
-    assert set(TRACKERS) == set(get_args(TrackerName)) <= set(extras.PACKAGES)
+    assert set(TRACKERS) == set(get_args(TrackerName)) == set(TRACKER_SPECS)
+    assert set(NEEDING_PACKAGES) <= set(extras.PACKAGES)
     with pytest.raises(ExperimentErrors, match=r"track.*tensorbord"):
         short_asked(tiny_pipeline("ddpm"), tmp_path, track=["tensorbord"])
 
 
-@pytest.mark.parametrize("name", get_args(TrackerName))
+@pytest.mark.parametrize("name", NEEDING_PACKAGES)
 def test_a_missing_package_is_said_before_anything_is_made(
     name: str, tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -33,6 +37,17 @@ def test_a_missing_package_is_said_before_anything_is_made(
         short_run(tiny_pipeline("ddpm"), tmp_path, track=[name])
     assert not (tmp_path / "runs").exists()
     require_trackers([])
+
+
+def test_a_tracker_without_packages_is_never_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = TrackerSpec(name="plain", target="tests.training.trackers.test_all:Failing")
+    monkeypatch.setattr("foretune.config.readiness.TRACKER_SPECS", {**TRACKER_SPECS, "plain": plain})
+    monkeypatch.setattr(extras, "find_spec", lambda package: None)
+    assert missing_trackers(["plain"]) is None
+    error = missing_trackers(["plain", "wandb", "mlflow"])
+    assert error is not None
+    assert "track: [wandb, mlflow] needs" in str(error)
+    assert error.extra == "wandb,mlflow"
 
 
 class Failing(Observer):

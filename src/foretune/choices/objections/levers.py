@@ -184,8 +184,8 @@ def _fused_backward_objections(experiment: Experiment) -> Iterable[Objection]:
             f"{key}: fp16 skips steps whose gradients overflow, which is known only after all of them. Nearest: "
             f"train.precision=bf16, or {key}=false"
         )
-    if experiment.optimizer.kind == "prodigy":
+    if experiment.optimizer.spec.finds_lr:
         yield refused(
-            f"{key}: prodigy finds one learning rate from all gradients at once. Nearest: optimizer.kind=adamw, or "
-            f"{key}=false"
+            f"{key}: {experiment.optimizer.kind} finds one learning rate from all gradients at once. Nearest: "
+            f"optimizer.kind=adamw, or {key}=false"
         )

@@ -51,18 +51,19 @@ def _weight_objections(experiment: Experiment) -> Iterable[Objection]:
 def _average_objections(experiment: Experiment) -> Iterable[Objection]:
     """Averages that have the weights' type, and move by less than it can tell."""
     optimizer = experiment.optimizer
-    if optimizer.kind == "prodigy" and experiment.method.kind == "full":
+    if optimizer.spec.finds_lr and experiment.method.kind == "full":
         yield refused(
-            "train.weights: prodigy starts with updates of a millionth, which bf16 weights lose to "
+            f"train.weights: {optimizer.kind} starts with updates of a millionth, which bf16 weights lose to "
             "rounding. Nearest: train.weights=fp32, or levers.optimizer_on_host=true"
         )
-    if optimizer.kind == "schedule-free":
+    if optimizer.spec.averages_weights:
         yield refused(
-            "train.weights: schedule-free moves its average by ever smaller steps, which bf16 rounds away. "
+            f"train.weights: {optimizer.kind} moves its average by ever smaller steps, which bf16 rounds away. "
             "Nearest: train.weights=fp32, or levers.optimizer_on_host=true"
         )
-    if (
-        optimizer.kind in ("adamw", "prodigy")
+    elif (
+        optimizer.spec.has_weight_dtype
+        and "betas" not in optimizer.spec.ignored
         and optimizer.compensation != "stochastic"
         and optimizer.betas[1] > _LARGEST_BF16_DECAY
     ):

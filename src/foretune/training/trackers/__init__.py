@@ -4,28 +4,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from foretune.config.readiness import missing_trackers
-from foretune.core.extras import is_installed
 from foretune.core.observer import Observer
 from foretune.core.registry import Registry
+from foretune.core.trackers import TRACKER_SPECS
 from foretune.training.trackers.guarded import Guarded
 from foretune.training.trackers.tracker import Tracker
 
-TRACKERS: Registry[type[Tracker]] = Registry(
-    "tracker",
-    {
-        "tensorboard": "foretune.training.trackers.tensorboard_files:TensorBoard",
-        "wandb": "foretune.training.trackers.weights_and_biases:WeightsAndBiases",
-        "mlflow": "foretune.training.trackers.mlflow_store:MlflowStore",
-        "trackio": "foretune.training.trackers.trackio_board:TrackioBoard",
-    },
-)
+TRACKERS: Registry[type[Tracker]] = Registry("tracker", {spec.name: spec.target for spec in TRACKER_SPECS.values()})
 
 
 def require_trackers(names: Iterable[str]) -> None:
     """Raises MissingExtra where a tracker's packages are not installed; nothing is imported."""
-    absent = [name for name in names if not is_installed(name)]
-    if absent:
-        raise missing_trackers(absent)
+    error = missing_trackers(names)
+    if error is not None:
+        raise error
 
 
 def open_trackers(names: Sequence[str], run: Path, said_to: Observer) -> list[Observer]:
