@@ -119,7 +119,7 @@ def test_sizes_and_what_is_added_later_do_not_change_a_form(other: Experiment) -
         asked({"kind": "full"}),
         asked({"kind": "lora", "rank": 8, "dropout": 0.05}),
         asked({"kind": "lora", "rank": 8, "targets": ["to_q"]}),
-        asked(weights="bf16"),
+        asked(weight_dtype="bf16"),
         asked(precision="fp32"),
     ],
 )

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from foretune.choices.checkpointing import unit_width
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, LowRank, Method, MethodKind
+from foretune.choices.renamed_keys import old_key
 from foretune.core.values.base import content_hash
 
 Numerics = Literal["cuda", "cpu"]
@@ -30,7 +31,7 @@ _DECIDING = (
     "levers.attention",
     "levers.channels_last",
     "levers.fused_backward",
-    "levers.optimizer_on_host",
+    "levers.optimizer_offload",
 )
 _PLAIN = frozenset({"quantize.denoiser", "optimizer.kind", "levers.attention"})
 """Choices whose value says by itself what it is."""
@@ -70,7 +71,7 @@ class StepForm:
             model=experiment.model,
             method=method.kind,
             precision="fp32" if train.precision in ("fp32", "tf32") else "bf16",
-            weights=train.weights,
+            weights=train.weight_dtype,
             compensation=experiment.optimizer.compensation,
             targets=method.targets if isinstance(method, Adapter) else None,
             has_dropout=isinstance(method, Adapter) and method.dropout > 0,
@@ -102,7 +103,7 @@ class StepForm:
         """An experiment of this form, for those who record it; its sizes are set by them."""
         asked: dict[str, dict[str, Any]] = {
             "method": {"kind": self.method},
-            "train": {"steps": 1, "precision": self.precision, "weights": self.weights},
+            "train": {"steps": 1, "precision": self.precision, "weight_dtype": self.weights},
             "optimizer": {"compensation": self.compensation},
             "levers": {"gradient_checkpointing": 1.0 if self.is_checkpointed else 0.0},
         }
@@ -163,7 +164,7 @@ def _is_decisive(experiment: Experiment, key: str, numerics: Numerics, *, is_che
 def _word(key: str, value: Any) -> str:
     if key in _PLAIN:
         return str(value)
-    name = key.rpartition(".")[2].replace("_", "-")
+    name = old_key(key).rpartition(".")[2].replace("_", "-")
     if value is True:
         return name
     return f"{name}-{content_hash(list(value)) if isinstance(value, tuple) else value}"

@@ -13,6 +13,7 @@ from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.model import ModelReference, resolve_model
 from foretune.choices.objections import DeviceType, Objection
+from foretune.choices.renamed_keys import RENAMED_KEYS, dotted_keys, mixed_keys, old_keys_in, with_current_keys
 from foretune.config.mistakes import describe_mistakes
 from foretune.config.overrides import overridden, parse_overrides
 from foretune.config.places import find_place
@@ -76,12 +77,14 @@ def understand(
     `only_planned` also takes models that can be planned but not trained yet. `needs` is what has to be there on this
     machine; a plan needs nothing. `checks` are further ones, whose answers are reported together with all others.
     """
-    problems: list[str] = []
     experiment: Experiment | None = None
     readable: Experiment | None
     wrong: frozenset[str]
     # What a run directory keeps of an experiment is an experiment too, of the version that it says.
-    form = {"name": name, **(Experiment.upgraded(mapping) if "format" in mapping else mapping)}
+    written = Experiment.upgraded(mapping) if "format" in mapping else mapping
+    old_keys = old_keys_in(dotted_keys(written))
+    problems = [f"{sentence}." for sentence in mixed_keys(dotted_keys(written))]
+    form = {"name": name, **with_current_keys(written)}
     try:
         experiment = Experiment.model_validate(form)
         readable, wrong = experiment, frozenset[str]()
@@ -116,7 +119,8 @@ def understand(
     assert model is not None, "nothing was wrong with it"
     # One experiment, however its model was spelt.
     experiment = experiment.model_copy(update={"model": model.asked})
-    notes = () if model.note is None else (f"model: {model.note}",)
+    notes = [] if model.note is None else [f"model: {model.note}"]
+    notes += [f"`{key}` is now `{RENAMED_KEYS[key]}`." for key in old_keys]
     return Asked(mapping, experiment, model, (*notes, *(o.text for o in found if o.severity == "warning")))
 
 

@@ -160,9 +160,9 @@ def variant_of(experiment: Experiment, geometry: Geometry) -> Variant:
         chosen=_chosen(experiment, geometry),
         accumulates=experiment.train.gradient_accumulation > 1,
         averages=experiment.train.ema is not None,
-        averages_on_host=levers.ema_on_host,
-        bytes_per_trained_weight=_WEIGHT_BYTES[experiment.train.weights],
-        swapped=swapped_units(units(geometry.stacks, levers), levers.swapped_blocks),
+        averages_on_host=levers.ema_offload,
+        bytes_per_trained_weight=_WEIGHT_BYTES[experiment.train.weight_dtype],
+        swapped=swapped_units(units(geometry.stacks, levers), levers.block_swap),
     )
 
 

@@ -35,7 +35,7 @@ def composition_of(form: StepForm) -> Composition | None:
     """How a step is put together; None where something in it is neither shipped nor composed. Reads no trace."""
     others = dict(form.others)
     kind = others.pop("optimizer.kind", "adamw")
-    on_host, is_fused = (others.pop(f"levers.{name}", False) for name in ("optimizer_on_host", "fused_backward"))
+    on_host, is_fused = (others.pop(f"levers.{name}", False) for name in ("optimizer_offload", "fused_backward"))
     layer = others.pop("quantize.denoiser", None)
     # The two differ in a factor.
     method = "lora" if form.method == "rslora" else form.method
@@ -105,7 +105,7 @@ def _simpler(form: StepForm) -> Iterator[tuple[str, StepForm]]:
     if form.has_dropout:
         yield "method.dropout", replace(form, has_dropout=False)
     if form.weights != "fp32":
-        yield f"train.weights={form.weights}", replace(form, weights="fp32", compensation="none")
+        yield f"train.weight_dtype={form.weights}", replace(form, weights="fp32", compensation="none")
     if form.precision != "bf16":
         yield f"train.precision={form.precision}", replace(form, precision="bf16")
     if form.method not in ("full", "lora"):
