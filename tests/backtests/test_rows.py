@@ -10,6 +10,7 @@ from foretune import catalog
 from foretune.backtests import DIALECTS, BacktestQuestion, LeftOut, RowSizes, baseline_bytes, is_exact, question
 from foretune.catalog import Measurement
 from foretune.choices.capabilities import objections
+from foretune.choices.step_form import StepForm
 
 ROWS = catalog.measurements()
 EXAM = [row for row in ROWS.values() if is_exact(row)]
@@ -212,7 +213,10 @@ def test_each_backend_is_asked_as_what_it_is(words: str, numbers: str, bytes_per
     assert isinstance(one, BacktestQuestion)
     quantize = one.experiment.quantize
     assert quantize.denoiser == numbers
-    assert (quantize.keep, quantize.derivative) == ((None, "lean") if numbers == "none" else ((), "torchao"))
+    assert quantize.keep == (None if numbers == "none" else ())
+    form = StepForm.of(one.experiment, is_checkpointed=True, habits=one.dialect.habits)
+    assert form.habits.torchao_autograd == (numbers != "none")
+    assert ("derivative-torchao" in form.slug()) == (numbers != "none")
     row = catalog.denoiser("sd3.5-medium")
     assert row.lora_params_per_rank is not None
     adapter_bytes = 10 * 128 * row.lora_params_per_rank.attn_qkvo
@@ -262,7 +266,7 @@ def test_an_offload_of_attention_is_one_of_what_its_program_moves() -> None:
         levers = asked.experiment.levers
         assert (levers.activation_offload, levers.activation_offload_parts) == (True, "attention")
         assert (levers.gradient_checkpointing, levers.checkpoint_segment) == (share, segment)
-        assert asked.dialect.offload_leaves_leaves
+        assert asked.dialect.habits.leaves_stay
 
 
 @pytest.mark.parametrize(

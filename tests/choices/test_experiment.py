@@ -85,7 +85,6 @@ QUESTION: dict[str, Any] = {
     "quantize.denoiser": "int8",
     "quantize.text_encoders": "int8",
     "quantize.keep": ["proj_out"],
-    "quantize.derivative": "torchao",
     "validate.prompts": ["a harbour"],
     "validate.num_inference_steps": 4,
     "validate.guidance_scale": 5.0,

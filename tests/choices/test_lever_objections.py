@@ -80,11 +80,6 @@ def warned(device_type: DeviceType | None, levers: dict[str, Any]) -> list[str]:
             "levers.gradient_checkpointing=1 levers.checkpoint_parts=blocks",
         ),
         (
-            {"levers": SWAPPED, "quantize": {"denoiser": "float8-dynamic", "derivative": "torchao"}},
-            "block_swap",
-            "quantize.derivative=lean",
-        ),
-        (
             {"levers": {"activation_offload_parts": "attention"}},
             "activation_offload_parts",
             "levers.activation_offload=true",

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from foretune.choices.renamed_keys import mixed_keys
+from foretune.choices.earlier_keys import mixed_keys
 from foretune.choices.section import Section
 from foretune.choices.training import Clock, Precision
 

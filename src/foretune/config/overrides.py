@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from foretune.choices.renamed_keys import other_name
+from foretune.choices.earlier_keys import other_name
 from foretune.config.yaml_files import parse, what_is_wrong
 from foretune.core.errors import Mistakes, UserError
 

@@ -7,8 +7,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from foretune.choices.earlier_keys import RENAMED_KEYS
 from foretune.choices.experiment import Experiment
-from foretune.choices.renamed_keys import RENAMED_KEYS
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from foretune.choices.capabilities import objections
+from foretune.choices.earlier_keys import (
+    dotted_keys,
+    lost_choices,
+    mixed_keys,
+    notes_on,
+    with_current_keys,
+    without_removed_keys,
+)
 from foretune.choices.experiment import Experiment
 from foretune.choices.model import ModelReference, resolve_model
 from foretune.choices.objections import DeviceType, Objection
-from foretune.choices.renamed_keys import RENAMED_KEYS, dotted_keys, mixed_keys, old_keys_in, with_current_keys
 from foretune.config.mistakes import describe_mistakes
 from foretune.config.overrides import overridden, parse_overrides
 from foretune.config.places import find_place
@@ -82,9 +89,8 @@ def understand(
     wrong: frozenset[str]
     # What a run directory keeps of an experiment is an experiment too, of the version that it says.
     written = Experiment.upgraded(mapping) if "format" in mapping else mapping
-    old_keys = old_keys_in(dotted_keys(written))
-    problems = [f"{sentence}." for sentence in mixed_keys(dotted_keys(written))]
-    form = {"name": name, **with_current_keys(written)}
+    problems = [f"{sentence}." for sentence in (*mixed_keys(dotted_keys(written)), *lost_choices(written))]
+    form = {"name": name, **without_removed_keys(with_current_keys(written))}
     try:
         experiment = Experiment.model_validate(form)
         readable, wrong = experiment, frozenset[str]()
@@ -119,8 +125,7 @@ def understand(
     assert model is not None, "nothing was wrong with it"
     # One experiment, however its model was spelt.
     experiment = experiment.model_copy(update={"model": model.asked})
-    notes = [] if model.note is None else [f"model: {model.note}"]
-    notes += [f"`{key}` is now `{RENAMED_KEYS[key]}`." for key in old_keys]
+    notes = notes_on(written) if model.note is None else [f"model: {model.note}", *notes_on(written)]
     return Asked(mapping, experiment, model, (*notes, *(o.text for o in found if o.severity == "warning")))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from foretune.choices.renamed_keys import current_key
+from foretune.choices.earlier_keys import current_key
 from foretune.core.units import bytes_text, duration_text, memory_text, share_text
 from foretune.core.values.plan import Remedy
 

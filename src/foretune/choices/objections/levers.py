@@ -92,11 +92,6 @@ def _swap_objections(experiment: Experiment) -> Iterable[Objection]:
             f"{key}: a block that is not checkpointed keeps its weights on the device until the backward pass. "
             f"Nearest: {' '.join(changes)}"
         )
-    if experiment.quantize.denoiser == "float8-dynamic" and experiment.quantize.derivative == "torchao":
-        yield refused(
-            f"{key}: torchao's derivative of float8-dynamic looks for the weights when the block has ended. "
-            "Nearest: quantize.derivative=lean"
-        )
 
 
 def _offload_objections(experiment: Experiment) -> Iterable[Objection]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from foretune.choices.step_form import StepForm, update_name
+from foretune.choices.step_form import NO_HABITS, StepForm, update_name
 from foretune.core.values.step_trace import StepTrace
 from foretune.core.vocabulary import StepPhase
 from foretune.planner.composing.pieces import Composer
@@ -111,6 +111,13 @@ def _simpler(form: StepForm) -> Iterator[tuple[str, StepForm]]:
     if form.method not in ("full", "lora"):
         yield f"method.kind={form.method}", replace(form, method="lora")
     plain = replace(
-        form, others=(), targets=None, has_dropout=False, weights="fp32", compensation="none", method="lora"
+        form,
+        others=(),
+        targets=None,
+        has_dropout=False,
+        weights="fp32",
+        compensation="none",
+        method="lora",
+        habits=NO_HABITS,
     )
     yield "this combination of choices", plain

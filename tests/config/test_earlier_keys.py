@@ -1,4 +1,4 @@
-"""Old names of keys in files, overrides, studies and run directories."""
+"""Keys of earlier versions in files, overrides, studies and run directories."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from foretune.api.start import overrides_of
-from foretune.choices.renamed_keys import RENAMED_KEYS
+from foretune.choices.earlier_keys import RENAMED_KEYS
 from foretune.config import Asked, read_experiment
 from foretune.config.overrides import apply_overrides
 from foretune.config.reading import understand
@@ -87,6 +87,16 @@ def test_an_override_replaces_a_key_under_either_name(in_file: str, override: st
 
 def test_an_old_key_in_the_wrong_section_is_recognised() -> None:
     assert problems("optimizer.weights=bf16") == ("optimizer.weights: unknown key. Did you mean 'train.weight_dtype'?",)
+
+
+def test_a_removed_key_has_no_effect_at_its_default_and_is_refused_otherwise() -> None:
+    plain = read("quantize.denoiser=int8")
+    asked = read("quantize.denoiser=int8", "quantize.derivative=lean")
+    assert asked.experiment == plain.experiment
+    assert asked.warnings == ("`quantize.derivative` is no longer a key and has no effect.", *plain.warnings)
+    (problem,) = problems("quantize.denoiser=int8", "quantize.derivative=torchao")
+    assert problem.startswith("quantize.derivative: torchao is no longer supported; ")
+    assert problem.endswith(" Remove the key.")
 
 
 def test_the_experiment_of_an_earlier_run_is_read_without_notes(tmp_path: Path) -> None:
