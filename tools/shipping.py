@@ -110,8 +110,7 @@ def exam_forms() -> tuple[StepForm, ...]:
             # Of segments with a stride some blocks are kept, whatever the share.
             keeps_some = levers.gradient_checkpointing < 1 or levers.checkpoint_stride is not None
             for is_checkpointed in sorted({levers.gradient_checkpointing > 0, not keeps_some}):
-                stay = asked.dialect.offload_leaves_leaves
-                form = StepForm.of(experiment, is_checkpointed=is_checkpointed, leaves_stay=stay)
+                form = StepForm.of(experiment, is_checkpointed=is_checkpointed, habits=asked.dialect.habits)
                 # Uncommon forms ship for an exact peak: a row that only ran tells too little for the bytes.
                 if not form.others or is_exact(row):
                     forms[form] = None

@@ -10,6 +10,7 @@ from foretune import catalog
 from foretune.backtests import DIALECTS, BacktestQuestion, LeftOut, RowSizes, baseline_bytes, is_exact, question
 from foretune.catalog import Measurement
 from foretune.choices.capabilities import objections
+from foretune.choices.step_form import StepForm
 
 ROWS = catalog.measurements()
 EXAM = [row for row in ROWS.values() if is_exact(row)]
@@ -72,7 +73,7 @@ def test_what_the_rows_of_the_exam_ask() -> None:
     experiments = [answer.experiment for answer in taken]
     assert Counter(e.method.kind for e in experiments) == {"lora": 105, "lokr": 6, "full": 3}
     assert Counter(e.optimizer.kind for e in experiments) == {"adamw": 85, "lion": 20, "adamw8bit": 9}
-    assert sum(e.levers.optimizer_on_host for e in experiments) == 9
+    assert sum(e.levers.optimizer_offload for e in experiments) == 9
     assert Counter((e.levers.checkpoint_segment, e.levers.checkpoint_stride) for e in experiments) == {
         (1, None): 87,
         (2, None): 11,
@@ -110,7 +111,7 @@ def test_simpletuner_adapter() -> None:
     assert method.kind == "lora"
     assert (method.rank, method.dropout) == (128, 0.1)
     assert method.targets == ("to_q", "to_k", "to_v", "to_out.0")
-    assert (train.precision, train.weights, one.experiment.optimizer.compensation) == ("bf16", "bf16", "kahan")
+    assert (train.precision, train.weight_dtype, one.experiment.optimizer.compensation) == ("bf16", "bf16", "kahan")
     assert one.experiment.levers.gradient_checkpointing == 1.0
     assert (one.resident, one.loaded_before) == ((), ())
     assert one.published is not None
@@ -122,7 +123,7 @@ def test_simpletuner_adapter() -> None:
 def test_simpletuner_full_fine_tuning() -> None:
     one = asked("GT0003")
     assert (one.model, one.experiment.method.kind) == ("sd3-medium", "full")
-    assert (one.experiment.train.weights, one.experiment.optimizer.compensation) == ("bf16", "kahan")
+    assert (one.experiment.train.weight_dtype, one.experiment.optimizer.compensation) == ("bf16", "kahan")
     assert one.published is not None
     assert (one.published.peak, one.published.num_bytes) == ("allocated", round(20.26 * GIB))
     assert one.published.most_bytes == one.published.num_bytes
@@ -136,7 +137,7 @@ def test_cogvideox_factory() -> None:
     assert one.sizes == RowSizes(batch_size=4, height_px=480, width_px=720, num_frames=49, num_text_tokens=226)
     assert one.loaded_before == ("vae-cogvideox", "t5-v1_1-xxl-encoder")
     assert one.resident == ()
-    assert one.experiment.train.weights == "fp32"
+    assert one.experiment.train.weight_dtype == "fp32"
     assert one.published is not None
     assert one.published.peak == "reserved"
     lora = catalog.denoiser("cogvideox-2b").lora_params_per_rank
@@ -147,7 +148,7 @@ def test_cogvideox_factory() -> None:
 
 def test_full_fine_tuning_of_cogvideox_factory_has_fp32_weights_by_its_own_words() -> None:
     one = asked("GT0143")
-    assert (one.experiment.train.precision, one.experiment.train.weights) == ("bf16", "fp32")
+    assert (one.experiment.train.precision, one.experiment.train.weight_dtype) == ("bf16", "fp32")
     assert (one.fitted, one.published) == (False, None)
 
 
@@ -157,7 +158,7 @@ def test_finetrainers_without_precomputation_keeps_its_encoders() -> None:
     assert live.resident == ("vae-hunyuanvideo", "llava-llama-3-8b-text", "clip-l-text")
     assert not live.experiment.levers.cache_latents
     assert not live.experiment.levers.cache_text
-    assert (live.experiment.train.weights, live.experiment.optimizer.compensation) == ("bf16", "none")
+    assert (live.experiment.train.weight_dtype, live.experiment.optimizer.compensation) == ("bf16", "none")
     assert live.sizes == cached.sizes
     assert live.loaded_before == ()
     beside = sum(catalog.component(name).num_params for name in live.resident)
@@ -212,7 +213,10 @@ def test_each_backend_is_asked_as_what_it_is(words: str, numbers: str, bytes_per
     assert isinstance(one, BacktestQuestion)
     quantize = one.experiment.quantize
     assert quantize.denoiser == numbers
-    assert (quantize.keep, quantize.derivative) == ((None, "lean") if numbers == "none" else ((), "torchao"))
+    assert quantize.keep == (None if numbers == "none" else ())
+    form = StepForm.of(one.experiment, is_checkpointed=True, habits=one.dialect.habits)
+    assert form.habits.torchao_autograd == (numbers != "none")
+    assert ("derivative-torchao" in form.slug()) == (numbers != "none")
     row = catalog.denoiser("sd3.5-medium")
     assert row.lora_params_per_rank is not None
     adapter_bytes = 10 * 128 * row.lora_params_per_rank.attn_qkvo
@@ -222,7 +226,7 @@ def test_each_backend_is_asked_as_what_it_is(words: str, numbers: str, bytes_per
 def test_lion_of_two_states_in_bf16_is_one_of_one_state_in_fp32() -> None:
     one = asked("GT0378")
     optimizer, train = one.experiment.optimizer, one.experiment.train
-    assert (optimizer.kind, optimizer.compensation, train.weights) == ("lion", "none", "bf16")
+    assert (optimizer.kind, optimizer.compensation, train.weight_dtype) == ("lion", "none", "bf16")
     assert train.gradient_accumulation == 2, "gradients stay"
     lora = catalog.denoiser("qwen-image").lora_params_per_rank
     assert lora is not None
@@ -235,11 +239,11 @@ def test_optimizers_of_cogvideox_factory() -> None:
     lora = catalog.denoiser("cogvideox-2b").lora_params_per_rank
     assert lora is not None
     base_bytes, num_trained = 2 * catalog.denoiser("cogvideox-2b").num_params, 256 * lora.attn_qkvo
-    assert (eight_bit.experiment.optimizer.kind, eight_bit.experiment.train.weights) == ("adamw8bit", "fp32")
+    assert (eight_bit.experiment.optimizer.kind, eight_bit.experiment.train.weight_dtype) == ("adamw8bit", "fp32")
     assert eight_bit.experiment.train.max_grad_norm == 1.0
     assert baseline_bytes(eight_bit) == base_bytes + 10 * num_trained
     levers, train = on_host.experiment.levers, on_host.experiment.train
-    assert (on_host.experiment.optimizer.kind, levers.optimizer_on_host, levers.fused_backward) == ("adamw", True, True)
+    assert (on_host.experiment.optimizer.kind, levers.optimizer_offload, levers.fused_backward) == ("adamw", True, True)
     assert (train.max_grad_norm, train.gradient_accumulation) == (None, 1)
     assert baseline_bytes(on_host) == base_bytes + 4 * num_trained
 
@@ -262,7 +266,7 @@ def test_an_offload_of_attention_is_one_of_what_its_program_moves() -> None:
         levers = asked.experiment.levers
         assert (levers.activation_offload, levers.activation_offload_parts) == (True, "attention")
         assert (levers.gradient_checkpointing, levers.checkpoint_segment) == (share, segment)
-        assert asked.dialect.offload_leaves_leaves
+        assert asked.dialect.habits.leaves_stay
 
 
 @pytest.mark.parametrize(

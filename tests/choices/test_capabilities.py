@@ -61,21 +61,21 @@ def test_scaling_does_not_matter_elsewhere(precision: str) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_bf16_weights_are_refused_in_another_precision(precision: str) -> None:
-    train = {"steps": 10, "precision": precision, "weights": "bf16"}
+    train = {"steps": 10, "precision": precision, "weight_dtype": "bf16"}
     asked = experiment(train=train, optimizer={"compensation": "kahan", "betas": [0.9, 0.99]})
     found = only(objections(asked, "flux", distilled=False))
     assert found.severity == "refused"
-    assert "train.precision=bf16, or train.weights=fp32" in found.text
+    assert "train.precision=bf16, or train.weight_dtype=fp32" in found.text
 
 
 def test_compensation_of_fp32_weights_is_refused_with_two_ways_out() -> None:
     found = only(objections(experiment(optimizer={"compensation": "kahan"}), "flux", distilled=False))
     assert found.severity == "refused"
-    assert "optimizer.compensation=none, or train.weights=bf16" in found.text
+    assert "optimizer.compensation=none, or train.weight_dtype=bf16" in found.text
 
 
 def test_what_bf16_weights_lose_is_warned_about() -> None:
-    train = {"steps": 10, "weights": "bf16"}
+    train = {"steps": 10, "weight_dtype": "bf16"}
     lost, stuck = objections(experiment(train=train), "flux", distilled=False)
     assert (lost.severity, stuck.severity) == ("warning", "warning")
     assert "optimizer.compensation=kahan" in lost.text

@@ -38,8 +38,8 @@ def test_the_cost_is_that_of_the_card() -> None:
 
 
 def test_bf16_weights_need_another_type_as_well() -> None:
-    (text,) = texts("t4", train={"weights": "bf16"}, method={"kind": "full"})
-    assert "train.precision=fp16 with train.weights=fp32" in text
+    (text,) = texts("t4", train={"weight_dtype": "bf16"}, method={"kind": "full"})
+    assert "train.precision=fp16 with train.weight_dtype=fp32" in text
 
 
 @pytest.mark.parametrize("kind", ["float8-dynamic", "float8-training"])

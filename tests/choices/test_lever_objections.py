@@ -13,7 +13,7 @@ from foretune.models import FAMILIES
 from foretune.models.family import Family
 
 AGAIN = {"gradient_checkpointing": 1}
-SWAPPED = {**AGAIN, "swapped_blocks": 2}
+SWAPPED = {**AGAIN, "block_swap": 2}
 
 
 def refused(
@@ -65,24 +65,19 @@ def warned(device_type: DeviceType | None, levers: dict[str, Any]) -> list[str]:
         ),
         (
             {"levers": SWAPPED, "method": "full"},
-            "swapped_blocks",
-            "method.kind=lora, or levers.swapped_blocks=0 with levers.optimizer_on_host=true",
+            "block_swap",
+            "method.kind=lora, or levers.block_swap=0 with levers.optimizer_offload=true",
         ),
-        ({"levers": {"swapped_blocks": 2}}, "swapped_blocks", "levers.gradient_checkpointing=1"),
+        ({"levers": {"block_swap": 2}}, "block_swap", "levers.gradient_checkpointing=1"),
         (
             {"levers": {**SWAPPED, "checkpoint_stride": 2}},
-            "swapped_blocks",
+            "block_swap",
             "levers.checkpoint_stride=null",
         ),
         (
             {"levers": {**SWAPPED, "gradient_checkpointing": 0.5, "checkpoint_parts": "feed_forward"}},
-            "swapped_blocks",
+            "block_swap",
             "levers.gradient_checkpointing=1 levers.checkpoint_parts=blocks",
-        ),
-        (
-            {"levers": SWAPPED, "quantize": {"denoiser": "float8-dynamic", "derivative": "torchao"}},
-            "swapped_blocks",
-            "quantize.derivative=lean",
         ),
         (
             {"levers": {"activation_offload_parts": "attention"}},
@@ -92,7 +87,7 @@ def warned(device_type: DeviceType | None, levers: dict[str, Any]) -> list[str]:
         (
             {"levers": {**SWAPPED, "activation_offload": True, "activation_offload_parts": "attention"}},
             "activation_offload_parts",
-            "levers.activation_offload_parts=blocks, or levers.swapped_blocks=0",
+            "levers.activation_offload_parts=blocks, or levers.block_swap=0",
         ),
         (
             {"levers": {**AGAIN, "compile": "regional", "checkpoint_parts": "feed_forward"}},
@@ -161,7 +156,7 @@ def test_going_to_the_host_from_the_host_saves_nothing(device_type: DeviceType) 
     levers = {**SWAPPED, "activation_offload": True}
     assert [text.partition(":")[0] for text in warned(device_type, levers)] == [
         "levers.activation_offload",
-        "levers.swapped_blocks",
+        "levers.block_swap",
     ]
     assert warned("cuda", levers) == []
 

@@ -8,7 +8,7 @@ from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections import DeviceType, Objection
 
-BF16 = {"precision": "bf16", "weights": "bf16"}
+BF16 = {"precision": "bf16", "weight_dtype": "bf16"}
 LORA = {"kind": "lora"}
 
 
@@ -39,14 +39,14 @@ REFUSED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
         {"optimizer": {"kind": "adamw8bit"}, "device_type": "rocm"},
     ),
     (
-        {"optimizer": {"kind": "paged-adamw8bit"}, "levers": {"optimizer_on_host": True}, "device_type": "cuda"},
+        {"optimizer": {"kind": "paged-adamw8bit"}, "levers": {"optimizer_offload": True}, "device_type": "cuda"},
         "Nearest: optimizer.kind=adamw8bit",
-        {"optimizer": {"kind": "adamw8bit"}, "levers": {"optimizer_on_host": True}, "device_type": "cuda"},
+        {"optimizer": {"kind": "adamw8bit"}, "levers": {"optimizer_offload": True}, "device_type": "cuda"},
     ),
     (
         {"optimizer": {"kind": "lion8bit"}, "device_type": "mps"},
-        "or levers.optimizer_on_host=true",
-        {"optimizer": {"kind": "lion8bit"}, "levers": {"optimizer_on_host": True}, "device_type": "mps"},
+        "or levers.optimizer_offload=true",
+        {"optimizer": {"kind": "lion8bit"}, "levers": {"optimizer_offload": True}, "device_type": "mps"},
     ),
     (
         {"train": BF16, "optimizer": {"kind": "adamw8bit", "compensation": "kahan"}},
@@ -54,9 +54,9 @@ REFUSED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
         {"train": BF16, "optimizer": {"kind": "adamw", "compensation": "kahan"}},
     ),
     (
-        {"train": BF16, "optimizer": {"compensation": "stochastic"}, "levers": {"optimizer_on_host": True}},
+        {"train": BF16, "optimizer": {"compensation": "stochastic"}, "levers": {"optimizer_offload": True}},
         "Nearest: optimizer.compensation=none",
-        {"train": BF16, "levers": {"optimizer_on_host": True}},
+        {"train": BF16, "levers": {"optimizer_offload": True}},
     ),
     ({"optimizer": {"kind": "prodigy"}}, "Nearest: optimizer.lr=1", {"optimizer": {"kind": "prodigy", "lr": 1.0}}),
     (
@@ -76,12 +76,12 @@ REFUSED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ),
     (
         {"optimizer": {"kind": "schedule-free"}, "train": BF16},
-        "Nearest: train.weights=fp32",
-        {"optimizer": {"kind": "schedule-free"}, "train": BF16, "levers": {"optimizer_on_host": True}},
+        "Nearest: train.weight_dtype=fp32",
+        {"optimizer": {"kind": "schedule-free"}, "train": BF16, "levers": {"optimizer_offload": True}},
     ),
     (
         {"optimizer": {"kind": "prodigy", "lr": 1.0}, "train": BF16, "method": {"kind": "full"}},
-        "Nearest: train.weights=fp32",
+        "Nearest: train.weight_dtype=fp32",
         {"optimizer": {"kind": "prodigy", "lr": 1.0}, "train": BF16, "method": LORA},
     ),
     ({"train": {"precision": "tf32"}, "device_type": "rocm"}, "Nearest: train.precision=fp32", {"device_type": "rocm"}),
@@ -133,9 +133,9 @@ def test_weights_in_another_layout_and_an_optimizer_that_undoes_it() -> None:
         ({"optimizer": {"kind": "lion"}}, "Set optimizer.betas=[0.9,0.99]"),
         ({"optimizer": {"kind": "lion", "betas": [0.9, 0.99], "eps": 1e-6}}, "optimizer.eps has no effect"),
         ({"optimizer": {"kind": "adafactor", "betas": [0.9, 0.99]}}, "have no effect"),
-        ({"levers": {"ema_on_host": True}}, "levers.ema_on_host has no effect"),
+        ({"levers": {"ema_offload": True}}, "levers.ema_offload has no effect"),
         ({"train": BF16, "optimizer": {"betas": [0.9, 0.99]}}, "optimizer.compensation=kahan keeps them"),
-        ({"train": BF16, "optimizer": {"kind": "adafactor"}}, "levers.optimizer_on_host=true keeps them"),
+        ({"train": BF16, "optimizer": {"kind": "adafactor"}}, "levers.optimizer_offload=true keeps them"),
         ({"train": BF16, "optimizer": {"compensation": "kahan"}}, "only ever grows"),
     ],
 )
@@ -150,7 +150,7 @@ def test_warned_of(asked: dict[str, Any], said: str) -> None:
     [
         {},
         {"train": BF16, "optimizer": {"compensation": "stochastic"}},
-        {"train": BF16, "levers": {"optimizer_on_host": True}},
+        {"train": BF16, "levers": {"optimizer_offload": True}},
         {"optimizer": {"kind": "lion8bit", "betas": [0.9, 0.99]}},
         {"optimizer": {"kind": "adafactor"}},
         {"optimizer": {"kind": "paged-adamw8bit"}, "device_type": "cuda"},

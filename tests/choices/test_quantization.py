@@ -39,7 +39,6 @@ def test_products_in_fewer_bits_go_with_every_method() -> None:
         ({"text_encoders": "float8"}, "mps", "quantize.text_encoders=int8"),
         ({"denoiser": "float8-dynamic"}, "rocm", "quantize.denoiser=float8"),
         ({"denoiser": "float8-training"}, "rocm", "quantize.denoiser=float8"),
-        ({"denoiser": "nf4", "derivative": "torchao"}, None, "quantize.derivative=lean"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(quantize, device, nearest) -> None:
@@ -61,7 +60,6 @@ def test_these_go_on_every_gpu(kind) -> None:
         ({"denoiser": "int8"}, {"family": "ddpm"}, "convolutions"),
         ({"text_encoders": "int8"}, {"family": "ddpm"}, "quantize.text_encoders has no effect"),
         ({"keep": ["norm"]}, {}, "quantize.keep has no effect"),
-        ({"derivative": "torchao"}, {}, "quantize.derivative has no effect"),
     ],
 )
 def test_what_surprises_is_said(quantize, arguments, words) -> None:

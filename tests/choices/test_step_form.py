@@ -1,12 +1,14 @@
 """A StepForm: what of an experiment decides which operators run, and a name for it."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 
 from foretune.choices.experiment import Experiment
-from foretune.choices.step_form import StepForm
+from foretune.choices.quantize import DenoiserNumbers, Quantize
+from foretune.choices.step_form import NO_HABITS, StepForm, TrainerHabits
 from foretune.choices.training import Levers
 
 
@@ -69,10 +71,29 @@ def test_the_experiment_of_a_form_has_that_form(form: StepForm) -> None:
 
 def test_a_habit_of_another_program_is_a_form_of_its_own() -> None:
     """Only where it changes anything: without offload nothing is moved or left."""
+    habits = TrainerHabits(leaves_stay=True, torchao_autograd=True)
     offloading = asked().model_copy(update={"levers": Levers(activation_offload=True)})
-    ours, theirs = (StepForm.of(offloading, is_checkpointed=True, leaves_stay=stays).slug() for stays in (False, True))
+    ours, theirs = (StepForm.of(offloading, is_checkpointed=True, habits=each).slug() for each in (NO_HABITS, habits))
     assert theirs == f"{ours}.leaves-stay"
-    assert not StepForm.of(asked(), is_checkpointed=True, leaves_stay=True).leaves_stay
+    assert StepForm.of(asked(), is_checkpointed=True, habits=habits).habits == NO_HABITS
+
+
+@pytest.mark.parametrize(
+    ("denoiser", "word"),
+    [
+        ("int8", ".derivative-torchao"),
+        ("float8", ".derivative-torchao"),
+        ("float8-dynamic", ".derivative-torchao"),
+        ("nf4", ""),
+        ("int8-bnb", ""),
+        ("float8-training", ""),
+    ],
+)
+def test_torchaos_autograd_is_a_habit_with_layers_of_torchao(denoiser: DenoiserNumbers, word: str) -> None:
+    quantised = asked().model_copy(update={"quantize": Quantize(denoiser=denoiser, keep=())})
+    form = StepForm.of(quantised, is_checkpointed=True, habits=TrainerHabits(torchao_autograd=True))
+    assert form.slug() == f"flux.1-dev.lora.bf16.checkpointed.{denoiser}{word}.keep-71857576257465c7"
+    assert form.experiment() == replace(form, habits=NO_HABITS).experiment(), "no experiment can choose it"
 
 
 def test_every_form_has_a_name_of_its_own_that_a_file_can_have() -> None:
@@ -119,7 +140,7 @@ def test_sizes_and_what_is_added_later_do_not_change_a_form(other: Experiment) -
         asked({"kind": "full"}),
         asked({"kind": "lora", "rank": 8, "dropout": 0.05}),
         asked({"kind": "lora", "rank": 8, "targets": ["to_q"]}),
-        asked(weights="bf16"),
+        asked(weight_dtype="bf16"),
         asked(precision="fp32"),
     ],
 )

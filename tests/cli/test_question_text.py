@@ -16,7 +16,7 @@ PLAIN = "LoRA rank 16, bf16, gradient checkpointing on all blocks"
         ("method.kind=oft", "OFT, block size 32, bf16, gradient checkpointing on all blocks"),
         ("method.kind=lokr", "LoKr rank 16, bf16, gradient checkpointing on all blocks"),
         (
-            "method.kind=full train.weights=bf16 optimizer.compensation=kahan",
+            "method.kind=full train.weight_dtype=bf16 optimizer.compensation=kahan",
             "full fine-tuning, bf16, bf16 trained weights, Kahan summation, gradient checkpointing on all blocks",
         ),
         (
@@ -39,10 +39,10 @@ PLAIN = "LoRA rank 16, bf16, gradient checkpointing on all blocks"
             "LoRA rank 16, bf16, gradient checkpointing on all blocks (feed-forward part)",
         ),
         (
-            "levers.activation_offload=true levers.swapped_blocks=1 levers.compile=regional levers.attention=flash",
+            "levers.activation_offload=true levers.block_swap=1 levers.compile=regional levers.attention=flash",
             f"{PLAIN}, activation offload, block swap (1 block), flash attention, compiled blocks",
         ),
-        ("levers.optimizer_on_host=true", f"{PLAIN}, optimizer on the host"),
+        ("levers.optimizer_offload=true", f"{PLAIN}, optimizer on the host"),
     ],
 )
 def test_choices_in_words(overrides: str, expected: str) -> None:

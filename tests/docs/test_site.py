@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from foretune.choices.earlier_keys import RENAMED_KEYS
 from foretune.config.reference import reference_pages
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +57,12 @@ def test_key_pages_are_generated() -> None:
 def test_experiments_page_links_to_every_section() -> None:
     page = (DOCS / "experiments.md").read_text(encoding="utf-8")
     assert {f"keys/{name}" for name in reference_pages()} == set(re.findall(r"\((keys/\w+\.md)", page))
+
+
+def test_experiments_page_lists_the_renamed_keys() -> None:
+    page = (DOCS / "experiments.md").read_text(encoding="utf-8")
+    table = page.split("## Keys of earlier versions\n")[1].split("\n## ")[0]
+    assert dict(re.findall(r"^\| `([\w.]+)` \| `([\w.]+)` \|$", table, re.MULTILINE)) == RENAMED_KEYS
 
 
 @pytest.mark.parametrize(("title", "verb"), PATHS.items())

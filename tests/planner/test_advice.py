@@ -76,10 +76,10 @@ def test_an_overview_has_the_first_of_the_menu() -> None:
 
 def test_as_few_blocks_are_swapped_as_make_it_fit() -> None:
     remedy = one_of(advised("flux.1-dev", on="rtx-4090"), "host memory")
-    assert remedy.settings.keys() == {"levers.swapped_blocks"}
-    number = int(remedy.settings["levers.swapped_blocks"])
+    assert remedy.settings.keys() == {"levers.block_swap"}
+    number = int(remedy.settings["levers.block_swap"])
     assert 0 < number < 28
-    fewer = plan("flux.1-dev", f"levers.swapped_blocks={number - 1}", on="rtx-4090", advice="none")
+    fewer = plan("flux.1-dev", f"levers.block_swap={number - 1}", on="rtx-4090", advice="none")
     assert fewer.verdict != "fits"
 
 
@@ -93,7 +93,7 @@ def test_a_quantised_base_comes_before_traffic() -> None:
 
 def test_full_fine_tuning_gets_a_lighter_optimizer_before_another_method() -> None:
     first = advised("sdxl-unet", "method.kind=full", on="rtx-4090").remedies[0]
-    assert first.settings["train.weights"] == "bf16"
+    assert first.settings["train.weight_dtype"] == "bf16"
     assert first.settings["optimizer.kind"] in ("adamw", "adamw8bit", "adafactor")
     assert first.changes_the_result
 

@@ -97,7 +97,7 @@ def test_a_composed_step_is_that_which_is_recorded(
     """Others whenever the code that makes steps changes."""
     models = sorted(catalog.denoisers())
     choices: list[dict[str, object]] = [{"optimizer__kind": kind} for kind in OPTIMIZERS]
-    choices += [{"levers__optimizer_on_host": True}, {"levers__fused_backward": True}]
+    choices += [{"levers__optimizer_offload": True}, {"levers__fused_backward": True}]
     forms = [
         form(model, "lora", is_checkpointed=is_checkpointed, quantize__denoiser=kind, optimizer__kind=optimizer)
         for model in models

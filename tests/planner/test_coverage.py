@@ -18,7 +18,7 @@ LORA = (
     (),
     *((f"quantize.denoiser={base}",) for base in BASES),
     *((f"optimizer.kind={kind}",) for kind in OPTIMIZERS),
-    ("levers.optimizer_on_host=true",),
+    ("levers.optimizer_offload=true",),
     ("levers.activation_offload=true",),
     ("method.dropout=0.1",),
     ("method.kind=rslora",),
@@ -29,13 +29,13 @@ FULL = (
     (),
     ("optimizer.kind=adamw8bit",),
     ("optimizer.kind=adafactor",),
-    ("train.weights=bf16",),
-    ("train.weights=bf16", "optimizer.compensation=kahan"),
-    ("train.weights=bf16", "optimizer.compensation=stochastic"),
-    ("train.weights=bf16", "optimizer.kind=adamw8bit"),
-    ("train.weights=bf16", "optimizer.kind=adafactor"),
+    ("train.weight_dtype=bf16",),
+    ("train.weight_dtype=bf16", "optimizer.compensation=kahan"),
+    ("train.weight_dtype=bf16", "optimizer.compensation=stochastic"),
+    ("train.weight_dtype=bf16", "optimizer.kind=adamw8bit"),
+    ("train.weight_dtype=bf16", "optimizer.kind=adafactor"),
     ("levers.fused_backward=true", "train.max_grad_norm=null", "train.gradient_accumulation=1"),
-    ("levers.optimizer_on_host=true",),
+    ("levers.optimizer_offload=true",),
 )
 QUESTIONS = (*LORA, *(("method.kind=full", "accept=[distilled-base]", *choices) for choices in FULL))
 """What is typed behind `foretune plan MODEL`."""

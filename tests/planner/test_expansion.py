@@ -189,7 +189,7 @@ def asked(method: str, share: float, weights: str, **train: Any) -> Experiment:
             "model": "tiny",
             "method": {"kind": "lora", "rank": 8} if method == LORA else {"kind": "full"},
             "data": {"kind": "shapes"},
-            "train": {"steps": 1, "precision": "bf16", "weights": weights, **train},
+            "train": {"steps": 1, "precision": "bf16", "weight_dtype": weights, **train},
             "levers": {"gradient_checkpointing": share},
         }
     )

@@ -58,7 +58,7 @@ def test_weights_of_a_frozen_base_are_pages_of_a_file() -> None:
 
 
 def test_block_swap_needs_its_copies_rounded_up() -> None:
-    plain, swapped = host(), host("levers.swapped_blocks=28")
+    plain, swapped = host(), host("levers.block_swap=28")
     copies = swapped.likely_bytes - plain.likely_bytes
     assert copies > 10 * GIB
     assert swapped.bytes_by_part["rounding of page-locked blocks"] > 4 * GIB
@@ -69,11 +69,11 @@ def test_block_swap_needs_its_copies_rounded_up() -> None:
     ("usable_gib", "verdict"), [(64, "fits"), (28, "tight"), (9, "does not fit")], ids=["64", "28", "9"]
 )
 def test_verdicts_of_block_swap(usable_gib: int, verdict: str) -> None:
-    found = host("levers.swapped_blocks=28", budget=HostBudget(usable_gib * GIB))
+    found = host("levers.block_swap=28", budget=HostBudget(usable_gib * GIB))
     assert found.verdict == verdict
     assert bool(found.advice) == (verdict != "fits")
     if verdict != "fits":
-        assert found.advice[0].startswith("lower levers.swapped_blocks=28")
+        assert found.advice[0].startswith("lower levers.block_swap=28")
 
 
 def test_what_other_programs_may_take_makes_a_verdict_worse() -> None:

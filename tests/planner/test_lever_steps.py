@@ -38,11 +38,11 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
         LORA,
         {"levers": {"gradient_checkpointing": 0.5, "activation_offload": True}},
     ),
-    "five blocks swapped": ((6, 2), LORA, {"levers": {"swapped_blocks": 5}}),
+    "five blocks swapped": ((6, 2), LORA, {"levers": {"block_swap": 5}}),
     "optimizer and average on the host": (
         (5, 2),
         FULL,
-        {"levers": {"optimizer_on_host": True, "ema_on_host": True}, "train": {"ema": {}}},
+        {"levers": {"optimizer_offload": True, "ema_offload": True}, "train": {"ema": {}}},
     ),
     "updates in the backward pass": (
         (5, 2),

@@ -133,7 +133,7 @@ def test_compiled_blocks_are_not_modelled_and_need_more_room() -> None:
 
 
 def test_swapped_blocks_leave_the_device_for_the_host() -> None:
-    plain, swapped = (plan("sd3.5-large", f"levers.swapped_blocks={n}", on="rtx-4090", advice="none") for n in (0, 19))
+    plain, swapped = (plan("sd3.5-large", f"levers.block_swap={n}", on="rtx-4090", advice="none") for n in (0, 19))
     before, after = (phase_of(found, "training step") for found in (plain, swapped))
     assert before.host_bytes is not None
     assert after.host_bytes is not None
@@ -149,7 +149,7 @@ def test_swapped_blocks_leave_the_device_for_the_host() -> None:
 
 def test_where_the_host_is_the_device_copies_come_on_top() -> None:
     plain, swapped = (
-        plan("sd3.5-large", f"levers.swapped_blocks={n}", on="laptop-cpu-8core", advice="none") for n in (0, 19)
+        plan("sd3.5-large", f"levers.block_swap={n}", on="laptop-cpu-8core", advice="none") for n in (0, 19)
     )
     before, after = (phase_of(found, "training step").device_bytes for found in (plain, swapped))
     assert after > before
@@ -157,9 +157,9 @@ def test_where_the_host_is_the_device_copies_come_on_top() -> None:
 
 
 def test_an_assumed_link_is_said() -> None:
-    found = plan("sd3.5-large", "levers.swapped_blocks=19", on="h100-sxm", advice="none")
+    found = plan("sd3.5-large", "levers.block_swap=19", on="h100-sxm", advice="none")
     assert any("PCIe 4.0 x16" in assumption for assumption in found.assumptions)
-    known = plan("sd3.5-large", "levers.swapped_blocks=19", on="rtx-4090", advice="none")
+    known = plan("sd3.5-large", "levers.block_swap=19", on="rtx-4090", advice="none")
     assert not any("PCIe" in assumption for assumption in known.assumptions)
 
 

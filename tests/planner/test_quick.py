@@ -57,9 +57,9 @@ def test_the_quick_answer_is_the_full_one_to_within_a_percent(model: str, report
 @pytest.mark.parametrize(
     ("model", "levers"),
     [
-        ("flux.1-dev", {"swapped_blocks": 10}),
-        ("flux.1-dev", {"swapped_blocks": 57}),
-        ("sd3.5-large", {"swapped_blocks": 19}),
+        ("flux.1-dev", {"block_swap": 10}),
+        ("flux.1-dev", {"block_swap": 57}),
+        ("sd3.5-large", {"block_swap": 19}),
         ("flux.1-dev", {"checkpoint_stride": 2}),
     ],
 )

@@ -104,7 +104,7 @@ def test_units_hold_the_blocks_that_training_chooses(
 
 
 def test_more_blocks_than_there_are() -> None:
-    with pytest.raises(Refused, match=r"this model has 2\. Nearest: levers\.swapped_blocks=2"):
+    with pytest.raises(Refused, match=r"this model has 2\. Nearest: levers\.block_swap=2"):
         swapped_units(((0,), (1,)), 3)
 
 

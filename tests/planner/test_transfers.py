@@ -79,7 +79,7 @@ def test_swapped_weights_and_the_average_are_put_in() -> None:
     ]
     nothing = Mixed(MIXED.kept.model_copy(update={"work": ()}), MIXED.kept.model_copy(update={"work": ()}), frozenset())
     train = {"steps": 1, "gradient_accumulation": 2, "ema": {}}
-    found = moved_in_a_step(nothing, asked(train=train, levers={"ema_on_host": True}), ONE, events)
+    found = moved_in_a_step(nothing, asked(train=train, levers={"ema_offload": True}), ONE, events)
     assert found == Moved(40, 2 * 600)
     assert moved_in_a_step(nothing, asked(train=train), ONE, events).to_host_bytes == 0
 

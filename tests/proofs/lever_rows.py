@@ -52,7 +52,7 @@ LEVERS: tuple[Lever, ...] = (
     _lora("... checkpoint_segment=2", {**_AGAIN, "checkpoint_segment": 2}),
     _lora("... checkpoint_stride=2", {**_AGAIN, "checkpoint_stride": 2}),
     _lora("... checkpoint_parts=feed_forward", {**_AGAIN, "checkpoint_parts": "feed_forward"}),
-    _lora("... swapped_blocks=6", {**_AGAIN, "swapped_blocks": 6}),
+    _lora("... block_swap=6", {**_AGAIN, "block_swap": 6}),
     _lora("... activation_offload=true", {**_AGAIN, "activation_offload": True}),
     _lora("activation_offload=true", {"activation_offload": True}),
     _lora("activation_offload_parts=attention", {"activation_offload": True, "activation_offload_parts": "attention"}),
@@ -60,9 +60,9 @@ LEVERS: tuple[Lever, ...] = (
     _lora("compile=regional", {"compile": "regional"}, changes_bits=True, is_modelled=False),
     Lever("full", _FULL, None),
     Lever("fused_backward=true", {**_FULL, "levers": {"fused_backward": True}}, "full"),
-    Lever("optimizer_on_host=true", {**_FULL, "levers": {"optimizer_on_host": True}}, "full", changes_bits=True),
+    Lever("optimizer_offload=true", {**_FULL, "levers": {"optimizer_offload": True}}, "full", changes_bits=True),
     Lever("full, EMA", _AVERAGED, "full"),
-    Lever("... ema_on_host=true", {**_AVERAGED, "levers": {"ema_on_host": True}}, "full, EMA"),
+    Lever("... ema_offload=true", {**_AVERAGED, "levers": {"ema_offload": True}}, "full, EMA"),
 )
 
 

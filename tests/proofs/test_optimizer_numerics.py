@@ -107,7 +107,7 @@ def test_updates_too_small_for_bf16_are_lost_or_kept(
     settings = {"betas": _BETAS, "weight_decay": 0.0}
 
     def run(weights: str, **optimizer: Any) -> Trajectory:
-        train = {"precision": "bf16", "weights": weights}
+        train = {"precision": "bf16", "weight_dtype": weights}
         return trained(tiny_models, num_steps, lr, train=train, optimizer={**settings, **optimizer})
 
     full = run("fp32")

@@ -21,7 +21,7 @@ _CELLS = [
 
 
 def in_bf16(experiment: dict[str, Any]) -> dict[str, Any]:
-    train = {**experiment["train"], "weights": "bf16"}
+    train = {**experiment["train"], "weight_dtype": "bf16"}
     optimizer = {**experiment["optimizer"], "compensation": "kahan", "betas": [0.9, 0.99]}
     return {**experiment, "train": train, "optimizer": optimizer}
 

@@ -25,7 +25,7 @@ from tests.proofs.test_r4_resume_grid import stop_and_resume
 
 pytestmark = pytest.mark.proof
 
-_BF16 = {"weights": "bf16"}
+_BF16 = {"weight_dtype": "bf16"}
 _NO_CLIPPING = {"max_grad_norm": None}
 # What is trained and how it is stopped, and what is put into the experiment; validation at each save looks at averages.
 _CASES: list[tuple[str, dict[str, Any]]] = [
@@ -62,11 +62,11 @@ _CASES: list[tuple[str, dict[str, Any]]] = [
     ),
     (
         "flux full bf16 3 ema 0 0 cosine cached validates dies-in-window",
-        {"train": _BF16, "levers": {"optimizer_on_host": True, "ema_on_host": True}},
+        {"train": _BF16, "levers": {"optimizer_offload": True, "ema_offload": True}},
     ),
     (
         "sd3 lora fp16 1 - 0 0 linear cached - asked-at-epoch-end",
-        {"optimizer": {"kind": "adamw8bit"}, "levers": {"optimizer_on_host": True}},
+        {"optimizer": {"kind": "adamw8bit"}, "levers": {"optimizer_offload": True}},
     ),
 ]
 

@@ -249,7 +249,7 @@ def test_remedies_and_the_smallest_device() -> None:
             saves_bytes=4 * GIB, extra_flops_share=0.333, changes_the_result=False, verdict="tight",
         ),
         Remedy(
-            kind="host memory", settings={"levers.swapped_blocks": "28"}, process_bytes=20 * GIB,
+            kind="host memory", settings={"levers.block_swap": "28"}, process_bytes=20 * GIB,
             saves_bytes=5 * GIB, extra_flops_share=0.0, moves_bytes=3 * GIB, least_transfer_s=0.1,
             changes_the_result=False, verdict="fits",
         ),
@@ -271,7 +271,7 @@ def test_remedies_and_the_smallest_device() -> None:
             "≈ tight",
         ],
         [
-            "levers.swapped_blocks=28",
+            "levers.block_swap=28",
             "20.0 GiB",
             "Same result: block swap, 28 blocks wait in host memory",
             "+3.0 GiB host-device traffic per step (at least 0.10 s)",

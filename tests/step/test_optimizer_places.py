@@ -16,7 +16,7 @@ TinyPipeline = Callable[..., Path]
 
 LORA = {"kind": "lora", "rank": 4}
 NO_CLIPPING = {"max_grad_norm": None}
-BF16 = {"precision": "bf16", "weights": "bf16"}
+BF16 = {"precision": "bf16", "weight_dtype": "bf16"}
 
 
 def losses(small: SmallStep, num_steps: int = 3, lr: float = 1e-2) -> list[float]:
@@ -70,19 +70,19 @@ def test_on_the_host_fp32_weights_are_the_same_bit_for_bit(kind: str, method: An
     folder, optimizer = tiny_pipeline("flux"), {"kind": kind, "betas": (0.9, 0.99)}
     assert_same(
         small_step(folder, method, optimizer=optimizer),
-        small_step(folder, method, optimizer=optimizer, levers={"optimizer_on_host": True}),
+        small_step(folder, method, optimizer=optimizer, levers={"optimizer_offload": True}),
     )
 
 
 def test_on_the_host_and_in_backward(tiny_pipeline: TinyPipeline) -> None:
-    folder, both = tiny_pipeline("flux"), {"optimizer_on_host": True, "fused_backward": True}
+    folder, both = tiny_pipeline("flux"), {"optimizer_offload": True, "fused_backward": True}
     assert_same(small_step(folder, train=NO_CLIPPING), small_step(folder, train=NO_CLIPPING, levers=both))
 
 
 def test_on_the_host_bf16_weights_lose_nothing(tiny_pipeline: TinyPipeline) -> None:
     """Weights of bf16 follow an fp32 copy: updates too small for them arrive when they have added up."""
     folder = tiny_pipeline("flux")
-    host = small_step(folder, train=BF16, levers={"optimizer_on_host": True})
+    host = small_step(folder, train=BF16, levers={"optimizer_offload": True})
     plain = small_step(folder, train=BF16)
     start = {name: weight.detach().clone() for name, weight in host.step.trained.items()}
     for small in (host, plain):
@@ -99,7 +99,7 @@ def test_on_the_host_bf16_weights_lose_nothing(tiny_pipeline: TinyPipeline) -> N
 
 
 def test_fp16_skips_a_step_on_the_host_too(tiny_pipeline: TinyPipeline) -> None:
-    small = small_step(tiny_pipeline("flux"), train={"precision": "fp16"}, levers={"optimizer_on_host": True})
+    small = small_step(tiny_pipeline("flux"), train={"precision": "fp16"}, levers={"optimizer_offload": True})
     small.step.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
     before = checksums(small.step.trained)
     small.step(0, 1e-3, [made_batch(small.family, 1)], 1)
@@ -110,7 +110,7 @@ def test_fp16_skips_a_step_on_the_host_too(tiny_pipeline: TinyPipeline) -> None:
 def test_a_planner_is_told_what_goes_to_the_host(tiny_pipeline: TinyPipeline) -> None:
     seen: list[torch.Tensor] = []
     with watching_host(seen.append):
-        levers = {"optimizer_on_host": True, "ema_on_host": True}
+        levers = {"optimizer_offload": True, "ema_offload": True}
         small = small_step(tiny_pipeline("flux"), LORA, train={"ema": {}}, levers=levers)
         num_weights = len(small.step.trained)
         assert len(seen) == 2 * num_weights  # a copy for the optimizer, one for the average
@@ -120,7 +120,7 @@ def test_a_planner_is_told_what_goes_to_the_host(tiny_pipeline: TinyPipeline) ->
 
 def test_average_on_the_host_is_the_same(tiny_pipeline: TinyPipeline) -> None:
     averages: list[MovingAverage] = []
-    for levers in ({}, {"ema_on_host": True}):
+    for levers in ({}, {"ema_offload": True}):
         small = small_step(tiny_pipeline("flux"), LORA, train={"ema": {"decay": 0.9}}, levers=levers)
         losses(small)
         assert small.step.ema is not None

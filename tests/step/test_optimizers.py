@@ -19,7 +19,7 @@ from foretune.trace.shipped import recipes
 # Paged states need CUDA's unified memory; without it the library falls back to common ones, which is refused.
 KINDS = [kind for kind, spec in OPTIMIZER_SPECS.items() if not spec.is_paged]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-LEVERS = {"plain": Levers(), "host": Levers(optimizer_on_host=True), "backward": Levers(fused_backward=True)}
+LEVERS = {"plain": Levers(), "host": Levers(optimizer_offload=True), "backward": Levers(fused_backward=True)}
 
 
 def made_weights(dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:

@@ -29,7 +29,7 @@ def test_on_the_host_is_near_on_the_device(kind: str) -> None:
     """The device's kernels round otherwise than the CPU's, so that they are near, not the same."""
     device, host = on_gpu(made_weights()), on_gpu(made_weights())
     plain = build_optimizer(choice(kind), device)
-    moved = build_optimizer(choice(kind), host, levers=Levers(optimizer_on_host=True))
+    moved = build_optimizer(choice(kind), host, levers=Levers(optimizer_offload=True))
     for step in range(3):
         for updater, weights in ((plain, device), (moved, host)):
             updater.set_lr(1e-2)

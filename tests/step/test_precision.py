@@ -57,7 +57,7 @@ def test_types_of_weights_gradients_and_states(precision: Precision, method: Any
 def test_bf16_weights_have_bf16_gradients_and_states(
     method: Any, compensation: str, tiny_pipeline: TinyPipeline
 ) -> None:
-    train = {"precision": "bf16", "weights": "bf16", "ema": {}, "max_grad_norm": 0.1}
+    train = {"precision": "bf16", "weight_dtype": "bf16", "ema": {}, "max_grad_norm": 0.1}
     small = small_step(tiny_pipeline("flux"), method, train=train, optimizer={"compensation": compensation})
     batch = made_batch(small.family, 1)
     assert dtypes(small.step.trained.values()) == {torch.bfloat16}

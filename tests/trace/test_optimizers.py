@@ -20,7 +20,7 @@ TinyPipeline = Callable[..., Path]
 
 # So small that weights and states are nearly all there is: the peak is at the update, or near it.
 SMALL = StepSizes(batch_size=1, height_px=32, width_px=32, num_text_tokens=16)
-BF16 = {"precision": "bf16", "weights": "bf16"}
+BF16 = {"precision": "bf16", "weight_dtype": "bf16"}
 NO_CLIPPING = {"max_grad_norm": None}
 
 
@@ -53,8 +53,8 @@ CASES: dict[str, dict[str, Any]] = {
         "optimizer": {"kind": "adamw8bit"},
         "levers": {"fused_backward": True},
     },
-    "on-host": {"train": BF16, "levers": {"optimizer_on_host": True}},
-    "average-on-host": {"train": {"ema": {}}, "levers": {"ema_on_host": True}},
+    "on-host": {"train": BF16, "levers": {"optimizer_offload": True}},
+    "average-on-host": {"train": {"ema": {}}, "levers": {"ema_offload": True}},
 }
 
 
@@ -70,7 +70,7 @@ def family(tiny_pipeline: TinyPipeline) -> Family:
 def test_traced_peak_is_the_real_one(method: str, case: str, family: Family) -> None:
     experiment = asked(method, **CASES[case])
     truth = measured_peak_bytes(experiment, family, SMALL)
-    most_apart = 0.002 if experiment.train.weights == "fp32" else tolerance(0.01)
+    most_apart = 0.002 if experiment.train.weight_dtype == "fp32" else tolerance(0.01)
     assert traced_peak_bytes(experiment, family, SMALL) == pytest.approx(truth, rel=most_apart)
 
 
@@ -109,7 +109,7 @@ def test_bytes_of_state_on_a_gpu(kind: str, family: Family) -> None:
 
 def test_bytes_of_8_bit_states_in_backward_and_on_the_host(family: Family) -> None:
     expected = STATE_BYTES["adamw8bit"]
-    for lever, on_host in (("fused_backward", False), ("optimizer_on_host", True)):
+    for lever, on_host in (("fused_backward", False), ("optimizer_offload", True)):
         experiment = asked("lora", train=NO_CLIPPING, optimizer={"kind": "adamw8bit"}, levers={lever: True})
         traced = trace_step(experiment, family, SMALL, "cuda")
         found = lasting(traced, on_host=on_host)["optimizer state"]
@@ -129,8 +129,8 @@ def test_states_on_the_host_are_none_of_the_device(weights: str, family: Family)
     """On the host: an fp32 copy and two states; an average beside them. On the device: weights and gradients."""
     experiment = asked(
         "full",
-        train={"precision": "bf16", "weights": weights, "ema": {}},
-        levers={"optimizer_on_host": True, "ema_on_host": True},
+        train={"precision": "bf16", "weight_dtype": weights, "ema": {}},
+        levers={"optimizer_offload": True, "ema_offload": True},
     )
     traced = trace_step(experiment, family, SMALL, "cuda")
     here, there, size = lasting(traced, on_host=False), lasting(traced, on_host=True), traced.num_trained_params

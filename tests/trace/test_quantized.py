@@ -1,5 +1,6 @@
 """Steps through a quantised base on fake tensors against the same steps really run, and what a GPU is said to need."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -7,9 +8,12 @@ import torch
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.quantize import Quantize
+from foretune.choices.step_form import StepForm, TrainerHabits
 from foretune.models.family import Family
 from foretune.models.locating import open_family
 from foretune.step.quantizing import quantize_denoiser
+from foretune.step.quantizing.applying import quantizing_with
+from foretune.trace.making import TORCHAO_AUTOGRAD, habits_of
 from foretune.trace.recorder import Allocation
 from foretune.trace.tracing import Numerics, StepSizes, TracedStep, trace_step
 from tests.cpu_kernels import tolerance
@@ -23,6 +27,10 @@ def small_family(folder: Any) -> Family:
     """One block of each kind: what a layer keeps is the same in all of them."""
     family = open_family(folder)
     return family.with_depths((1,) * len(family.block_kinds()))
+
+
+def as_trained_by(program: str | None) -> AbstractContextManager[None]:
+    return quantizing_with(TORCHAO_AUTOGRAD if program == "torchao" else {})
 
 
 def asked(kind: str, *, precision: str = "bf16", share: float = 0.0, method: str = "lora", **choice: Any) -> Experiment:
@@ -63,16 +71,18 @@ def frozen_bytes(traced: TracedStep) -> int:
         ("flux", "float8-dynamic", {"share": 1.0}),
         ("flux", "float8-training", {"method": "full", "precision": "fp32"}),
         ("flux", "nf4", {"share": 1.0}),
-        ("flux", "float8-dynamic", {"derivative": "torchao"}),
+        ("flux", "float8-dynamic", {"autograd": "torchao"}),
         ("sd3", "nf4", {"precision": "fp32"}),
         ("sd3", "int8-bnb", {"share": 1.0, "precision": "fp32"}),
     ],
 )
 def test_traced_memory_is_the_real_one(tiny_pipeline, name, kind, choices) -> None:
     family = small_family(tiny_pipeline(name))
-    experiment = asked(kind, **choices)
-    truth = measured_peak_bytes(experiment, family, SIZES)
-    assert peak_of(trace_step(experiment, family, SIZES, "cpu")) == pytest.approx(truth, rel=tolerance(0.01))
+    choices = dict(choices)
+    with as_trained_by(choices.pop("autograd", None)):
+        experiment = asked(kind, **choices)
+        truth = measured_peak_bytes(experiment, family, SIZES)
+        assert peak_of(trace_step(experiment, family, SIZES, "cpu")) == pytest.approx(truth, rel=tolerance(0.01))
 
 
 def traced(family: Family, numerics: Numerics, kind: str, **choices: Any) -> TracedStep:
@@ -109,12 +119,16 @@ def test_lean_keeps_less_than_a_dense_base_and_torchao_more(tiny_pipeline) -> No
     family = small_family(tiny_pipeline("sd3"))
     sizes = StepSizes(batch_size=1, height_px=32, width_px=32, num_text_tokens=8)
 
-    def peak(kind: str, **choices: Any) -> int:
-        return peak_of(trace_step(asked(kind, **choices), family, sizes, "cuda"))
+    def peak(kind: str, *, torchao_autograd: bool = False) -> int:
+        experiment = asked(kind)
+        form = StepForm.of(experiment, is_checkpointed=False, habits=TrainerHabits(torchao_autograd=torchao_autograd))
+        with habits_of(form):
+            return peak_of(trace_step(experiment, family, sizes, "cuda"))
 
     dense = peak("none")
-    assert peak("float8") < dense < peak("float8", derivative="torchao")
-    assert peak("float8-dynamic") < peak("float8-dynamic", derivative="torchao")
+    assert peak("float8") < dense < peak("float8", torchao_autograd=True)
+    assert peak("float8-dynamic") < peak("float8-dynamic", torchao_autograd=True)
+    assert peak("float8") < dense, "as before: a habit is entered for one recording"
 
 
 def test_float8_training_keeps_its_weights(tiny_pipeline) -> None:

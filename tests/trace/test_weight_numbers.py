@@ -27,7 +27,7 @@ def test_bytes_of_a_trained_weight(
             "model": "tiny",
             "method": {"kind": method},
             "data": {"kind": "shapes"},
-            "train": {"steps": 1, "weights": weights},
+            "train": {"steps": 1, "weight_dtype": weights},
             "optimizer": {"compensation": compensation},
         }
     )

@@ -102,7 +102,7 @@ def test_exports_in_bf16(family: str, method: str, tmp_path: Path, tiny_pipeline
 def test_an_fp32_average_of_bf16_weights_is_exported_unrounded(
     method: str, tmp_path: Path, tiny_pipeline: TinyPipeline
 ) -> None:
-    train = {"steps": 2, "precision": "bf16", "weights": "bf16", "ema": {"decay": 0.9}}
+    train = {"steps": 2, "precision": "bf16", "weight_dtype": "bf16", "ema": {"decay": 0.9}}
     trained = short_run(
         tiny_pipeline("flux"),
         tmp_path,

@@ -12,7 +12,7 @@ from tests.training.short_runs import PROMPT, events_of, losses_of, short_run
 
 TinyPipeline = Callable[..., Path]
 
-LEVERS = {"gradient_checkpointing": 1.0, "checkpoint_segment": 2, "activation_offload": True, "swapped_blocks": 3}
+LEVERS = {"gradient_checkpointing": 1.0, "checkpoint_segment": 2, "activation_offload": True, "block_swap": 3}
 
 
 def samples_of(trained: Trained) -> list[bytes]:

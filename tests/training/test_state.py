@@ -15,16 +15,16 @@ from tests.step.small_steps import SmallStep, made_batch, small_step
 TinyPipeline = Callable[..., Path]
 
 LORA = {"kind": "lora", "rank": 2}
-BF16 = {"precision": "bf16", "weights": "bf16"}
+BF16 = {"precision": "bf16", "weight_dtype": "bf16"}
 LIBRARIES = ["adamw8bit", "lion", "lion8bit", "adafactor", "prodigy", "schedule-free"]
 CASES: list[dict[str, Any]] = [
     {"method": "full"},
     {"method": {"kind": "lora", "rank": 2}, "train": {"ema": {"decay": 0.5}}},
     {"method": {"kind": "lora", "rank": 2}, "train": {"precision": "fp16"}},
-    {"method": "full", "train": {"precision": "bf16", "weights": "bf16"}},
+    {"method": "full", "train": {"precision": "bf16", "weight_dtype": "bf16"}},
     {
         "method": {"kind": "lora", "rank": 2},
-        "train": {"precision": "bf16", "weights": "bf16", "ema": {"decay": 0.5}},
+        "train": {"precision": "bf16", "weight_dtype": "bf16", "ema": {"decay": 0.5}},
         "optimizer": {"compensation": "kahan"},
     },
     {"method": "full", "train": BF16, "optimizer": {"compensation": "stochastic"}},
@@ -39,12 +39,12 @@ CASES: list[dict[str, Any]] = [
         }
         for k in ("adamw8bit", "schedule-free")
     ),
-    {"method": "full", "train": BF16, "levers": {"optimizer_on_host": True}},
+    {"method": "full", "train": BF16, "levers": {"optimizer_offload": True}},
     {
         "method": LORA,
         "train": {"ema": {"decay": 0.5}},
         "optimizer": {"kind": "prodigy"},
-        "levers": {"optimizer_on_host": True, "ema_on_host": True},
+        "levers": {"optimizer_offload": True, "ema_offload": True},
     },
 ]
 
@@ -88,7 +88,7 @@ def test_before_the_first_step(tiny_pipeline: TinyPipeline) -> None:
 
 
 def test_a_checkpoint_without_the_shift_or_with_other_numbers_is_refused(tiny_pipeline: TinyPipeline) -> None:
-    folder, train = tiny_pipeline("flux"), {"precision": "bf16", "weights": "bf16"}
+    folder, train = tiny_pipeline("flux"), {"precision": "bf16", "weight_dtype": "bf16"}
     kahan = small_step(folder, train=train, optimizer={"compensation": "kahan"})
     plain = small_step(folder, train=train)
     fp32 = small_step(folder, train={"precision": "bf16"})
@@ -138,7 +138,7 @@ def test_shown_weights_of_a_checkpoint_are_those_of_the_step(tiny_pipeline: Tiny
     """What is exported is what was validated: the moving average, that of schedule-free, and the copy on the host."""
     moving = small_step(tiny_pipeline("flux"), train={"ema": {}})
     averaged = small_step(tiny_pipeline("flux"), optimizer={"kind": "schedule-free"})
-    on_host = small_step(tiny_pipeline("flux"), train=BF16, levers={"optimizer_on_host": True})
+    on_host = small_step(tiny_pipeline("flux"), train=BF16, levers={"optimizer_offload": True})
     for small in (moving, averaged, on_host):
         advance(small, 0, 3)
         checkpoint = copied(collect(small.step, 3))

@@ -90,7 +90,7 @@ def test_schedule_free_is_looked_at_by_its_average(tmp_path: Path, tiny_pipeline
 
 def test_an_average_on_the_host_is_looked_at_where_the_weights_are(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     found: list[float | None] = []
-    for levers in ({}, {"ema_on_host": True}):
+    for levers in ({}, {"ema_offload": True}):
         validator = prepared_validator(
             tiny_pipeline("flux"), tmp_path / str(len(found)), train={"ema": {"decay": 0.5}}, levers=levers
         )

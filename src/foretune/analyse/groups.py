@@ -23,7 +23,7 @@ _SHORT_WORDS = {
     "quantize.denoiser": "{} base",
     "quantize.text_encoders": "{} text encoders",
     "train.precision": "{}",
-    "train.weights": "{} weights",
+    "train.weight_dtype": "{} weights",
     "train.batch_size": "batch {}",
     "train.gradient_accumulation": "accumulation {}",
     "train.steps": "{} steps",
@@ -36,7 +36,7 @@ _SHORT_WORDS = {
     "levers.compile": "{} compile",
     "levers.attention": "{} attention",
     "levers.gradient_checkpointing": "checkpointing {}",
-    "levers.swapped_blocks": "block swap {}",
+    "levers.block_swap": "block swap {}",
     "parallel.devices": "{} devices",
     "parallel.device": "{}",
     "parallel.threads": "{} threads",
@@ -58,7 +58,7 @@ _UNNAMED_DEFAULTS: Mapping[str, Any] = {
     "levers.compile": "off",
     "levers.attention": "auto",
     "levers.gradient_checkpointing": 0.0,
-    "levers.swapped_blocks": 0,
+    "levers.block_swap": 0,
 }
 """Left out of a name: `LoRA rank 8` beside `LoRA rank 8, int8 base`."""
 

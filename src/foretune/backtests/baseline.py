@@ -34,11 +34,11 @@ def baseline_bytes(asked: BacktestQuestion) -> int:
 
 def _bytes_per_trained(experiment: Experiment) -> int:
     """The weight, its gradient and its states, as far as they are on the device."""
-    weight_bytes = _BYTES[experiment.train.weights]
+    weight_bytes = _BYTES[experiment.train.weight_dtype]
     num_bytes = weight_bytes + (4 if experiment.train.ema is not None else 0)
     if not experiment.levers.fused_backward:
         num_bytes += weight_bytes
-    if not experiment.levers.optimizer_on_host:
+    if not experiment.levers.optimizer_offload:
         num_bytes += experiment.optimizer.spec.state_bytes_of(weight_bytes)
         num_bytes += weight_bytes if experiment.optimizer.compensation == "kahan" else 0
     return num_bytes

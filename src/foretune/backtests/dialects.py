@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from foretune.choices.quantize import DenoiserNumbers
+from foretune.choices.step_form import NO_HABITS, TrainerHabits
 
 Peak = Literal["allocated", "reserved", "process"]
 """Live tensors; what the caching allocator holds; what the driver says that the process takes."""
@@ -58,10 +59,10 @@ class Dialect:
     """By family: what a checkpoint interval means. Rows of families that are not here are left out."""
     offload_is_of_attention: frozenset[str] = frozenset()
     """Families whose activation offload moves what attention keeps, and nothing else."""
-    offload_leaves_leaves: bool = False
-    """Activation offload moves tensors with a graph behind them only. What is saved without a gradient (masks of
-    dropout, widened 8-bit weights, the sums of attention) stays on the device; it is not recomputed either,
-    because the hook that keeps it stands inside of the checkpoint's."""
+    habits: TrainerHabits = NO_HABITS
+    """How the program runs a step differently. With `leaves_stay`, what is saved without a gradient (masks of dropout,
+    widened 8-bit weights, the sums of attention) stays on the device; it is not recomputed either, because the hook
+    that keeps it stands inside of the checkpoint's."""
     absent_targets: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By family: names among its usual targets that its model does not have; peft passes over them."""
     quantizers: Mapping[str, DenoiserNumbers] = field(default_factory=dict)
@@ -83,7 +84,7 @@ class Dialect:
         """What a forecast reads here beside the experiment."""
         return (
             str(self.expandable_segments),
-            str(self.offload_leaves_leaves),
+            str(self.habits),
             *(f"{name} {side_px}" for name, side_px in sorted(self.tile_px.items())),
         )
 
@@ -119,14 +120,14 @@ SIMPLETUNER = Dialect(
         "sana": 300,
     },
     # No layer is spared but those with a side that is no multiple of 16, of which the models taken have none.
-    overrides={"train": {"max_grad_norm": 2.0}, "quantize": {"keep": (), "derivative": "torchao"}},
+    overrides={"train": {"max_grad_norm": 2.0}, "quantize": {"keep": ()}},
     adapter_dropout=0.1,
     keeps_gradients=True,
     always_caches=True,
     has_lokr=True,
     intervals={**_SEGMENTED, "hidream": "ignored", "qwen_image": "ignored"},
     offload_is_of_attention=frozenset({"sd3"}),
-    offload_leaves_leaves=True,
+    habits=TrainerHabits(leaves_stay=True, torchao_autograd=True),
     absent_targets={"hidream": frozenset({"to_out.0"})},
     quantizers={"fp8 (torchao dynamic)": "float8-dynamic", "fp8 weight-only (torchao)": "float8"},
     sources=(

@@ -101,8 +101,7 @@ def question_events(asked: BacktestQuestion, traces: Traces) -> list[Event]:
         num_text_tokens=asked.sizes.num_text_tokens,
         rank=rank_of(experiment.method),
     )
-    stay = asked.dialect.offload_leaves_leaves
-    kept, body = split(step_events(traces, experiment, size, geometry, leaves_stay=stay))
+    kept, body = split(step_events(traces, experiment, size, geometry, habits=asked.dialect.habits))
     precision = experiment.train.precision
     stream = Stream()
     early = [stream.hold(_component_bytes(name, precision), _RESIDENT, RunPhase.LOAD) for name in asked.loaded_before]

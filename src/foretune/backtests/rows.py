@@ -61,7 +61,7 @@ def _question(row: Measurement, dialects: Sequence[Dialect]) -> BacktestQuestion
     }
     if optimizer.on_host:
         # Gradients leave one by one, so there is never a norm of all of them.
-        levers |= {"optimizer_on_host": True, "fused_backward": True}
+        levers |= {"optimizer_offload": True, "fused_backward": True}
         train["max_grad_norm"] = None
     quantize = {"denoiser": numbers, **dialect.overrides.get("quantize", {})} if numbers != "none" else {}
     asked = {
@@ -182,7 +182,7 @@ def _train(
         # Gradients that stay are there in every pass, as they are where several passes make a step.
         "gradient_accumulation": max(row.num_accumulation_steps or 1, 2 if dialect.keeps_gradients else 1),
         "precision": precision,
-        "weights": weights,
+        "weight_dtype": weights,
         "ema": {} if optimizer.ema else None,
     }
 

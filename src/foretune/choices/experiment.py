@@ -7,12 +7,20 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from foretune.choices.data import Data
+from foretune.choices.earlier_keys import (
+    as_hashed,
+    dotted_keys,
+    lost_choices,
+    mixed_keys,
+    with_current_keys,
+    without_removed_keys,
+)
 from foretune.choices.method import Lora, Method
 from foretune.choices.quantize import Quantize
 from foretune.choices.running import Parallel, Profile, Save, Tracker, Validate
 from foretune.choices.section import INCIDENTAL, LATER, is_later_default, question_in
 from foretune.choices.training import Levers, ObjectiveChoice, Optimizer, Train
-from foretune.core.values.base import Upgrade, Value, content_hash
+from foretune.core.values.base import Upgrade, Value, WrongFormat, content_hash
 
 Risk = Literal["distilled-base"]
 
@@ -38,6 +46,20 @@ def _with_follow_links(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _with_current_keys(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 5 had other names for some keys."""
+    if mixed := mixed_keys(dotted_keys(body)):
+        raise WrongFormat(f"{'. '.join(mixed)}.")
+    return with_current_keys(body)
+
+
+def _without_removed_keys(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 6 had choices that are gone; only their defaults are still there."""
+    if lost := lost_choices(body):
+        raise WrongFormat(f"{'. '.join(lost)}.")
+    return without_removed_keys(body)
+
+
 class Experiment(Value):
     """One fine-tuning, as asked for. Everything that follows is computed from it and from the catalogue."""
 
@@ -47,6 +69,8 @@ class Experiment(Value):
         2: _with_new_choices,
         3: _with_vae_tiling,
         4: _with_follow_links,
+        5: _with_current_keys,
+        6: _without_removed_keys,
     }
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
@@ -82,7 +106,8 @@ class Experiment(Value):
 
     def whole_hash(self) -> str:
         """Equal when everything asked is equal, paths and devices included, in whichever version it was written."""
-        return content_hash({"format": "Experiment", "format_version": 1, **_without_later_defaults(self)})
+        content = as_hashed(_without_later_defaults(self))
+        return content_hash({"format": "Experiment", "format_version": 1, **content})
 
     def question_hash(self, data_fingerprint: str, model_fingerprint: str) -> str:
         """Equal across machines: the model, method, data, objective and hyperparameters.
@@ -91,7 +116,7 @@ class Experiment(Value):
         as the product that makes one optimizer step, so that one device with accumulation and several without answer
         the same question.
         """
-        asked = question_in(self)
+        asked = as_hashed(question_in(self))
         content = {"data": [data_fingerprint, asked["data"]], "model": model_fingerprint}
         return content_hash({**asked, **content, "samples": self.samples_per_step()})
 

@@ -21,7 +21,7 @@ Axis = dict[str, Overrides]
 _FREE: dict[str, Overrides] = {
     # What goes with a value and is no choice of its own.
     "fused_backward": {"train.max_grad_norm": None},
-    "ema_on_host": {"train.ema": {}},
+    "ema_offload": {"train.ema": {}},
     **{spec.name: {"optimizer.lr": FOUND_LR_FACTOR} for spec in OPTIMIZER_SPECS.values() if spec.finds_lr},
 }
 
@@ -65,7 +65,7 @@ def _precisions() -> Iterator[tuple[str, Overrides]]:
         yield precision, {"train.precision": precision}
     for compensation in get_args(Compensation):
         name = "bf16 weights" if compensation == "none" else f"bf16 weights, {compensation}"
-        weights = {"train.precision": "bf16", "train.weights": "bf16", "optimizer.compensation": compensation}
+        weights = {"train.precision": "bf16", "train.weight_dtype": "bf16", "optimizer.compensation": compensation}
         yield name, weights
 
 
@@ -77,7 +77,7 @@ def _levers() -> Iterator[tuple[str, Overrides]]:
         if field.annotation is bool and name not in _BESIDE_THE_STEP:
             yield name, {key: not field.get_default(), **_FREE.get(name, {})}
     yield "offload of attention", {"levers.activation_offload": True, "levers.activation_offload_parts": "attention"}
-    yield "swapped_blocks", {"levers.swapped_blocks": 1}
+    yield "swap of one block", {"levers.block_swap": 1}
     yield "compile", {"levers.compile": "regional"}
     yield "accumulation", {"train.gradient_accumulation": 2}
     yield "moving average", {"train.ema": {}}

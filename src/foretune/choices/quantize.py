@@ -6,7 +6,6 @@ from foretune.choices.section import Section
 
 DenoiserNumbers = Literal["none", "int8", "float8", "float8-dynamic", "float8-training", "nf4", "int8-bnb"]
 EncoderNumbers = Literal["none", "int8", "float8", "nf4", "int8-bnb"]
-Derivative = Literal["lean", "torchao"]
 
 
 class Quantize(Section):
@@ -22,7 +21,3 @@ class Quantize(Section):
     keep: tuple[str, ...] | None = None
     """Layers that are not quantised, by parts of their module names; [] quantises all. Left out: the layers outside of
     the repeated blocks (input and output projections, timestep and text embeddings)."""
-    derivative: Derivative = "lean"
-    """Backward pass of int8, float8 and float8-dynamic layers. lean stores only the quantised weights and dequantises
-    them again in the backward pass. torchao uses that library's own autograd, as other trainers do, which stores dense
-    copies of weights (int8, float8) or four copies of each input (float8-dynamic)."""

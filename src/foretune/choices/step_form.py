@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from foretune.choices.checkpointing import unit_width
+from foretune.choices.earlier_keys import old_key
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, LowRank, Method, MethodKind
 from foretune.core.values.base import content_hash
@@ -20,7 +21,6 @@ _DECIDING = (
     "method.block_size",
     "quantize.denoiser",
     "quantize.keep",
-    "quantize.derivative",
     "optimizer.kind",
     "levers.checkpoint_segment",
     "levers.checkpoint_stride",
@@ -30,10 +30,32 @@ _DECIDING = (
     "levers.attention",
     "levers.channels_last",
     "levers.fused_backward",
-    "levers.optimizer_on_host",
+    "levers.optimizer_offload",
 )
 _PLAIN = frozenset({"quantize.denoiser", "optimizer.kind", "levers.attention"})
 """Choices whose value says by itself what it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerHabits:
+    """How other trainers run a step. No experiment can choose these: they are for forecasts of those trainers."""
+
+    leaves_stay: bool = False
+    """Offload of activations leaves saved tensors without a gradient on the device."""
+    torchao_autograd: bool = False
+    """int8, float8 and float8-dynamic layers are differentiated by torchao's own autograd, which stores dense copies of
+    weights (int8, float8) or four copies of each input (float8-dynamic)."""
+
+    def in_step_of(self, experiment: Experiment) -> "TrainerHabits":
+        """Those that change anything in a step of this experiment."""
+        return TrainerHabits(
+            leaves_stay=self.leaves_stay and experiment.levers.activation_offload,
+            torchao_autograd=self.torchao_autograd and experiment.quantize.denoiser in _DIFFERENTIATED_BY_TORCHAO,
+        )
+
+
+NO_HABITS = TrainerHabits()
+_DIFFERENTIATED_BY_TORCHAO = ("int8", "float8", "float8-dynamic")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,27 +79,30 @@ class StepForm:
     others: tuple[tuple[str, Any], ...] = ()
     """Further choices that are not at their default, by their keys in an experiment, sorted."""
     numerics: Numerics = "cuda"
-    leaves_stay: bool = False
-    """Offload of activations leaves saved tensors without a gradient on the device. No experiment can choose that: it
-    is how other programs do it."""
+    habits: TrainerHabits = NO_HABITS
 
     @classmethod
     def of(
-        cls, experiment: Experiment, *, is_checkpointed: bool, numerics: Numerics = "cuda", leaves_stay: bool = False
+        cls,
+        experiment: Experiment,
+        *,
+        is_checkpointed: bool,
+        numerics: Numerics = "cuda",
+        habits: TrainerHabits = NO_HABITS,
     ) -> "StepForm":
         method, train = experiment.method, experiment.train
         return cls(
             model=experiment.model,
             method=method.kind,
             precision="fp32" if train.precision in ("fp32", "tf32") else "bf16",
-            weights=train.weights,
+            weights=train.weight_dtype,
             compensation=experiment.optimizer.compensation,
             targets=method.targets if isinstance(method, Adapter) else None,
             has_dropout=isinstance(method, Adapter) and method.dropout > 0,
             is_checkpointed=is_checkpointed,
             others=_others(experiment, numerics, is_checkpointed=is_checkpointed),
             numerics=numerics,
-            leaves_stay=leaves_stay and experiment.levers.activation_offload,
+            habits=habits.in_step_of(experiment),
         )
 
     def slug(self) -> str:
@@ -91,18 +116,22 @@ class StepForm:
             words.append("dropout")
         if self.targets is not None:
             words.append(f"targets-{content_hash(list(self.targets))}")
-        words += [_word(key, value) for key, value in self.others]
-        if self.leaves_stay:
+        others = self.others
+        if self.habits.torchao_autograd:
+            # Once a key of experiments, and still a word in the names of files.
+            others = tuple(sorted((*others, ("quantize.derivative", "torchao"))))
+        words += [_word(key, value) for key, value in others]
+        if self.habits.leaves_stay:
             words.append("leaves-stay")
         if self.numerics != "cuda":
             words.append(self.numerics)
         return f"{self.model}.{'.'.join(words)}"
 
     def experiment(self) -> Experiment:
-        """An experiment of this form, for those who record it; its sizes are set by them."""
+        """An experiment of this form, for those who record it; its sizes are set by them. It has no habits."""
         asked: dict[str, dict[str, Any]] = {
             "method": {"kind": self.method},
-            "train": {"steps": 1, "precision": self.precision, "weights": self.weights},
+            "train": {"steps": 1, "precision": self.precision, "weight_dtype": self.weights},
             "optimizer": {"compensation": self.compensation},
             "levers": {"gradient_checkpointing": 1.0 if self.is_checkpointed else 0.0},
         }
@@ -163,7 +192,7 @@ def _is_decisive(experiment: Experiment, key: str, numerics: Numerics, *, is_che
 def _word(key: str, value: Any) -> str:
     if key in _PLAIN:
         return str(value)
-    name = key.rpartition(".")[2].replace("_", "-")
+    name = old_key(key).rpartition(".")[2].replace("_", "-")
     if value is True:
         return name
     return f"{name}-{content_hash(list(value)) if isinstance(value, tuple) else value}"

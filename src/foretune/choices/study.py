@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from foretune.choices.earlier_keys import mixed_keys
 from foretune.choices.section import Section
 from foretune.choices.training import Clock, Precision
 
@@ -167,6 +168,7 @@ class StudyFile(Section):
             "vary": tuple(self.vary),
         }
         for place, keys in changes.items():
+            yield from (f"{place}: {sentence}" for sentence in mixed_keys(keys))
             for key in keys:
                 if key in _LENGTHS:
                     yield f"{place} changes {key}, which the study itself decides (seconds, steps, clock, seeds)"

@@ -44,7 +44,7 @@ class Train(Section):
     precision: Precision = "bf16"
     """dtype of the forward and backward pass and of frozen weights. tf32 is fp32 with matrix products in TF32 (NVIDIA
     Ampere and newer)."""
-    weights: Annotated[WeightNumbers, LATER] = "fp32"
+    weight_dtype: Annotated[WeightNumbers, LATER] = "fp32"
     """dtype of the trained weights, their gradients and the optimizer states: with AdamW 16 bytes per weight in fp32, 8
     in bf16. bf16 needs `precision: bf16`, and loses updates below about 1/256 of a weight unless
     `optimizer.compensation` is set."""
@@ -139,7 +139,7 @@ class Levers(Section):
     """Move activations to host memory until the backward pass: of checkpointed blocks only their inputs."""
     activation_offload_parts: Annotated[OffloadParts, LATER, INCIDENTAL] = "blocks"
     """attention: offload only the activations of attention, also in checkpointed blocks."""
-    swapped_blocks: Annotated[int, LATER, INCIDENTAL] = Field(default=0, ge=0)
+    block_swap: Annotated[int, LATER, INCIDENTAL] = Field(default=0, ge=0)
     """Block swap: number of blocks whose frozen weights stay in host memory until the block runs. Adapters only."""
     compile: Annotated[Literal["off", "regional"], LATER, INCIDENTAL] = "off"
     """regional: torch.compile on the repeated blocks; equal blocks are compiled once."""
@@ -150,7 +150,7 @@ class Levers(Section):
     fused_backward: Annotated[bool, LATER, INCIDENTAL] = False
     """Update each weight in the backward pass as soon as its gradient is ready, so that gradients are never all in
     memory. Not with gradient clipping or accumulation."""
-    optimizer_on_host: Annotated[bool, LATER, INCIDENTAL] = False
+    optimizer_offload: Annotated[bool, LATER, INCIDENTAL] = False
     """Keep the optimizer states in host memory and update on the CPU."""
-    ema_on_host: Annotated[bool, LATER, INCIDENTAL] = False
+    ema_offload: Annotated[bool, LATER, INCIDENTAL] = False
     """Keep the EMA weights in host memory."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from foretune.choices.earlier_keys import other_name
 from foretune.config.yaml_files import parse, what_is_wrong
 from foretune.core.errors import Mistakes, UserError
 
@@ -64,7 +65,7 @@ def _parsed(argument: str) -> tuple[tuple[str, ...], Any]:
 
 
 def _set(mapping: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    """Puts a value in its place; what stands on the way is copied, not changed."""
+    """Puts a value in its place, also of its key's other name; what stands on the way is copied, not changed."""
     where: dict[str, Any] | list[Any] = mapping
     for depth, key in enumerate(path[:-1], start=1):
         place = _place(where, path[:depth])
@@ -73,6 +74,9 @@ def _set(mapping: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
         where[place] = inner
         where = inner
     where[_place(where, path)] = value
+    other = other_name(".".join(path))
+    if other is not None and isinstance(where, dict):
+        where.pop(other.rpartition(".")[2], None)
 
 
 def _place(where: dict[str, Any] | list[Any], path: tuple[str, ...]) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from foretune.choices.earlier_keys import RENAMED_KEYS
 from foretune.choices.experiment import Experiment
 
 
@@ -80,6 +81,8 @@ def places_of_key(key: str, root: type[BaseModel] = Experiment) -> Iterator[str]
     for name, field in fields_by_key(root).items():
         if any(key in fields_by_key(section) for section in sections_in(field.annotation)):
             yield f"{name}.{key}"
+    if root is Experiment:
+        yield from (current for old, current in RENAMED_KEYS.items() if old.endswith(f".{key}"))
 
 
 def _one_of_kind(kinds: tuple[type[BaseModel], ...], kind: str) -> tuple[type[BaseModel], tuple[type[BaseModel], ...]]:

@@ -10,6 +10,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from foretune.choices.capabilities import objections
+from foretune.choices.earlier_keys import (
+    dotted_keys,
+    lost_choices,
+    mixed_keys,
+    notes_on,
+    with_current_keys,
+    without_removed_keys,
+)
 from foretune.choices.experiment import Experiment
 from foretune.choices.model import ModelReference, resolve_model
 from foretune.choices.objections import DeviceType, Objection
@@ -76,12 +84,13 @@ def understand(
     `only_planned` also takes models that can be planned but not trained yet. `needs` is what has to be there on this
     machine; a plan needs nothing. `checks` are further ones, whose answers are reported together with all others.
     """
-    problems: list[str] = []
     experiment: Experiment | None = None
     readable: Experiment | None
     wrong: frozenset[str]
     # What a run directory keeps of an experiment is an experiment too, of the version that it says.
-    form = {"name": name, **(Experiment.upgraded(mapping) if "format" in mapping else mapping)}
+    written = Experiment.upgraded(mapping) if "format" in mapping else mapping
+    problems = [f"{sentence}." for sentence in (*mixed_keys(dotted_keys(written)), *lost_choices(written))]
+    form = {"name": name, **without_removed_keys(with_current_keys(written))}
     try:
         experiment = Experiment.model_validate(form)
         readable, wrong = experiment, frozenset[str]()
@@ -116,7 +125,7 @@ def understand(
     assert model is not None, "nothing was wrong with it"
     # One experiment, however its model was spelt.
     experiment = experiment.model_copy(update={"model": model.asked})
-    notes = () if model.note is None else (f"model: {model.note}",)
+    notes = notes_on(written) if model.note is None else [f"model: {model.note}", *notes_on(written)]
     return Asked(mapping, experiment, model, (*notes, *(o.text for o in found if o.severity == "warning")))
 
 

@@ -166,9 +166,9 @@ def _fewest_swapped(trial: Trial, change: SettingChange) -> Look | None:
         swap = block_swap(number)
         return replace(change, settings={**change.settings, **swap.settings})
 
-    already = trial.found.experiment.levers.swapped_blocks
+    already = trial.found.experiment.levers.block_swap
     look = trial.fewest_that_fits(with_swap, num_blocks)
-    return None if look is not None and look.change.settings["levers.swapped_blocks"] <= already else look
+    return None if look is not None and look.change.settings["levers.block_swap"] <= already else look
 
 
 def _smaller_input(

@@ -206,7 +206,7 @@ def _play_denoiser(stream: Stream, run: RunToPlan, around: Around, found: Pass, 
 def _cast_bytes(run: RunToPlan, around: Around) -> int:
     """Autocast keeps low copies of the fp32 weights that are trained until it is left."""
     train = run.experiment.train
-    if train.precision == "fp32" or train.weights != "fp32":
+    if train.precision == "fp32" or train.weight_dtype != "fp32":
         return 0
     trained_bytes = bytes_by_category(around.lasting).get(MemoryPart.TRAINED_WEIGHTS, 0)
     return trained_bytes * BYTES_PER_WEIGHT[train.precision] // _FP32_BYTES
@@ -223,7 +223,7 @@ def play_checksum(stream: Stream, run: RunToPlan, around: Around, phase: str) ->
     is_quantized = run.experiment.quantize.denoiser in FEWER_BITS
     sizes: dict[str, int] = {
         MemoryPart.FROZEN_WEIGHTS: 1 if is_quantized else BYTES_PER_WEIGHT[train.precision],
-        MemoryPart.TRAINED_WEIGHTS: BYTES_PER_WEIGHT[train.weights],
+        MemoryPart.TRAINED_WEIGHTS: BYTES_PER_WEIGHT[train.weight_dtype],
     }
     largest = max(
         (e.num_bytes // sizes[e.category] * _CHECKSUM_BYTES for e in around.lasting if e.category in sizes),

@@ -106,13 +106,13 @@ def _judged(found: HostMemory, experiment: Experiment, peak: Phase, budget: Host
 def _advice(experiment: Experiment, peak: Phase, lacking_bytes: int) -> Iterator[str]:
     """What uses the host's memory in the peak phase and can be switched off; then what always helps."""
     levers, mapped_bytes = experiment.levers, round(peak.mapped_bytes * (1 + ERROR_SHARE))
-    if levers.swapped_blocks and peak.pinned_rounding_bytes:
+    if levers.block_swap and peak.pinned_rounding_bytes:
         yield (
-            f"lower levers.swapped_blocks={levers.swapped_blocks}, or use quantize.denoiser=nf4: "
+            f"lower levers.block_swap={levers.block_swap}, or use quantize.denoiser=nf4: "
             "swapped weights are in memory twice while they are loaded"
         )
-    if levers.optimizer_on_host:
-        yield "levers.optimizer_on_host=false keeps fp32 weights and optimizer states on the device"
+    if levers.optimizer_offload:
+        yield "levers.optimizer_offload=false keeps fp32 weights and optimizer states on the device"
     if levers.activation_offload:
         yield "levers.activation_offload=false keeps activations on the device"
     if experiment.data.num_workers:

@@ -107,28 +107,28 @@ def quantised_bases(experiment: Experiment) -> list[SettingChange]:
 
 
 def block_swap(num_blocks: int) -> SettingChange:
-    return SettingChange("host memory", {"levers.gradient_checkpointing": 1.0, "levers.swapped_blocks": num_blocks})
+    return SettingChange("host memory", {"levers.gradient_checkpointing": 1.0, "levers.block_swap": num_blocks})
 
 
 def host_memory(found: Footprint) -> Iterator[SettingChange]:
     """The same result with tensors on the host, the least traffic first. Block swap, a number to find, is apart."""
     experiment, levers = found.experiment, found.experiment.levers
     base: dict[str, Any] = {}
-    if experiment.train.ema is not None and not levers.ema_on_host:
-        base["levers.ema_on_host"] = True
+    if experiment.train.ema is not None and not levers.ema_offload:
+        base["levers.ema_offload"] = True
         yield SettingChange("host memory", base)
     if not levers.activation_offload:
         yield SettingChange("host memory", {**base, "levers.activation_offload": True})
-    if experiment.method.kind == "full" and not levers.optimizer_on_host:
-        yield SettingChange("host memory", {**base, "levers.optimizer_on_host": True})
-        yield SettingChange("host memory", {**base, "levers.optimizer_on_host": True, "train.weights": "bf16"})
+    if experiment.method.kind == "full" and not levers.optimizer_offload:
+        yield SettingChange("host memory", {**base, "levers.optimizer_offload": True})
+        yield SettingChange("host memory", {**base, "levers.optimizer_offload": True, "train.weight_dtype": "bf16"})
 
 
 def lighter_optimizers(experiment: Experiment) -> Iterator[SettingChange]:
     """Full fine-tuning with fewer bytes a weight, the mildest first."""
     if experiment.method.kind != "full":
         return
-    in_bf16 = {"train.weights": "bf16", "optimizer.compensation": "none"}
+    in_bf16 = {"train.weight_dtype": "bf16", "optimizer.compensation": "none"}
     fused: dict[str, Any] = {
         "levers.fused_backward": True,
         "train.max_grad_norm": None,
@@ -137,11 +137,11 @@ def lighter_optimizers(experiment: Experiment) -> Iterator[SettingChange]:
     kinds: list[dict[str, Any]] = []
     if experiment.train.ema is not None:
         kinds.append({"train.ema": None})
-    if experiment.optimizer.kind == "adamw" and experiment.train.weights == "fp32":
+    if experiment.optimizer.kind == "adamw" and experiment.train.weight_dtype == "fp32":
         kinds += [{"optimizer.kind": "adamw8bit"}, {"optimizer.kind": "adafactor"}]
     if experiment.train.precision == "bf16":
         kinds += [
-            {"train.weights": "bf16", "optimizer.kind": "adamw", "optimizer.compensation": "stochastic"},
+            {"train.weight_dtype": "bf16", "optimizer.kind": "adamw", "optimizer.compensation": "stochastic"},
             {**in_bf16, "optimizer.kind": "adamw8bit"},
             {**in_bf16, "optimizer.kind": "adafactor"},
             {**in_bf16, "optimizer.kind": "adafactor", **fused},
@@ -176,7 +176,7 @@ def legal_num_frames(most: int, geometry: Geometry) -> int:
 def lora_instead(experiment: Experiment) -> SettingChange | None:
     if experiment.method.kind != "full":
         return None
-    lora = {"method.kind": "lora", "train.weights": "fp32", "optimizer.compensation": "none"}
+    lora = {"method.kind": "lora", "train.weight_dtype": "fp32", "optimizer.compensation": "none"}
     return SettingChange("adapter", lora, is_other_result=True)
 
 
@@ -205,7 +205,7 @@ def larger_batches(experiment: Experiment) -> Iterator[SettingChange]:
 def less_checkpointing(experiment: Experiment) -> Iterator[SettingChange]:
     """Smaller shares of checkpointed blocks, none first."""
     levers = experiment.levers
-    if levers.checkpoint_stride is not None or levers.swapped_blocks:
+    if levers.checkpoint_stride is not None or levers.block_swap:
         return
     for share in (0.0, *_SHARES):
         if share < levers.gradient_checkpointing:

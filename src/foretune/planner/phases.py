@@ -195,7 +195,7 @@ def _loading(run: RunToPlan, around: Around) -> Phase:
     frozen_bytes, trained_bytes = totals.get(MemoryPart.FROZEN_WEIGHTS, 0), totals.get(MemoryPart.TRAINED_WEIGHTS, 0)
     swapped_bytes = bytes_by_category(around.lasting_on_host).get(on_host(MemoryPart.FROZEN_WEIGHTS), 0)
     trains_base = run.experiment.method.kind == "full"
-    per_weight = BYTES_PER_WEIGHT[run.experiment.train.weights if trains_base else run.experiment.train.precision]
+    per_weight = BYTES_PER_WEIGHT[run.experiment.train.weight_dtype if trains_base else run.experiment.train.precision]
     if run.experiment.quantize.denoiser in FEWER_BITS:
         # The weights as they are in the file, and beside them the fewer bits that they are put into.
         host = _loaded(run.denoiser.num_params * per_weight, per_weight, beside_bytes=frozen_bytes + swapped_bytes)

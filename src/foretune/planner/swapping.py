@@ -41,8 +41,8 @@ def swapped_units(units: Sequence[Sequence[int]], num_swapped: int) -> tuple[Swa
     num_blocks = sum(len(unit) for unit in units)
     if num_swapped > num_blocks:
         raise Refused(
-            f"levers.swapped_blocks: {num_swapped} blocks cannot be swapped, this model has {num_blocks}. "
-            f"Nearest: levers.swapped_blocks={num_blocks}"
+            f"levers.block_swap: {num_swapped} blocks cannot be swapped, this model has {num_blocks}. "
+            f"Nearest: levers.block_swap={num_blocks}"
         )
     chosen = set(chosen_to_swap(num_blocks, num_swapped))
     found = (SwappedUnit(number, len(chosen.intersection(unit)), len(unit)) for number, unit in enumerate(units))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from foretune.choices.checkpointing import chosen_units, units, without_idle_choices
 from foretune.choices.experiment import Experiment
 from foretune.choices.forward_form import ForwardForm
-from foretune.choices.step_form import Numerics, StepForm
+from foretune.choices.step_form import NO_HABITS, Numerics, StepForm, TrainerHabits
 from foretune.core.errors import UserError
 from foretune.core.values.step_trace import OUTSIDE, StepTrace, Work
 from foretune.planner.composing.forms import composed_trace, composition_of, is_covered, what_is_missing
@@ -102,11 +102,11 @@ def mixed_step(
     geometry: Geometry,
     numerics: Numerics = "cuda",
     *,
-    leaves_stay: bool = False,
+    habits: TrainerHabits = NO_HABITS,
 ) -> Mixed:
     """Where all or none of the units are recomputed, one trace says it all."""
     chosen = _chosen(experiment, geometry)
-    forms = forms_of(experiment, geometry, numerics, leaves_stay=leaves_stay)
+    forms = forms_of(experiment, geometry, numerics, habits=habits)
     kept, checkpointed = (traces.step(form, size) for form in forms)
     return Mixed(kept, checkpointed, chosen)
 
@@ -119,13 +119,13 @@ def is_at_hand(
 
 
 def forms_of(
-    experiment: Experiment, geometry: Geometry, numerics: Numerics, *, leaves_stay: bool = False
+    experiment: Experiment, geometry: Geometry, numerics: Numerics, *, habits: TrainerHabits = NO_HABITS
 ) -> tuple[StepForm, StepForm]:
     """Of the blocks that are kept, and of those that are recomputed; one and the same where all are alike."""
     num_chosen = len(_chosen(experiment, geometry))
     num_units = len(units(geometry.stacks, without_idle_choices(experiment.levers)))
     kept, checkpointed = (
-        StepForm.of(experiment, is_checkpointed=is_checkpointed, numerics=numerics, leaves_stay=leaves_stay)
+        StepForm.of(experiment, is_checkpointed=is_checkpointed, numerics=numerics, habits=habits)
         for is_checkpointed in (num_chosen == num_units, num_chosen > 0)
     )
     return kept, checkpointed
@@ -142,13 +142,13 @@ def step_events(
     geometry: Geometry,
     numerics: Numerics = "cuda",
     *,
-    leaves_stay: bool = False,
+    habits: TrainerHabits = NO_HABITS,
 ) -> list[Event]:
     """All that one training step of this experiment allocates on its device, in order.
 
-    `leaves_stay`: as a program would that leaves what has no gradient on the device (`StepForm.leaves_stay`).
+    `habits`: as another trainer with these would run it.
     """
-    mixed = mixed_step(traces, experiment, size, geometry, numerics, leaves_stay=leaves_stay)
+    mixed = mixed_step(traces, experiment, size, geometry, numerics, habits=habits)
     variant = variant_of(experiment, geometry)
     return device_events(expand_variant(mixed.kept, mixed.checkpointed, size.in_trace(geometry), variant))
 
@@ -160,9 +160,9 @@ def variant_of(experiment: Experiment, geometry: Geometry) -> Variant:
         chosen=_chosen(experiment, geometry),
         accumulates=experiment.train.gradient_accumulation > 1,
         averages=experiment.train.ema is not None,
-        averages_on_host=levers.ema_on_host,
-        bytes_per_trained_weight=_WEIGHT_BYTES[experiment.train.weights],
-        swapped=swapped_units(units(geometry.stacks, levers), levers.swapped_blocks),
+        averages_on_host=levers.ema_offload,
+        bytes_per_trained_weight=_WEIGHT_BYTES[experiment.train.weight_dtype],
+        swapped=swapped_units(units(geometry.stacks, levers), levers.block_swap),
     )
 
 

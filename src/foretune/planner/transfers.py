@@ -47,7 +47,7 @@ def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, events: 
     by_blocks = work[StepPhase.FORWARD, TO_HOST]
     swapped = sum(event.num_bytes for event in events if event.category == MemoryPart.SWAPPED_WEIGHTS)
     average = 0
-    if experiment.train.ema is not None and experiment.levers.ema_on_host:
+    if experiment.train.ema is not None and experiment.levers.ema_offload:
         average = sum(event.num_bytes for event in events if event.category == MemoryPart.TRAINED_WEIGHTS)
     to_host = activations + work[StepPhase.BACKWARD, TO_HOST]
     to_device = (

@@ -188,12 +188,12 @@ class Trial:
         """Weights, optimizer states, and gradients where all of them are there at once: no step takes less."""
         num_params, levers = self.found.subject.row.num_params, experiment.levers
         if experiment.method.kind == "full":
-            per_weight = BYTES_PER_WEIGHT[experiment.train.weights]
-            keeps_gradients = not (levers.fused_backward or levers.optimizer_on_host)
+            per_weight = BYTES_PER_WEIGHT[experiment.train.weight_dtype]
+            keeps_gradients = not (levers.fused_backward or levers.optimizer_offload)
             per_weight *= 2 if keeps_gradients else 1
             return num_params * (per_weight + state_bytes_per_weight(experiment))
         dense = BYTES_PER_WEIGHT[experiment.train.precision]
-        stays = 1 - levers.swapped_blocks / max(1, sum(self.found.subject.geometry.stacks))
+        stays = 1 - levers.block_swap / max(1, sum(self.found.subject.geometry.stacks))
         return num_params * dense / (dense_over_bits(experiment.quantize.denoiser, dense) or 1) * stays
 
     def _size(self, experiment: Experiment, change: SettingChange) -> StepSize:

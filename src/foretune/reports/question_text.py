@@ -37,8 +37,8 @@ def _dtypes(experiment: "Experiment") -> Iterator[str]:
         yield f"{quantize.denoiser} base"
     if quantize.text_encoders != "none":
         yield f"{quantize.text_encoders} text encoders"
-    if train.weights != "fp32":
-        yield f"{train.weights} trained weights"
+    if train.weight_dtype != "fp32":
+        yield f"{train.weight_dtype} trained weights"
     if optimizer.kind != "adamw":
         yield optimizer.kind
     if optimizer.compensation != "none":
@@ -52,11 +52,11 @@ def _levers(levers: "Levers") -> Iterator[str]:
     if levers.activation_offload:
         attention = levers.activation_offload_parts == "attention"
         yield "activation offload (attention)" if attention else "activation offload"
-    if levers.swapped_blocks:
-        yield f"block swap ({counted_text(levers.swapped_blocks, 'blocks')})"
-    if levers.optimizer_on_host:
+    if levers.block_swap:
+        yield f"block swap ({counted_text(levers.block_swap, 'blocks')})"
+    if levers.optimizer_offload:
         yield "optimizer on the host"
-    if levers.ema_on_host:
+    if levers.ema_offload:
         yield "EMA on the host"
     if levers.fused_backward:
         yield "fused backward pass"

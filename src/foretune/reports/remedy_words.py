@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from foretune.choices.earlier_keys import current_key
 from foretune.core.units import bytes_text, duration_text, memory_text, share_text
 from foretune.core.values.plan import Remedy
 
@@ -49,20 +50,21 @@ def cost_text(remedy: Remedy) -> str:
 
 def _effects(settings: Mapping[str, str]) -> Iterator[str]:  # noqa: PLR0912 - one line for each setting
     for key, value in settings.items():
-        match key, value:
+        # Plans of earlier releases have the keys of their time.
+        match current_key(key), value:
             case "quantize.denoiser", _:
                 yield f"quantised base, frozen weights rounded to {_BITS.get(value, value)} bits"
             case "quantize.text_encoders", _:
                 yield f"text encoders rounded to {_BITS.get(value, value)} bits"
-            case "levers.swapped_blocks", _:
+            case "levers.block_swap", _:
                 yield f"block swap, {value} blocks wait in host memory"
             case "levers.gradient_checkpointing", _:
                 yield _checkpointing(value)
             case "levers.activation_offload", "true":
                 yield "activations wait in host memory"
-            case "levers.optimizer_on_host", "true":
+            case "levers.optimizer_offload", "true":
                 yield "optimizer states and updates on the host"
-            case "levers.ema_on_host", "true":
+            case "levers.ema_offload", "true":
                 yield "moving average in host memory"
             case "levers.cache_latents" | "levers.cache_text", "true":
                 yield f"{'latents' if 'latents' in key else 'captions'} cached before training"
@@ -72,7 +74,7 @@ def _effects(settings: Mapping[str, str]) -> Iterator[str]:  # noqa: PLR0912 - o
                 yield "updates in the backward pass, without gradient clipping or accumulation"
             case "train.batch_size", _:
                 yield f"batches of {value}"
-            case "train.weights", "bf16":
+            case "train.weight_dtype", "bf16":
                 yield "trained weights in bf16"
             case "optimizer.kind", "adamw8bit":
                 yield "AdamW states in 8 bits"

@@ -85,7 +85,7 @@ def build_step(
             levers=experiment.levers,
         ),
         scaler=torch.amp.GradScaler(device.type, enabled=policy.needs_loss_scaling),
-        ema=MovingAverage(trained, ema.decay, on_host=experiment.levers.ema_on_host) if ema is not None else None,
+        ema=MovingAverage(trained, ema.decay, on_host=experiment.levers.ema_offload) if ema is not None else None,
         around_forward=assembled.levers.around_forward,
         foreach=foreach,
         max_grad_norm=experiment.train.max_grad_norm,

@@ -39,11 +39,11 @@ def build_optimizer(
     build, levers = OPTIMIZERS[choice.kind], levers or Levers()
 
     asked = OptimizerRequest(
-        choice=choice, weights=[], foreach=None if levers.optimizer_on_host else foreach, seed=seed
+        choice=choice, weights=[], foreach=None if levers.optimizer_offload else foreach, seed=seed
     )
 
     def made(weights: list[nn.Parameter], first: int) -> Updater:
-        if not levers.optimizer_on_host:
+        if not levers.optimizer_offload:
             return build(replace(asked, weights=weights, first=first))
         return OnHost(weights, lambda copies: build(replace(asked, weights=copies, first=first)))
 

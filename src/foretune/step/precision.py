@@ -29,7 +29,7 @@ class PrecisionPolicy:
     @classmethod
     def of(cls, train: Train) -> "PrecisionPolicy":
         """What a training was asked to use."""
-        return cls(train.precision, train.weights)
+        return cls(train.precision, train.weight_dtype)
 
     @property
     def compute_dtype(self) -> torch.dtype:

@@ -1,7 +1,7 @@
 """A StepTrace from recordings of the step itself."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 
 import torch
@@ -9,10 +9,12 @@ import torch
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import StepForm, rank_is_a_size
 from foretune.choices.training import Levers
+from foretune.core.registry import Registry
 from foretune.core.values.step_trace import StepTrace
 from foretune.core.vocabulary import StepPhase
 from foretune.models.family import Family
 from foretune.step.levers.offloading import leaving_leaves
+from foretune.step.quantizing.applying import Backend, quantizing_with
 from foretune.trace.blocks import kinds_of_units, units_of
 from foretune.trace.operator_memo import OperatorMemo
 from foretune.trace.probing import Probe, probes, shallow
@@ -25,15 +27,31 @@ OnRecording = Callable[[int, int], None]
 """Called before each recording with its number, from 1, and how many there are."""
 
 _MADE_WITH = ("torch", "diffusers", "transformers", "peft")
+_AUTOGRAD = "foretune.trace.torchao_autograd"
+TORCHAO_AUTOGRAD: Registry[Backend] = Registry(
+    "quantisation",
+    {
+        "int8": f"{_AUTOGRAD}:AutogradInt8Linear",
+        "float8": f"{_AUTOGRAD}:AutogradFloat8Linear",
+        "float8-dynamic": f"{_AUTOGRAD}:AutogradDynamicFloat8Linear",
+    },
+)
+"""Layers that torchao's own autograd differentiates, by quantisation."""
 
 
 def _silent(number: int, total: int) -> None:
     """For those who show no progress."""
 
 
-def habits_of(form: StepForm) -> AbstractContextManager[None]:
+@contextmanager
+def habits_of(form: StepForm) -> Iterator[None]:
     """What a form has that no experiment says: to be entered around its recording."""
-    return leaving_leaves() if form.leaves_stay else nullcontext()
+    with ExitStack() as stack:
+        if form.habits.leaves_stay:
+            stack.enter_context(leaving_leaves())
+        if form.habits.torchao_autograd:
+            stack.enter_context(quantizing_with(TORCHAO_AUTOGRAD))
+        yield
 
 
 def make_step_trace(

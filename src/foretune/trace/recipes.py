@@ -81,7 +81,7 @@ def recipe_names() -> tuple[str, ...]:
 
 
 def _update(choice: Optimizer, dtype: torch.dtype, *, on_host: bool = False) -> UpdateRecipe:
-    levers = Levers(optimizer_on_host=on_host)
+    levers = Levers(optimizer_offload=on_host)
     found = {name: _of_weight(choice, levers, dtype, shapes) for name, shapes in _SHAPES.items()}
     if _of_weight(choice, levers, dtype, _MANY_AXES) != found["matrix"]:
         raise IrregularStep(f"{choice.kind} treats weights of four axes unlike those of two")

@@ -16,7 +16,7 @@ from tests.step.small_steps import made_batch, small_experiment
 TinyPipeline = Callable[..., Path]
 
 ALL = {"gradient_checkpointing": 1, "checkpoint_segment": 2, "activation_offload": True, "attention": "flash"}
-SWAPPED = {**ALL, "swapped_blocks": 3}
+SWAPPED = {**ALL, "block_swap": 3}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_the_levers_came_to(
 def test_swapped_blocks_are_named_with_their_bytes(tiny_pipeline: TinyPipeline) -> None:
     family = open_family(tiny_pipeline("flux"))
     denoiser = family.denoiser_on_meta(torch.bfloat16)
-    levers = {"gradient_checkpointing": 1, "swapped_blocks": 2}
+    levers = {"gradient_checkpointing": 1, "block_swap": 2}
     applied = assemble(small_experiment(LORA, levers=levers), family, denoiser).levers
     frozen = (p.nbytes for index in (2, 5) for p in family.blocks(denoiser)[index].parameters() if not p.requires_grad)
     assert applied.effective["swapped_blocks"] == [2, 5]

@@ -71,7 +71,7 @@ def test_compiled_code_computes_the_same() -> None:
     [
         # Of each kind one whose input needs no gradient or is of another sort, and one for all others.
         ("flux", (3, 3), 4, {"checkpoint_segment": 2, "activation_offload": True}),
-        ("flux", (3, 3), 4, {"swapped_blocks": 2, "attention": "flash"}),
+        ("flux", (3, 3), 4, {"block_swap": 2, "attention": "flash"}),
         ("sd3", (2, 2), 4, {}),
         ("ddpm", (), 9, {"channels_last": True}),
     ],

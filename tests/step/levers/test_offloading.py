@@ -13,6 +13,8 @@ from foretune.step import host
 from foretune.step.host import watching_host
 from foretune.step.levers import offloading
 from foretune.step.levers.offloading import activations_on_host, leaving_leaves, moving_from
+from foretune.step.quantizing.applying import quantizing_with
+from foretune.trace.making import TORCHAO_AUTOGRAD
 from tests.step.levers.deep_steps import DROPPING, LORA, assert_equal, deep_step, loss_and_gradients
 from tests.step.levers.host_guard import HostGuard
 from tests.step.levers.live_bytes import live_bytes
@@ -53,13 +55,14 @@ def test_what_has_no_gradient_is_moved_too_and_changes_nothing(numbers: str, tin
     """Masks of dropout and widened 8-bit weights: moving them saves memory, and no bit depends on it."""
     sections: dict[str, Any] = {
         "train": {"precision": "bf16"},
-        "quantize": {"denoiser": numbers, **({"derivative": "torchao", "keep": []} if numbers != "none" else {})},
+        "quantize": {"denoiser": numbers, **({"keep": []} if numbers != "none" else {})},
     }
     offload = {"gradient_checkpointing": 1, "activation_offload": True, "activation_offload_parts": "attention"}
 
     def found(levers: dict[str, Any], around: AbstractContextManager[None]) -> tuple[Any, int]:
         copies: list[Tensor] = []
-        small = deep_step(tiny_pipeline("sd3"), (1, 2), DROPPING, levers=levers, **sections)
+        with quantizing_with(TORCHAO_AUTOGRAD):
+            small = deep_step(tiny_pipeline("sd3"), (1, 2), DROPPING, levers=levers, **sections)
         with watching_host(copies.append), moving_from(0), around:
             result = loss_and_gradients(small)
         return result, sum(copy.nbytes for copy in copies)

@@ -19,7 +19,7 @@ from tests.step.small_steps import SmallStep, made_batch
 TinyPipeline = Callable[..., Path]
 
 DEPTHS: dict[str, tuple[int, ...]] = {"flux": (2, 4), "sd3": (2, 3), "ddpm": ()}
-SWAPPED = {"gradient_checkpointing": 1, "swapped_blocks": 3}
+SWAPPED = {"gradient_checkpointing": 1, "block_swap": 3}
 
 
 @pytest.mark.parametrize("num_blocks", [1, 5, 57])
@@ -76,7 +76,7 @@ def test_every_quantised_base(numbers: str, tiny_pipeline: TinyPipeline) -> None
     guard = HostGuard()
     with guard.watching():
         small = deep_step(
-            tiny_pipeline("flux"), (1, 1), LORA, levers={**SWAPPED, "swapped_blocks": 2}, quantize={"denoiser": numbers}
+            tiny_pipeline("flux"), (1, 1), LORA, levers={**SWAPPED, "block_swap": 2}, quantize={"denoiser": numbers}
         )
         with guard:
             found = loss_and_gradients(small)
@@ -86,7 +86,7 @@ def test_every_quantised_base(numbers: str, tiny_pipeline: TinyPipeline) -> None
 
 def test_one_swapped_block_is_on_the_device_at_a_time(tiny_pipeline: TinyPipeline) -> None:
     def needed(num_swapped: int) -> Any:
-        levers = {"gradient_checkpointing": 1, "swapped_blocks": num_swapped}
+        levers = {"gradient_checkpointing": 1, "block_swap": num_swapped}
         return live_bytes(deep_step(tiny_pipeline("sd3", "3"), (6,), LORA, levers=levers))
 
     none, one, all_of_them = needed(0), needed(1), needed(6)
@@ -118,7 +118,7 @@ def test_all_who_look_find_the_real_weights(tiny_pipeline: TinyPipeline) -> None
 
 
 def test_weights_come_back_after_an_error(tiny_pipeline: TinyPipeline) -> None:
-    small = deep_step(tiny_pipeline("flux"), DEPTHS["flux"], LORA, levers={**SWAPPED, "swapped_blocks": 6})
+    small = deep_step(tiny_pipeline("flux"), DEPTHS["flux"], LORA, levers={**SWAPPED, "block_swap": 6})
     before = {name: id(parameter) for name, parameter in small.step.denoiser.named_parameters()}
     block = small.family.blocks(small.step.denoiser)[3]
 
@@ -132,8 +132,8 @@ def test_weights_come_back_after_an_error(tiny_pipeline: TinyPipeline) -> None:
 
 
 def test_more_blocks_than_there_are(tiny_pipeline: TinyPipeline) -> None:
-    with pytest.raises(Refused, match=r"this model has 6\. Nearest: levers\.swapped_blocks=6"):
-        deep_step(tiny_pipeline("flux"), DEPTHS["flux"], LORA, levers={**SWAPPED, "swapped_blocks": 7})
+    with pytest.raises(Refused, match=r"this model has 6\. Nearest: levers\.block_swap=6"):
+        deep_step(tiny_pipeline("flux"), DEPTHS["flux"], LORA, levers={**SWAPPED, "block_swap": 7})
 
 
 @pytest.mark.gpu

@@ -47,7 +47,7 @@ def test_the_seed_decides_what_is_drawn_and_the_type_is_that_of_trained_weights(
     kind: str, tiny_pipeline: TinyPipeline
 ) -> None:
     folder = tiny_pipeline("flux")
-    half = {"precision": "bf16", "weights": "bf16"}
+    half = {"precision": "bf16", "weight_dtype": "bf16"}
     drawn = [small_step(folder, KINDS[kind], train={"seed": seed, **half}).method.trained() for seed in (0, 0, 1)]
     assert {tensor.dtype for tensor in drawn[0].values()} == {torch.bfloat16}
     assert checksums(drawn[0]) == checksums(drawn[1])

@@ -27,7 +27,7 @@ def test_its_weights_are_where_the_new_one_begins(kind: str, tmp_path: Path, tin
     rounded = small_step(
         folder,
         {**KINDS[kind], "start_from": str(tmp_path)},
-        train={"precision": "bf16", "weights": "bf16"},
+        train={"precision": "bf16", "weight_dtype": "bf16"},
         quantize={"denoiser": "int8"},
     )
     assert all(torch.equal(t, weights[name].bfloat16()) for name, t in adapter_of(rounded).weights().items())

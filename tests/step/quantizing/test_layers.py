@@ -11,7 +11,11 @@ from torch.utils.checkpoint import checkpoint
 
 from foretune.step.quantizing.applying import BACKENDS
 from foretune.step.quantizing.float8_products import as_on_gpus, rounded, scaled_product
+from foretune.trace.making import TORCHAO_AUTOGRAD
 
+_BY_TORCHAO = " by torchao"
+LAYERS = [*BACKENDS, *(kind + _BY_TORCHAO for kind in TORCHAO_AUTOGRAD)]
+"""Those of Foretune, and those with which the steps of other trainers are recorded."""
 WEIGHT_ONLY = ["int8", "float8", "nf4"]
 ROUNDED_INPUTS = {"int8-bnb": 0.01, "float8-dynamic": 0.03}
 """How far the answer may be from that of the dense weight, as a share of its size."""
@@ -31,7 +35,8 @@ def dense_layer(dtype: torch.dtype = torch.float32, num_inputs: int = NUM_INPUTS
 
 
 def quantised(kind: str, dense: nn.Linear) -> Any:
-    return BACKENDS[kind].of(dense)
+    layers = TORCHAO_AUTOGRAD if kind.endswith(_BY_TORCHAO) else BACKENDS
+    return layers[kind.removesuffix(_BY_TORCHAO)].of(dense)
 
 
 def answer_and_gradient(layer: Any, values: Tensor, autocast: torch.dtype | None) -> tuple[Tensor, Tensor]:
@@ -165,7 +170,7 @@ def test_torchao_keeps_dense_weights_or_copies_of_inputs() -> None:
 
 
 @pytest.mark.parametrize("kind", ["int8", "float8", "float8-dynamic"])
-def test_torchaos_derivative_is_the_same_but_for_rounding(kind) -> None:
+def test_torchaos_autograd_is_the_same_but_for_rounding(kind) -> None:
     dense = dense_layer()
     lean = answer_and_gradient(quantised(kind, dense), inputs(), None)
     other = answer_and_gradient(quantised(f"{kind} by torchao", dense), inputs(), None)
@@ -173,7 +178,7 @@ def test_torchaos_derivative_is_the_same_but_for_rounding(kind) -> None:
     assert distance(other[1], lean[1]) < 1e-5
 
 
-@pytest.mark.parametrize("kind", list(BACKENDS))
+@pytest.mark.parametrize("kind", LAYERS)
 def test_computed_again_it_is_the_same(kind) -> None:
     layer = quantised(kind, dense_layer(torch.bfloat16))
     once = answer_and_gradient(layer, inputs(), torch.bfloat16)
@@ -195,7 +200,7 @@ def test_bits_stay_what_they_are_when_the_model_changes_type_or_place(kind) -> N
     assert {tensor.device.type for tensor in layer.parameters()} == {"meta"}
 
 
-@pytest.mark.parametrize("kind", list(BACKENDS))
+@pytest.mark.parametrize("kind", LAYERS)
 def test_on_meta_it_has_the_same_tensors(kind) -> None:
     dense = dense_layer(torch.bfloat16)
     real, empty = quantised(kind, dense), quantised(kind, dense.to("meta"))
@@ -224,7 +229,7 @@ def test_an_input_of_zeros_is_no_division_by_zero() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", list(BACKENDS))
+@pytest.mark.parametrize("kind", LAYERS)
 def test_on_a_gpu(kind) -> None:
     """The bits are those of the CPU, and so is the answer, but for the order of sums."""
     if kind.startswith(("float8-dynamic", "float8-training")) and torch.cuda.get_device_capability() < (8, 9):

@@ -16,7 +16,7 @@ def hardware_objections(experiment: Experiment, device: Device) -> Iterable[Obje
         rate = ""
         if device.fp16_dense_tflops is not None and device.fp32_tflops is not None:
             rate = f" ({device.fp32_tflops:g} instead of {device.fp16_dense_tflops:g} TFLOPS at the most)"
-        also = " with train.weights=fp32" if experiment.train.weights == "bf16" else ""
+        also = " with train.weight_dtype=fp32" if experiment.train.weight_dtype == "bf16" else ""
         yield warning(
             f"train.precision: {device.name} ({family}) has no bf16 units, so PyTorch emulates bf16 at the rate of "
             f"fp32{rate}. Use train.precision=fp16{also}, which needs loss scaling, or train.precision=fp32{also}"

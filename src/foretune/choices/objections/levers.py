@@ -72,13 +72,13 @@ def _checkpointing_objections(experiment: Experiment, facts: FamilyFacts) -> Ite
 
 
 def _swap_objections(experiment: Experiment) -> Iterable[Objection]:
-    levers, key = experiment.levers, "levers.swapped_blocks"
-    if not levers.swapped_blocks:
+    levers, key = experiment.levers, "levers.block_swap"
+    if not levers.block_swap:
         return
     if experiment.method.kind == "full":
         yield refused(
             f"{key}: weights that are trained must stay on the device, and method.kind=full trains all. "
-            f"Nearest: method.kind=lora, or {key}=0 with levers.optimizer_on_host=true"
+            f"Nearest: method.kind=lora, or {key}=0 with levers.optimizer_offload=true"
         )
     is_strided = levers.checkpoint_stride not in (None, levers.checkpoint_segment)
     if levers.gradient_checkpointing < 1 or is_strided or levers.checkpoint_parts != "blocks":
@@ -91,11 +91,6 @@ def _swap_objections(experiment: Experiment) -> Iterable[Objection]:
             f"{key}: a block that is not checkpointed keeps its weights on the device until the backward pass. "
             f"Nearest: {' '.join(changes)}"
         )
-    if experiment.quantize.denoiser == "float8-dynamic" and experiment.quantize.derivative == "torchao":
-        yield refused(
-            f"{key}: torchao's derivative of float8-dynamic looks for the weights when the block has ended. "
-            "Nearest: quantize.derivative=lean"
-        )
 
 
 def _offload_objections(experiment: Experiment) -> Iterable[Objection]:
@@ -104,10 +99,10 @@ def _offload_objections(experiment: Experiment) -> Iterable[Objection]:
         return
     if not levers.activation_offload:
         yield refused(f"{key}: nothing goes to the host. Nearest: levers.activation_offload=true")
-    if levers.swapped_blocks:
+    if levers.block_swap:
         yield refused(
             f"{key}: what attention saves stays in memory although its block is checkpointed, and the weights of "
-            f"attention stay on the device. Nearest: {key}=blocks, or levers.swapped_blocks=0"
+            f"attention stay on the device. Nearest: {key}=blocks, or levers.block_swap=0"
         )
 
 
@@ -155,7 +150,7 @@ def _host_objections(experiment: Experiment, device_type: DeviceType | None) -> 
     levers = experiment.levers
     asked = [
         *(["levers.activation_offload"] if levers.activation_offload else []),
-        *(["levers.swapped_blocks"] if levers.swapped_blocks else []),
+        *(["levers.block_swap"] if levers.block_swap else []),
     ]
     if device_type in ("cpu", "mps"):
         for key in asked:

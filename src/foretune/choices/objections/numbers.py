@@ -26,25 +26,25 @@ def number_objections(experiment: Experiment, device_type: DeviceType | None) ->
 
 def _weight_objections(experiment: Experiment) -> Iterable[Objection]:
     train, optimizer = experiment.train, experiment.optimizer
-    if train.weights == "fp32":
+    if train.weight_dtype == "fp32":
         if optimizer.compensation != "none":
             yield refused(
                 f"optimizer.compensation: {optimizer.compensation} keeps what bf16 weights lose to rounding; these are "
-                "fp32. Nearest: optimizer.compensation=none, or train.weights=bf16"
+                "fp32. Nearest: optimizer.compensation=none, or train.weight_dtype=bf16"
             )
         return
     if train.precision != "bf16":
         yield refused(
-            f"train.weights: weights in bf16 do not go with train.precision={train.precision}. "
-            "Nearest: train.precision=bf16, or train.weights=fp32"
+            f"train.weight_dtype: weights in bf16 do not go with train.precision={train.precision}. "
+            "Nearest: train.precision=bf16, or train.weight_dtype=fp32"
         )
-    if experiment.levers.optimizer_on_host:
+    if experiment.levers.optimizer_offload:
         return  # what is updated is an fp32 copy
     if optimizer.compensation == "none":
         kept = "optimizer.compensation=kahan keeps them, for 2 bytes a weight"
         if optimizer.kind != "adamw":
-            kept = "levers.optimizer_on_host=true keeps them, or optimizer.kind=adamw with optimizer.compensation=kahan"
-        yield warning(f"train.weights: updates below about 1/256 of a bf16 weight are lost to rounding. {kept}")
+            kept = "levers.optimizer_offload=true keeps them, or optimizer.kind=adamw with optimizer.compensation=kahan"
+        yield warning(f"train.weight_dtype: updates below about 1/256 of a bf16 weight are lost to rounding. {kept}")
     yield from _average_objections(experiment)
 
 
@@ -53,13 +53,13 @@ def _average_objections(experiment: Experiment) -> Iterable[Objection]:
     optimizer = experiment.optimizer
     if optimizer.spec.finds_lr and experiment.method.kind == "full":
         yield refused(
-            f"train.weights: {optimizer.kind} starts with updates of a millionth, which bf16 weights lose to "
-            "rounding. Nearest: train.weights=fp32, or levers.optimizer_on_host=true"
+            f"train.weight_dtype: {optimizer.kind} starts with updates of a millionth, which bf16 weights lose to "
+            "rounding. Nearest: train.weight_dtype=fp32, or levers.optimizer_offload=true"
         )
     if optimizer.spec.averages_weights:
         yield refused(
-            f"train.weights: {optimizer.kind} moves its average by ever smaller steps, which bf16 rounds away. "
-            "Nearest: train.weights=fp32, or levers.optimizer_on_host=true"
+            f"train.weight_dtype: {optimizer.kind} moves its average by ever smaller steps, which bf16 rounds away. "
+            "Nearest: train.weight_dtype=fp32, or levers.optimizer_offload=true"
         )
     elif (
         optimizer.spec.has_weight_dtype

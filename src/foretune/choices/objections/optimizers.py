@@ -15,7 +15,7 @@ _SMALLEST_LR_FACTOR = 0.1
 
 
 def optimizer_objections(experiment: Experiment, device_type: DeviceType | None) -> Iterable[Objection]:
-    on_host = experiment.levers.optimizer_on_host
+    on_host = experiment.levers.optimizer_offload
     yield from _place_objections(experiment.optimizer, "cpu" if on_host else device_type)
     yield from _compensation_objections(experiment)
     yield from _rate_objections(experiment.optimizer)
@@ -31,7 +31,7 @@ def _place_objections(optimizer: Optimizer, device_type: DeviceType | None) -> I
     if optimizer.spec.library == "bitsandbytes" and device_type == "mps":
         yield refused(
             f"optimizer.kind: {optimizer.kind} is bitsandbytes', which has no update for mps. Nearest: "
-            "optimizer.kind=adamw, optimizer.kind=adafactor, which needs least memory, or levers.optimizer_on_host=true"
+            "optimizer.kind=adamw, optimizer.kind=adafactor, which needs least memory, or levers.optimizer_offload=true"
         )
     elif optimizer.spec.is_paged and device_type not in (None, "cuda"):
         yield refused(
@@ -48,12 +48,12 @@ def _compensation_objections(experiment: Experiment) -> Iterable[Objection]:
         yield refused(
             f"optimizer.compensation: {optimizer.compensation} is only supported with adamw, not with "
             f"{optimizer.kind}. Nearest: optimizer.kind=adamw, or optimizer.compensation=none with "
-            "levers.optimizer_on_host=true, which keeps fp32 weights on the host"
+            "levers.optimizer_offload=true, which keeps fp32 weights on the host"
         )
-    elif experiment.levers.optimizer_on_host:
+    elif experiment.levers.optimizer_offload:
         yield refused(
             "optimizer.compensation: an optimizer on the host keeps fp32 weights, so there is nothing to compensate. "
-            "Nearest: optimizer.compensation=none, or levers.optimizer_on_host=false"
+            "Nearest: optimizer.compensation=none, or levers.optimizer_offload=false"
         )
 
 
@@ -87,8 +87,8 @@ def _unused_objections(experiment: Experiment) -> Iterable[Objection]:
     if any(getattr(optimizer, name) != getattr(usual, name) for name in ignored):
         keys = " and ".join(f"optimizer.{name}" for name in ignored)
         yield warning(f"{keys} {'has' if len(ignored) == 1 else 'have'} no effect: {optimizer.spec.why_ignored}")
-    if experiment.levers.ema_on_host and experiment.train.ema is None:
-        yield warning("levers.ema_on_host has no effect: there is no EMA. Set train.ema={}")
+    if experiment.levers.ema_offload and experiment.train.ema is None:
+        yield warning("levers.ema_offload has no effect: there is no EMA. Set train.ema={}")
 
 
 def _layout_objections(optimizer: Optimizer) -> Iterable[Objection]:

@@ -8,7 +8,6 @@ from foretune.choices.objections.base import DeviceType, Objection, refused, war
 from foretune.choices.quantize import Quantize
 
 FLOAT8_PRODUCTS = ("float8-dynamic", "float8-training")
-_WITH_TORCHAO_DERIVATIVE = ("int8", "float8", "float8-dynamic")
 
 
 def quantization_objections(
@@ -24,8 +23,6 @@ def quantization_objections(
             f"quantize.denoiser: weights in {choice.denoiser} cannot be trained, and method.kind=full trains all. "
             "Nearest: method.kind=lora, or quantize.denoiser=float8-training, which keeps the weights as they are"
         )
-    if choice.derivative == "torchao" and choice.denoiser not in _WITH_TORCHAO_DERIVATIVE:
-        yield refused(f"quantize.derivative: torchao has none for {choice.denoiser}. Nearest: quantize.derivative=lean")
     if choice.denoiser == "int8-bnb" and experiment.train.precision != "fp16":
         yield warning(
             "quantize.denoiser: int8-bnb rounds inputs by way of fp16, so that values above 65504 become infinite. "
@@ -61,8 +58,5 @@ def _on_device(choice: Quantize, device_type: DeviceType | None) -> Iterable[Obj
 def _without_effect(choice: Quantize, facts: FamilyFacts) -> Iterable[Objection]:
     if choice.text_encoders != "none" and not facts.has_text:
         yield warning(f"quantize.text_encoders has no effect: {facts.name} models take no captions")
-    if choice.denoiser == "none":
-        if choice.keep is not None:
-            yield warning("quantize.keep has no effect: quantize.denoiser is none")
-        if choice.derivative != "lean":
-            yield warning("quantize.derivative has no effect: quantize.denoiser is none")
+    if choice.denoiser == "none" and choice.keep is not None:
+        yield warning("quantize.keep has no effect: quantize.denoiser is none")

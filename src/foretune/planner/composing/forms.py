@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from foretune.choices.step_form import StepForm, update_name
+from foretune.choices.step_form import NO_HABITS, StepForm, update_name
 from foretune.core.values.step_trace import StepTrace
 from foretune.core.vocabulary import StepPhase
 from foretune.planner.composing.pieces import Composer
@@ -35,7 +35,7 @@ def composition_of(form: StepForm) -> Composition | None:
     """How a step is put together; None where something in it is neither shipped nor composed. Reads no trace."""
     others = dict(form.others)
     kind = others.pop("optimizer.kind", "adamw")
-    on_host, is_fused = (others.pop(f"levers.{name}", False) for name in ("optimizer_on_host", "fused_backward"))
+    on_host, is_fused = (others.pop(f"levers.{name}", False) for name in ("optimizer_offload", "fused_backward"))
     layer = others.pop("quantize.denoiser", None)
     # The two differ in a factor.
     method = "lora" if form.method == "rslora" else form.method
@@ -105,12 +105,19 @@ def _simpler(form: StepForm) -> Iterator[tuple[str, StepForm]]:
     if form.has_dropout:
         yield "method.dropout", replace(form, has_dropout=False)
     if form.weights != "fp32":
-        yield f"train.weights={form.weights}", replace(form, weights="fp32", compensation="none")
+        yield f"train.weight_dtype={form.weights}", replace(form, weights="fp32", compensation="none")
     if form.precision != "bf16":
         yield f"train.precision={form.precision}", replace(form, precision="bf16")
     if form.method not in ("full", "lora"):
         yield f"method.kind={form.method}", replace(form, method="lora")
     plain = replace(
-        form, others=(), targets=None, has_dropout=False, weights="fp32", compensation="none", method="lora"
+        form,
+        others=(),
+        targets=None,
+        has_dropout=False,
+        weights="fp32",
+        compensation="none",
+        method="lora",
+        habits=NO_HABITS,
     )
     yield "this combination of choices", plain

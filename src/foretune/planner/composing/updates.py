@@ -240,7 +240,7 @@ def state_bytes_per_weight(experiment: Experiment) -> float:
     """What an optimizer keeps on the device for each trained weight, by its recipe; 0 where there is none."""
     optimizer, train = experiment.optimizer, experiment.train
     name = update_name(
-        optimizer.kind, optimizer.compensation, train.weights, on_host=experiment.levers.optimizer_on_host
+        optimizer.kind, optimizer.compensation, train.weight_dtype, on_host=experiment.levers.optimizer_offload
     )
     recipe = recipes().updates.get(name)
     if recipe is None:

@@ -93,14 +93,14 @@ def _offload_attention(blocks: tuple[nn.Module, ...], family: Family) -> int:
 
 
 def _swap(choice: Levers, blocks: tuple[nn.Module, ...], effective: dict[str, Any]) -> SwappedBlocks | None:
-    if not choice.swapped_blocks:
+    if not choice.block_swap:
         return None
-    if choice.swapped_blocks > len(blocks):
+    if choice.block_swap > len(blocks):
         raise Refused(
-            f"levers.swapped_blocks: {choice.swapped_blocks} blocks cannot be swapped, this model has {len(blocks)}. "
-            f"Nearest: levers.swapped_blocks={len(blocks)}"
+            f"levers.block_swap: {choice.block_swap} blocks cannot be swapped, this model has {len(blocks)}. "
+            f"Nearest: levers.block_swap={len(blocks)}"
         )
-    chosen = chosen_to_swap(len(blocks), choice.swapped_blocks)
+    chosen = chosen_to_swap(len(blocks), choice.block_swap)
     swapped = SwappedBlocks(tuple(blocks[index] for index in chosen))
     effective["swapped_blocks"] = list(chosen)
     effective["swapped_bytes"] = swapped.num_bytes()

@@ -1,6 +1,7 @@
 """Which layers of a model are quantised, and what became of them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,11 +33,10 @@ BACKENDS: Registry[Backend] = Registry(
         "float8-training": f"{_PACKAGE}.float8_training:Float8TrainingLinear",
         "nf4": f"{_PACKAGE}.bitsandbytes_weights:Nf4Linear",
         "int8-bnb": f"{_PACKAGE}.bitsandbytes_weights:BnbInt8Linear",
-        "int8 by torchao": f"{_PACKAGE}.torchao_derivative:DerivativeInt8Linear",
-        "float8 by torchao": f"{_PACKAGE}.torchao_derivative:DerivativeFloat8Linear",
-        "float8-dynamic by torchao": f"{_PACKAGE}.torchao_derivative:DerivativeDynamicFloat8Linear",
     },
 )
+_replaced: Mapping[str, Backend] = {}
+"""Backends that are used instead of those above."""
 _FLOAT8_PRODUCTS = ("float8-dynamic", "float8-training")
 _FIRST_WITH_FLOAT8 = (8, 9)
 """Compute capability of the first NVIDIA GPUs that multiply 8-bit floating-point numbers: Ada and Hopper."""
@@ -66,6 +66,17 @@ class Quantized:
         return {**vars(self), "kept": list(self.kept), "unfit": list(self.unfit)}
 
 
+@contextmanager
+def quantizing_with(backends: Mapping[str, Backend]) -> Iterator[None]:
+    """Quantises some kinds with other layers meanwhile: for recordings of how other trainers do it."""
+    global _replaced  # noqa: PLW0603 - one for all models, wherever they are quantised
+    before, _replaced = _replaced, backends
+    try:
+        yield
+    finally:
+        _replaced = before
+
+
 def check_quantization(choice: Quantize, device: torch.device) -> None:
     """Refuses what is not installed or what the device cannot do, before anything is loaded."""
     for kind in (choice.denoiser, choice.text_encoders):
@@ -89,8 +100,7 @@ def quantize_denoiser(
         is_kept = _named(choice.keep)
     else:
         is_kept = kept_by_default(family, denoiser)
-    kind: str = choice.denoiser if choice.derivative == "lean" else f"{choice.denoiser} by {choice.derivative}"
-    done = _quantize(kind, denoiser, is_kept, device)
+    done = _quantize(choice.denoiser, denoiser, is_kept, device)
     if not done.num_layers:
         why = f"all {len(done.kept)} are kept" if done.kept else "it has none that would fit"
         raise Refused(
@@ -140,13 +150,13 @@ def _quantize(kind: str, model: nn.Module, is_kept: Callable[[str], bool], devic
         num_bytes=num_bytes,
         kept=tuple(kept),
         unfit=tuple(unfit),
-        is_emulated=kind.startswith(_FLOAT8_PRODUCTS) and device is not None and is_emulated(device.type),
+        is_emulated=kind in _FLOAT8_PRODUCTS and device is not None and is_emulated(device.type),
     )
 
 
 def _backend(kind: str) -> Backend:
     try:
-        return BACKENDS[kind]
+        return _replaced[kind] if kind in _replaced else BACKENDS[kind]
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("torchao", "bitsandbytes"):
             raise

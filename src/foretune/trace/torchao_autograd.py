@@ -1,6 +1,7 @@
-"""The same 8-bit weights with torchao's own operators, differentiated as they are: what other programs train through.
+"""8-bit weights with torchao's own operators and autograd, as other trainers use them: for recordings of their steps.
 
-They keep more for the backward pass than `layer.py` does: a dense copy of each weight, or four copies of each input.
+They keep more for the backward pass than `step.quantizing` does: a dense copy of each weight, or four copies of each
+input.
 """
 
 from typing import Any
@@ -12,7 +13,7 @@ from foretune.step.quantizing import torchao_weights as lean
 from foretune.step.quantizing.float8_products import LARGEST, scaled_product
 
 
-class DerivativeInt8Linear(lean.Int8Linear):
+class AutogradInt8Linear(lean.Int8Linear):
     """Keeps the integers in the type that is multiplied with; the scale is applied to the product."""
 
     def forward(self, values: Tensor) -> Tensor:
@@ -23,7 +24,7 @@ class DerivativeInt8Linear(lean.Int8Linear):
         return out.to(values.dtype)
 
 
-class DerivativeFloat8Linear(lean.Float8Linear):
+class AutogradFloat8Linear(lean.Float8Linear):
     """Keeps the dense weight, which is made by way of two copies in fp32."""
 
     def forward(self, values: Tensor) -> Tensor:
@@ -31,7 +32,7 @@ class DerivativeFloat8Linear(lean.Float8Linear):
         return out if self.bias is None else out + self.bias
 
 
-class DerivativeDynamicFloat8Linear(lean.DynamicFloat8Linear):
+class AutogradDynamicFloat8Linear(lean.DynamicFloat8Linear):
     """Keeps an input, its sizes without signs, and it in fp32 before and after scaling.
 
     Autocast does not reach it: the answer is of the input's type.
@@ -55,7 +56,7 @@ class _RoundedProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, scale: Tensor, layer: DerivativeDynamicFloat8Linear, dtype: torch.dtype
+        ctx: Any, rows: Tensor, scale: Tensor, layer: AutogradDynamicFloat8Linear, dtype: torch.dtype
     ) -> Tensor:
         ctx.save_for_backward(scale, layer.numbers, layer.scale)
         bias = None if dtype == torch.float32 else layer.bias
