@@ -1,6 +1,6 @@
-"""The same 8-bit weights with torchao's own operators, differentiated as they are: what other programs train through.
+"""The same 8-bit weights differentiated through torchao's own operators, as other trainers do.
 
-They keep more for the backward pass than `layer.py` does: a dense copy of each weight, or four copies of each input.
+They save more for the backward pass than `layer.py` does: a dense copy of each weight, or four copies of each input.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from foretune.step.quantizing.float8_products import LARGEST, scaled_product
 
 
 class DerivativeInt8Linear(lean.Int8Linear):
-    """Keeps the integers in the type that is multiplied with; the scale is applied to the product."""
+    """Saves the integers in the compute dtype; the scale is applied to the product."""
 
     def forward(self, values: Tensor) -> Tensor:
         sums = torch.mm(values.reshape(-1, self.in_features), self.numbers.t().to(values.dtype))
@@ -24,7 +24,7 @@ class DerivativeInt8Linear(lean.Int8Linear):
 
 
 class DerivativeFloat8Linear(lean.Float8Linear):
-    """Keeps the dense weight, which is made by way of two copies in fp32."""
+    """Saves the dense weight, which is computed through two fp32 copies."""
 
     def forward(self, values: Tensor) -> Tensor:
         out = torch.matmul(values, _widened(self.numbers.t(), self.scale.t(), self.dense_dtype))
@@ -32,26 +32,29 @@ class DerivativeFloat8Linear(lean.Float8Linear):
 
 
 class DerivativeDynamicFloat8Linear(lean.DynamicFloat8Linear):
-    """Keeps an input, its sizes without signs, and it in fp32 before and after scaling.
+    """Saves the input, its absolute values, and its fp32 copy before and after scaling.
 
-    Autocast does not reach it: the answer is of the input's type.
+    Autocast does not apply to it: the output has the input's dtype.
     """
 
     def forward(self, values: Tensor) -> Tensor:
         largest = values.reshape(-1, self.in_features).abs().amax(dim=(0, 1), keepdim=True)
         scale = (largest / LARGEST).to(torch.float32)
         if scale.requires_grad:
-            # Dividing and multiplying by it cancel each other; the product below does not tell autograd so.
+            # The division and the multiplication by the scale cancel out; autograd cannot know this from the product
+            # below.
             scale.register_hook(torch.zeros_like)
         rows = (values.reshape(-1, self.in_features).to(torch.float32) / scale).clamp(-LARGEST, LARGEST)
         out: Tensor = _RoundedProduct.apply(rows, scale, self, values.dtype)  # type: ignore[no-untyped-call]
         if self.bias is not None and values.dtype == torch.float32:
-            out = out + self.bias  # the kernel adds none to sums in fp32
+            out = out + self.bias  # the kernel adds no bias to fp32 sums
         return out.reshape(*values.shape[:-1], self.out_features)
 
 
 class _RoundedProduct(torch.autograd.Function):
-    """Rounding passes the gradient on as it is. One function for both, so that no gradient is rounded, too."""
+    """Passes the gradient through rounding unchanged. Rounding and product are one function, so that no gradient is
+    rounded.
+    """
 
     @staticmethod
     def forward(
