@@ -8,7 +8,7 @@ from foretune.models.video import VideoTransformer
 
 
 class HunyuanVideo(VideoTransformer):
-    """Text is refined by two blocks of its own first."""
+    """Two refiner blocks process the text first."""
 
     name = "hunyuan_video"
     denoiser_class_name = "HunyuanVideoTransformer3DModel"

@@ -1,4 +1,4 @@
-"""Kolors: the UNet of Stable Diffusion XL with the text of a language model."""
+"""Kolors: the UNet of Stable Diffusion XL with text from a language model."""
 
 from foretune.choices.training import ObjectiveChoice
 from foretune.models.objectives import Epsilon, Objective

@@ -9,7 +9,7 @@ from foretune.models.transformer import LatentTransformer
 
 
 class QwenImage(LatentTransformer):
-    """Its autoencoder is one for videos; an image is one frame."""
+    """Its autoencoder is a video autoencoder; an image is one frame."""
 
     name = "qwen_image"
     denoiser_class_name = "QwenImageTransformer2DModel"

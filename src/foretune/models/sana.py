@@ -8,7 +8,7 @@ from foretune.models.transformer import LatentTransformer
 
 
 class Sana(LatentTransformer):
-    """A language model's text by cross-attention."""
+    """Reads a language model's text by cross-attention."""
 
     name = "sana"
     denoiser_class_name = "SanaTransformer2DModel"

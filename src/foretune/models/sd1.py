@@ -1,10 +1,10 @@
-"""Stable Diffusion 1 and 2: a UNet that reads one CLIP's text."""
+"""Stable Diffusion 1 and 2: a UNet with the text of one CLIP."""
 
 from foretune.models.unet import TextToImageUNet
 
 
 class StableDiffusion1(TextToImageUNet):
-    """The UNet that started it; version 2 differs in the width of the text alone."""
+    """The original UNet; version 2 differs only in the width of the text."""
 
     name = "sd1"
     pipeline_class_name = "StableDiffusionPipeline"

@@ -1,15 +1,15 @@
-"""Stable Diffusion XL: a larger UNet that is also told the image's size and a pooled caption."""
+"""Stable Diffusion XL: a larger UNet that is also conditioned on the image size and a pooled caption."""
 
 from torch import Tensor
 
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.unet import TextToImageUNet
 
-_NUM_TIME_IDS = 6  # original size, corner of the crop, target size
+_NUM_TIME_IDS = 6  # original size, crop corner, target size
 
 
 class StableDiffusionXl(TextToImageUNet):
-    """Two CLIPs' text, ten transformer blocks at the lowest size."""
+    """The text of two CLIPs, and ten transformer blocks at the lowest resolution."""
 
     name = "sdxl"
     pipeline_class_name = "StableDiffusionXLPipeline"
@@ -18,7 +18,7 @@ class StableDiffusionXl(TextToImageUNet):
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
         config = self.architecture.denoiser
-        # One projection takes the pooled caption and the embedded numbers together.
+        # One projection takes the pooled caption and the embedded sizes together.
         pooled_width = (
             config["projection_class_embeddings_input_dim"] - _NUM_TIME_IDS * config["addition_time_embed_dim"]
         )

@@ -17,18 +17,18 @@ __all__ = ["write_tiny_pipeline"]
 
 
 _BUILDERS: dict[str, Callable[[str], DiffusionPipeline]] = {"ddpm": ddpm.build, "sd3": sd3.build, "flux": flux.build}
-"""From a variant to a pipeline; each draws its weights from torch's CPU generator."""
+"""Builds a pipeline from a variant; weights are drawn from torch's CPU generator."""
 
 
 def write_tiny_pipeline(family: str, directory: Path, *, seed: int = 0, variant: str | None = None) -> Path:
-    """Write the family's tiny pipeline into the directory, which is made if absent, and return the directory.
+    """Writes the family's tiny pipeline to the directory, creates it if needed, and returns it.
 
     The same seed gives the same bytes. Files of an earlier pipeline in the directory are overwritten.
     """
     chosen = tiny_variant(family, variant)
     directory.mkdir(parents=True, exist_ok=True)
     with torch.random.fork_rng(devices=[]):
-        # `torch.manual_seed` would reseed the accelerators as well, which the fork does not put back.
+        # `torch.manual_seed` would also reseed the accelerators, which the fork does not restore.
         torch.default_generator.manual_seed(seed)
         pipeline = _BUILDERS[family](chosen)
     pipeline.save_pretrained(directory, safe_serialization=True)
