@@ -1,4 +1,4 @@
-"""Every metric by the name that is typed. One more is one file and one line."""
+"""All metrics by name. A new one is one file and one line here."""
 
 from collections.abc import Callable, Sequence
 
@@ -31,9 +31,9 @@ METRICS: Registry[Callable[[], Metric]] = Registry(
 
 
 def chosen_metrics(setting: Setting) -> tuple[dict[str, Metric], dict[str, str]]:
-    """The metrics to take, and why others are absent.
+    """Returns the metrics to compute, and why others are absent.
 
-    Those that were named and cannot be taken are refused, all at once, before anything is sampled.
+    Requested metrics that are not available are refused, all at once, before anything is sampled.
     """
     asked: Sequence[str] = setting.request.metrics or tuple(METRICS)
     taken: dict[str, Metric] = {}
