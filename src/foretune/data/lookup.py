@@ -39,8 +39,7 @@ class Lookup:
 
     def moments(self, info: SampleInfo, plan: CropPlan, bucket: Bucket) -> Tensor:
         """Returns an image's moments (2C, h, w)."""
-        # Looked up by content and crop, not by key: hashing the key for each sample would cost more than everything
-        # else.
+        # Looked up by content and crop, not by key: hashing a key for each sample would cost more than all the rest.
         what = (info.fingerprint, plan, bucket)
         return self.recent.get(what, lambda: self.cache.get(self.latent_key(info, plan, bucket)))[MOMENTS]
 

@@ -62,7 +62,7 @@ class BatchMaker(Dataset[Batch]):
 
     @property
     def assembly(self) -> Assembly:
-        """Returns how picked samples are assembled into a batch."""
+        """How picked samples are assembled into a batch."""
         return Assembly(
             source=self.source,
             latent_shape=self.latent_shape,

@@ -1,7 +1,6 @@
 """Adapters on disk. Their configuration is saved with the weights, so that they load without Foretune.
 
-LoRA, DoRA and rsLoRA are saved in the format of the family's pipeline, if it loads adapters; all others in peft's
-format.
+LoRA, DoRA and rsLoRA are saved for the family's pipeline, if it loads adapters; all others in peft's format.
 """
 
 import json

@@ -43,8 +43,7 @@ class AuraFlow(LatentTransformer):
         return predicted
 
     def _vae_factor(self) -> int:
-        # The catalogue does not name its autoencoder; four channels and a sample size of 64 for 512 px imply the
-        # factor.
+        # The catalogue does not name its autoencoder; a sample size of 64 with four channels for 512 px implies it.
         return 8 if self.architecture.vae is None else super()._vae_factor()
 
     def _vae_channels(self) -> int:

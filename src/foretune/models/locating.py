@@ -37,8 +37,7 @@ def open_family(folder: Path) -> Family:
 
 
 def _require_files(folder: Path) -> None:
-    """Raises if the folder contains a pipe or device in place of a file: the libraries that read it would block for
-    ever.
+    """Raises if the folder contains a pipe or device in place of a file: libraries that read it would block for ever.
 
     Links are followed, because a snapshot in the Hub's cache consists of them.
     """

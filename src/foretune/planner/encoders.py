@@ -158,7 +158,7 @@ def sampling_pass(forwards: Forwards, name: str, precision: Precision, sizes: Si
 
 
 def _candidates(precision: Precision) -> tuple[TracedPrecision, ...]:
-    """Returns precisions to look up: bf16 replaces fp16 (same bytes) and fp32 (half), fp32 replaces tf32."""
+    """Returns the traces to try, in order. tf32 has the bytes of fp32; bf16 has those of fp16 and half of fp32's."""
     return tuple(dict.fromkeys(("fp32" if precision == "tf32" else precision, "bf16")))
 
 

@@ -239,8 +239,7 @@ def _training_step(run: RunToPlan, around: Around) -> Phase:
 
 
 def _validation(run: RunToPlan, around: Around) -> Phase:
-    """`training.validating.Validator`: no gradients, in addition to all training state; the VAE is loaded for the
-    samples.
+    """`training.validating.Validator`: no gradients, beside all training state; the VAE is loaded for samples.
 
     The moving average replaces the weights without a copy.
     """

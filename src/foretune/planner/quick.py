@@ -41,7 +41,7 @@ def quick_peak_bytes(
 
 
 def _swapped_bytes(mixed: Mixed, sizes: Sizes, variant: Variant) -> int:
-    """Returns the swapped bytes on the host, minus those of one running block: the smallest, for a high estimate."""
+    """Returns the swapped bytes on the host, minus those of a running block: the smallest, to keep the estimate low."""
     moved = moved_bytes(mixed.checkpointed, sizes, variant.swapped)
     return sum(moved) - min(moved, default=0)
 

@@ -33,8 +33,7 @@ NOTHING_MOVED = Moved()
 
 
 def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, events: list[Event]) -> Moved:
-    """Returns gradients and updates as in the trace; the rest from the step's storages on the host and copies on the
-    device.
+    """Returns gradients and updates as in the trace; the rest from the storages on the host and their device copies.
 
     Activations go to the host in the forward pass and return in the backward pass. Neighbouring blocks share some of
     them, so they are counted by storage, not by block.

@@ -21,7 +21,7 @@ class ErrorShares(NamedTuple):
 
 
 TRACE_ERROR = ErrorShares(backtest_record().error_band, backtest_record().error_band)
-"""Nine of ten of the published peaks that `foretune backtest` checks are within this share; its record lists them, and
+"""Nine of ten of the published peaks that `foretune backtest` checks are within this share; its record says which, and
 when. It is measured on the same backtest that uses it.
 """
 

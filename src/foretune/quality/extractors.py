@@ -29,7 +29,7 @@ class Extractor(Protocol):
 
     @property
     def num_features(self) -> int:
-        """Returns the number of features per image."""
+        """Number of features per image."""
 
     def features(self, images: Sequence[Pixels]) -> Tensor:
         """Returns features (N, num_features), on the CPU."""

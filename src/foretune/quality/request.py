@@ -35,7 +35,7 @@ class EvaluationRequest:
     metrics: tuple[str, ...] = ()
     """Empty: all. Those that do not apply are absent with a reason; if they are named here, that is an error."""
     extractor: str = "vae"
-    """Extracts the features that FID and KID compare: vae, clip:WHERE or inception:WHERE."""
+    """Extracts the features that FID and KID compare: vae, pixels, clip:WHERE or dino:WHERE."""
     clip: str | None = None
     """Folder or Hub id of a CLIP model, for the CLIP score."""
     device: str = "auto"

@@ -23,8 +23,7 @@ _NO_KERNEL = ("No available kernel", "No viable backend")
 def apply_attention(backend: AttentionBackend, denoiser: nn.Module, blocks: tuple[nn.Module, ...]) -> None:
     """Forces attention to use this kernel in training, validation and sampling, or to fail.
 
-    Blocks are wrapped in addition to the whole denoiser, because a recomputed block runs outside the denoiser's
-    forward.
+    Blocks are wrapped too, not only the denoiser, because a recomputed block runs outside the denoiser's forward.
     """
     if backend != "auto":
         for module in (denoiser, *blocks):

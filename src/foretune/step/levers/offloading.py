@@ -52,8 +52,7 @@ def activations_on_host(denoiser: nn.Module) -> Iterator[None]:
     lasting = WeakIdKeyDictionary()
     for tensor in _parts((*denoiser.parameters(), *denoiser.buffers())):
         lasting[tensor.untyped_storage()] = True
-    # Weak on both sides: storages of activations are freed early, and only autograd's saved objects hold moved
-    # storages.
+    # Weak on both sides: storages of activations are freed early, and only what autograd saves holds moved ones.
     moved: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
     def pack(tensor: Tensor) -> "Tensor | _View":
@@ -134,9 +133,7 @@ def _parts(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether the tensor's values are its storage's: not a wrapper subclass, not sparse, no lazy conjugation or
-    negation.
-    """
+    """Whether the tensor's values are its storage's: no wrapper subclass, not sparse, not lazily conjugated."""
     return (
         not is_made_of_others(tensor)
         and tensor.layout == torch.strided

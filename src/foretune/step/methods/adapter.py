@@ -65,9 +65,7 @@ class AppliedAdapter(AppliedMethod):
         return followed
 
     def _smaller_matrices(self) -> list[str]:
-        """Returns each distinct size as rows x columns: where the factor does not divide a layer's side, peft uses
-        another.
-        """
+        """Returns the distinct sizes as rows x columns: if the factor does not divide a side, peft uses another."""
         found: set[tuple[int, int]] = set()
         for module in self.denoiser.modules():
             if isinstance(module, LoKrLayer):

@@ -58,8 +58,7 @@ def switch_training_adapter(denoiser: nn.Module, *, on: bool) -> None:
     for layer in denoiser.modules():
         if isinstance(layer, LoraLayer) and TRAINING_ADAPTER in layer.lora_A:
             trained = [ADAPTER_NAME] if ADAPTER_NAME in layer.lora_A else []
-            # peft's own switch would also change what is trained. DoRA scales what precedes it, so the trained one is
-            # first.
+            # peft's own switch would also change what is trained. DoRA scales what precedes it, so it goes first.
             layer._active_adapter = [*trained, TRAINING_ADAPTER] if on else trained
 
 

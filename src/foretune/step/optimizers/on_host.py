@@ -14,8 +14,7 @@ MASTER = "master"
 
 
 class OnHost(Updater):
-    """Stores an fp32 copy of each weight on the host. Gradients go there, the CPU updates the copy, and the weight is
-    overwritten.
+    """Stores an fp32 copy of each weight on the host. Gradients go there; the CPU updates the copy; the weight follows.
 
     bf16 weights lose nothing to rounding, because the copy holds the full precision.
     """

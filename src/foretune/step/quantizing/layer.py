@@ -91,8 +91,7 @@ class QuantizedLinear(nn.Linear):
 class _Product(torch.autograd.Function):
     """Saves the quantised tensors, which exist anyway, and neither the input nor a dense weight.
 
-    It saves the ones used in its forward pass: with block swap, the layer's own may be on the host in the backward
-    pass.
+    It saves those of its forward pass: with block swap, the layer's own may be on the host in the backward pass.
     """
 
     @staticmethod

@@ -41,8 +41,7 @@ class DerivativeDynamicFloat8Linear(lean.DynamicFloat8Linear):
         largest = values.reshape(-1, self.in_features).abs().amax(dim=(0, 1), keepdim=True)
         scale = (largest / LARGEST).to(torch.float32)
         if scale.requires_grad:
-            # The division and the multiplication by the scale cancel out; autograd cannot know this from the product
-            # below.
+            # Division and multiplication by the scale cancel out; autograd cannot see this in the product below.
             scale.register_hook(torch.zeros_like)
         rows = (values.reshape(-1, self.in_features).to(torch.float32) / scale).clamp(-LARGEST, LARGEST)
         out: Tensor = _RoundedProduct.apply(rows, scale, self, values.dtype)  # type: ignore[no-untyped-call]
@@ -52,9 +51,7 @@ class DerivativeDynamicFloat8Linear(lean.DynamicFloat8Linear):
 
 
 class _RoundedProduct(torch.autograd.Function):
-    """Passes the gradient through rounding unchanged. Rounding and product are one function, so that no gradient is
-    rounded.
-    """
+    """Passes the gradient through rounding unchanged. Includes the product, so that no gradient is rounded."""
 
     @staticmethod
     def forward(
