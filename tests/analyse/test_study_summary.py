@@ -188,7 +188,9 @@ def test_speeds_of_steps_alone_are_ratios_of_samples_a_second(tmp_path: Path) ->
     assert "lora trains 4.00 times as many samples/s as full (4.00 to 4.00), 3 seeds." in sentences(summary)
     assert "lora needs 701.0 MiB (698.5 to 703.5 MiB) at its peak" in sentences(summary)
     assert "300.0 MiB (300.0 to 300.0 MiB) less, 3 seeds." in sentences(summary)
-    assert summary.held_equal == "20 optimizer steps for every run. Validation and saving are left out, on synthetic data."
+    assert (
+        summary.held_equal == "20 optimizer steps for every run. Validation and saving are left out, on synthetic data."
+    )
     assert summary.warnings == ()
 
 

@@ -78,7 +78,9 @@ def test_a_folder_does_not_hide_a_study_that_has_a_name(tmp_path: Path, foretune
 
 def test_a_shipped_file_is_printed_to_be_changed(tmp_path: Path, foretune: Foretune) -> None:
     (tmp_path / "mine.yaml").write_text(foretune("study", "batch-size", "--show").stdout)
-    assert load_study(tmp_path / "mine.yaml").compared.keys() == load_study(SHIPPED_STUDIES["batch-size"]).compared.keys()
+    assert (
+        load_study(tmp_path / "mine.yaml").compared.keys() == load_study(SHIPPED_STUDIES["batch-size"]).compared.keys()
+    )
     assert "is a folder" in foretune("study", ".", "--show").stderr
 
 
@@ -93,7 +95,9 @@ def test_what_would_be_ignored_for_a_folder_is_refused(
 def test_a_quick_study_and_one_of_another_model_have_their_own_folders(
     tmp_path: Path, foretune: Foretune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "hardware.yaml").write_text(FILE.replace("  four-gpus: {parallel.device: cuda, parallel.devices: 4}\n", ""))
+    (tmp_path / "hardware.yaml").write_text(
+        FILE.replace("  four-gpus: {parallel.device: cuda, parallel.devices: 4}\n", "")
+    )
     heard: list[StudyAsked] = []
 
     def run(asked: StudyAsked, studies: Path, *_: object) -> tuple[PartDone, ...]:

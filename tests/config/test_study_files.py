@@ -77,7 +77,8 @@ def test_all_mistakes_are_told_at_once_with_what_was_meant(tmp_path: Path) -> No
     text = mistakes(tmp_path, protocol="equal-tine", sead=[1], seeds=[], evaluate={"metric": ["psnr"]})
     assert "has 4 mistakes" in text
     assert (
-        "protocol: 'equal-tine' is not one of equal-time, equal-steps, convergence, speed. Did you mean 'equal-time'?" in text
+        "protocol: 'equal-tine' is not one of equal-time, equal-steps, convergence, speed. Did you mean 'equal-time'?"
+        in text
     )
     assert "sead: unknown key. Did you mean 'seeds'?" in text
     assert "seeds: should not be empty." in text
@@ -160,7 +161,9 @@ def test_speed_leaves_nothing_but_the_steps(tmp_path: Path) -> None:
 def test_quick_runs_what_its_section_says(tmp_path: Path) -> None:
     path = written(tmp_path, quick={"configurations": ["two"], "steps": 2, "seeds": [7]})
     asked = read_study(path, is_quick=True)
-    assert [(part.configuration, part.seed, part.asked.experiment.train.steps) for part in asked.parts] == [("two", 7, 2)]
+    assert [(part.configuration, part.seed, part.asked.experiment.train.steps) for part in asked.parts] == [
+        ("two", 7, 2)
+    ]
     assert asked.parts[0].folder == Path("hardware-quick/two/as-asked/seed-7")
     by_default = read_study(written(tmp_path), is_quick=True)
     assert len(by_default.parts) == 4, "two seeds of every configuration"

@@ -253,7 +253,9 @@ def _memory_in_words(one: ComparedCells, first: Number, other: Number) -> str:
         f"{measured_text(first.value, first.low, first.high, 'MiB')}"
     )
     if one.answer in ("better", "worse"):
-        return f"{values}: {measured_text(abs(one.value), *_absolute(one), 'MiB')} {'less' if one.value < 0 else 'more'}"
+        return (
+            f"{values}: {measured_text(abs(one.value), *_absolute(one), 'MiB')} {'less' if one.value < 0 else 'more'}"
+        )
     return f"{'no difference shown' if one.answer == 'no difference shown' else 'not decided'}: {values}"
 
 

@@ -1,1 +1,1 @@
-"""Sources of images, buckets of equal shape, the order of samples, the cache of encoded ones, and batches."""
+"""Image sources, aspect-ratio buckets, the order of samples, the cache of encoded samples, and batches."""

@@ -1,19 +1,19 @@
-"""How much goes through an encoder or decoder at once. Training and planning both need it, so it knows no torch."""
+"""Batch sizes for encoders and decoders. Training and planning both need them, so this module imports no torch."""
 
 IN_A_BATCH = 8
-"""Jobs that are encoded together, and captions that go through a text encoder at once."""
-# An autoencoder's memory grows with the pixels: in fp32 a megapixel takes about 2.5 GiB, so that eight would not fit
-# where a training step does.
+"""Number of jobs, or captions, that are encoded in one batch."""
+# An autoencoder's memory grows with the pixels: in fp32 a megapixel takes about 2.5 GiB, so that eight might not fit on
+# a device where a training step fits.
 _MOST_PIXELS = 1 << 20
 TILE_PX = 512
-"""Side of the tiles in which an image goes through its autoencoder with `levers.vae_tiling`."""
+"""Side of the tiles that the autoencoder processes with `levers.vae_tiling`."""
 VIDEO_TILE_PX = 256
-"""The same for videos; their frames stay together."""
+"""The same for videos; tiles contain all frames."""
 TILE_OVERLAP = 0.25
-"""Share of a tile's side that its neighbour has too, so that the two can be blended."""
+"""Share of a tile's side that overlaps with its neighbour for blending."""
 
 
 def images_at_once(height_px: int, width_px: int) -> int:
-    """A divisor of the batch that follows from the size alone, so that an image always meets the same arithmetic."""
+    """Returns a divisor of the batch that depends only on the size, so that an image always has the same arithmetic."""
     fitting = (num for num in (IN_A_BATCH, 4, 2) if num * height_px * width_px <= _MOST_PIXELS)
     return next(fitting, 1)

@@ -1,4 +1,4 @@
-"""What one forward pass is given, and how samples become it."""
+"""The inputs of one forward pass, and how samples are assembled into them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -14,47 +14,47 @@ from foretune.data.sources.base import SampleInfo, Source
 from foretune.data.transforms import CropPlan, apply
 
 LatentShape = Callable[[int, int], tuple[int, ...]]
-"""From an image's height and width in pixels to the shape of what is noised, without the batch."""
+"""Maps an image's height and width in pixels to the shape that is noised, without the batch dimension."""
 
 _BELOW_ONE_FP32 = 1 - 2**-24
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """The samples of one forward pass, with every random number that it needs."""
+    """The samples of one forward pass, with all random numbers that it needs."""
 
     step: int
     micro: int
     indices: tuple[int, ...]
     captions: tuple[str, ...]
-    """Empty where a caption is dropped."""
+    """Empty for a dropped caption."""
     images: Tensor | None
     """(B, 3, H, W) in [-1, 1]; None if latents are cached."""
     moments: Tensor | None
     """(B, 2C, h, w): mean and log-variance of the cached latent distribution; None if they are not cached."""
     conditioning: dict[str, Tensor] | None
-    """Cached tensors of the captions, each with the batch first; None if they are not cached."""
+    """Cached tensors of the captions, batch first; None if they are not cached."""
     noise: Tensor
-    """(B, *latent shape), fp32: what is added to the sample."""
+    """(B, *latent shape), fp32: the noise added to the sample."""
     posterior_noise: Tensor | None
-    """Of the same shape: draws the latent from its distribution; None if there is no autoencoder."""
+    """Same shape: draws the latent from its distribution; None if there is no autoencoder."""
     uniform: Tensor
-    """(B,) in [0, 1), fp64: the timestep is made of it."""
+    """(B,) in [0, 1), fp64: determines the timestep."""
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
-        """The batch with all its tensors on a device."""
+        """Moves all tensors of the batch to a device."""
         place = torch.device(device)
         batch = self
         if place.type == "mps":
-            # This device has no doubles; the largest draws must not round up to 1.
+            # MPS has no fp64; the largest draws must not round up to 1.
             batch = replace(self, uniform=self.uniform.to(torch.float32).clamp(max=_BELOW_ONE_FP32))
         return batch._mapped(lambda tensor: tensor.to(place, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
-        """The batch in memory that a device can copy from while the CPU goes on; called by the loader."""
+        """Pins the batch's memory, so that a device can copy from it asynchronously; called by the loader."""
         return self._mapped(lambda tensor: tensor.pin_memory())
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
@@ -70,7 +70,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pick:
-    """One sample of a batch with all that was drawn for it."""
+    """One sample of a batch with all its random draws."""
 
     index: int
     info: SampleInfo
@@ -83,7 +83,7 @@ class Pick:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Assembly:
-    """How picked samples become a batch: decoded or looked up, and what is drawn for them."""
+    """Assembles picked samples into a batch: decodes or looks them up, and draws their noise."""
 
     source: Source
     latent_shape: LatentShape
@@ -92,7 +92,7 @@ class Assembly:
     has_autoencoder: bool
 
     def batch(self, step: int, micro: int, bucket: Bucket, picks: Sequence[Pick]) -> Batch:
-        """The batch of the given picks, all cut to one bucket."""
+        """Returns the batch of the given picks, all cropped to one bucket."""
         shape = self.latent_shape(bucket.height_px, bucket.width_px)
         draws_posterior = self.has_autoencoder or self.latents is not None
         return Batch(
@@ -124,7 +124,7 @@ class Assembly:
 
 
 def normal(seed: int, shape: tuple[int, ...]) -> Tensor:
-    """Standard normal numbers in fp32 that follow from the seed alone."""
-    # torch's CPU generator takes 32 bits of a seed: of a million noises some would be equal. Philox takes all 64.
+    """Returns standard normal numbers in fp32 that depend only on the seed."""
+    # torch's CPU generator uses 32 bits of a seed, so some of a million noises would be equal. Philox uses all 64.
     generator = np.random.Generator(np.random.Philox(key=seed))
     return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))

@@ -1,17 +1,17 @@
-"""A bounded number of image shapes, chosen for the data at hand, and which of them an image is cut to."""
+"""Chooses a limited number of image shapes for the data, and assigns images to them."""
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# Longer than this, an image is cut: a bucket of few pixels' height serves no model.
+# Images beyond this aspect ratio are cropped: a bucket only a few pixels high is of no use.
 _MOST_ASPECT = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One shape that images are cut to."""
+    """One shape that images are cropped to."""
 
     width_px: int
     height_px: int
@@ -20,16 +20,16 @@ class Bucket:
 def choose_buckets(
     sizes_px: Iterable[tuple[int, int]], resolution_px: int, max_buckets: int, step_px: int
 ) -> tuple[Bucket, ...]:
-    """The shapes that most of the images are nearest to, most used first, at most `max_buckets` of them.
+    """Returns the shapes that most of the images are nearest to, most used first, at most `max_buckets`.
 
-    `sizes_px` are widths and heights of the images. No bucket has more pixels than resolution x resolution,
-    so the square is the largest a step ever needs. One bucket is always the square.
+    `sizes_px` are widths and heights of the images. No bucket has more pixels than resolution x resolution, so the
+    square is the largest that a step needs. One bucket is always the square.
     """
     square = Bucket(resolution_px, resolution_px)
     if max_buckets == 1:
         return (square,)
     candidates = candidate_buckets(resolution_px, step_px)
-    # Many images share a size: each size is looked up once.
+    # Many images share a size, so each size is looked up once.
     num_by_size = Counter(sizes_px)
     num_by_candidate: Counter[int] = Counter()
     for (width_px, height_px), count in num_by_size.items():
@@ -39,10 +39,10 @@ def choose_buckets(
 
 
 def candidate_buckets(resolution_px: int, step_px: int) -> tuple[Bucket, ...]:
-    """All shapes there could be, the square first, then by their distance from it, wide before tall.
+    """Returns all possible shapes, the square first, then by distance from it, wide before tall.
 
-    Sides are multiples of `step_px`. A resolution that is none (32 px at a step of 64) makes the step
-    smaller, to the largest that divides both, so that what the resolution can be divided by, all sides can.
+    Sides are multiples of `step_px`. If the resolution is not a multiple (32 px with a step of 64), the step is reduced
+    to the greatest common divisor, so that all sides have the resolution's divisibility.
     """
     step_px = math.gcd(resolution_px, step_px)
     most_pixels = resolution_px * resolution_px
@@ -59,7 +59,7 @@ def candidate_buckets(resolution_px: int, step_px: int) -> tuple[Bucket, ...]:
 
 
 def assign(width_px: int, height_px: int, buckets: Sequence[Bucket]) -> int:
-    """The index of the bucket whose aspect ratio is nearest to the image's; of equals the first."""
+    """Returns the index of the bucket with the nearest aspect ratio; of equals the first."""
     aspect = math.log(width_px / height_px)
     return min(
         range(len(buckets)),

@@ -1,7 +1,7 @@
-"""What encoders made of images and captions, kept on disk under a name that says what it was made of.
+"""Caches encoded images and captions on disk, under a hash of everything they depend on.
 
-An entry's key is the hash of everything it depends on: the encoder's own fingerprint, the content, how it
-was cut. So an entry is never wrong and never updated; a change anywhere leads to another key.
+An entry's key is the hash of the encoder's fingerprint, the content and the crop. So an entry is never stale and never
+updated; any change leads to another key.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ P = TypeVar("P")
 _DIGEST_BYTES = 20
 _CHECKSUM = "checksum"
 _LENGTH_BYTES = 8
-# No header of ours comes near; a larger one is damage.
+# None of our headers is nearly as large; a larger one means a damaged file.
 _MOST_HEADER_BYTES = 1_000_000
 _UNFINISHED = "unfinished"
 _UNFINISHED_IS_STALE_AFTER_S = 86_400
@@ -38,19 +38,19 @@ _COMPONENT_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model"})
 
 
 class MissingEntry(UserError):
-    """An entry that a run counts on and that is not there."""
+    """Raised if an entry that a run needs is missing."""
 
 
 class DamagedEntry(UserError):
-    """An entry whose content is not what was written; it has been removed."""
+    """Raised if an entry's content is not what was written; the entry is removed."""
 
 
 class TensorCache:
     """Entries of named tensors by key, one safetensors file each, in two levels of folders.
 
-    `has` looks at the file's length only, which is what an interrupted machine damages; `get` compares a
-    checksum. A damaged entry is removed when it is found, so that the next filling makes it again. Writers
-    may be many: each writes a file of its own and moves it into place, and both moved the same content.
+    `has` only checks the file's length, which is what a machine crash damages; `get` verifies a checksum. A damaged
+    entry is removed when it is found, so that it is made again the next time the cache is filled. Concurrent writers
+    are safe: each writes its own file and renames it, and all write the same content.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -58,7 +58,7 @@ class TensorCache:
 
     @staticmethod
     def key(*parts: str) -> str:
-        """The key of an entry that depends on these parts. Lengths go before them, so none can run over."""
+        """Returns the key of an entry that depends on these parts. Length prefixes avoid collisions."""
         digest = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"entry")
         for part in parts:
             encoded = part.encode()
@@ -66,11 +66,11 @@ class TensorCache:
         return digest.hexdigest()
 
     def path(self, key: str) -> Path:
-        """Where an entry lies, there or not."""
+        """Returns the path of an entry, whether it exists or not."""
         return self.directory / key[:2] / key[2:4] / f"{key}.safetensors"
 
     def has(self, key: str) -> bool:
-        """Whether there is an entry of full length. Cheap: its content is not read."""
+        """Whether an entry of full length exists. Fast: does not read its content."""
         try:
             with self.path(key).open("rb") as file:
                 header, body_start = _header(file.read(_LENGTH_BYTES), file.read)
@@ -79,7 +79,7 @@ class TensorCache:
             return False
 
     def get(self, key: str) -> Entry:
-        """The tensors of an entry, proven to be those that were put."""
+        """Returns the tensors of an entry, verified by checksum."""
         path = self.path(key)
         try:
             data = path.read_bytes()
@@ -102,11 +102,10 @@ class TensorCache:
         return tensors
 
     def put(self, key: str, tensors: Entry) -> None:
-        """Store an entry, all of it or nothing. No sync: a torn file is found by its length or checksum."""
+        """Stores an entry atomically. No fsync: a truncated file is detected by its length or checksum."""
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         data = safetensors.save(stored, metadata={_CHECKSUM: _checksum(stored)})
-        # One folder for unfinished files, on the same file system, so that what a killed writer left is
-        # found.
+        # One folder for unfinished files, on the same file system, so that the files of killed writers can be found.
         unfinished = self.directory / _UNFINISHED / uuid.uuid4().hex
         path = self.path(key)
         try:
@@ -124,7 +123,7 @@ class TensorCache:
             ) from error
 
     def remove_stale(self) -> int:
-        """Remove what writers killed more than a day ago left unfinished; returns how many."""
+        """Removes unfinished files of writers that were killed more than a day ago; returns their number."""
         oldest_s = time.time() - _UNFINISHED_IS_STALE_AFTER_S
         folder = self.directory / _UNFINISHED
         stale = [file for file in folder.iterdir() if _changed_s(file) < oldest_s] if folder.is_dir() else []
@@ -139,14 +138,14 @@ class CacheJob(Generic[P]):
 
     key: str
     group: Hashable
-    """Jobs of equal groups can be encoded in one batch: the shape of the images, for instance."""
+    """Jobs with equal groups can be encoded in one batch: for instance images of one shape."""
     payload: P
-    """What the encoder needs to know."""
+    """The encoder's input."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FillReport:
-    """What a filling did; each key is counted once."""
+    """The result of filling a cache; each key is counted once."""
 
     num_encoded: int
     num_reused: int
@@ -161,10 +160,10 @@ def fill(
     *,
     verify: bool = False,
 ) -> FillReport:
-    """Make every entry that is not there yet; interrupted, it goes on where it stopped.
+    """Makes every missing entry; after an interruption it continues where it stopped.
 
-    `verify` reads what is there and makes damaged entries again; without it only torn ones are noticed.
-    `on_progress` is given how many entries are there and how many there must be.
+    `verify` reads existing entries and replaces damaged ones; without it only truncated ones are detected.
+    `on_progress` is called with the number of entries made so far and the total.
     """
     cache.remove_stale()
     by_key = {job.key: job for job in jobs}
@@ -192,10 +191,10 @@ def fill(
 
 
 def component_fingerprint(folder: Path, cache_dir: Path | None = None) -> str:
-    """The hash of a model component's configuration, weights and tokenizer files, wherever the folder lies.
+    """Returns the hash of a model component's configuration, weights and tokenizer files, independent of its path.
 
-    With `cache_dir` it is remembered there until a file's size or time of change differs, so that a large
-    encoder is read once.
+    With `cache_dir` it is stored there until a file's size or modification time changes, so that a large encoder is
+    read once.
     """
     files = sorted(
         (file for file in folder.rglob("*") if file.suffix in _COMPONENT_SUFFIXES and file.is_file()),
@@ -231,7 +230,7 @@ def _verified(cache: TensorCache) -> Callable[[str], bool]:
 
 
 def _checksum(tensors: Entry) -> str:
-    """A CRC over names, types, shapes and content: against damage, not malice, and three times quicker to read."""
+    """Returns a CRC over names, dtypes, shapes and content: against damage, not malice, and three times faster."""
     running = 0
     for name, tensor in sorted(tensors.items()):
         running = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode(), running)
@@ -240,7 +239,7 @@ def _checksum(tensors: Entry) -> str:
 
 
 def _header(length: bytes, read: Callable[[int], bytes]) -> tuple[dict[str, Any], int]:
-    """The header of a safetensors file and where the tensors begin; ValueError if it is none."""
+    """Returns the header of a safetensors file and the offset of the tensors; raises ValueError if it is invalid."""
     header_bytes = int.from_bytes(length, "little")
     if len(length) != _LENGTH_BYTES or header_bytes > _MOST_HEADER_BYTES:
         raise ValueError("no header")
@@ -259,5 +258,5 @@ def _changed_s(file: Path) -> float:
     try:
         return file.stat().st_mtime
     except FileNotFoundError:
-        # Its writer has just moved it into place.
+        # Its writer has just renamed it.
         return float("inf")

@@ -1,4 +1,4 @@
-"""A source's samples sorted into buckets; a source too large to list is asked about one sample only."""
+"""Sorts a source's samples into buckets; for a source that is too large to list, one sample is enough."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,12 @@ from foretune.data.sources.base import Source
 
 
 def buckets_for(source: Source, indices: Sequence[int], choice: Data, resolution_px: int) -> tuple[Bucket, ...]:
-    """The buckets that the given samples, the ones to train on, are cut to."""
+    """Returns the buckets for the given training samples."""
     return choose_buckets(_sizes_px(source, indices), resolution_px, choice.max_buckets, choice.bucket_step_px)
 
 
 def members_by_bucket(source: Source, indices: Sequence[int], buckets: Sequence[Bucket]) -> tuple[Sequence[int], ...]:
-    """For each bucket its samples, each as often as an epoch sees it; a bucket may be empty."""
+    """Returns the samples of each bucket, repeated as often as an epoch uses them; a bucket may be empty."""
     if source.is_generated:
         return tuple(indices if place == bucket_of(source, 0, buckets) else range(0) for place in range(len(buckets)))
     members = tuple(array("q") for _ in buckets)
@@ -25,7 +25,7 @@ def members_by_bucket(source: Source, indices: Sequence[int], buckets: Sequence[
 
 
 def bucket_of(source: Source, index: int, buckets: Sequence[Bucket]) -> int:
-    """The index of the bucket that a sample belongs to."""
+    """Returns the index of a sample's bucket."""
     info = source.info(index)
     return assign(info.width_px, info.height_px, buckets)
 

@@ -1,4 +1,4 @@
-"""Fixed batches for the held-out loss: the same samples, noise and timesteps each time it is measured."""
+"""Fixed batches for the held-out loss: the same samples, noise and timesteps for each measurement."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,16 +13,15 @@ from foretune.data.maker import BatchMaker
 from foretune.data.sources.base import SampleInfo
 from foretune.data.transforms import CropPlan, plan_crop
 
-# Stands where training has its step, so that no held-out draw is ever one of training's.
+# Used in place of training's step, so that no held-out draw equals one of training's.
 HELD_OUT = -1
 
 
 class HeldOutBatches(Dataset[Batch]):
-    """Batches by number; each holds samples of one bucket, and the last of a bucket may be smaller.
+    """Batches by number; each contains samples of one bucket, and the last of a bucket may be smaller.
 
-    So the loss over all of them is a mean over samples, weighted by `len(batch)`. A batch's `step` is
-    HELD_OUT and its `micro` its number. Processes can share them out: every draw belongs to its sample, not
-    to its place.
+    So the loss over all of them is a mean over samples, weighted by `len(batch)`. A batch's `step` is HELD_OUT and its
+    `micro` is its number. Processes can share the batches: every draw belongs to its sample, not to its position.
     """
 
     def __init__(self, maker: BatchMaker, indices: Sequence[int], num_repeats: int, batch_size: int) -> None:
@@ -66,10 +65,9 @@ class HeldOutBatches(Dataset[Batch]):
         )
 
     def _stratified(self, place: int, repeat: int, draw: float) -> float:
-        """A draw moved into a stratum of its own: all of them cover [0, 1) evenly.
+        """Moves a draw into its own stratum, so that all draws cover [0, 1) evenly.
 
-        Repeat r of every sample lies in the r-th part of the range, so each sample is seen at all levels of
-        noise.
+        Repeat r of every sample is in the r-th part of the range, so each sample is used at all noise levels.
         """
         num_samples = len(self._indices)
         shuffled = Permutation(num_samples, self._maker.seed, HELD_OUT, repeat)
@@ -80,14 +78,13 @@ class HeldOutBatches(Dataset[Batch]):
 def held_out_batches(
     maker: BatchMaker, indices: Sequence[int], *, num_repeats: int = 1, batch_size: int | None = None
 ) -> HeldOutBatches:
-    """The batches of the held-out samples `indices`, each seen `num_repeats` times with other draws.
+    """Returns the batches of the held-out samples `indices`, each used `num_repeats` times with different draws.
 
-    `maker` is the training's: source, buckets, seed and caches are taken from it, and its batch size if
-    none is given.
+    `maker` is the training's: it provides source, buckets, seed and caches, and the default batch size.
     """
     return HeldOutBatches(maker, indices, num_repeats, batch_size or maker.batch_size)
 
 
 def held_out_plan(info: SampleInfo, bucket: Bucket) -> CropPlan:
-    """Held-out images are cut at the centre and never mirrored, whatever training does."""
+    """Returns a centre crop without mirroring, whatever training uses."""
     return plan_crop((info.width_px, info.height_px), bucket, "center")

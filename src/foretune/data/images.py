@@ -1,4 +1,4 @@
-"""Image files made into pixels: known formats only, turned upright, put on white, of bounded size."""
+"""Decodes image files: known formats only, EXIF orientation applied, transparency on white, limited size."""
 
 import io
 import re
@@ -16,11 +16,11 @@ Pixels = npt.NDArray[np.uint8]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
-# Above what the largest cameras give, below where Pillow itself refuses.
+# Above the largest cameras, below the limit of Pillow itself.
 MOST_PIXELS = 160_000_000
 MOST_FILE_BYTES = 512 * 2**20
-"""Of one image file: as many pixels as are read take less, uncompressed with 8 bits per channel."""
-# Modes whose values have no fixed range: a conversion to 8 bits would clip them without a word.
+"""Limit for one image file: MOST_PIXELS with 8 bits per channel take less, even uncompressed."""
+# Modes whose values have no fixed range: conversion to 8 bits would silently clip them.
 _WITHOUT_RANGE = ("F", "I")
 
 _ORIENTATION_TAG = 0x0112
@@ -34,7 +34,7 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 _LIES_ON_ITS_SIDE = frozenset({5, 6, 7, 8})
-# What Pillow's readers raise on broken input.
+# Exceptions that Pillow's readers raise on broken input.
 _BROKEN = (
     OSError,
     SyntaxError,
@@ -51,7 +51,7 @@ _BROKEN = (
 
 
 def size_px(data: bytes, name: str) -> tuple[int, int]:
-    """Width and height of an image as it will be shown, from its header alone. `name` is for the error."""
+    """Returns width and height of an image after orientation, from its header only. `name` is for the error."""
     try:
         image, orientation = _opened(data, name)
     except _BROKEN as error:
@@ -61,7 +61,7 @@ def size_px(data: bytes, name: str) -> tuple[int, int]:
 
 
 def decode(data: bytes, name: str) -> Pixels:
-    """The pixels (H, W, 3) of an image, turned upright, transparency put on white."""
+    """Returns the pixels (H, W, 3) of an image, with orientation applied and transparency on white."""
     try:
         image, orientation = _opened(data, name)
         image.load()
@@ -74,14 +74,14 @@ def decode(data: bytes, name: str) -> Pixels:
 
 
 def _opened(data: bytes, name: str) -> tuple[Image.Image, int]:
-    """The image before its pixels are read, and how it is turned: one rule for size and pixels."""
+    """Returns the image before decoding, and its orientation: one rule for size and pixels."""
     with warnings.catch_warnings():
-        # Our own limit is the one that decides.
+        # Our own limit decides.
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         try:
             image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
         except Image.DecompressionBombError as error:
-            # Pillow's limit is above ours, and its error is all that is known of the image.
+            # Pillow's limit is above ours, and only its error message has the number of pixels.
             num_pixels = re.search(r"\d+", str(error))
             raise _too_large(name, f"{int(num_pixels[0]):,}" if num_pixels else "too many") from error
     if image.width * image.height > MOST_PIXELS:
@@ -91,7 +91,7 @@ def _opened(data: bytes, name: str) -> tuple[Image.Image, int]:
             raise UserError(
                 f"The image {name} has 32 bits per channel; 8 and 16 are read. Convert it, or take it out of the data."
             )
-        # Pillow itself turns this format upright, and gives the size as it will be shown.
+        # Pillow itself applies the orientation of this format, and reports the final size.
         return image, 1
     orientation = image.getexif().get(_ORIENTATION_TAG, 1)
     return image, orientation if isinstance(orientation, int) else 1
@@ -117,7 +117,7 @@ def _too_large(name: str, num_pixels: str) -> UserError:
 def _unreadable(name: str, error: BaseException) -> UserError:
     reason = str(error) or type(error).__name__
     if isinstance(error, UnidentifiedImageError):
-        # Its text has the address of an object in it, and no reason.
+        # Pillow's message contains the address of an object, and no reason.
         reason = "its content is in none of these formats, or its header is damaged"
     return UserError(
         f"The image {name} cannot be read ({reason}). It must be a whole file in one of the formats "

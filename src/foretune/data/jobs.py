@@ -1,4 +1,4 @@
-"""Which cache entries a run needs: images as they will be cut, captions as they will be read."""
+"""The cache entries that a run needs: cropped images, and captions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from foretune.data.transforms import CropPlan, apply
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageRequest:
-    """One image to encode, and how it is cut."""
+    """One image to encode, and its crop."""
 
     index: int
     bucket: Bucket
@@ -25,12 +25,10 @@ class ImageRequest:
 
 
 def latent_jobs(maker: BatchMaker, train: Sequence[int], held_out: Sequence[int]) -> list[CacheJob[ImageRequest]]:
-    """The images that training on `train` and the held-out loss on `held_out` will look up, mirrored ones
-    included.
+    """Returns the images that training on `train` and the held-out loss on `held_out` need, including mirrored ones.
 
-    A run shorter than an epoch need not encode everything: `maker.order.samples_until(steps)` is then
-    `train`. Encode a batch with `load_images`, and give each entry one tensor,
-    `foretune.data.lookup.MOMENTS`.
+    For a run shorter than an epoch, `train` is `maker.order.samples_until(steps)`. Encode a batch with `load_images`,
+    and store one tensor per entry, `foretune.data.lookup.MOMENTS`.
     """
     jobs = [_latent_job(maker, index, plan) for index in train for plan in _train_plans(maker, index)]
     jobs += [_latent_job(maker, index, _held_out_plan(maker, index)) for index in held_out]
@@ -40,7 +38,7 @@ def latent_jobs(maker: BatchMaker, train: Sequence[int], held_out: Sequence[int]
 def text_jobs(
     maker: BatchMaker, train: Sequence[int], held_out: Sequence[int], prompts: Sequence[str] = ()
 ) -> list[CacheJob[str]]:
-    """The captions that a run will look up, each once; `prompts` are further texts to encode."""
+    """Returns the captions that a run needs, without duplicates; `prompts` are further texts to encode."""
     assert maker.text is not None
     captions = dict.fromkeys(maker.source.info(index).caption for part in (train, held_out) for index in part)
     captions |= dict.fromkeys(prompts)
@@ -50,7 +48,7 @@ def text_jobs(
 
 
 def load_images(source: Source, requests: Sequence[ImageRequest]) -> Tensor:
-    """The images of requests for one bucket, (B, 3, H, W) in [-1, 1]."""
+    """Loads the images of requests for one bucket, (B, 3, H, W) in [-1, 1]."""
     return torch.stack([apply(source.pixels(request.index), request.plan, request.bucket) for request in requests])
 
 

@@ -1,4 +1,4 @@
-"""Batches made ahead by other processes, whose number changes when a batch comes, never what it is."""
+"""Loads batches in worker processes. The number of workers affects when a batch arrives, never its content."""
 
 import sys
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from foretune.data.batch import Batch
 
 
 class _Failure:
-    """A user's mistake met in another process, brought back as its sentence instead of a traceback."""
+    """A user error in a worker process, returned as its message instead of a traceback."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
 class _Guarded(Dataset[Any]):
-    """A dataset whose user errors are values; torch would rebuild the exception and lose its text."""
+    """A dataset that returns user errors as values; torch would rebuild the exception and lose its text."""
 
     def __init__(self, batches: Dataset[Batch]) -> None:
         self.batches = batches
@@ -32,7 +32,7 @@ class _Guarded(Dataset[Any]):
 
 
 class BatchLoader(DataLoader[Batch]):
-    """A DataLoader that raises what its processes failed with."""
+    """A DataLoader that raises the errors of its workers."""
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         for item in super().__iter__():
@@ -48,9 +48,9 @@ def loader(
     num_workers: int = 0,
     pin_memory: bool = False,
 ) -> BatchLoader:
-    """The batches `first_micro` to `last_micro` (not included) in order, prepared by `num_workers` processes.
+    """Loads the batches `first_micro` to `last_micro` (exclusive) in order, with `num_workers` processes.
 
-    In training they count forward passes: step * gradient_accumulation + micro.
+    In training they are numbered by forward pass: step * gradient_accumulation + micro.
     """
     return BatchLoader(
         _Guarded(batch_maker),
@@ -59,12 +59,12 @@ def loader(
         num_workers=num_workers,
         pin_memory=pin_memory,
         multiprocessing_context=start_method() if num_workers else None,
-        # Without one of its own the loader would draw from, and so change, the global generator.
+        # Without its own generator, the loader would draw from the global one and change it.
         generator=torch.Generator().manual_seed(0),
     )
 
 
 def start_method() -> str:
-    """How loader processes begin: as a copy of this one, unless it holds a device that no copy may touch."""
+    """Returns `fork` on Linux, unless this process uses a device that a forked process must not touch."""
     holds_device = bool(torch.cuda.is_initialized())
     return "fork" if sys.platform == "linux" and not holds_device else "spawn"

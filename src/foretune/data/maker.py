@@ -1,4 +1,4 @@
-"""The training batches: each a pure function of its number, so that any process can make any of them."""
+"""Training batches: each is a pure function of its number, so that any process can make any of them."""
 
 from dataclasses import dataclass
 
@@ -17,16 +17,15 @@ from foretune.data.transforms import CropPlan, plan_crop
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BatchMaker(Dataset[Batch]):
-    """Batch number `step * gradient_accumulation + micro`, without end.
+    """Batches by number, `step * gradient_accumulation + micro`, without end.
 
-    The samples of a step have slots, numbered through over all processes: in forward pass m, process r
-    takes the slots from (m * world_size + r) * batch_size on. Flip, crop, caption dropout, posterior, noise
-    and timestep are drawn from (seed, purpose, step, slot), so neither the number of processes nor the
-    place where a run is resumed changes them. With cached latents a random crop is drawn once for each
-    sample, from its content, and a flip chooses between two cached entries.
+    The samples of a step have slots, numbered over all processes: in forward pass m, process r takes the slots from (m
+    * world_size + r) * batch_size on. Flip, crop, caption dropout, posterior, noise and timestep are drawn from (seed,
+    purpose, step, slot), so they depend neither on the number of processes nor on where a run is resumed. With cached
+    latents a random crop is drawn once per sample, from its content, and a flip chooses between two cached entries.
 
-    Plain objects only: a loader's process gets a copy. `latent_shape` must be a function of a module (or a
-    method of such an object), not a lambda.
+    All fields must be picklable, because each worker gets a copy: `latent_shape` must be a module-level function (or a
+    method of a picklable object), not a lambda.
     """
 
     source: Source
@@ -63,7 +62,7 @@ class BatchMaker(Dataset[Batch]):
 
     @property
     def assembly(self) -> Assembly:
-        """How picked samples become a batch."""
+        """How picked samples are assembled into a batch."""
         return Assembly(
             source=self.source,
             latent_shape=self.latent_shape,
@@ -74,7 +73,7 @@ class BatchMaker(Dataset[Batch]):
 
     def _pick(self, index: int, bucket: Bucket, step: int, slot: int) -> Pick:
         info = self.source.info(index)
-        # Draws are pure functions, so those that decide nothing can be left out.
+        # Draws are pure functions, so those without effect can be skipped.
         flip = self.choice.flip > 0 and uniform(self.seed, "flip", step, slot) < self.choice.flip
         dropout = self.choice.caption_dropout
         is_dropped = dropout > 0 and uniform(self.seed, "caption", step, slot) < dropout
@@ -97,7 +96,7 @@ class BatchMaker(Dataset[Batch]):
 
 
 def cached_plan(info: SampleInfo, bucket: Bucket, choice: Data, seed: int, *, flip: bool) -> CropPlan:
-    """How a sample is cut whose latent is cached: the same in all epochs; where, its content decides."""
+    """Returns the crop of a sample with cached latents: the same in all epochs, placed by its content."""
     if choice.crop == "center":
         return plan_crop((info.width_px, info.height_px), bucket, "center", flip=flip)
     number = fingerprint_number(info.fingerprint)

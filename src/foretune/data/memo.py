@@ -1,4 +1,4 @@
-"""What was learnt from files, remembered until they change, so that a second start is quick."""
+"""Caches facts about files until they change, so that a second start is fast."""
 
 import contextlib
 import json
@@ -10,33 +10,32 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _VERSION = 1
-# A file that was written this recently could change again without a new time of change on a coarse file
-# system.
+# On a coarse file system, a file that was written this recently could change again without a new modification time.
 _SETTLED_AFTER_NS = 2_000_000_000
 
 
 class Stamp(NamedTuple):
-    """The sizes and times of change of some files: as long as it is equal, so are they."""
+    """Sizes and modification times of files: while it is equal, the files are unchanged."""
 
     text: str
     is_settled: bool
-    """Old enough that a later change would show."""
+    """Whether the files are old enough that a later change would be visible."""
 
 
 def stamp(files: Iterable[Path]) -> Stamp:
-    """The stamp of files in the given order; symbolic links are followed."""
+    """Returns the stamp of files in the given order; follows symbolic links."""
     return stamp_of([file.stat() for file in files])
 
 
 def stamp_of(stats: Sequence[os.stat_result]) -> Stamp:
-    """The stamp of files that have been examined."""
+    """Returns the stamp of files from their stat results."""
     newest_ns = max((stat.st_mtime_ns for stat in stats), default=0)
     text = ",".join(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in stats)
     return Stamp(text, is_settled=time.time_ns() - newest_ns > _SETTLED_AFTER_NS)
 
 
 class Memo:
-    """Names to JSON values, each valid for one stamp; lost or damaged, it costs time and nothing else."""
+    """JSON values by name, each valid for one stamp; if it is lost or damaged, it only costs time."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -44,22 +43,22 @@ class Memo:
         self.num_unsaved = 0
 
     def recall(self, name: str, now: Stamp) -> Any | None:
-        """The value that was stored for these very files, or None."""
+        """Returns the value stored for exactly these files, or None."""
         stored = self._entries.get(name)
         return stored[1] if stored is not None and stored[0] == now.text else None
 
     def store(self, name: str, now: Stamp, value: Any) -> None:
-        """Remember a value; if the files are too fresh to trust their times, do not."""
+        """Stores a value, unless the files are too recent to trust their times."""
         if now.is_settled:
             self._entries[name] = [now.text, value]
             self.num_unsaved += 1
 
     def save(self) -> None:
-        """Write all entries at once; of two writers the later one wins."""
+        """Writes all entries at once; of two writers the later one wins."""
         if self._path is None or not self.num_unsaved:
             return
         self.num_unsaved = 0
-        # Where the cache cannot be written, the next start reads the files again: slower, not wrong.
+        # If the cache cannot be written, the next start reads the files again: slower, but correct.
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             unfinished = self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex}")

@@ -1,4 +1,4 @@
-"""Which samples a step sees, found without looking at any other step."""
+"""The samples of each step, computed without iterating over other steps."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -18,13 +18,12 @@ class StepSamples:
 
 
 class Order:
-    """The order of all steps, without state and without lists: a step costs the same at 0 and at ten
-    million.
+    """The order of all steps, without state or lists: step ten million costs as much as step 0.
 
-    In each epoch the members of a bucket are shuffled and cut into chunks of `samples_per_step`; then the
-    chunks of all buckets are shuffled. A bucket's last chunk may be short of samples: it is filled up from
-    the start of the same shuffled bucket, so in an epoch every member is seen once, and up to
-    samples_per_step - 1 of a bucket once more (a bucket smaller than a step is gone through several times).
+    In each epoch the members of a bucket are shuffled and split into chunks of `samples_per_step`; then the chunks of
+    all buckets are shuffled. A bucket's last chunk is filled up from the start of the same shuffled bucket, so in an
+    epoch every member is used once, and up to samples_per_step - 1 of a bucket once more (a bucket smaller than a step
+    is repeated several times).
     """
 
     def __init__(self, members_per_bucket: Sequence[Sequence[int]], samples_per_step: int, seed: int) -> None:
@@ -33,21 +32,21 @@ class Order:
         self.samples_per_step = samples_per_step
         self.seed = seed
         num_chunks = [-(-len(members) // samples_per_step) for members in self.members_per_bucket]
-        # Where each bucket's chunks end when all chunks are numbered through.
+        # End of each bucket's chunks in the numbering of all chunks.
         self._ends = list(accumulate(num_chunks))
         assert self._ends, "there is no bucket"
         assert self._ends[-1] > 0, "there is no sample to train on"
 
     @property
     def num_steps_per_epoch(self) -> int:
-        """Steps after which every sample has been seen."""
+        """Number of steps after which every sample has been used."""
         return self._ends[-1]
 
     def step(self, step_index: int) -> StepSamples:
-        """The samples of a step; steps go on through the epochs without end."""
+        """Returns the samples of a step; steps continue through the epochs without end."""
         epoch, position = divmod(step_index, self.num_steps_per_epoch)
         chunk = Permutation(self.num_steps_per_epoch, self.seed, epoch)[position]
-        # An empty bucket ends where the one before it ends, and is passed over.
+        # An empty bucket ends where the previous one ends, and is skipped.
         bucket_index = bisect_right(self._ends, chunk)
         members = self.members_per_bucket[bucket_index]
         first_chunk = self._ends[bucket_index - 1] if bucket_index else 0
@@ -59,7 +58,7 @@ class Order:
         return StepSamples(epoch=epoch, bucket_index=bucket_index, samples=samples)
 
     def samples_until(self, num_steps: int) -> tuple[int, ...]:
-        """The different samples of the first `num_steps` steps, ascending: what a short run must encode."""
-        # After an epoch everything has been seen.
+        """Returns the distinct samples of the first `num_steps` steps, ascending: what a short run must encode."""
+        # After an epoch all samples have been used.
         last_step = min(num_steps, self.num_steps_per_epoch)
         return tuple(sorted({sample for step in range(last_step) for sample in self.step(step).samples}))

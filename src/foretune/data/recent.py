@@ -1,4 +1,4 @@
-"""The entries used last, kept in memory: a small data set is read from the disk once, not once an epoch."""
+"""An in-memory LRU cache of entries: a small dataset is read from disk once, not once per epoch."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -12,9 +12,9 @@ DEFAULT_MAX_BYTES = 256 * 2**20
 
 
 class RecentEntries:
-    """At most so many bytes of entries, in each process of its own; whoever was used longest ago makes room.
+    """Entries up to a number of bytes, per process; the least recently used are dropped first.
 
-    Entries are shared, not copied: nobody may write to them.
+    Entries are shared, not copied, so callers must not write to them.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
@@ -23,7 +23,7 @@ class RecentEntries:
         self._held_bytes = 0
 
     def get(self, what: Hashable, read: Callable[[], Entry]) -> Entry:
-        """The entry of what is asked for, read only if it is not at hand."""
+        """Returns an entry; reads it only if it is not in memory."""
         entry = self._entries.get(what)
         if entry is not None:
             self._entries.move_to_end(what)
@@ -37,7 +37,7 @@ class RecentEntries:
         return entry
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy for another process begins empty: sending the entries would cost more than reading them."""
+        """Returns the state for another process, without entries: sending them would cost more than reading them."""
         return {"max_bytes": self.max_bytes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

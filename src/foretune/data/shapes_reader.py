@@ -1,7 +1,7 @@
-"""What an image of shapes shows, read off its pixels alone: the drawing that fits them best, in any colours.
+"""Reads what an image of shapes shows from its pixels: finds the best-fitting drawing, in any colours.
 
-Every shape of every size and style is laid over every place of the image; given the drawing, the two colours that fit
-best follow by least squares. The best places are then searched again between the pixels.
+Every shape of every size and style is compared at every position; for each, the two best colours follow by least
+squares. The best positions are then refined to fractions of a pixel.
 """
 
 import hashlib
@@ -19,16 +19,16 @@ ATTRIBUTES = ("shape", "size", "colour", "background")
 STYLES: tuple[str, ...] = get_args(ShapesStyle)
 
 _Floats = npt.NDArray[np.float64]
-# Places looked at between the pixels, around the best whole ones; in px.
+# Offsets for refinement around the best whole positions, in pixels.
 _OFFSETS_PX = (-0.5, -0.25, 0.0, 0.25, 0.5)
 _NUM_REFINED = 4
-# What drawings may differ in by rounding alone, as a mean square of values from 0 to 1: no style is judged by it.
+# Mean square difference of drawings due to rounding, for values from 0 to 1: no style is decided by less.
 _ROUNDING = (1 / 255) ** 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadShape:
-    """The drawing that fits an image best."""
+    """The best-fitting drawing of an image."""
 
     shape: str
     size: str
@@ -36,8 +36,9 @@ class ReadShape:
     background: str
     style: str
     residual: float
-    """What the drawing leaves unexplained: the mean square of the difference, as a share of the image's variance. 0 is
-    a perfect drawing; 1 is no better than one colour."""
+    """What the drawing does not explain: the mean squared difference as a share of the image's variance. 0 is a perfect
+    drawing; 1 is no better than one colour.
+    """
 
     @property
     def caption(self) -> str:
@@ -51,7 +52,7 @@ class _Fit:
     size: str
     style: str
     error: float
-    """Mean square of the difference over all pixels and colours."""
+    """Mean squared difference over all pixels and colours."""
     colour: _Floats
     background: _Floats
 
@@ -61,7 +62,7 @@ _FOUND: dict[bytes, dict[str, _Fit]] = {}
 
 
 def read_scene(pixels: npt.NDArray[np.generic]) -> ReadShape:
-    """What a square image shows: bytes, or floats from 0 to 1; height x width x 3."""
+    """Reads a square image: bytes, or floats from 0 to 1; height x width x 3."""
     image = _as_floats(pixels)
     best = min(_fits(image).values(), key=lambda fit: fit.error)
     variance = float(image.var(axis=(0, 1)).mean())
@@ -76,9 +77,10 @@ def read_scene(pixels: npt.NDArray[np.generic]) -> ReadShape:
 
 
 def style_score(pixels: npt.NDArray[np.generic], style: str) -> float:
-    """How much better the style's best drawing fits than the best plain one: 1 is far better, 0 far worse, 0.5 neither.
+    """Returns how much better the style's best drawing fits than the best plain one: 1 is far better, 0 far worse, 0.5
+    equal.
 
-    The plain drawing's error as a share of both errors together.
+    It is the plain drawing's error as a share of both errors.
     """
     assert style in STYLES
     assert style != "plain", "plain is what a style is measured against"
@@ -88,7 +90,7 @@ def style_score(pixels: npt.NDArray[np.generic], style: str) -> float:
 
 
 def matches(caption: str, reading: ReadShape) -> dict[str, bool]:
-    """Which attributes of a caption like "a small red circle on blue" an image shows; a style is no matter."""
+    """Returns which attributes of a caption like "a small red circle on blue" an image shows; ignores the style."""
     words = caption.split()
     assert caption in captions_shown("all"), f"no caption of shapes: {caption}"
     asked = {"size": words[1], "colour": words[2], "shape": words[3], "background": words[5]}
@@ -109,7 +111,7 @@ def _nearest_colour(colour: _Floats) -> str:
 
 
 def _fits(image: _Floats) -> dict[str, _Fit]:
-    """The best drawing of each style; found once for an image that is asked about twice."""
+    """Returns the best drawing of each style, cached for repeated calls with one image."""
     known = hashlib.blake2b(image.tobytes(), digest_size=16).digest()
     if known not in _FOUND:
         if len(_FOUND) >= _MOST_FOUND:
@@ -134,7 +136,7 @@ def _search(image: _Floats) -> dict[str, _Fit]:
 
 
 def _spread(places: tuple[npt.NDArray[np.intp], ...]) -> list[tuple[int, int, int]]:
-    """The best places, no more than two of the same drawing, so that close calls between drawings are looked at."""
+    """Returns the best positions, at most two per drawing, so that close alternatives are compared too."""
     chosen: list[tuple[int, int, int]] = []
     for which, y, x in zip(*(axis.tolist() for axis in places), strict=True):
         if sum(which == other for other, _, _ in chosen) < 2 and len(chosen) < _NUM_REFINED:  # noqa: PLR2004
@@ -144,15 +146,15 @@ def _spread(places: tuple[npt.NDArray[np.intp], ...]) -> list[tuple[int, int, in
 
 @dataclass(frozen=True, kw_only=True)
 class _Bank:
-    """All drawings of a style in the middle of pixel (0, 0), as Fourier transforms, and sums over their places."""
+    """All drawings of a style centred at pixel (0, 0), as Fourier transforms, with sums over their positions."""
 
     names: tuple[tuple[str, str], ...]
     """Shape and size."""
     weight: _Floats
-    """Pixels that are compared: of a framed image those inside of the frame."""
+    """Pixels to compare: of a framed image those inside the frame."""
     drawn: npt.NDArray[np.complex128]
     allowed: npt.NDArray[np.bool_]
-    """Middles at which the drawing lies in the image."""
+    """Centres at which the drawing is inside the image."""
     sum_drawn: _Floats
     sum_squares: _Floats
 
@@ -168,7 +170,7 @@ def _bank(size_px: int, style: str) -> _Bank:
     at_px = np.arange(size_px) + 0.5
     allowed = []
     for _, size in names:
-        # One pixel more than where drawings lie, since an edge may be blurred.
+        # One pixel more than drawings need, because an edge may be blurred.
         inside = np.abs(at_px - size_px / 2) <= size_px / 2 - SIZES[size] * size_px + 1
         allowed.append(inside[:, None] & inside[None, :])
     transformed = np.fft.fft2(drawn)
@@ -184,13 +186,13 @@ def _bank(size_px: int, style: str) -> _Bank:
 
 
 def _correlated(transformed: npt.NDArray[np.complex128], plane: _Floats) -> _Floats:
-    """The sum of drawing times plane, for every drawing and place."""
+    """Returns the sum of drawing times plane, for every drawing and position."""
     products: _Floats = np.fft.ifft2(np.conj(transformed) * np.fft.fft2(plane)).real
     return products
 
 
 def _errors_everywhere(image: _Floats, bank: _Bank) -> _Floats:
-    """Sum of squares that each drawing leaves at each place; drawing x row x column."""
+    """Returns the residual sum of squares of each drawing at each position; drawing x row x column."""
     weight, total = bank.weight, bank.weight.sum()
     spread = bank.sum_squares - bank.sum_drawn**2 / total
     explained = np.zeros_like(spread)
@@ -203,7 +205,7 @@ def _errors_everywhere(image: _Floats, bank: _Bank) -> _Floats:
 
 
 def _refined(image: _Floats, shape: str, size: str, style: str, at_px: tuple[float, float]) -> _Fit:
-    """The drawing's best place near a pixel, and its colours there."""
+    """Returns the drawing's best position near a pixel, and its colours there."""
     size_px = len(image)
     places_px = [(at_px[0] + dx, at_px[1] + dy) for dy in _OFFSETS_PX for dx in _OFFSETS_PX]
     masks = coverages(shape, size, style, places_px, size_px)
@@ -220,7 +222,7 @@ def _refined(image: _Floats, shape: str, size: str, style: str, at_px: tuple[flo
 
 
 def _least_squares(image: _Floats, masks: npt.NDArray[np.float32]) -> tuple[_Floats, _Floats, _Floats]:
-    """For each mask the mean square error, and the colours inside and outside that make it least."""
+    """Returns the mean squared error of each mask, and the colours inside and outside that minimise it."""
     flat = image.reshape(-1, image.shape[2])
     covered = masks.reshape(len(masks), -1).astype(np.float64)
     mean_covered = covered.mean(1, keepdims=True)

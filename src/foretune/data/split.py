@@ -1,4 +1,4 @@
-"""Which samples are trained on, and which are kept out for the held-out loss."""
+"""Splits samples into training and held-out ones."""
 
 from array import array
 from collections.abc import Sequence
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from foretune.core.draws import uniform
 from foretune.data.sources.base import Source
 
-# Hex digits of a fingerprint that become the number its draw is made of: 60 bits fit a signed 64-bit integer.
+# Hex digits of a fingerprint used as the index of a draw: 60 bits fit a signed 64-bit integer.
 _NUM_DIGITS = 15
 
 
 def fingerprint_number(fingerprint: str) -> int:
-    """A fingerprint as an index for draws: a draw then goes with the content, not with the place."""
+    """Returns a fingerprint as an index for draws, so that a draw depends on the content, not on the position."""
     return int(fingerprint[:_NUM_DIGITS], 16)
 
 
 def split(source: Source, share: float) -> tuple[Sequence[int], Sequence[int]]:
-    """The indices to train on and those held out, both ascending.
+    """Returns the indices to train on and those held out, both ascending.
 
-    Each image's own hash decides, so adding one moves no other, and equal images are never on both sides.
-    The share is therefore met on average, not exactly; but at least one sample is held out if a share is
-    asked for and there are two, and at least one is always trained on. Generated samples are too many to
-    ask one by one: the last ones are held out.
+    Each image's own hash decides, so adding one does not move others, and equal images are never on both sides. The
+    share is therefore met on average, not exactly. But at least one sample is held out if a share is requested and
+    there are two samples, and at least one is always trained on. Generated samples are too many to hash one by one: the
+    last ones are held out.
     """
     num_samples = len(source)
     if share <= 0 or num_samples < 2:  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""From an image of any size to a tensor of its bucket's: resized to cover it, cut, mirrored or not."""
+"""Resizes an image to cover its bucket, crops it, and mirrors it if requested."""
 
 import math
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from foretune.data.images import Pixels
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CropPlan:
-    """What is done to one image; with the image's content and the bucket it decides every pixel."""
+    """The transform of one image; with the image's content and the bucket it determines every pixel."""
 
     resize_px: tuple[int, int]
-    """Width and height the whole image is brought to; it covers the bucket."""
+    """Width and height to which the whole image is resized; it covers the bucket."""
     left_px: int
     top_px: int
     flip: bool
@@ -32,9 +32,9 @@ def plan_crop(
     *,
     flip: bool = False,
 ) -> CropPlan:
-    """The plan for an image of the given width and height.
+    """Returns the plan for an image of the given width and height.
 
-    `draws` in [0, 1) choose where a random crop lies, across and down; a centred one does without them.
+    `draws` in [0, 1) choose the position of a random crop, horizontally and vertically; a centre crop ignores them.
     """
     width_px, height_px = size_px
     scale = max(bucket.width_px / width_px, bucket.height_px / height_px)
@@ -51,10 +51,10 @@ def plan_crop(
 
 
 def apply(pixels: Pixels, plan: CropPlan, bucket: Bucket) -> Tensor:
-    """The image (3, H, W) as the bucket has it, in [-1, 1]."""
+    """Returns the image (3, H, W) cropped to its bucket, in [-1, 1]."""
     image = Image.fromarray(pixels)
-    # Only the part that is kept is resized, so that a long image needs no more memory than a square one; the
-    # filter still sees the pixels around it.
+    # Only the cropped part is resized, so that a long image needs no more memory than a square one; the filter still
+    # uses the pixels around it.
     across, down = image.width / plan.resize_px[0], image.height / plan.resize_px[1]
     box = (
         plan.left_px * across,

@@ -1,6 +1,6 @@
-"""One file a family: how it is built, what a step takes, what the loss is, how to sample.
+"""One file per model family: how to build it, the inputs of a step, the loss, and sampling.
 
-Families that cannot be trained yet are here too: what a step of theirs needs follows from their architecture.
+Families that cannot be trained yet are included, because their architecture determines what a step needs.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
-"""Adapters on disk. What they were built with travels with the weights, so that they load without Foretune.
+"""Adapters on disk. Their configuration is saved with the weights, so that they load without Foretune.
 
-LoRA, DoRA and rsLoRA are written as the family's pipeline loads them, where it loads any; all else as peft does.
+LoRA, DoRA and rsLoRA are saved for the family's pipeline, if it loads adapters; all others in peft's format.
 """
 
 import json
@@ -35,33 +35,33 @@ _OF_ADAPTER = re.compile(r"\.(?:lora|hada|lokr|oft)_")
 
 @dataclass(frozen=True)
 class StoredAdapter:
-    """An adapter as it was read."""
+    """An adapter read from disk."""
 
     config: PeftConfig
     weights: dict[str, Tensor]
-    """By peft's names, which begin with those of the denoiser's modules."""
+    """Tensors by peft's names, which begin with the names of the denoiser's modules."""
 
 
 def loads_by_pipeline(family: Family, config: PeftConfig) -> bool:
-    """Whether the pipeline's own loader takes it."""
+    """Whether the pipeline's own loader supports this adapter."""
     return isinstance(config, LoraConfig) and hasattr(family.pipeline_class(), "load_lora_weights")
 
 
 def adapter_state(denoiser: nn.Module, adapter_name: str = ADAPTER_NAME) -> dict[str, Tensor]:
-    """The tensors of an attached adapter under the names they are written with; their memory is the model's."""
+    """Returns the tensors of an attached adapter under the names used on disk. They share memory with the model."""
     own = {name: tensor for name, tensor in denoiser.state_dict().items() if adapter_name in name.split(".")}
     state: Mapping[str, Tensor] = get_peft_model_state_dict(denoiser, state_dict=own, adapter_name=adapter_name)
     return {name: tensor.detach() for name, tensor in state.items()}
 
 
 def save_adapter(family: Family, directory: Path, weights: Mapping[str, Tensor], config: PeftConfig) -> Path:
-    """Writes an adapter; returns the file with its weights."""
+    """Saves an adapter and returns the path of its weights."""
     directory.mkdir(parents=True, exist_ok=True)
     settings = _plain(config)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     if loads_by_pipeline(family, config):
         part = family.denoiser_part
-        # Without the settings a reader takes alpha to be the rank, and computes other images.
+        # Without this metadata, loaders assume that alpha equals the rank, and images differ.
         family.pipeline_class().save_lora_weights(
             directory,
             **{f"{part}_lora_layers": tensors, f"{part}_lora_adapter_metadata": settings},
@@ -74,7 +74,7 @@ def save_adapter(family: Family, directory: Path, weights: Mapping[str, Tensor],
 
 
 def load_adapter(family: Family, pipeline: Any, directory: Path) -> None:
-    """Puts an adapter into a pipeline, as any program would: by the pipeline's own loader, or through peft."""
+    """Loads an adapter into a pipeline as any program would: with the pipeline's own loader, or through peft."""
     path = adapter_file(directory)
     denoiser: nn.Module = getattr(pipeline, family.denoiser_part)
     refuse_foreign(family, denoiser, directory)
@@ -84,7 +84,7 @@ def load_adapter(family: Family, pipeline: Any, directory: Path) -> None:
         )
         return
     stored = read_adapter(family, directory)
-    # It changes the denoiser in place; the model that it returns is only a cover.
+    # It changes the denoiser in place; the model that it returns is only a wrapper.
     PeftModel.from_pretrained(
         denoiser,
         str(directory),
@@ -96,9 +96,9 @@ def load_adapter(family: Family, pipeline: Any, directory: Path) -> None:
 
 
 def refuse_foreign(family: Family, denoiser: nn.Module, directory: Path) -> None:
-    """Refuses an adapter of another model. Loaders would pass over what has no place in this one, or break off.
+    """Raises if an adapter belongs to another model. Loaders would skip the tensors that do not match, or crash.
 
-    The denoiser may be on meta. Files with names of other programs' making are left to the pipeline's loader.
+    The denoiser may be on meta. Files with tensor names of other trainers are left to the pipeline's loader.
     """
     path = adapter_file(directory)
     by_pipeline = path.name == ADAPTER_FILE
@@ -118,7 +118,7 @@ def refuse_foreign(family: Family, denoiser: nn.Module, directory: Path) -> None
 
 
 def _has_place(modules: Mapping[str, nn.Module], name: str, shape: list[int]) -> bool:
-    """Whether the layer is there; of LoRA's two matrices, also whether they are as wide as the layer."""
+    """Whether the layer exists and, for LoRA's two matrices, whether their sizes match."""
     module = modules.get(_OF_ADAPTER.split(name)[0])
     weight = getattr(module, "weight", None)
     if weight is None or not name.endswith((".lora_A.weight", ".lora_B.weight")):
@@ -127,7 +127,7 @@ def _has_place(modules: Mapping[str, nn.Module], name: str, shape: list[int]) ->
 
 
 def read_adapter(family: Family, directory: Path) -> StoredAdapter:
-    """An adapter that `foretune export` wrote."""
+    """Reads an adapter written by `foretune export`."""
     path = adapter_file(directory)
     if path.name == PEFT_FILE:
         settings = read_json(directory / PEFT_SETTINGS)
@@ -140,7 +140,7 @@ def read_adapter(family: Family, directory: Path) -> StoredAdapter:
 
 
 def adapter_file(directory: Path) -> Path:
-    """The file with the weights of an adapter in a folder."""
+    """Returns the path of an adapter's weights in a folder."""
     for name in (ADAPTER_FILE, PEFT_FILE):
         if (directory / name).is_file():
             return directory / name
@@ -150,7 +150,7 @@ def adapter_file(directory: Path) -> Path:
 
 
 def read_settings(path: Path, prefix: str) -> dict[str, Any]:
-    """Rank, alpha and targets as they stand in an adapter file that a pipeline loads."""
+    """Reads rank, alpha and targets from the metadata of an adapter in the pipeline's format."""
     with safe_open(path, framework="pt") as file:
         metadata = parse_json((file.metadata() or {}).get(_METADATA_KEY, "{}"))
     if not metadata:
@@ -159,12 +159,12 @@ def read_settings(path: Path, prefix: str) -> dict[str, Any]:
 
 
 def checksums_of_read(method: Method) -> dict[str, str]:
-    """Of the adapters that an experiment reads, by the keys that name them: equal where their content is equal."""
+    """Returns a content checksum of each adapter that an experiment reads, by its configuration key."""
     return {key: _checksum(key, folder) for key, folder in adapter_folders(method).items()}
 
 
 def _checksum(key: str, directory: Path) -> str:
-    """By tensors and settings: the bytes of a file also depend on the order in which its header was written."""
+    """Hashes tensors and settings, because the bytes of a file also depend on the order of its header."""
     paths = adapter_files(directory)
     if not paths:
         raise Refused(no_adapter(key, directory))
@@ -182,6 +182,6 @@ def _checksum(key: str, directory: Path) -> str:
 
 
 def _plain(config: PeftConfig) -> dict[str, Any]:
-    """The settings as JSON holds them: sets sorted, so that the same adapter is the same file."""
+    """Returns the settings for JSON, with sets sorted, so that equal adapters are equal files."""
     settings = config.to_dict()
     return {key: sorted(value) if isinstance(value, set) else value for key, value in settings.items()}

@@ -1,4 +1,4 @@
-"""AuraFlow: a few joint blocks, then many over text and image in one sequence."""
+"""AuraFlow: a few joint blocks, then many blocks over text and image in one sequence."""
 
 from torch import Tensor, nn
 
@@ -8,7 +8,7 @@ from foretune.models.transformer import LatentTransformer
 
 
 class AuraFlow(LatentTransformer):
-    """Learned places limit the image to those it has."""
+    """Its learned position embeddings limit the image size."""
 
     facts = family_facts("auraflow")
     denoiser_class_name = "AuraFlowTransformer2DModel"
@@ -43,7 +43,7 @@ class AuraFlow(LatentTransformer):
         return predicted
 
     def _vae_factor(self) -> int:
-        # The catalogue does not say which autoencoder; four channels and a 512 px sample of 64 say how large it is.
+        # The catalogue does not name its autoencoder; a sample size of 64 with four channels for 512 px implies it.
         return 8 if self.architecture.vae is None else super()._vae_factor()
 
     def _vae_channels(self) -> int:

@@ -1,4 +1,4 @@
-"""Chroma: FLUX.1 without its guidance and pooled caption; one small network makes all blocks' modulation."""
+"""Chroma: FLUX.1 without guidance embedding and pooled caption; one small network computes all blocks' modulation."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from foretune.models.transformer import LatentTransformer
 
 
 class Chroma(LatentTransformer):
-    """Double-stream blocks, then single-stream blocks; padded text is masked away."""
+    """Double-stream blocks, then single-stream blocks; padded text is masked."""
 
     facts = family_facts("chroma")
     denoiser_class_name = "ChromaTransformer2DModel"
@@ -48,4 +48,4 @@ class Chroma(LatentTransformer):
         return unpack_patches(predicted, noisy.shape)
 
     def _patch_size(self) -> int:
-        return 2  # the denoiser counts tokens that were packed before it
+        return 2  # the denoiser's patch size counts tokens that are already packed

@@ -14,7 +14,7 @@ Grid = tuple[int, int]
 
 
 class CogVideoX(VideoTransformer):
-    """The smallest adds its places, the others turn by them; 1.5 also folds two latent frames into one token."""
+    """The smallest adds position embeddings, the others use RoPE; 1.5 also folds two latent frames into one token."""
 
     facts = family_facts("cogvideox")
     denoiser_class_name = "CogVideoXTransformer3DModel"
@@ -29,7 +29,7 @@ class CogVideoX(VideoTransformer):
     def default_size_px(self) -> tuple[int, int]:
         config = self.architecture.denoiser
         if config.get("patch_size_t"):
-            return (768, 1360)  # the largest side of 1.5 is configured, not its usual size
+            return (768, 1360)  # 1.5 configures its largest side, not its default size
         return (config["sample_height"] * self._vae_factor(), config["sample_width"] * self._vae_factor())
 
     def default_num_frames(self) -> int:
@@ -66,7 +66,7 @@ class CogVideoX(VideoTransformer):
         return predicted.transpose(1, 2)
 
     def _rotation(self, noisy: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Cosines and sines of every token's place."""
+        """Returns the cosines and sines of every token's rotary embedding."""
         config = self.architecture.denoiser
         if not config["use_rotary_positional_embeddings"]:
             return None
@@ -98,7 +98,7 @@ class CogVideoX(VideoTransformer):
 
 
 def _middle(grid: Grid, base: Grid) -> tuple[Grid, Grid]:
-    """Corners of the part in the middle of the grid it was trained on that has the shape of this one."""
+    """Returns the corners of the centre crop of the base grid that has this grid's aspect ratio."""
     height, width = grid
     if height / width > base[0] / base[1]:
         rows, columns = base[0], round(base[0] / height * width)

@@ -1,4 +1,4 @@
-"""A model folder copied file by file: what lies in it, and nothing that a link leads to elsewhere."""
+"""Copies a model folder file by file, without files that links point to outside it."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ _BLOCK_BYTES = 2**20
 def copy_model(
     folder: Path, output: Path, leaves_out: Callable[[Path], bool] = lambda _: False, *, follow_links: bool = False
 ) -> None:
-    """Copies all files but those, and those in folders, that are left out. Nothing is written where one is refused.
+    """Copies all files that are not left out, themselves or by folder. Writes nothing if one of them is refused.
 
-    `follow_links` also copies what links lead to outside of the model.
+    `follow_links` also copies files outside the model that links point to.
     """
     output.mkdir(parents=True, exist_ok=True)
     within = None if follow_links else _own_folder(folder)
@@ -35,7 +35,7 @@ def copy_model(
 
 
 def _own_folder(folder: Path) -> Path:
-    """Where the files of a model are: below its folder. A snapshot in the Hub's cache has links to `../../blobs`."""
+    """Returns the folder that contains the model's files: a snapshot in the Hub's cache links to `../../blobs`."""
     repository = folder.parent.parent
     is_snapshot = folder.parent.name == "snapshots" and repository.name.startswith("models--")
     return repository if is_snapshot else folder
@@ -44,7 +44,7 @@ def _own_folder(folder: Path) -> Path:
 def _files(
     folder: Path, within: Path | None, leaves_out: Callable[[Path], bool], above: tuple[Path, ...] = ()
 ) -> Iterator[Path]:
-    """The files below a folder, those of linked folders too, as long as they are within."""
+    """Yields the files in a folder and in linked folders, as long as they are inside `within`."""
     real = folder.resolve()
     if within is not None and not real.is_relative_to(within.resolve()):
         raise OutsideFile(folder, str(real), within)

@@ -56,7 +56,7 @@ class Ddpm(TrainableFamily):
         return predicted
 
     def _refuse_other_noise(self) -> None:
-        """A model that was trained to another question would be taught away from what it knows, without a word."""
+        """Raises if the model was trained with another noise schedule or target: training would silently unlearn it."""
         scheduler = self.architecture.scheduler or {}
         for key, known in (("beta_schedule", "linear"), ("prediction_type", "epsilon")):
             asked = scheduler.get(key, known)

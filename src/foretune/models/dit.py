@@ -1,4 +1,4 @@
-"""DiT (arXiv:2212.09748): a transformer that is told a class of ImageNet, not a caption."""
+"""DiT (arXiv:2212.09748): a transformer conditioned on an ImageNet class, not on a caption."""
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from foretune.models.transformer import LatentTransformer
 
 
 class Dit(LatentTransformer):
-    """It also predicts the variance of a step, which the loss leaves alone. Images are square."""
+    """It also predicts the variance, which the loss ignores. Images are square."""
 
     facts = family_facts("dit")
     denoiser_class_name = "DiTTransformer2DModel"

@@ -18,10 +18,10 @@ from foretune.models.objectives import FlowMatching, Objective
 Conditioning = dict[str, Tensor]
 
 GUIDE = "guide_latents"
-"""Name, among the conditioning, of latents that stand beside the noisy ones: a first frame and where it applies."""
+"""Key in the conditioning for latents concatenated to the noisy ones: a first frame and its mask."""
 
 _FEED_FORWARDS = frozenset({"ff", "ff_context", "ff_i", "ff_t", "ffn", "feed_forward", "img_mlp", "txt_mlp"})
-"""What the feed-forward parts of blocks are called in diffusers."""
+"""Names of the feed-forward parts of blocks in diffusers."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Architecture:
     vae: Mapping[str, Any] | None = None
     scheduler: Mapping[str, Any] | None = None
     max_text_tokens: int | None = None
-    """Most tokens of the large text encoder, as its tokenizer says; None where there is none on disk."""
+    """Maximum number of tokens of the large text encoder, from its tokenizer; None if there is none on disk."""
 
     @classmethod
     def from_folder(cls, folder: Path, denoiser_part: str) -> "Architecture":
@@ -48,13 +48,13 @@ class Architecture:
 
 
 def part_folder(folder: Path, part: str) -> Path:
-    """Where a denoiser or scheduler lies: in a folder of its name or, as in the oldest checkpoints, with the index."""
+    """Returns the folder of a denoiser or scheduler: its own, or the model folder as in the oldest checkpoints."""
     return folder / part if (folder / part).is_dir() else folder
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Shape and kind of one input of a training step, so that it can be made real or fake."""
+    """Shape and dtype of one input of a training step, to create it as a real or fake tensor."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.float32
@@ -62,30 +62,31 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class RepeatedBlocks:
-    """A stack of like blocks, and how many of them this model has."""
+    """A stack of identical blocks, and their number in this model."""
 
     name: str
     count: int
 
 
 class Family(ABC):
-    """One architecture of models, bound to the configuration of one of them."""
+    """A model architecture, bound to one model's configuration."""
 
     facts: ClassVar[FamilyFacts]
     """Its row in the table that layers without torch ask, too."""
     denoiser_class_name: ClassVar[str]
     adapter_targets: ClassVar[tuple[str, ...]]
-    """Ends of the module names that adapters go to unless told otherwise."""
+    """Suffixes of the module names that adapters target by default."""
     kept_in_high_precision: ClassVar[tuple[str, ...]] = ()
-    """Parts of names of linear layers, inside of the blocks, that a quantised base leaves as they are. Layers outside
-    of the blocks (first and last projections, embeddings of time and text) stay as they are anyhow."""
+    """Substrings of the names of linear layers inside blocks that stay unquantised. Layers outside the blocks (first
+    and last projections, time and text embeddings) stay so anyway.
+    """
     default_text_tokens: ClassVar[int] = 0
     text_is_fixed: ClassVar[bool] = False
-    """Whether it takes captions of that many tokens only, padded."""
+    """Whether captions are always padded to `default_text_tokens`."""
     goes_by_samples: ClassVar[bool] = False
-    """Whether it goes through a batch sample by sample, so that a larger batch means more operators."""
+    """Whether the forward pass loops over the samples of a batch, so that a larger batch means more operators."""
     stacks: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Lists of like blocks, in the order they run: attribute of the denoiser, configuration key that counts them."""
+    """Lists of identical blocks, in execution order: attribute of the denoiser, configuration key of their number."""
 
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = architecture
@@ -106,16 +107,16 @@ class Family(ABC):
 
     @classmethod
     def denoiser_class(cls) -> Any:
-        """The diffusers class of the denoiser; imported when it is needed, because that takes seconds."""
+        """Returns the denoiser's diffusers class, imported on demand because the import takes seconds."""
         return getattr(import_module("diffusers"), cls.denoiser_class_name)
 
     @classmethod
     def pipeline_class(cls) -> Any:
-        """The diffusers pipeline that samples from it."""
+        """Returns the diffusers pipeline class for sampling."""
         return getattr(import_module("diffusers"), cls.facts.pipeline_class_name)
 
     def denoiser_on_meta(self, dtype: torch.dtype) -> nn.Module:
-        """The denoiser with shapes only: no weights, no memory."""
+        """Returns the denoiser on meta: shapes only, no memory."""
         previous = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:
@@ -131,30 +132,30 @@ class Family(ABC):
 
     @abstractmethod
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
-        """The repeated blocks in the order they run: for checkpointing, sharding, compiling, extrapolating."""
+        """Returns the repeated blocks in execution order, for checkpointing, sharding, compiling and extrapolating."""
 
     def beside_blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
-        """Modules outside of the blocks of which the model has one for each block, in their order; mostly none."""
+        """Returns modules outside the blocks that exist once per block, in order; most models have none."""
         return ()
 
     def feed_forwards(self, block: nn.Module) -> tuple[nn.Module, ...]:
-        """The feed-forward parts of a block, which widen each token and narrow it again.
+        """Returns the feed-forward parts of a block, which widen each token and project it back.
 
-        None where they are no module of their own: FLUX's single blocks compute them side by side with attention.
+        Empty if they are not a separate module: FLUX's single blocks compute them in parallel with attention.
         """
         return tuple(module for name, module in block.named_modules() if name.rpartition(".")[2] in _FEED_FORWARDS)
 
     def block_kinds(self) -> tuple[RepeatedBlocks, ...]:
-        """The stacks that `blocks` is made of, in its order; empty where the depth cannot be changed."""
+        """Returns the stacks that make up `blocks`, in order; empty if the depth cannot be changed."""
         config = self.architecture.denoiser
         return tuple(RepeatedBlocks(name, int(config[key])) for name, key in self.stacks)
 
     def with_depths(self, depths: tuple[int, ...]) -> Self:
-        """The same architecture with another number of blocks of each kind."""
+        """Returns the same architecture with another number of blocks of each kind."""
         return self._with_config({key: depth for (_, key), depth in zip(self.stacks, depths, strict=True)})
 
     def latent_shape(self, height_px: int, width_px: int, num_frames: int = 1) -> tuple[int, ...]:
-        """Shape of one sample as the denoiser sees it before packing; videos have frames after the channels."""
+        """Returns the shape of one sample before packing; videos have frames after the channels."""
         factor = self._vae_factor()
         return (self._vae_channels(), height_px // factor, width_px // factor)
 
@@ -164,37 +165,37 @@ class Family(ABC):
 
     @abstractmethod
     def default_resolution_px(self) -> int:
-        """The size the model was made for; of a video, the shorter side."""
+        """Returns the native resolution; for a video, its shorter side."""
 
     def max_resolution_px(self) -> int | None:
-        """The largest side it has positions for; None where there is no limit."""
+        """Returns the largest side that has position embeddings; None if there is no limit."""
         return None
 
     def own_text_tokens(self) -> int:
-        """Most caption tokens unless told otherwise."""
+        """Returns the default maximum number of caption tokens."""
         return self.default_text_tokens
 
     def default_size_px(self) -> tuple[int, int]:
-        """Height and width the model was made for."""
+        """Returns the native height and width."""
         return (self.default_resolution_px(), self.default_resolution_px())
 
     def default_num_frames(self) -> int:
-        """The length the model was made for."""
+        """Returns the native number of frames."""
         return 1
 
     @abstractmethod
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
-        """What a step needs besides latents and noise."""
+        """Returns the inputs of a step other than latents and noise."""
 
     def num_guide_channels(self) -> int:
-        """Channels as large as the latents that the denoiser is given beside the noisy ones, as `GUIDE`."""
+        """Returns the number of channels of `GUIDE`, which is concatenated to the noisy latents."""
         return 0
 
-    # ---- doing
+    # ---- training and sampling
 
     @abstractmethod
     def objective(self, choice: ObjectiveChoice) -> Objective:
-        """What the loss asks, with everything that was left out filled in as the family's own."""
+        """Returns the objective; settings that are left out get the family's defaults."""
 
     @abstractmethod
     def predict(
@@ -206,10 +207,10 @@ class Family(ABC):
         *,
         guidance_scale: float,
     ) -> Tensor:
-        """One forward pass of the denoiser: same shape out as `noisy` in."""
+        """Runs the denoiser once; the output has the shape of `noisy`."""
 
     def latents_from_moments(self, moments: Tensor, posterior_noise: Tensor) -> Tensor:
-        """A draw from the latents' distribution, scaled as the denoiser expects it."""
+        """Draws latents from their distribution, scaled for the denoiser."""
         mean, log_variance = moments.chunk(2, dim=1)
         sample = mean + torch.exp(0.5 * log_variance.clamp(-30, 20)) * posterior_noise
         return self._scaled(sample)
@@ -219,7 +220,7 @@ class Family(ABC):
     def _flow_matching(
         self, choice: ObjectiveChoice, density: Literal["uniform", "logit_normal"], shift: float
     ) -> FlowMatching:
-        """Flow matching with this density and shift, unless others were asked for."""
+        """Returns flow matching with this density and shift, unless others are requested."""
         return FlowMatching(
             density=choice.timestep_density or density,
             weighting=choice.weighting or "none",
@@ -245,7 +246,7 @@ class Family(ABC):
         return int(self._vae["latent_channels"] if "latent_channels" in self._vae else self._vae["z_dim"])
 
     def _scaled(self, sample: Tensor) -> Tensor:
-        """Latents as the autoencoder made them, brought to the size and place the denoiser was trained on."""
+        """Scales and shifts the autoencoder's latents to the range that the denoiser was trained on."""
         if self._vae.get("latents_mean") is None:
             return (sample - float(self._vae.get("shift_factor") or 0.0)) * float(self._vae["scaling_factor"])
         mean, std = (
@@ -259,7 +260,7 @@ class Family(ABC):
 
 
 def _as_loaded(denoiser: nn.Module, dtype: torch.dtype) -> None:
-    """Types as loading gives them: what a checkpoint stores in that type, but for what the class keeps in fp32."""
+    """Sets the dtypes as loading would: `dtype`, except for modules that the class keeps in fp32."""
     kept = set(getattr(denoiser, "_keep_in_fp32_modules", None) or ())
     for name, tensor in denoiser.state_dict(keep_vars=True).items():
         if tensor.is_floating_point():

@@ -26,7 +26,7 @@ class Flux(TrainableFamily):
 
     @property
     def has_guidance(self) -> bool:
-        """dev is told a guidance scale; schnell is not."""
+        """Whether a guidance scale is embedded: in dev, not in schnell."""
         return bool(self.architecture.denoiser.get("guidance_embeds", False))
 
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
@@ -36,12 +36,12 @@ class Flux(TrainableFamily):
         return self._vae_factor() * 2
 
     def own_text_tokens(self) -> int:
-        """What the tokenizer was set to, where there is one; schnell was made with half of dev's."""
+        """Returns the tokenizer's maximum length, if there is a tokenizer; schnell's is half of dev's."""
         set_to = self.architecture.max_text_tokens
         return set_to or (self.default_text_tokens if self.has_guidance else self.default_text_tokens // 2)
 
     def default_resolution_px(self) -> int:
-        """The size its autoencoder was made for, which FLUX.1's says, too."""
+        """Returns the autoencoder's sample size, which is FLUX.1's own."""
         return int((self.architecture.vae or {}).get("sample_size", 1024))
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
@@ -52,8 +52,8 @@ class Flux(TrainableFamily):
         }
 
     def objective(self, choice: ObjectiveChoice) -> Objective:
-        # The reference training draws levels evenly; a checkpoint with a static shift moves them, one whose shift
-        # depends on the image size (dev) does not.
+        # The reference training draws levels uniformly. A static shift in a checkpoint's scheduler changes them; a
+        # shift that depends on the image size (dev) does not.
         dynamic = bool((self.architecture.scheduler or {}).get("use_dynamic_shifting", False))
         own_shift = 1.0 if dynamic else self._scheduler_value("shift", 1.0)
         return self._flow_matching(choice, "uniform", own_shift)

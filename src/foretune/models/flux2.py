@@ -1,4 +1,4 @@
-"""FLUX.2: double-stream blocks, then single-stream blocks with attention and feed-forward side by side."""
+"""FLUX.2: double-stream blocks, then single-stream blocks with attention and feed-forward in parallel."""
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,7 @@ class Flux2(LatentTransformer):
             hidden_states=noisy.flatten(2).transpose(1, 2),
             encoder_hidden_states=prompt,
             timestep=time / 1000,
-            # Four places: time, row, column, and the number of the text's token.
+            # Four coordinates: time, row, column, and the index of the text token.
             img_ids=nn.functional.pad(grid_positions(height, width, time), (0, 1)),
             txt_ids=nn.functional.pad(torch.arange(prompt.shape[1], device=noisy.device)[:, None], (3, 0)),
             guidance=torch.full((batch,), guidance_scale, device=noisy.device) if has_guidance else None,
@@ -53,5 +53,5 @@ class Flux2(LatentTransformer):
         return super()._vae_channels() * int(rows) * int(columns)
 
     def _scaled(self, sample: Tensor) -> Tensor:
-        # The mean and variance to divide by are weights of the autoencoder, not part of its configuration.
+        # The mean and variance for normalisation are weights of the autoencoder, not part of its configuration.
         return sample

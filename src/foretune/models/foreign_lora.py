@@ -1,4 +1,4 @@
-"""LoRAs of whoever made them, in the forms that the family's pipeline understands."""
+"""Reads LoRAs of other trainers, in the formats that the family's pipeline understands."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _A, _B = ".lora_A.weight", ".lora_B.weight"
 
 
 def read_lora(family: Family, directory: Path) -> StoredAdapter:
-    """A LoRA beside the denoiser, without dropout. Where its file does not say its alpha, that is the rank."""
+    """Reads a LoRA of the denoiser, without dropout. If its file has no alpha, alpha is the rank."""
     path = _the_file(directory)
     by_pipeline = hasattr(family.pipeline_class(), "lora_state_dict")
     if path.name == PEFT_FILE or not by_pipeline:
@@ -41,7 +41,7 @@ def _the_file(directory: Path) -> Path:
 
 
 def _by_pipeline(family: Family, path: Path) -> tuple[dict[str, Tensor], dict[str, float], dict[str, Any] | None]:
-    """Weights and alphas by the names of the denoiser's modules, and the settings where the file has them."""
+    """Returns weights and alphas by the denoiser's module names, and the settings if the file has any."""
     state, *between, settings = family.pipeline_class().lora_state_dict(
         str(path.parent),
         weight_name=path.name,
@@ -62,7 +62,7 @@ def _by_pipeline(family: Family, path: Path) -> tuple[dict[str, Tensor], dict[st
 
 
 def _guessed(weights: dict[str, Tensor], alphas: Mapping[str, float]) -> LoraConfig:
-    """Ranks from the shapes; an alpha of its own is multiplied into the weights."""
+    """Infers the ranks from the shapes; alphas that differ from the rank are multiplied into the weights."""
     ranks = {name.removesuffix(_A): int(tensor.shape[0]) for name, tensor in weights.items() if name.endswith(_A)}
     for module, rank in ranks.items():
         name = module + _B

@@ -1,4 +1,4 @@
-"""HiDream-I1: a mixture of experts that reads a layer of a language model in each of its blocks."""
+"""HiDream-I1: a mixture of experts that reads one layer of a language model in each of its blocks."""
 
 from typing import Any, Self
 
@@ -10,7 +10,7 @@ from foretune.models.transformer import LatentTransformer
 
 
 class HiDream(LatentTransformer):
-    """What it predicts runs from noise to image."""
+    """Its prediction points from noise to image."""
 
     facts = family_facts("hidream")
     denoiser_class_name = "HiDreamImageTransformer2DModel"
@@ -19,12 +19,12 @@ class HiDream(LatentTransformer):
     stacks = (("double_stream_blocks", "num_layers"), ("single_stream_blocks", "num_single_layers"))
 
     def with_depths(self, depths: tuple[int, ...]) -> Self:
-        # The last entries name the deepest layer, so the text keeps its size whatever the depth.
+        # The last entries name the deepest layer, so the text has the same size at any depth.
         layers = list(self.architecture.denoiser["llama_layers"])[-sum(depths) :]
         return super().with_depths(depths)._with_config({"llama_layers": layers})
 
     def beside_blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
-        """Each block is told the caption by a layer of Llama of its own, through a projection of its own."""
+        """Returns the caption projections: each block reads another layer of Llama through its own projection."""
         return tuple(denoiser.caption_projection[: len(self.blocks(denoiser))])
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
@@ -59,7 +59,7 @@ class HiDream(LatentTransformer):
         return -predicted
 
     def _from_patches(self, patches: Tensor, noisy: Tensor) -> Tensor:
-        """While it trains, it answers in patches, and with room after the last one where the image is not square."""
+        """Converts the patches that it returns in training mode, padded unless the image is square, to latents."""
         batch, channels, height, width = noisy.shape
         edge = self._patch_size()
         rows, columns = height // edge, width // edge

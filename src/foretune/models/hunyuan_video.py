@@ -9,7 +9,7 @@ from foretune.models.video import VideoTransformer
 
 
 class HunyuanVideo(VideoTransformer):
-    """Text is refined by two blocks of its own first."""
+    """Two refiner blocks process the text first."""
 
     facts = family_facts("hunyuan_video")
     denoiser_class_name = "HunyuanVideoTransformer3DModel"

@@ -12,7 +12,7 @@ _NUM_IMAGE_TOKENS = 729
 
 
 class HunyuanVideo15(VideoTransformer):
-    """Beside the noisy latents stand those of a first frame and a mask that says where it applies."""
+    """The noisy latents are concatenated with those of a first frame and a mask that marks it."""
 
     facts = family_facts("hunyuan_video15")
     denoiser_class_name = "HunyuanVideo15Transformer3DModel"
@@ -21,7 +21,7 @@ class HunyuanVideo15(VideoTransformer):
     usual_num_frames = 121
 
     def default_size_px(self) -> tuple[int, int]:
-        """Wide, with as many pixels as a square of the model's target size."""
+        """Returns a wide size with as many pixels as a square of the model's target size."""
         target_px = int(self.architecture.denoiser["target_size"])
         height_px = target_px * 3 // 4
         multiple_px = self.size_multiple_px()
@@ -61,8 +61,8 @@ class HunyuanVideo15(VideoTransformer):
         )[0]
         return predicted
 
-    # The catalogue has no row for its autoencoder; these are the class's own numbers
-    # (diffusers, AutoencoderKLHunyuanVideo15).
+    # The catalogue has no row for its autoencoder; these are the defaults of the class (diffusers,
+    # AutoencoderKLHunyuanVideo15).
 
     def _vae_factor(self) -> int:
         return 16 if self.architecture.vae is None else super()._vae_factor()

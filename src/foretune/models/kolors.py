@@ -1,4 +1,4 @@
-"""Kolors: the UNet of Stable Diffusion XL with the text of a language model."""
+"""Kolors: the UNet of Stable Diffusion XL with text from a language model."""
 
 from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice

@@ -1,4 +1,4 @@
-"""Krea 2: twelve layers of a language model fused into the text, then one stream with the image."""
+"""Krea 2: fuses twelve layers of a language model into the text, then runs one stream with the image."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from foretune.models.transformer import LatentTransformer
 
 
 class Krea2(LatentTransformer):
-    """Fewer heads for keys and values than for queries."""
+    """Grouped-query attention: fewer heads for keys and values than for queries."""
 
     facts = family_facts("krea2")
     denoiser_class_name = "Krea2Transformer2DModel"
@@ -47,7 +47,7 @@ class Krea2(LatentTransformer):
         return unpack_patches(predicted, noisy.shape)
 
     def _patch_size(self) -> int:
-        return 2  # the denoiser counts tokens that were packed before it
+        return 2  # the denoiser's patch size counts tokens that are already packed
 
     def _vae_factor(self) -> int:
         return int(2 ** len(self._vae["temperal_downsample"]))

@@ -1,4 +1,4 @@
-"""From what `model` refers to, to a folder on this disk; from the catalogue, to an architecture."""
+"""Resolves a model reference to a local folder, and a catalogue name to an architecture."""
 
 import os
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from foretune.models.family import Architecture, Family
 from foretune.models.trainable import TrainableFamily
 
 _INDEX = "model_index.json"
-# Configurations, tokenizers and safetensors: nothing that could run code when loaded.
+# Configurations, tokenizers and safetensors: nothing that can run code when loaded.
 _WANTED_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
-# The same weights a second time, in another type.
+# The same weights in another dtype.
 _VARIANTS = ("*.fp16.*", "*.bf16.*", "*.fp16-*", "*.bf16-*")
 _TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def locate(model: ModelReference) -> tuple[Path, str | None]:
-    """The model's folder, downloaded if need be, and the exact revision it is (None for a local folder)."""
+    """Returns the model's folder, downloaded if needed, and its exact revision (None for a local folder)."""
     if model.folder is not None:
         return model.folder, None
     assert model.repo is not None, "only folders have no repository"
@@ -30,16 +30,16 @@ def locate(model: ModelReference) -> tuple[Path, str | None]:
 
 
 def open_family(folder: Path) -> TrainableFamily:
-    """The family of a checkpoint on disk, bound to its configuration."""
+    """Returns the family of a checkpoint on disk, bound to its configuration."""
     _require_files(folder)
     family = _family_class(read_json(folder / _INDEX), str(folder))
     return family(Architecture.from_folder(folder, family.facts.denoiser_part))
 
 
 def _require_files(folder: Path) -> None:
-    """Refuses a folder with a pipe or device where a file is read; the libraries that read it would wait for ever.
+    """Raises if the folder contains a pipe or device in place of a file: libraries that read it would block for ever.
 
-    Links are followed: a snapshot in the Hub's cache consists of them.
+    Links are followed, because a snapshot in the Hub's cache consists of them.
     """
     for pattern in ("*", "*/*"):
         for path in sorted(folder.glob(pattern)):
@@ -48,7 +48,7 @@ def _require_files(folder: Path) -> None:
 
 
 def family_from_catalogue(name: str) -> Family:
-    """The family of a catalogued model, bound to its catalogued configuration: no files needed."""
+    """Returns the family of a catalogued model, bound to its catalogued configuration, without any files."""
     row = catalog.denoiser(name)
     assert row.family is not None, "every denoiser has a family"
     vae = catalog.component(row.system.vae).config if row.system and row.system.vae else None
@@ -66,7 +66,7 @@ def _family_class(index: Mapping[str, Any], whose: str) -> type[TrainableFamily]
 
 
 def _download(repo: str, revision: str | None) -> tuple[Path, str]:
-    """The pipeline's index first: it says whether the rest is worth gigabytes, and which folders that is."""
+    """Downloads the pipeline's index first: it shows whether the model is supported and which folders are needed."""
     from huggingface_hub import HfApi, snapshot_download
 
     token = next((os.environ[name] for name in _TOKEN_VARIABLES if os.environ.get(name)), None)
@@ -85,11 +85,11 @@ def _download(repo: str, revision: str | None) -> tuple[Path, str]:
         parts = [name for name, entry in index.items() if isinstance(entry, list) and entry[0] is not None]
         folder = fetch(_INDEX, *(f"{part}/*{suffix}" for part in parts for suffix in _WANTED_SUFFIXES))
         if not (folder / family.facts.denoiser_part).is_dir():
-            # The oldest checkpoints have everything beside the index.
+            # The oldest checkpoints have all files in the model folder.
             folder = fetch(*(f"*{suffix}" for suffix in _WANTED_SUFFIXES))
     except UserError:
         raise
-    except Exception as error:  # every way a hub can fail ends in the same advice, with its own words in it
+    except Exception as error:  # all failures of the Hub get the same advice and include its message
         raise UserError(
             f"{repo} could not be downloaded from the Hub: {type(error).__name__}: {_first_line(error)}. "
             "If the model is gated, accept its licence on the hub and set HF_TOKEN; without a network, point "
@@ -104,7 +104,7 @@ def _is_commit(revision: str | None) -> bool:
 
 
 def _newest_commit(hub: Any, repo: str, revision: str | None) -> str:
-    """The commit a branch points at now, so that the record says exactly what was trained."""
+    """Returns the commit that a branch points to now, so that the record identifies exactly what was trained."""
     return str(hub.model_info(repo, revision=revision).sha)
 
 

@@ -1,4 +1,4 @@
-"""LTX-Video: few tokens, because its autoencoder makes latents 32 times smaller and 8 times shorter."""
+"""LTX-Video: few tokens, because its autoencoder compresses 32 times in space and 8 times in time."""
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ _FRAMES_PER_S = 25
 
 
 class LtxVideo(VideoTransformer):
-    """T5 captions by cross-attention."""
+    """Reads T5 captions by cross-attention."""
 
     facts = family_facts("ltx_video")
     denoiser_class_name = "LTXVideoTransformer3DModel"
@@ -45,7 +45,7 @@ class LtxVideo(VideoTransformer):
             num_frames=num_frames,
             height=height,
             width=width,
-            # Places are in seconds and pixels.
+            # Positions are in seconds and pixels.
             rope_interpolation_scale=(self._vae_frame_factor() / _FRAMES_PER_S, factor, factor),
             return_dict=False,
         )[0]
@@ -63,5 +63,5 @@ class LtxVideo(VideoTransformer):
         return int(2 ** sum(self._vae["spatio_temporal_scaling"]))
 
     def _scaled(self, sample: Tensor) -> Tensor:
-        # The mean and deviation to divide by are weights of the autoencoder, not part of its configuration.
+        # The mean and deviation for normalisation are weights of the autoencoder, not part of its configuration.
         return sample * float(self._vae["scaling_factor"])

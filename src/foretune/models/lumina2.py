@@ -1,4 +1,4 @@
-"""Lumina-Image 2.0: text and image refined apart, then in one sequence."""
+"""Lumina-Image 2.0: refines text and image separately, then processes them in one sequence."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from foretune.models.transformer import LatentTransformer
 
 
 class Lumina2(LatentTransformer):
-    """Its time runs from noise to image, and so does what it predicts."""
+    """Its time and its prediction run from noise to image."""
 
     facts = family_facts("lumina2")
     denoiser_class_name = "Lumina2Transformer2DModel"

@@ -11,7 +11,7 @@ from foretune.models.video import VideoTransformer
 
 
 class Mochi(VideoTransformer):
-    """Its time runs from noise to video, and so does what it predicts."""
+    """Its time and its prediction run from noise to video."""
 
     facts = family_facts("mochi")
     denoiser_class_name = "MochiTransformer3DModel"

@@ -1,4 +1,4 @@
-"""What the loss asks of a denoiser: which noise level, which target, which weight.
+"""Training objectives: noise level, target and loss weight.
 
 Each is plain arithmetic on a uniform draw in [0, 1), so that the draw can be made anywhere.
 """
@@ -12,22 +12,22 @@ from torch import Tensor
 
 
 class Objective(Protocol):
-    """How a clean sample becomes a question and an answer."""
+    """Turns a clean sample into the denoiser's input and target."""
 
     def noise_level(self, uniform: Tensor) -> Tensor:
-        """One level for each sample from a uniform draw."""
+        """Returns one level per sample from a uniform draw."""
 
     def noisy(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
-        """What the denoiser is given."""
+        """Returns the denoiser's input."""
 
     def target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
-        """What it should answer."""
+        """Returns the denoiser's target."""
 
     def weight(self, level: Tensor) -> Tensor:
-        """How much each sample counts in the loss."""
+        """Returns the loss weight of each sample."""
 
     def time(self, level: Tensor) -> Tensor:
-        """How the denoiser is told the level."""
+        """Returns the level as the denoiser's time input."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Epsilon:
     beta_start: float = 1e-4
     beta_end: float = 0.02
     beta_schedule: Literal["linear", "scaled_linear"] = "linear"
-    """Whether the betas or their square roots grow evenly."""
+    """Whether the betas or their square roots grow linearly."""
 
     def noise_level(self, uniform: Tensor) -> Tensor:
         return (uniform * self.num_levels).long().clamp(max=self.num_levels - 1)
@@ -57,8 +57,8 @@ class Epsilon:
         return level
 
     def _kept(self, level: Tensor) -> Tensor:
-        """The share of the clean sample's variance that is left at a level."""
-        # Made where it is used, in a few small operators: a table from the host would wait for the device.
+        """Returns the share of the clean sample's variance that remains at a level."""
+        # Computed on the device with a few small operators: a table from the host would synchronise.
         start, end = self.beta_start, self.beta_end
         if self.beta_schedule == "linear":
             betas = torch.linspace(start, end, self.num_levels, device=level.device)
@@ -69,7 +69,7 @@ class Epsilon:
 
 @dataclass(frozen=True)
 class Velocity(Epsilon):
-    """Denoising diffusion that predicts the direction from clean to noise (arXiv:2202.00512)."""
+    """Denoising diffusion with v-prediction: predict the direction from clean to noise (arXiv:2202.00512)."""
 
     def target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
         kept = self._kept(level)
@@ -89,8 +89,8 @@ class FlowMatching:
     num_levels: int = 1000
 
     def noise_level(self, uniform: Tensor) -> Tensor:
-        """Sigma: 0 is clean, 1 is pure noise."""
-        # Away from 0 and 1, where the normal quantile is infinite and a weight of sigma ** -2 would be.
+        """Returns sigma: 0 is clean, 1 is pure noise."""
+        # Away from 0 and 1, where the normal quantile or a weight of sigma ** -2 would be infinite.
         u = uniform.float().clamp(1e-5, 1 - 1e-5)
         if self.density == "logit_normal":
             u = torch.sigmoid(self.logit_mean + self.logit_std * torch.special.ndtri(u))

@@ -11,7 +11,7 @@ from foretune.models.transformer import LatentTransformer
 
 
 class PixArt(LatentTransformer):
-    """It also predicts the variance of a step, which the loss leaves alone."""
+    """It also predicts the variance, which the loss ignores."""
 
     facts = family_facts("pixart")
     denoiser_class_name = "PixArtTransformer2DModel"

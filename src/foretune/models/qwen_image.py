@@ -10,7 +10,7 @@ from foretune.models.transformer import LatentTransformer
 
 
 class QwenImage(LatentTransformer):
-    """Its autoencoder is one for videos; an image is one frame."""
+    """Its autoencoder is a video autoencoder; an image is one frame."""
 
     facts = family_facts("qwen_image")
     denoiser_class_name = "QwenImageTransformer2DModel"

@@ -9,7 +9,7 @@ from foretune.models.transformer import LatentTransformer
 
 
 class Sana(LatentTransformer):
-    """A language model's text by cross-attention."""
+    """Reads a language model's text by cross-attention."""
 
     facts = family_facts("sana")
     denoiser_class_name = "SanaTransformer2DModel"

@@ -1,11 +1,11 @@
-"""Stable Diffusion 1 and 2: a UNet that reads one CLIP's text."""
+"""Stable Diffusion 1 and 2: a UNet with the text of one CLIP."""
 
 from foretune.catalog import family_facts
 from foretune.models.unet import TextToImageUNet
 
 
 class StableDiffusion1(TextToImageUNet):
-    """The UNet that started it; version 2 differs in the width of the text alone."""
+    """The original UNet; version 2 differs only in the width of the text."""
 
     facts = family_facts("sd1")
     default_text_tokens = 77

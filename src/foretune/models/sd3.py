@@ -34,7 +34,7 @@ class StableDiffusion3(TrainableFamily):
         return tuple(denoiser.transformer_blocks)
 
     def block_kinds(self) -> tuple[RepeatedBlocks, ...]:
-        """The first blocks of 3.5 medium attend twice, to text and image and to the image alone."""
+        """Splits the blocks of 3.5 medium: the first ones have a second attention, over the image only."""
         num_dual, num_layers = self._num_dual_layers(), int(self.architecture.denoiser["num_layers"])
         kinds = (
             RepeatedBlocks("dual_attention", num_dual),

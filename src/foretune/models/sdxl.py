@@ -1,4 +1,4 @@
-"""Stable Diffusion XL: a larger UNet that is also told the image's size and a pooled caption."""
+"""Stable Diffusion XL: a larger UNet that is also conditioned on the image size and a pooled caption."""
 
 from torch import Tensor
 
@@ -6,11 +6,11 @@ from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.unet import TextToImageUNet
 
-_NUM_TIME_IDS = 6  # original size, corner of the crop, target size
+_NUM_TIME_IDS = 6  # original size, crop corner, target size
 
 
 class StableDiffusionXl(TextToImageUNet):
-    """Two CLIPs' text, ten transformer blocks at the lowest size."""
+    """The text of two CLIPs, and ten transformer blocks at the lowest resolution."""
 
     facts = family_facts("sdxl")
     default_text_tokens = 77
@@ -18,7 +18,7 @@ class StableDiffusionXl(TextToImageUNet):
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
         config = self.architecture.denoiser
-        # One projection takes the pooled caption and the embedded numbers together.
+        # One projection takes the pooled caption and the embedded sizes together.
         pooled_width = (
             config["projection_class_embeddings_input_dim"] - _NUM_TIME_IDS * config["addition_time_embed_dim"]
         )

@@ -1,4 +1,4 @@
-"""Autoencoders that work in tiles, so that large pictures need less memory."""
+"""Tiled autoencoders, which need less memory for large images."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from foretune.data.at_once import TILE_PX
 
 
 def tile_autoencoder(vae: Any) -> None:
-    """Switches tiling on, with tiles of TILE_PX: diffusers' own are as large as the pictures a model was trained on.
+    """Enables tiling with tiles of TILE_PX: the default tiles of diffusers are as large as a model's training images.
 
-    An autoencoder that has only a latent tile size of its own kind (those of videos) keeps diffusers' tiles.
+    An autoencoder that has its own kind of latent tile size only (those of videos) uses diffusers' default tiles.
     """
     if not hasattr(vae, "enable_tiling"):
         raise UserError(

@@ -23,14 +23,14 @@ class TrainableFamily(Family):
     # ---- loading
 
     def load_denoiser(self, folder: Path, dtype: torch.dtype) -> nn.Module:
-        """The denoiser with its weights, on the CPU; safetensors only."""
+        """Loads the denoiser from safetensors to the CPU."""
         loader: Any = self.denoiser_class()
         part = _with_safetensors(part_folder(folder, self.denoiser_part))
         module: nn.Module = loader.from_pretrained(part, dtype=dtype, use_safetensors=True)
         return module
 
     def load_pipeline(self, folder: Path, dtype: torch.dtype, **parts: Any) -> Any:
-        """The pipeline from a folder; parts given by name replace the folder's, None leaves a part out."""
+        """Loads the pipeline from a folder. Keyword arguments replace parts; None leaves a part out."""
         pipeline = self.pipeline_class().from_pretrained(
             folder, dtype=dtype, use_safetensors=True, local_files_only=True, **parts
         )
@@ -38,7 +38,7 @@ class TrainableFamily(Family):
         return pipeline
 
     def load_vae(self, folder: Path, dtype: torch.dtype) -> nn.Module:
-        """The autoencoder alone."""
+        """Loads only the autoencoder."""
         from diffusers import AutoencoderKL
 
         vae: nn.Module = AutoencoderKL.from_pretrained(
@@ -47,7 +47,7 @@ class TrainableFamily(Family):
         return vae.requires_grad_(requires_grad=False).eval()
 
     def load_text_encoders(self, folder: Path, dtype: torch.dtype) -> Any:
-        """A pipeline that holds the text encoders and tokenizers, nothing else."""
+        """Loads a pipeline with only the text encoders and tokenizers."""
         for part in self.text_parts:
             if part.startswith("text_encoder") and (folder / part).is_dir():
                 _with_safetensors(folder / part)
@@ -56,16 +56,16 @@ class TrainableFamily(Family):
     # ---- captions and images
 
     def encode_text(self, encoders: Any, captions: Sequence[str], num_text_tokens: int) -> Conditioning:
-        """What the denoiser is told about each caption."""
+        """Returns the denoiser's conditioning for each caption."""
         raise AssertionError(f"{self.name} models take no captions")
 
     def encode_images(self, vae: Any, images: Tensor) -> Tensor:
-        """Mean and log-variance of the latents of images in [-1, 1], stacked along the channels."""
+        """Returns mean and log-variance of the latents of images in [-1, 1], stacked along the channels."""
         moments: Tensor = vae.encode(images.to(vae.dtype)).latent_dist.parameters
         return moments.float()
 
     def images_from_latents(self, vae: Any, latents: Tensor) -> Tensor:
-        """Images in [-1, 1] from latents as the denoiser knows them."""
+        """Decodes scaled latents to images in [-1, 1]."""
         # Scaling is a factor and a shift for each number: two known ones tell both, whichever family it is.
         shift = self._scaled(torch.zeros_like(latents))
         unscaled = (latents - shift) / (self._scaled(torch.ones_like(latents)) - shift)
@@ -73,11 +73,11 @@ class TrainableFamily(Family):
         return images.float()
 
     def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Tensor]:
-        """Encoded captions as this family's pipeline takes them in place of prompts."""
+        """Returns encoded captions as arguments of this family's pipeline, instead of prompts."""
         raise AssertionError(f"{self.name} models take no captions")
 
     def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
-        """What this family's pipeline is called with besides prompt, size, steps and generator."""
+        """Returns the arguments of this family's pipeline other than prompt, size, steps and generator."""
         arguments: dict[str, Any] = {"max_sequence_length": num_text_tokens}
         if guidance_scale is not None:
             arguments["guidance_scale"] = guidance_scale
@@ -85,7 +85,7 @@ class TrainableFamily(Family):
 
 
 def _with_safetensors(part: Path) -> Path:
-    """The folder of a part, if its weights are in the one form that is safe to load."""
+    """Returns the folder of a part; raises if its weights are not in safetensors, the only safe format."""
     if not list(part.glob("*.safetensors")):
         raise Refused(
             f"{part} holds no .safetensors file. Pickled weights can run code when loaded and are refused; "

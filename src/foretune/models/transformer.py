@@ -1,4 +1,4 @@
-"""What most families share: blocks of a transformer over patches of latents, trained by flow matching."""
+"""Shared by most families: transformer blocks over patches of latents, trained with flow matching."""
 
 from typing import Any, ClassVar
 
@@ -10,13 +10,13 @@ from foretune.models.objectives import Objective
 
 
 class LatentTransformer(Family):
-    """A transformer between an autoencoder's latents; what differs is how it is told time, text and places."""
+    """A transformer on an autoencoder's latents; families differ in how they take time, text and positions."""
 
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
     stacks: ClassVar[tuple[tuple[str, str], ...]] = (("transformer_blocks", "num_layers"),)
 
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
-        """Those that the model's own gradient checkpointing computes again: refiners only where it does them, too."""
+        """Returns the blocks that the model's own gradient checkpointing covers: refiners only if it includes them."""
         return tuple(block for name, _ in self.stacks for block in getattr(denoiser, name))
 
     def size_multiple_px(self) -> int:
@@ -29,5 +29,5 @@ class LatentTransformer(Family):
         return self._flow_matching(choice, "uniform", self._scheduler_value("shift", 1.0))
 
     def _patch_size(self) -> int:
-        """Latents along one edge of a token."""
+        """Returns the number of latents along one edge of a token."""
         return int(self.architecture.denoiser["patch_size"])

@@ -1,4 +1,4 @@
-"""What the families of text-to-image UNets share."""
+"""Shared by the families of text-to-image UNets."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from foretune.models.objectives import Epsilon, Objective
 
 
 class TextToImageUNet(Family):
-    """Convolutions and attention at falling and rising sizes, with the text by cross-attention."""
+    """Convolutions and attention at decreasing and increasing resolutions, with text by cross-attention."""
 
     denoiser_class_name = "UNet2DConditionModel"
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
     kept_in_high_precision = ("time_emb_proj",)
 
     def blocks(self, denoiser: Any) -> tuple[nn.Module, ...]:
-        """Every residual layer and every transformer block, as in the model's own gradient checkpointing."""
+        """Returns every residual layer and transformer block, as in the model's own gradient checkpointing."""
         middle = denoiser.mid_block
         return (
             *(block for part in denoiser.down_blocks for block in _layers(part.resnets, _attentions(part))),
@@ -63,7 +63,7 @@ class TextToImageUNet(Family):
         return predicted
 
     def _added(self, conditioning: Conditioning) -> dict[str, Tensor] | None:
-        """What is added to the embedding of the time."""
+        """Returns what is added to the time embedding."""
         return None
 
 
@@ -72,7 +72,7 @@ def _attentions(part: Any) -> list[Any]:
 
 
 def _layers(resnets: Any, attentions: list[Any], *, attention_first: bool = False) -> list[nn.Module]:
-    """Residual layers and the transformer blocks beside them, in the order they run."""
+    """Returns residual layers and their transformer blocks, in execution order."""
     layers: list[nn.Module] = []
     for resnet, attention in zip(resnets, attentions, strict=True):
         blocks = list(attention.transformer_blocks) if attention is not None else []

@@ -1,4 +1,4 @@
-"""What families of video models share: latents with frames."""
+"""Shared by families of video models: latents with frames."""
 
 from typing import ClassVar
 
@@ -6,10 +6,10 @@ from foretune.models.transformer import LatentTransformer
 
 
 class VideoTransformer(LatentTransformer):
-    """The first frame is one latent frame, and after it so many frames are one as the autoencoder says."""
+    """The first frame is one latent frame; after it, the autoencoder compresses a fixed number of frames into one."""
 
     usual_size_px: ClassVar[tuple[int, int]]
-    """Height and width its pipeline samples unless told otherwise."""
+    """Default height and width of its pipeline."""
     usual_num_frames: ClassVar[int]
 
     def latent_shape(self, height_px: int, width_px: int, num_frames: int = 1) -> tuple[int, ...]:
@@ -30,5 +30,5 @@ class VideoTransformer(LatentTransformer):
         return int(self._vae["spatial_compression_ratio"])
 
     def _vae_frame_factor(self) -> int:
-        """Frames to one latent frame."""
+        """Returns the number of frames per latent frame."""
         return int(self._vae["temporal_compression_ratio"])

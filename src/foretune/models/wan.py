@@ -1,4 +1,4 @@
-"""Wan 2.1 and 2.2: self-attention over video, cross-attention to text and, from an image on, to that image."""
+"""Wan 2.1 and 2.2: self-attention over video, cross-attention to text and, for image-to-video, to the image."""
 
 import torch
 from torch import Tensor, nn
@@ -7,11 +7,11 @@ from foretune.catalog import family_facts
 from foretune.models.family import GUIDE, Conditioning, TensorSpec
 from foretune.models.video import VideoTransformer
 
-_NUM_IMAGE_TOKENS = 257  # CLIP ViT-H/14 at 224 px: 16 x 16 patches and one for the whole
+_NUM_IMAGE_TOKENS = 257  # CLIP ViT-H/14 at 224 px: 16 x 16 patches and one class token
 
 
 class Wan(VideoTransformer):
-    """Models that go on from an image are given its latents and a mask beside the noisy ones."""
+    """Image-to-video models get the image's latents and a mask, concatenated to the noisy latents."""
 
     facts = family_facts("wan")
     denoiser_class_name = "WanTransformer3DModel"
@@ -56,8 +56,8 @@ class Wan(VideoTransformer):
 
     @property
     def _is_high_compression(self) -> bool:
-        """Wan 2.2 5B: latents 16 times smaller than the frames."""
-        return self._vae_factor() > 8  # noqa: PLR2004 - the others' factor
+        """Whether it is Wan 2.2 5B, whose latents are 16 times smaller than the frames."""
+        return self._vae_factor() > 8  # noqa: PLR2004 - the factor of the others
 
     def _patch_size(self) -> int:
         return int(self.architecture.denoiser["patch_size"][-1])

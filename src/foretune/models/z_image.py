@@ -1,4 +1,4 @@
-"""Z-Image: text and image refined apart, then in one sequence."""
+"""Z-Image: refines text and image separately, then processes them in one sequence."""
 
 from typing import Self
 
@@ -11,7 +11,7 @@ from foretune.models.transformer import LatentTransformer
 
 
 class ZImage(LatentTransformer):
-    """Its time runs from noise to image, and so does what it predicts."""
+    """Its time and its prediction run from noise to image."""
 
     facts = family_facts("z_image")
     denoiser_class_name = "ZImageTransformer2DModel"

@@ -1,1 +1,1 @@
-"""Prediction without torch: what fits, read off the traces that ship with the package."""
+"""Predicts without torch whether a run fits, from the traces that ship with the package."""

@@ -1,4 +1,4 @@
-"""What to do: a short menu that makes a run fit, what an expert would do first; or how to use memory that is left."""
+"""Advice: a short menu of settings that make a run fit, as an expert would try them, or uses for free memory."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ from foretune.planner.trial import Look, Trial
 
 _HARDLY_MORE_FLOPS = 0.01
 _SMALL_PART = 0.1
-"""An adapter below this share of what is missing is not worth making smaller."""
+"""An adapter below this share of the missing memory is not worth shrinking."""
 _OF_THE_ADAPTER = (
     MemoryPart.TRAINED_WEIGHTS,
     MemoryPart.GRADIENTS,
@@ -40,7 +40,7 @@ _OF_THE_ADAPTER = (
     MemoryPart.CAST_WEIGHTS,
 )
 _SHARED_MEMORY = ("cpu", "mps")
-"""Kinds of devices that have no memory apart from the host's."""
+"""Kinds of devices that share the host's memory."""
 
 
 def with_advice(
@@ -52,7 +52,7 @@ def with_advice(
     has_headroom: bool = True,
     only_first: bool = False,
 ) -> Plan:
-    """The plan with advice. `candidates` are the devices among which the smallest that fits is sought."""
+    """Returns the plan with advice. `candidates` are the devices to search for the smallest that fits."""
     trial = Trial(plan, found, device)
     if plan.verdict == "fits":
         headroom = tuple(map(trial.remedy, _headroom(trial))) if has_headroom else ()
@@ -65,9 +65,9 @@ def with_advice(
 
 
 def smallest_device(found: Footprint, candidates: Sequence[Device], kind: str) -> str | None:
-    """The device with the least memory on which it fits unchanged, of the given kind or else any other.
+    """Returns the device with the least memory on which the run fits unchanged, preferably of the given kind.
 
-    One that lacks what the experiment uses (bf16, float8) is no advice.
+    Devices that do not support what the experiment uses (bf16, float8) are skipped.
     """
     able = [device for device in candidates if not any(hardware_objections(found.experiment, device))]
     ordered = sorted(able, key=lambda device: (device.kind != kind, usable_bytes(device), device.name))
@@ -75,30 +75,30 @@ def smallest_device(found: Footprint, candidates: Sequence[Device], kind: str) -
 
 
 def _menu(trial: Trial) -> Iterator[Look]:
-    """At most one of each kind: no host traffic first, and what changes the result least before what changes it more.
+    """Yields at most one remedy of each kind: without host traffic first, and the smallest change of the result first.
 
-    Where settings that cost nothing are enough, nothing else is offered.
+    If settings that cost nothing are enough, nothing else is offered.
     """
     needed = _needed_for_caches(trial)
     if needed is None:
         return
     experiment = trial.found.experiment
     cheap = sorted(recompute(trial.found), key=lambda change: (trial.extra_flops_share(change), len(change.words())))
-    # Where a cache is all that does not fit, what it needs is enough.
+    # If only a cache does not fit, its settings are enough.
     least = [SettingChange("recompute")] if needed else []
     found = trial.first_that_fits(change.on_top_of(needed) for change in [*least, *cheap])
     if found is not None:
         yield found
         if trial.extra_flops_share(found.change) < _HARDLY_MORE_FLOPS:
             return
-    # All that computes more without changing the result, for what is tried on top of it.
+    # All settings that add computation without changing the result, as a base for further changes.
     saving = {**needed, **(cheap[-1].settings if cheap else {})}
     quantised_alone = False
     for look in chain(_of_an_adapter(trial, needed, saving), _of_all_weights(trial, needed, saving)):
         yield look
         quantised_alone |= look.change.kind == "quantised base" and not look.footprint.moved.total_bytes
     if found is None:
-        # A smaller input on a quantised base is of use only where that base alone is not enough.
+        # A smaller input with a quantised base is only useful if the quantised base alone is not enough.
         yield from _smaller_input(trial, needed, saving, also_quantised=not quantised_alone)
     lora = lora_instead(experiment)
     if lora is not None:
@@ -107,7 +107,7 @@ def _menu(trial: Trial) -> Iterator[Look]:
 
 
 def _of_an_adapter(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str, Any]) -> Iterator[Look]:
-    """Quantised bases; then the base as it is, with tensors that wait on the host."""
+    """Yields quantised bases, then the unchanged base with tensors in host memory."""
     found = trial.found
     if not isinstance(found.experiment.method, Adapter):
         return
@@ -123,7 +123,7 @@ def _of_an_adapter(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str,
         if finest is not None:
             yield finest
             if place:
-                # The finer one fits only with block swap: slower, and nearer to the base as it is.
+                # The finer one fits only with block swap: slower, but closer to the unquantised base.
                 yield from _found(_fewest_swapped(trial, bases[0].on_top_of(needed)))
             break
     if finest is None:
@@ -133,7 +133,7 @@ def _of_an_adapter(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str,
 
 
 def _of_all_weights(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str, Any]) -> Iterator[Look]:
-    """Full fine-tuning: fewer bytes a weight, or the same ones on the host."""
+    """Yields remedies for full fine-tuning: fewer bytes per weight, or the same bytes in host memory."""
     experiment = trial.found.experiment
     if experiment.method.kind != "full":
         return
@@ -143,7 +143,7 @@ def _of_all_weights(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str
 
 
 def _least_traffic(trial: Trial, saving: Mapping[str, Any]) -> Look | None:
-    """The same result with tensors on the host. Only where the host has a memory of its own is anything saved."""
+    """Returns the same result with tensors in host memory. None if device and host share their memory."""
     if trial.device.kind in _SHARED_MEMORY:
         return None
     found = trial.first_that_fits(change.on_top_of(saving) for change in host_memory(trial.found))
@@ -155,7 +155,7 @@ def _least_traffic(trial: Trial, saving: Mapping[str, Any]) -> Look | None:
 
 
 def _fewest_swapped(trial: Trial, change: SettingChange) -> Look | None:
-    """The change with as few swapped blocks as make it fit."""
+    """Returns the change with the fewest swapped blocks that make it fit."""
     if trial.device.kind in _SHARED_MEMORY:
         return None
     num_blocks = sum(trial.found.subject.geometry.stacks)
@@ -174,7 +174,7 @@ def _fewest_swapped(trial: Trial, change: SettingChange) -> Look | None:
 def _smaller_input(
     trial: Trial, needed: Mapping[str, Any], saving: Mapping[str, Any], *, also_quantised: bool
 ) -> Iterator[Look]:
-    """Smaller images or shorter videos, with the base as it is or, where that is not enough, quantised."""
+    """Yields smaller images or shorter videos, with the unchanged base or, if that is not enough, a quantised one."""
     is_video = trial.found.size.num_frames > 1
     smaller = list(fewer_frames(trial.found) if is_video else smaller_images(trial.found))
     quantised = quantised_bases(trial.found.experiment) if also_quantised else []
@@ -190,7 +190,7 @@ def _smaller_input(
 
 
 def _needed_for_caches(trial: Trial) -> dict[str, Any] | None:
-    """What filling the caches needs, whatever the training step does; None where nothing makes a cache fit."""
+    """Returns the settings needed to fill the caches, whatever the training step; None if nothing makes a cache fit."""
     found, needed = trial.found, dict[str, Any]()
     cures: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
         (RunPhase.CACHE_TEXT, "quantize.text_encoders", ("int8", "nf4")),
@@ -210,7 +210,7 @@ def _needed_for_caches(trial: Trial) -> dict[str, Any] | None:
 
 
 def _headroom(trial: Trial) -> Iterator[Look]:
-    """Less recomputation, or more samples at once, as far as both surely fit."""
+    """Yields less recomputation, or a larger batch, as far as each fits."""
     experiment = trial.found.experiment
     yield from _found(trial.first_that_fits(less_checkpointing(experiment)))
     largest_first = reversed([c for c in larger_batches(experiment) if trial.quick_spare_bytes(c) > 0])
@@ -218,7 +218,7 @@ def _headroom(trial: Trial) -> Iterator[Look]:
 
 
 def _with_settings(validation: ValidationMemory | None, trial: Trial) -> ValidationMemory | None:
-    """What makes validation fit: samples decoded in tiles, else none."""
+    """Adds the setting that makes validation fit: tiled decoding, else no samples."""
     if validation is None or validation.verdict == "fits" or not trial.found.experiment.validation.prompts:
         return validation
     tiled = SettingChange("other", {"levers.vae_tiling": True})
@@ -234,7 +234,7 @@ def _with_settings(validation: ValidationMemory | None, trial: Trial) -> Validat
 def _on_top(
     changes: Iterable[SettingChange], needed: Mapping[str, Any], saving: Mapping[str, Any]
 ) -> Iterator[SettingChange]:
-    """Each with what is needed anyway, then with all that computes more."""
+    """Yields each change with the needed settings, then with all settings that add computation."""
     for change in changes:
         yield change.on_top_of(needed)
         if saving != needed:
@@ -247,7 +247,7 @@ def _found(look: Look | None) -> Iterator[Look]:
 
 
 def _without_repeats(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
-    """Each set of settings once, and none that only adds to one before it."""
+    """Drops repeated sets of settings, and those that only add to an earlier one."""
     kept: list[Remedy] = []
     for remedy in remedies:
         if not any(earlier.settings.items() <= remedy.settings.items() for earlier in kept):

@@ -1,17 +1,17 @@
-"""A model of PyTorch's CUDA caching allocator: how much it reserves for what a step allocates.
+"""A model of PyTorch's CUDA caching allocator: how much memory it reserves for the allocations of a step.
 
-The rules are those of the allocator's source (pytorch c10/cuda/CUDACachingAllocator.cpp; the sizes stand in
-c10/core/AllocatorConfig.h of torch 2.13). Sizes are rounded up to 512 bytes; up to 1 MiB they come from segments of
-2 MiB, below 10 MiB from segments of 20 MiB, above from segments of their own, rounded up to 2 MiB. The smallest free
-block that fits is taken; a rest is split off if it has 512 bytes (small) or more than 1 MiB (large). Released
-neighbours are joined; segments are kept. With expandable segments each pool is one range of addresses that is mapped
-page by page (`foretune.planner.expandable_segments`). When the device is full, everything that is wholly free is given
-back and the request is tried once more; only then is the step out of memory.
+The rules are those of the allocator's source (pytorch c10/cuda/CUDACachingAllocator.cpp; the sizes are in
+c10/core/AllocatorConfig.h of torch 2.13). Sizes are rounded up to 512 bytes. Requests up to 1 MiB use segments of 2
+MiB, those below 10 MiB segments of 20 MiB, and larger ones their own segments, rounded up to 2 MiB. The smallest free
+block that fits is used; the remainder is split off if it has 512 bytes (small) or more than 1 MiB (large). Free
+neighbours are merged; segments stay reserved. With expandable segments each pool is one range of addresses that is
+mapped page by page (`foretune.planner.expandable_segments`). When the device is full, all completely free segments are
+returned and the request is retried once; only then is the step out of memory.
 
 Left at their defaults and not modelled: max_split_size (any block may be split), rounding to powers of two, garbage
 collection (off), private pools of CUDA graphs, more than one stream. ROCm builds of torch run the same source. Apple's
-allocator is another one (heaps of 8 MiB, 32 MiB and 1 GiB): its reserved memory is not modelled, and what is allocated
-stands in for it.
+allocator differs (heaps of 8 MiB, 32 MiB and 1 GiB): its reserved memory is not modelled, and allocated memory is used
+instead.
 """
 
 from abc import ABC, abstractmethod
@@ -29,8 +29,8 @@ _LEAST_OWN_SEGMENT_BYTES = 10 * MIB
 OWN_ROUNDING_BYTES = 2 * MIB
 _LEAST_LARGE_REST_BYTES = MIB
 
-# Inside, sizes and addresses count units of 512 bytes; a block is one number, its size above its address, so that
-# blocks are in the allocator's order: by size, then by address. A plan replays hundreds of thousands of events.
+# Internally, sizes and addresses are in units of 512 bytes. A block is one integer, its size above its address, so that
+# blocks sort in the allocator's order: by size, then by address. A plan replays hundreds of thousands of events.
 _ADDRESS_BITS = 36
 _ADDRESSES = (1 << _ADDRESS_BITS) - 1
 _MOST_SMALL = MOST_SMALL_BYTES // ROUNDING_BYTES
@@ -38,23 +38,23 @@ _LEAST_LARGE_REST = _LEAST_LARGE_REST_BYTES // ROUNDING_BYTES
 
 
 class DeviceFullError(Exception):
-    """A request was refused although everything free had been given back."""
+    """Raised if a request fails although everything free was returned to the driver."""
 
 
 class CachingAllocator(ABC):
-    """Serves requests as the allocator would, and remembers the most it held.
+    """Serves requests as the allocator would, and records the peak.
 
-    `limit_bytes` is what it may reserve: the device's memory less what others hold. None is without end.
+    `limit_bytes` is what it may reserve: the device's memory minus what others use. None means no limit.
     """
 
     def __init__(self, *, limit_bytes: int | None = None) -> None:
         self.reserved_bytes = self.allocated_bytes = 0
         self.peak_reserved_bytes = self.peak_allocated_bytes = 0
         self.num_retries = 0
-        """How often cached memory was given back to make room: each time the device waits (num_alloc_retries)."""
+        """How often cached memory was returned to make room: each time the device synchronises (num_alloc_retries)."""
         self.ran_out_of_memory = False
         self.least_needed_bytes = 0
-        """What had to be reserved at the least: the peak, or what the refused request would have made of it."""
+        """Minimum of memory that had to be reserved: the peak, or what the failed request would have raised it to."""
         self._limit_bytes = limit_bytes
 
     @abstractmethod
@@ -63,7 +63,7 @@ class CachingAllocator(ABC):
 
     @abstractmethod
     def give_back(self) -> None:
-        """Returns what is wholly free to the driver."""
+        """Returns completely free memory to the driver."""
 
     def _reserve(self, num_bytes: int) -> bool:
         if self._limit_bytes is not None and self.reserved_bytes + num_bytes > self._limit_bytes:
@@ -80,7 +80,7 @@ class CachingAllocator(ABC):
 
 
 class PlainSegments(CachingAllocator):
-    """The default: segments that never change their size."""
+    """The default: segments of fixed size."""
 
     def __init__(self, *, limit_bytes: int | None = None) -> None:
         super().__init__(limit_bytes=limit_bytes)
@@ -90,11 +90,11 @@ class PlainSegments(CachingAllocator):
         self._free_small: list[int] = []
         """Free blocks, in order."""
         self._starts: dict[int, int] = {}
-        """Sizes of free blocks by their first address."""
+        """Sizes of free blocks by start address."""
         self._ends: dict[int, int] = {}
-        """First addresses of free blocks by the address behind them."""
+        """Start addresses of free blocks by end address."""
         self._segments: dict[int, int] = {}
-        """Sizes of segments by their first address. There is a gap between two, so that their blocks are not joined."""
+        """Sizes of segments by start address. Gaps between segments prevent their blocks from being merged."""
         self._next_address = 0
 
     def serve(self, events: Iterable[Event]) -> None:
@@ -129,7 +129,7 @@ class PlainSegments(CachingAllocator):
                     block = live.pop(storage)
                     whole, address = block >> _ADDRESS_BITS, block & _ADDRESSES
                     allocated -= whole
-                    # Small requests leave no rest, so that the size of a block says which pool it is from.
+                    # Small requests leave no remainder, so the size of a block identifies its pool.
                     pool = self._free_small if whole <= _MOST_SMALL else self._free_large
                     end = address + whole
                     before = ends.pop(address, None)
@@ -149,7 +149,7 @@ class PlainSegments(CachingAllocator):
             self.peak_allocated_bytes = peak * ROUNDING_BYTES
 
     def _new_segment(self, size: int) -> tuple[int, int]:
-        """Address and size. Where the device is full, everything that is wholly free is given back first."""
+        """Returns address and size. If the device is full, completely free segments are returned first."""
         num_bytes = _segment_bytes(size * ROUNDING_BYTES)
         if not self._reserve(num_bytes):
             self.give_back()

@@ -1,4 +1,4 @@
-"""What a run has around its training step: encoders that are loaded, validation, sums of weights."""
+"""The parts of a run around its training step: loaded encoders, validation, checksums of weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,24 +28,24 @@ _CHECKSUM_BYTES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class RunToPlan:
-    """What the phases follow from."""
+    """The inputs from which the phases are computed."""
 
     experiment: Experiment
     denoiser: ModelComponent
     step: Sequence[Event]
-    """One training step on the largest bucket, with all that outlives it: what it takes of the device."""
+    """One training step on the largest bucket, with everything that outlives it: its device memory."""
     sizes: Sizes
-    """At which the step was expanded."""
+    """The sizes at which the step was expanded."""
     extent: Extent
     forwards: Forwards
     num_images: int | None = None
-    """None where the data has not been counted."""
+    """None if the data has not been counted."""
     on_host: Sequence[Event] = ()
-    """What the step takes of the host's memory: what levers moved there, and what the host computes with."""
+    """The host memory of the step: tensors that levers offload, and the host's own computation."""
     largest_swapped_bytes: int = 0
-    """Weights of the largest block that has them on the host: on the device while it runs."""
+    """Weights of the largest swapped block, which are on the device while it runs."""
     trains_on_host: bool = False
-    """The CPU is the device: its memory is the host's."""
+    """Whether the CPU is the device, so that its memory is the host's."""
 
     @cached_property
     def around(self) -> "Around":
@@ -53,7 +53,7 @@ class RunToPlan:
 
 
 class Around:
-    """The components beside the denoiser, which of them stay loaded, and what of the step outlives it."""
+    """The components besides the denoiser, which of them stay loaded, and what outlives the step."""
 
     def __init__(self, run: RunToPlan) -> None:
         levers, train, system = run.experiment.levers, run.experiment.train, run.denoiser.system
@@ -101,7 +101,7 @@ class Around:
             self.notes = (f"{run.denoiser.name}: the catalogue does not say what it runs beside",)
         elif system.not_in_catalogue:
             self.notes = tuple(f"{name}: not in the catalogue, so not counted" for name in system.not_in_catalogue)
-        # A pipeline that has an image encoder loads it with the text encoders.
+        # A pipeline with an image encoder loads it together with the text encoders.
         self.image_encoder_bytes = 0
         if system is not None and system.image_encoder is not None:
             weight_bytes = BYTES_PER_WEIGHT[train.precision]
@@ -113,17 +113,17 @@ class Around:
 
     @property
     def dense_text_bytes(self) -> int:
-        """The text encoders as they are loaded."""
+        """Bytes of the text encoders before quantisation."""
         return sum(text.dense_bytes or text.weights_bytes for text in self.texts) + self.image_encoder_bytes
 
     @property
     def quantized_text_bytes(self) -> int:
-        """And the bits that they are put into."""
+        """Bytes of the quantised text encoders."""
         return sum(text.weights_bytes for text in self.texts if text.dense_bytes)
 
     @property
     def lasting_host_bytes(self) -> int:
-        """What waits in host memory between steps."""
+        """Bytes in host memory between steps."""
         return sum(event.num_bytes for event in self.lasting_on_host)
 
     @property
@@ -136,7 +136,7 @@ class Around:
 
 
 def play_pass(stream: Stream, found: Pass, phase: str) -> None:
-    """One pass: all that it makes is temporary, but for what autocast keeps while it lasts."""
+    """Adds one pass: everything it allocates is temporary, except for autocast's cached weights."""
     parts = {
         event.category: MemoryPart.TEMPORARIES for event in found.events if event.category != MemoryPart.CAST_WEIGHTS
     }
@@ -146,13 +146,13 @@ def play_pass(stream: Stream, found: Pass, phase: str) -> None:
 
 
 def hold_live(stream: Stream, around: Around, phase: str) -> None:
-    """Encoders whose results are not cached stay on the device."""
+    """Keeps encoders on the device whose results are not cached."""
     stream.hold(around.live_vae_bytes, MemoryPart.AUTOENCODER, phase)
     stream.hold(around.live_text_bytes, MemoryPart.TEXT_ENCODERS, phase)
 
 
 def play_live(stream: Stream, around: Around, phase: str) -> None:
-    """`training.encoding.LiveEncoders.ready`."""
+    """Adds `training.encoding.LiveEncoders.ready`."""
     if around.live_vae_bytes and around.encode is not None:
         play_pass(stream, around.encode, phase)
     if around.live_text_bytes:
@@ -161,7 +161,7 @@ def play_live(stream: Stream, around: Around, phase: str) -> None:
 
 
 def play_validation(stream: Stream, run: RunToPlan, around: Around) -> tuple[str, ...]:
-    """`training.validating.Validator`: the held-out loss, then the samples; returns what is not known of it."""
+    """Adds `training.validating.Validator`: held-out loss, then samples. Returns notes on what is unknown."""
     name, precision = RunPhase.VALIDATE, run.experiment.train.precision
     _, positions, tokens, rank = run.sizes
     used: list[Pass] = []
@@ -192,9 +192,9 @@ def play_validation(stream: Stream, run: RunToPlan, around: Around) -> tuple[str
 
 
 def _play_denoiser(stream: Stream, run: RunToPlan, around: Around, found: Pass, phase: str) -> None:
-    """A pass through the denoiser; weights that are on the host come for one block at a time.
+    """Adds a pass through the denoiser; swapped weights are on the device for one block at a time.
 
-    It is traced with a dense base. Of a quantised one, a layer that is widened for its product is there beside it.
+    The pass is traced with a dense base. For a quantised base, one dequantised layer is added.
     """
     brought = stream.hold(run.largest_swapped_bytes, MemoryPart.SWAPPED_WEIGHTS, phase)
     bits = (event.num_bytes for event in around.lasting if event.category == MemoryPart.FROZEN_WEIGHTS)
@@ -204,7 +204,7 @@ def _play_denoiser(stream: Stream, run: RunToPlan, around: Around, found: Pass, 
 
 
 def _cast_bytes(run: RunToPlan, around: Around) -> int:
-    """Autocast keeps low copies of the fp32 weights that are trained until it is left."""
+    """Returns the bytes of autocast's low-precision copies of the trained fp32 weights."""
     train = run.experiment.train
     if train.precision == "fp32" or train.weight_dtype != "fp32":
         return 0
@@ -218,7 +218,7 @@ def _guided_batch(run: RunToPlan) -> int:
 
 
 def play_checksum(stream: Stream, run: RunToPlan, around: Around, phase: str) -> None:
-    """`step.weights.checksums` adds up each tensor's bits as 64-bit numbers, which takes a copy of it in that type."""
+    """Adds `step.weights.checksums`, which sums each tensor's bits as int64 and needs a copy in that dtype."""
     train = run.experiment.train
     is_quantized = run.experiment.quantize.denoiser in FEWER_BITS
     sizes: dict[str, int] = {
@@ -233,5 +233,5 @@ def play_checksum(stream: Stream, run: RunToPlan, around: Around, phase: str) ->
 
 
 def notes_of(*passes: Pass) -> tuple[str, ...]:
-    """What is not known of passes, each thing once."""
+    """Returns the notes on unknown facts of passes, without duplicates."""
     return tuple(dict.fromkeys(p.note for p in passes if p.note is not None))

@@ -1,4 +1,4 @@
-"""From what a user types to plans: a file, a model or all of them, on some devices or all of them."""
+"""Plans for a request: an experiment file, a model or all models, on some devices or all of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,20 +27,20 @@ from foretune.planner.traces import LiveTracer, Traces
 from foretune.trace.shipped import Geometry, geometries
 
 AdviceScope = Literal["none", "first", "menu"]
-"""Of the settings that make a run fit: none, the first that an expert would try, or the whole menu."""
+"""Which settings that make a run fit to report: none, the first that an expert would try, or the whole menu."""
 _MOST_WITH_HEADROOM = 2
 ALL = "all"
 COMMON = "common"
 COMMON_CARDS = ("rtx-3080-10gb", "rtx-3060", "rtx-4080", "rtx-4090", "rtx-5090", "l40s", "h100-sxm")
-"""One card of each size of memory that people have: 10, 12, 16, 24, 32, 48 and 80 GB."""
+"""One card of each common memory size: 10, 12, 16, 24, 32, 48 and 80 GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """A question as it was typed."""
+    """A plan request as the user typed it."""
 
     target: str | Mapping[str, Any]
-    """A model, an experiment file, `all`; or the content of an experiment file."""
+    """A model, an experiment file, `all`, or the content of an experiment file."""
     overrides: tuple[str, ...] = ()
     height_px: int | None = None
     width_px: int | None = None
@@ -48,30 +48,30 @@ class Wanted:
     expandable_segments: bool = False
     always_live: bool = False
     host_numerics: bool = False
-    """Record steps on a CPU as it runs them; otherwise they are taken to be like those of an accelerator."""
+    """Whether to record steps with a CPU's numerics instead of an accelerator's."""
     host_context_bytes: int | None = None
-    """What this process holds already, where the plan is for it."""
+    """Memory that this process already uses, if the plan is for it."""
     advice: AdviceScope = "menu"
     host: HostBudget | None = None
-    """What the host's memory can give; None leaves it without a verdict."""
+    """Available host memory; None gives no verdict on it."""
 
 
 class LiveSource(Protocol):
-    """What can be found out about a model where torch is installed."""
+    """Information about a model that requires torch."""
 
     def tracer(self, model: ModelReference) -> LiveTracer:
-        """Records steps of a model."""
+        """Returns a tracer that records steps of a model."""
         ...
 
     def described(self, model: ModelReference) -> tuple[ModelComponent, Geometry]:
-        """What a model's own configuration says."""
+        """Describes a model from its own configuration."""
         ...
 
 
 def devices_named(text: str, say: Callable[[str], None] = lambda _: None) -> list[Device]:
-    """`common`, `all` (least memory first), or names separated by commas.
+    """Parses `common`, `all` (least memory first), or names separated by commas.
 
-    A name may also be a size (24GiB) or `here`. `say` is called with how an inexact name was understood.
+    A name may also be a size (24GiB) or `here`. `say` is called with the interpretation of an inexact name.
     """
     if text.strip() == ALL:
         return sorted(catalog.devices().values(), key=lambda device: (usable_bytes(device), device.name))
@@ -94,10 +94,10 @@ def plan_everything(
     live: LiveSource | None,
     refused: Callable[[str, UserError], None] | None = None,
 ) -> Iterator[tuple[Asked, tuple[Plan, ...]]]:
-    """The plans of each question, in the order of the devices.
+    """Yields the plans of each experiment, in the order of the devices.
 
-    With `all` models, one that cannot be planned does not stop the others: `refused` is called with its name and
-    the reason. Where every model is refused, the first reason is raised.
+    With `all` models, one that cannot be planned does not stop the others: `refused` is called with its name and the
+    reason. If every model is refused, the first reason is raised.
     """
     is_all = wanted.target == ALL
     first_error: UserError | None = None
@@ -120,9 +120,9 @@ def plan_everything(
 
 
 def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live: LiveSource | None) -> tuple[Plan, ...]:
-    """One experiment on every device."""
+    """Plans one experiment on every device."""
     subject = find_subject(asked.model, live)
-    # Traces are found under the catalogue's name, wherever the model lies.
+    # Traces are stored under the catalogue's name, wherever the model is.
     experiment = with_default_targets(asked.experiment.model_copy(update={"model": subject.row.name}), subject.geometry)
     size = size_of(
         experiment,
@@ -153,7 +153,7 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
         plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash()})
         same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
         if wanted.advice != "none":
-            # Where many are compared, the question is which of them fits, not what else one could do there.
+            # With many devices, the user wants to know which one fits, not how to use free memory.
             has_headroom = len(devices) <= _MOST_WITH_HEADROOM
             plan = with_advice(
                 plan, found, device, same_kind, has_headroom=has_headroom, only_first=wanted.advice == "first"
@@ -163,7 +163,7 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
 
 
 def find_subject(model: ModelReference, live: LiveSource | None) -> Subject:
-    """The catalogue's row of a model: by its name, its repository, or a configuration that is the same."""
+    """Returns the catalogue's row of a model: by name, by repository, or by an equal configuration."""
     row = _row(model)
     if row is not None:
         return Subject(row=row, geometry=geometries()[row.name])
@@ -198,7 +198,7 @@ def _essential(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_question(wanted: Wanted, mistakes: Mistakes) -> None:
-    """Leaves with `mistakes` what is wrong with a question; of all models, only what is wrong with every one."""
+    """Adds what is wrong with a request to `mistakes`; for `all`, only what is wrong with every model."""
     if wanted.target == ALL:
         parse_overrides(wanted.overrides, mistakes)
     else:
@@ -206,7 +206,7 @@ def check_question(wanted: Wanted, mistakes: Mistakes) -> None:
 
 
 def asked_of(wanted: Wanted) -> Asked:
-    """The experiment of a question: a file's, or what `foretune init` would write for a model."""
+    """Returns the experiment of a request: from a file, or as `foretune init` would write it for a model."""
     if isinstance(wanted.target, Mapping):
         mapping = apply_overrides(dict(wanted.target), wanted.overrides)
         return understand(mapping, source=None, only_planned=True)
@@ -217,7 +217,7 @@ def asked_of(wanted: Wanted) -> Asked:
     reference = mistakes.attempt(resolve_model, wanted.target)
     model, family = (wanted.target, None) if reference is None else (reference.asked, reference.family)
     form = parse(starting_text("experiment.yaml", model, "lora", None, family=family))
-    # The model's own size, and a method that may be chosen anew.
+    # The model's native size, and a method that the request may change.
     del form["data"]["resolution"]
     mapping = overridden(form, wanted.overrides, mistakes)
     if any(mapping["optimizer"].get("kind") == spec.name for spec in OPTIMIZER_SPECS.values() if spec.finds_lr):
@@ -231,7 +231,7 @@ def asked_of(wanted: Wanted) -> Asked:
 
 
 def _understood(mapping: dict[str, Any], knows_model: bool) -> Asked | None:
-    """None where nothing is wrong but the model's name, which is reported elsewhere."""
+    """Returns None if only the model's name is wrong, which is reported elsewhere."""
     try:
         return understand(mapping, source=None, only_planned=True)
     except ExperimentErrors as error:

@@ -1,11 +1,11 @@
-"""A piece of the memory that the allocator holds, with its neighbours."""
+"""A block of the allocator's memory, linked to its neighbours."""
 
 from dataclasses import dataclass
 
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """In use, or free; with expandable segments also a range of addresses that has no memory behind it yet."""
+    """In use or free; with expandable segments also a range of addresses that is not mapped yet."""
 
     num_bytes: int
     segment: int
@@ -17,12 +17,12 @@ class Block:
     is_mapped: bool = True
 
     def room_bytes(self) -> int:
-        """The size it has, or can grow to."""
+        """The block's size, or the size it can grow to."""
         grows = self.after is not None and not self.after.is_mapped
         return self.num_bytes + (self.after.num_bytes if self.after is not None and grows else 0)
 
     def cut(self, num_bytes: int) -> "Block":
-        """Shortens this block to `num_bytes`; what is left stands behind it, neither free nor in use yet."""
+        """Shortens this block to `num_bytes`; the remainder follows it, neither free nor in use yet."""
         after, offset = self.after, self.offset + num_bytes
         rest = Block(
             self.num_bytes - num_bytes, self.segment, offset, self.is_small, self, after, False, self.is_mapped
@@ -33,7 +33,7 @@ class Block:
         return rest
 
     def absorb(self, neighbour: "Block") -> None:
-        """Takes a neighbour's bytes."""
+        """Merges a neighbour into this block."""
         self.num_bytes += neighbour.num_bytes
         if neighbour is self.before:
             self.offset, self.before = neighbour.offset, neighbour.before

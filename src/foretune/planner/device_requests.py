@@ -1,4 +1,4 @@
-"""Which device `--on` means: one of the catalogue by any of its names, a card of some memory, or this machine's."""
+"""Resolves `--on`: a device of the catalogue by any of its names, a card with some memory, or this machine's."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ Say = Callable[[str], None]
 
 
 def requested_devices(typed: str, say: Say) -> Iterator[Device]:
-    """What one name means. `say` is called where it is not exactly a name of the catalogue."""
+    """Resolves one name. `say` is called if it is not exactly a name of the catalogue."""
     if typed.lower() == HERE:
         yield from devices_here(say)
         return
@@ -39,7 +39,7 @@ def requested_devices(typed: str, say: Say) -> Iterator[Device]:
 
 
 def devices_here(say: Say, root: Path = Path("/")) -> Iterator[Device]:
-    """Each kind of accelerator of this machine once; without any, its CPU."""
+    """Yields each kind of accelerator of this machine once; without any, its CPU."""
     found = dict.fromkeys(accelerators_here(root))
     for accelerator in found:
         device = _as_device(accelerator)
@@ -52,16 +52,16 @@ def devices_here(say: Say, root: Path = Path("/")) -> Iterator[Device]:
 
 
 def cpu_here(left_bytes: int) -> Device:
-    """This machine's CPU, with the memory that the system can still give."""
+    """Returns this machine's CPU with the memory that is still available."""
     like = next(row for row in catalog.devices().values() if row.kind == "cpu")
-    # The catalogue's memory includes the system's share, which is in use already.
+    # The catalogue's memory includes the system's share, which is already in use.
     return like.model_copy(
         update={"name": HERE, "title": "this CPU", "memory_gb": (left_bytes + overhead_for(like).driver.likely) / GIB}
     )
 
 
 def _as_device(accelerator: Accelerator) -> Device:
-    """The catalogue's row with the memory that the driver reports; without a row, a card of that memory."""
+    """Returns the catalogue's row with the driver's total memory; without a row, a card with that memory."""
     total_mib = accelerator.total_bytes // MIB
     if accelerator.kind == "mps":
         like = next(row for row in catalog.devices().values() if row.kind == "mps")
@@ -76,7 +76,7 @@ def _as_device(accelerator: Accelerator) -> Device:
 
 
 def _card_of(typed: str, num_bytes: int, is_binary: bool) -> Device:
-    """GiB: what the driver reports as the card's total. GB: as sold, read as 10**9 bytes, which is never too much."""
+    """GiB: the total that the driver reports. GB: as sold, read as 10**9 bytes, which never overestimates."""
     name = "".join(typed.lower().split())
     try:
         if is_binary:

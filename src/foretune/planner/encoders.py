@@ -1,4 +1,4 @@
-"""The forward passes around a training step: which trace tells of them, and at which sizes it is run."""
+"""The forward passes around a training step: their traces and sizes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from foretune.planner.quantized import largest_dense_bytes, quantized_share
 from foretune.planner.streams import bytes_by_category
 
 Forwards = Callable[[ForwardForm], StepTrace | None]
-"""Finds the trace of a forward pass; None where there is none."""
+"""Finds the trace of a forward pass; None if there is none."""
 
 BYTES_PER_WEIGHT: dict[Precision, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 _FP32_BYTES = 4
@@ -23,30 +23,30 @@ _FP32_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Extent:
-    """The pictures or videos of one bucket."""
+    """The images or videos of one bucket."""
 
     height_px: int
     width_px: int
     num_frames: int = 1
     usual_num_frames: int = 1
-    """The length that the model's autoencoder is traced for."""
+    """The length for which the model's autoencoder is traced."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A component's weights, and what one pass through it allocates beside them."""
+    """A component's weights, and the allocations of one forward pass."""
 
     component: str
     weights_bytes: int
     events: tuple[Event, ...]
     note: str | None = None
-    """What is not known of it."""
+    """What is unknown about it."""
     dense_bytes: int = 0
-    """What its weights took before they were quantised; 0 where they are not."""
+    """Bytes of its weights before quantisation; 0 if they are not quantised."""
     widened_bytes: int = 0
-    """Of the largest layer of a quantised component, as it is multiplied with."""
+    """Bytes of the largest layer of a quantised component, dequantised for its product."""
     stitched_bytes: int = 0
-    """Of tiles that wait to be put together, and of what they are put together to."""
+    """Bytes of tiles waiting to be stitched, and of the stitched result."""
 
 
 def autoencoder_pass(
@@ -59,12 +59,12 @@ def autoencoder_pass(
     *,
     tiled: bool = False,
 ) -> Pass:
-    """Images or videos through the autoencoder, one way or the other. Its weights are fp32 in both.
+    """Returns the pass of images or videos through the autoencoder, encoding or decoding. Its weights are always fp32.
 
-    In tiles, one tile is computed at a time; all of them wait in fp32 until they are put together.
+    With tiling, one tile is computed at a time; all tiles wait in fp32 until they are stitched.
 
-    A video of another length than the traced one is taken to need what one of the traced length would, or what its
-    positions would if there are more of them: pieces of frames do not grow with their number, so that is the most.
+    A video of another length than the traced one is assumed to need as much as the traced length or, if longer, in
+    proportion to its positions. This is an upper bound, because chunks of frames do not grow with their number.
     """
     if tiled and (tile := _tile(extent)) != extent:
         of_one_tile = autoencoder_pass(forwards, name, kind, precision, tile, num_samples)
@@ -88,13 +88,13 @@ def _tile(extent: Extent) -> Extent:
 
 
 def _stitched_bytes(extent: Extent) -> int:
-    """Decoded tiles with their overlaps, and the whole picture or video. Latents are too small to count."""
+    """Returns bytes of decoded tiles with overlaps, and of the whole image or video. Latents are negligible."""
     num_values = 3 * extent.height_px * extent.width_px * extent.num_frames
     return round(num_values * _FP32_BYTES * (1 + 1 / (1 - TILE_OVERLAP) ** 2))
 
 
 def _of_another_length(name: str, extent: Extent, traced_num_frames: int) -> str | None:
-    """A short video would take less than is counted for it, which nobody would guess from the figure."""
+    """Returns a note for short videos, which take less than what is counted; the figure alone would not show it."""
     if extent.num_frames >= traced_num_frames:
         return None
     asked = "1 frame" if extent.num_frames == 1 else f"{extent.num_frames} frames"
@@ -102,7 +102,7 @@ def _of_another_length(name: str, extent: Extent, traced_num_frames: int) -> str
 
 
 def latent_positions(name: str, extent: Extent, num_frames: int) -> int:
-    """Of a sample as the autoencoder makes it; a denoiser may see several of them as one."""
+    """Returns the latent positions of a sample in the autoencoder; a denoiser may combine several of them."""
     row = catalog.component(name)
     assert row.spatial_compression is not None
     assert row.temporal_compression is not None
@@ -119,10 +119,10 @@ def text_pass(
     *,
     quantized: EncoderNumbers = "none",
 ) -> Pass:
-    """Captions through one text encoder, loaded in the type that training computes in, or in fewer bits.
+    """Returns the pass of captions through one text encoder, loaded in the compute dtype or quantised.
 
-    Fewer bits are widened for each product: one dense layer is there beside what the pass allocates. What the kernels
-    of a quantised layer allocate beside it is taken to be what a dense layer's do.
+    Quantised weights are dequantised for each product, so one dense layer is added to the pass. The kernels of a
+    quantised layer are assumed to allocate what those of a dense layer do.
     """
     found = _plain_text_pass(forwards, name, precision, num_samples, num_text_tokens)
     if quantized == "none":
@@ -149,7 +149,7 @@ def _plain_text_pass(
 
 
 def sampling_pass(forwards: Forwards, name: str, precision: Precision, sizes: Sizes) -> Pass:
-    """The denoiser without gradients. Its weights are the training's and not counted here."""
+    """Returns the denoiser's pass without gradients. Its weights belong to the training and are not counted here."""
     for candidate in _candidates(precision):
         trace = forwards(ForwardForm(component=name, kind="sample", precision=candidate))
         if trace is not None:
@@ -158,7 +158,7 @@ def sampling_pass(forwards: Forwards, name: str, precision: Precision, sizes: Si
 
 
 def _candidates(precision: Precision) -> tuple[TracedPrecision, ...]:
-    """fp16 has the bytes of bf16, and fp32 twice as many, where there is no trace of its own; tf32 those of fp32."""
+    """Returns the traces to try, in order. tf32 has the bytes of fp32; bf16 has those of fp16 and half of fp32's."""
     return tuple(dict.fromkeys(("fp32" if precision == "tf32" else precision, "bf16")))
 
 

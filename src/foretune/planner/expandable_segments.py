@@ -1,8 +1,8 @@
-"""Expandable segments: a pool as one range of addresses behind which memory is put page by page.
+"""Expandable segments: each pool is one range of addresses that is mapped page by page.
 
-Pages have 2 MiB for small requests and 20 MiB for large ones. New pages go to the lowest address where the request has
-room, joined to the free block in front of them. When the device is full, pages that are wholly free are taken away,
-wherever they are, and may be put back elsewhere: that is why fragmentation costs little here.
+Pages have 2 MiB for small requests and 20 MiB for large ones. New pages are mapped at the lowest address where the
+request has room, and merged with the free block before them. When the device is full, completely free pages are
+unmapped, wherever they are, and may be mapped elsewhere: this is why fragmentation costs little here.
 """
 
 from bisect import bisect_left, insort
@@ -20,7 +20,7 @@ from foretune.planner.expansion import Event
 
 _FreeBlock = tuple[int, int, int, Block]
 
-# Larger than any device; the source takes 9/8 of the device's memory, which the pages can never fill.
+# Larger than any device; the source reserves 9/8 of the device's memory, which the pages can never fill.
 _ADDRESSES_BYTES = 2**50
 
 
@@ -35,9 +35,9 @@ class AddressSpace:
         """By address; the last one is the open end."""
 
     def extend(self, size: int, *, take: Callable[[Block], None], give: Callable[[Block], None]) -> Block | None:
-        """A free block of at least `size`, made by mapping pages; None if the driver has none left.
+        """Maps pages and returns a free block of at least `size`; None if the driver has no memory left.
 
-        What was mapped before a page was refused stays in the pool, as it does in the source.
+        Pages that were mapped before one failed stay in the pool, as in the source.
         """
         candidate = self._lowest_with_room(size)
         if not candidate.is_mapped and not self._map(candidate, min(candidate.num_bytes, size), take, give):
@@ -51,7 +51,7 @@ class AddressSpace:
         return candidate
 
     def unmap(self, block: Block) -> list[Block]:
-        """Takes the pages that lie wholly within a free block; returns what is left of it, still mapped."""
+        """Unmaps the pages that lie completely within a free block; returns the parts that stay mapped."""
         start = -(-block.offset // self._page_bytes) * self._page_bytes
         end = (block.offset + block.num_bytes) // self._page_bytes * self._page_bytes
         if start >= end:
@@ -72,7 +72,7 @@ class AddressSpace:
         return rests
 
     def missing_bytes(self, size: int) -> int:
-        """What has to be mapped for a request at the lowest place where it has room."""
+        """Returns the bytes to map for a request at the lowest address where it has room."""
         block: Block | None = self._lowest_with_room(size)
         mapped = found = 0
         while block is not None and found < size:
@@ -95,7 +95,7 @@ class AddressSpace:
         raise AssertionError("the open end has room for everything")
 
     def _map(self, block: Block, num_bytes: int, take: Callable[[Block], None], give: Callable[[Block], None]) -> bool:
-        """Puts pages behind the first bytes of an unmapped block and joins it with its free neighbours."""
+        """Maps the first bytes of an unmapped block and merges it with its free neighbours."""
         pages_bytes = -(-num_bytes // self._page_bytes) * self._page_bytes
         if not self._reserve(pages_bytes):
             return False
@@ -170,9 +170,9 @@ class ExpandableSegments(CachingAllocator):
         self.reserved_bytes = self.allocated_bytes + in_pools
 
     def _found(self, size: int, pool: list[_FreeBlock]) -> Block | None:
-        """The smallest free block that fits.
+        """Returns the smallest free block that fits.
 
-        A block that has room to grow counts as large as it can grow, so that another one is preferred to the open end.
+        A block that can grow counts with the size it can grow to, so that others are preferred to the open end.
         """
         index = bisect_left(pool, (size,))
         if index == len(pool):
@@ -182,7 +182,7 @@ class ExpandableSegments(CachingAllocator):
         return pool.pop(index)[3]
 
     def _more(self, size: int, *, is_small: bool) -> Block | None:
-        """New memory from the driver; None if it has none left."""
+        """Maps new memory from the driver; None if it has none left."""
         block = self._spaces[is_small].extend(size, take=self._take, give=self._give)
         if block is not None:
             self._take(block)

@@ -1,4 +1,4 @@
-"""A StepTrace run at given sizes and depths: every storage of the step, in order, with its bytes."""
+"""Expands a StepTrace at given sizes and depths: every storage of the step, in order, with its bytes."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -10,15 +10,15 @@ from foretune.planner.swapping import SwappedUnit, SwapStorage, swapped
 
 Sizes = tuple[float, float, float, float]
 
-# Before everything that happens in the step.
+# Before every event of the step.
 _AT_THE_START = 0
 _FP32_BYTES = 4
-# A named tuple in half the time of a call of its class; a plan makes hundreds of thousands.
+# Creates a named tuple in half the time of calling its class; a plan makes hundreds of thousands.
 _new = tuple.__new__
 
 
 class Event(NamedTuple):
-    """A storage is made (its bytes are positive) or released (they are zero)."""
+    """An allocation (positive bytes) or release (zero bytes) of a storage."""
 
     storage: int
     num_bytes: int
@@ -28,14 +28,14 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """What a step may have beside what its trace was recorded with."""
+    """Settings of a step that its trace was not recorded with."""
 
     chosen: frozenset[int] = frozenset()
-    """Numbers of the blocks, or units of neighbouring blocks, that are recomputed."""
+    """Indices of the recomputed blocks, or units of neighbouring blocks."""
     accumulates: bool = False
-    """Gradients of earlier passes are there from the start."""
+    """Whether gradients of earlier passes exist from the start."""
     averages: bool = False
-    """An fp32 moving average stands beside every trained weight."""
+    """Whether every trained weight has an fp32 moving average."""
     averages_on_host: bool = False
     bytes_per_trained_weight: int = _FP32_BYTES
     swapped: tuple[SwappedUnit, ...] = ()
@@ -45,9 +45,9 @@ class Variant:
 def expand(
     trace: StepTrace, sizes: Sizes, counts: Sequence[int] | None = None, variant: Variant | None = None
 ) -> list[Event]:
-    """The events of a step with all blocks as they are in the trace.
+    """Returns the events of a step with all blocks as in the trace.
 
-    `counts` are the blocks of each kind; left out, the model's own.
+    `counts` is the number of blocks of each kind, by default the model's own.
     """
     return _in_order(_expanded((trace, trace), sizes, counts, variant or Variant()))
 
@@ -55,12 +55,12 @@ def expand(
 def storages_at(
     trace: StepTrace, sizes: Sizes, counts: Sequence[int], variant: Variant, expansions: "Expansions"
 ) -> list[SwapStorage]:
-    """The storages of a step of another depth, not in the order of the step."""
+    """Returns the storages of a step of another depth, not in the order of the step."""
     return _expanded((trace, trace), sizes, counts, variant, expansions)
 
 
 class Expansions:
-    """Blocks that were expanded already. Settings that are tried for one question differ in few of them."""
+    """A cache of expanded blocks. Settings tried for one plan differ in few of them."""
 
     def __init__(self) -> None:
         self._templates: dict[Hashable, _Templates] = {}
@@ -76,10 +76,10 @@ class Expansions:
 def expand_variant(
     kept: StepTrace, checkpointed: StepTrace, sizes: Sizes, variant: Variant, expansions: Expansions | None = None
 ) -> list[Event]:
-    """The events of a step of which some of the blocks are checkpointed.
+    """Returns the events of a step with some of the blocks checkpointed.
 
-    Each block's storages are taken from the trace in which it is what it is here: all blocks kept, or all computed
-    again. What is outside of the blocks does not depend on it.
+    Each block's storages come from the trace of its kind: no blocks checkpointed, or all. Storages outside the blocks
+    do not depend on it.
     """
     return _in_order(_expanded((kept, checkpointed), sizes, None, variant, expansions))
 
@@ -95,7 +95,7 @@ def _expanded(
     assert all(trace.phases == base.phases for trace in traces), "both traces are of the same step"
     counts = tuple(kind.count for kind in base.kinds) if counts is None else tuple(counts)
     placing = _Placing(counts, frozenset(base.backward_phases))
-    # Outside of the blocks, a step that computes any of them again is like one that computes all of them again.
+    # Outside the blocks, a step that recomputes any of them is like one that recomputes all of them.
     outside = traces[1] if chosen else base
     expansions = expansions or Expansions()
     templates = {id(trace): expansions.templates(trace, sizes, counts, variant) for trace in traces}
@@ -130,12 +130,12 @@ def _in_order(lives: list[SwapStorage]) -> list[Event]:
 
 
 def in_order_of(moments: Sequence[int]) -> list[int]:
-    """Indices in the order of their moments; of those at one moment, the earlier storage first."""
+    """Returns indices sorted by moment; at equal moments, the earlier storage first."""
     return sorted(range(len(moments)), key=moments.__getitem__)
 
 
 class _Life(NamedTuple):
-    """A storage as it is in every block of its kind: its moments move with the block."""
+    """A storage that exists in every block of its kind: its moments move with the block."""
 
     made: int
     made_step: int
@@ -148,7 +148,7 @@ class _Life(NamedTuple):
     released_in: str
 
     def at(self, number: int) -> SwapStorage:
-        """In a block, by its number in the whole model."""
+        """Returns the storage in a block, by the block's index in the whole model."""
         made, made_step, released, released_step, num_bytes, category, made_in, released_in = self
         if released is not None:
             released += number * released_step
@@ -166,7 +166,7 @@ class _Templates:
         self._placed: dict[tuple[int, int], list[SwapStorage]] = {}
 
     def at(self, storages: tuple[Storage, ...], number: int) -> list[SwapStorage]:
-        """The storages of a block, by its number in the whole model."""
+        """Returns the storages of a block, by its index in the whole model."""
         key = (id(storages), number)
         if key not in self._placed:
             self._placed[key] = [life.at(number) for life in self._of(storages)]
@@ -191,7 +191,7 @@ class _Templates:
                 released_in = phases[released_at.phase]
             made_in = phases[made_at.phase]
             if category == MemoryPart.GRADIENTS and variant.accumulates:
-                # The pass makes a gradient, adds it to what is there, and lets it go.
+                # The pass allocates a gradient, adds it to the existing one, and frees it.
                 lives.append(
                     _Life(made, made_step, made + 1, made_step, num_bytes, MemoryPart.TEMPORARIES, made_in, made_in)
                 )
@@ -207,9 +207,9 @@ class _Templates:
 
 
 class _Placing:
-    """Where a moment stands in the order of the whole step: phase, place of the block in it, place within the block.
+    """Maps a moment to its position in the whole step: phase, index of the block in it, position within the block.
 
-    The three are one number. What a moment of a storage's own block adds for each further block is given apart.
+    The three form one integer. The increment per block, for moments of a storage's own block, is returned separately.
     """
 
     def __init__(self, counts: tuple[int, ...], backward_phases: frozenset[int]) -> None:
@@ -218,7 +218,7 @@ class _Placing:
         self._num_blocks = sum(counts)
 
     def key(self, moment: Moment) -> tuple[int, int]:
-        """Of a storage of the model's first block, and the step from one block to the next."""
+        """Returns the position for the model's first block, and the increment from one block to the next."""
         phase, block, kind, offset, position, shift = moment
         position = position * ROOM + shift
         if block == "none":
@@ -231,12 +231,12 @@ class _Placing:
         return _key(phase, self._num_blocks - number if is_backward else number + 1, position), 0
 
     def window(self, phase: int, number: int) -> tuple[int, int]:
-        """Just before and just after all that a block does in a phase; nothing else has these moments."""
+        """Returns positions just before and just after a block's events in a phase, which nothing else uses."""
         place = self._num_blocks - number if phase in self._backward else number + 1
         return _key(phase, place, 0) - 1, _key(phase, place + 1, 0) - 3
 
 
-# Positions are even, so that something can stand between two of them.
+# Positions are even, so that there is room between two of them.
 _POSITION_BITS = 36
 _BLOCK_BITS = 16
 _ONE_BLOCK = 1 << _POSITION_BITS

@@ -1,11 +1,11 @@
-"""What a run needs of the host's memory, and whether the host has it.
+"""The host memory that a run needs, and whether the host has it.
 
-The figures are those of the phases (`plan.phases`): weights while they are loaded, copies that levers keep on the host,
-waiting batches, the interpreter with its libraries. Added here: what the device's runtime takes on the host, loader
-processes, and the rounding of page-locked blocks (`plan.pinned`).
+The figures are those of the phases (`planner.phases`): weights while they are loaded, offloaded tensors, waiting
+batches, the interpreter with its libraries. Added here: the device runtime's share on the host, loader processes, and
+the rounding of pinned blocks (`planner.pinned`).
 
-How sure: loading was measured (see `ERROR_SHARE`), the runtime's part is published by others, and the whole has not
-been held against a run on a GPU.
+Confidence: loading was measured (see `ERROR_SHARE`), the runtime's share was published by others, and the total has not
+been compared with a run on a GPU.
 """
 
 from collections.abc import Iterator
@@ -23,34 +23,35 @@ from foretune.planner.verdict import decide
 from foretune.record.machine import host_memory_bytes
 
 ERROR_SHARE = 0.1
-"""Relative half-width of the band. Loading 851 MiB of bf16 weights took 1 % more than forecast in bf16 and 5 % more in
-fp32; twice the larger is assumed to cover what was not measured."""
+"""Relative half-width of the band. Loading 851 MiB of bf16 weights took 1 % more than predicted in bf16 and 5 % more in
+fp32; twice the larger is assumed to cover what was not measured.
+"""
 
 WORKER_BYTES = 380 * MIB
-"""A loader process that starts anew beside a GPU: interpreter and libraries, as the catalogue's `context` of a CPU."""
+"""A newly started loader process beside a GPU: interpreter and libraries, as the catalogue's `context` of a CPU."""
 
 _HERE = "here"
 
 
 @dataclass(frozen=True)
 class HostBudget:
-    """What the host can give to a run, and how much less or more that may be."""
+    """Host memory available to a run, and its uncertainty."""
 
     usable_bytes: int
     spread_low_bytes: int = 0
-    """By how much other programs may take less than assumed."""
+    """By how much less other programs may take than assumed."""
     spread_high_bytes: int = 0
 
 
 def budget_named(text: str, root: Path = Path("/")) -> HostBudget:
-    """`here`: what is free on this machine now. A size: that much memory, less what system and programs take of it."""
+    """Parses `here`, what is free on this machine now, or a size, minus what system and programs take of it."""
     if text.strip().lower() == _HERE:
         return HostBudget(host_memory_bytes(root)[1])
     size = bytes_of_text(text)
     if size is None:
         raise UserError(f"{text} is not an amount of memory. Run: foretune plan ... --ram 32GiB, or --ram here")
     num_bytes, is_binary = size
-    # Memory of computers is sold in units of 2**30, whatever the label says.
+    # RAM is sold in units of 2**30, whatever the label says.
     total_bytes = num_bytes if is_binary else round(num_bytes / 10**9 * GIB)
     other = other_programs_on_host()
     return HostBudget(max(0, total_bytes - other.likely), other.likely - other.low, other.high - other.likely)
@@ -59,7 +60,7 @@ def budget_named(text: str, root: Path = Path("/")) -> HostBudget:
 def host_memory_of(
     experiment: Experiment, phases: tuple[Phase, ...], device: Device, budget: HostBudget | None
 ) -> HostMemory | None:
-    """The host's part of a plan; None where the device computes in the host's memory."""
+    """Returns the host's part of a plan; None if the device shares the host's memory."""
     if device.kind in ("cpu", "mps"):
         return None
     runtime = host_runtime(device)
@@ -104,7 +105,7 @@ def _judged(found: HostMemory, experiment: Experiment, peak: Phase, budget: Host
 
 
 def _advice(experiment: Experiment, peak: Phase, lacking_bytes: int) -> Iterator[str]:
-    """What uses the host's memory in the peak phase and can be switched off; then what always helps."""
+    """Yields what uses host memory in the peak phase and can be switched off, then what always helps."""
     levers, mapped_bytes = experiment.levers, round(peak.mapped_bytes * (1 + ERROR_SHARE))
     if levers.block_swap and peak.pinned_rounding_bytes:
         yield (

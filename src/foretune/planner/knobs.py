@@ -1,4 +1,4 @@
-"""Settings that change how much memory a run takes: what can be tried, each with what it costs."""
+"""Settings that change the memory of a run, each with its cost."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,9 +22,9 @@ _MOST_DOUBLINGS = 6
 _SMALLEST_RANK = 4
 _SHORTER_VIDEOS = (0.75, 0.6, 0.5, 0.4, 0.3, 0.2)
 _OTHER_RESULT = frozenset({"quantize.denoiser", "quantize.text_encoders", "levers.vae_tiling"})
-"""Settings that change what is trained on, whatever they are combined with."""
+"""Settings that always change the result, whatever they are combined with."""
 QUANTISED_BASES = ("int8", "nf4")
-"""Quantised bases from the finest to the coarsest. float8 takes the bytes of int8."""
+"""Quantised bases from the finest to the coarsest. float8 has the size of int8."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ class SettingChange:
     num_frames: int | None = None
     expandable: bool = False
     is_other_result: bool = False
-    """Whether another model comes out of it; some settings imply it."""
+    """Whether the resulting model differs; some settings imply it."""
 
     @property
     def changes_the_result(self) -> bool:
         return self.is_other_result or not _OTHER_RESULT.isdisjoint(self.settings)
 
     def on_top_of(self, below: Mapping[str, Any]) -> "SettingChange":
-        """The same beside other settings, which come after its own and give way where both have a key."""
+        """Returns this change with other settings added after its own; its own take precedence."""
         return replace(self, settings={**self.settings, **below, **self.settings})
 
     def without_idle(self, experiment: Experiment) -> "SettingChange":
-        """Only settings that the experiment does not have already."""
+        """Returns only the settings that the experiment does not already have."""
         now = experiment.to_mapping()
         after = self.applied(experiment).to_mapping()
         deciding = {}
@@ -68,7 +68,7 @@ class SettingChange:
         return Experiment.from_mapping(data)
 
     def words(self) -> dict[str, str]:
-        """The settings as a user types them."""
+        """Returns the settings as a user types them."""
         typed = {key: _text(value) for key, value in self.settings.items()}
         if self.num_frames is not None:
             typed[FRAMES] = str(self.num_frames)
@@ -76,7 +76,7 @@ class SettingChange:
 
 
 def recompute(found: Footprint) -> list[SettingChange]:
-    """The same result without host traffic: caches, smaller passes, gradient checkpointing, expandable segments."""
+    """Returns changes without host traffic and with the same result: caches, batches, checkpointing, segments."""
     experiment = found.experiment
     caches = {
         f"levers.{name}": True for name in ("cache_latents", "cache_text") if not getattr(experiment.levers, name)
@@ -96,7 +96,7 @@ def recompute(found: Footprint) -> list[SettingChange]:
 
 
 def quantised_bases(experiment: Experiment) -> list[SettingChange]:
-    """Frozen weights in fewer bits than now, the finest first."""
+    """Returns coarser quantisations of the frozen weights than now, the finest first."""
     if not isinstance(experiment.method, Adapter):
         return []
     now = experiment.quantize.denoiser
@@ -111,7 +111,7 @@ def block_swap(num_blocks: int) -> SettingChange:
 
 
 def host_memory(found: Footprint) -> Iterator[SettingChange]:
-    """The same result with tensors on the host, the least traffic first. Block swap, a number to find, is apart."""
+    """Yields changes with the same result and tensors on the host, least traffic first. Excludes block swap."""
     experiment, levers = found.experiment, found.experiment.levers
     base: dict[str, Any] = {}
     if experiment.train.ema is not None and not levers.ema_offload:
@@ -125,7 +125,7 @@ def host_memory(found: Footprint) -> Iterator[SettingChange]:
 
 
 def lighter_optimizers(experiment: Experiment) -> Iterator[SettingChange]:
-    """Full fine-tuning with fewer bytes a weight, the mildest first."""
+    """Yields full fine-tuning with fewer bytes per weight, the smallest change first."""
     if experiment.method.kind != "full":
         return
     in_bf16 = {"train.weight_dtype": "bf16", "optimizer.compensation": "none"}
@@ -151,7 +151,7 @@ def lighter_optimizers(experiment: Experiment) -> Iterator[SettingChange]:
 
 
 def smaller_images(found: Footprint) -> Iterator[SettingChange]:
-    """Lower resolutions, the largest first."""
+    """Yields lower resolutions, the largest first."""
     side_px = min(found.size.height_px, found.size.width_px)
     for share in _SMALLER_SIDES:
         smaller_px = int(side_px * share) // _SIDE_MULTIPLE_PX * _SIDE_MULTIPLE_PX
@@ -160,7 +160,7 @@ def smaller_images(found: Footprint) -> Iterator[SettingChange]:
 
 
 def fewer_frames(found: Footprint) -> Iterator[SettingChange]:
-    """Shorter videos of lengths that the model takes, the longest first."""
+    """Yields shorter videos of valid lengths, the longest first."""
     now = found.size.num_frames
     lengths = (legal_num_frames(round(now * share), found.subject.geometry) for share in _SHORTER_VIDEOS)
     for num_frames in dict.fromkeys(lengths):
@@ -169,7 +169,7 @@ def fewer_frames(found: Footprint) -> Iterator[SettingChange]:
 
 
 def legal_num_frames(most: int, geometry: Geometry) -> int:
-    """The longest length up to `most` that makes whole latent frames: 4n + 1 where four frames share one."""
+    """Returns the longest length up to `most` that gives whole latent frames: 4n + 1 if four frames share one."""
     return max(0, most - 1) // geometry.temporal_factor * geometry.temporal_factor + 1
 
 
@@ -181,7 +181,7 @@ def lora_instead(experiment: Experiment) -> SettingChange | None:
 
 
 def smaller_ranks(experiment: Experiment) -> Iterator[SettingChange]:
-    """Half the rank, a quarter, ... down to the smallest that is worth an adapter."""
+    """Yields half the rank, a quarter, ... down to the smallest useful rank."""
     if isinstance(experiment.method, Lora):
         rank = experiment.method.rank // 2
         while rank >= _SMALLEST_RANK:
@@ -190,7 +190,7 @@ def smaller_ranks(experiment: Experiment) -> Iterator[SettingChange]:
 
 
 def larger_batches(experiment: Experiment) -> Iterator[SettingChange]:
-    """Larger passes that make the same optimizer step with less accumulation; without accumulation, larger steps."""
+    """Yields larger batches for the same optimizer step with less accumulation; without accumulation, larger steps."""
     batch, accumulation = experiment.train.batch_size, experiment.train.gradient_accumulation
     if accumulation == 1:
         for doublings in range(1, _MOST_DOUBLINGS + 1):
@@ -203,7 +203,7 @@ def larger_batches(experiment: Experiment) -> Iterator[SettingChange]:
 
 
 def less_checkpointing(experiment: Experiment) -> Iterator[SettingChange]:
-    """Smaller shares of checkpointed blocks, none first."""
+    """Yields smaller shares of checkpointed blocks, none first."""
     levers = experiment.levers
     if levers.checkpoint_stride is not None or levers.block_swap:
         return

@@ -1,4 +1,4 @@
-"""Live bytes over a step: the peak, and what it is made of."""
+"""Live bytes over a step: the peak and its composition."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from foretune.core.values.step_trace import is_on_host
 from foretune.planner.expansion import Event, in_order_of
 from foretune.planner.swapping import SwapStorage
 
-# Every allocation of the CUDA allocator is rounded up to this.
+# The CUDA allocator rounds every allocation up to this.
 CUDA_ROUNDING_BYTES = 512
 
 
@@ -20,13 +20,13 @@ class LivePeak:
     by_category: dict[str, int]
     phase: str
     by_phase: dict[str, int]
-    """The most there was in each phase."""
+    """The peak of each phase."""
     largest: tuple[tuple[str, int, int], ...]
-    """The storages that took most of it: category, bytes of one, how many of that size."""
+    """The largest storages at the peak: category, bytes of one, number of that size."""
 
 
 def find_peak(events: Iterable[Event], rounding_bytes: int = 1, num_largest: int = 12) -> LivePeak:
-    """Adds up what is alive after each event."""
+    """Sums the live bytes after each event and returns the peak."""
     events = list(events)
     total = peak_bytes = peak_index = 0
     by_phase: dict[str, int] = {}
@@ -58,7 +58,7 @@ def find_peak(events: Iterable[Event], rounding_bytes: int = 1, num_largest: int
 
 
 def device_peaks_by_phase(storages: Iterable[SwapStorage]) -> dict[str, int]:
-    """The most live bytes of the device in each phase: all that `find_peak` says of it, at a third of the work."""
+    """Returns the peak of live device bytes in each phase, at a third of the cost of `find_peak`."""
     moments: list[int] = []
     changes: list[tuple[int, str]] = []
     for made, released, num_bytes, category, made_in, released_in in storages:

@@ -1,9 +1,9 @@
-"""From the allocator's memory to the process's: what driver and libraries take, and what a device has to give.
+"""The memory of driver and libraries beyond the allocator's, and the usable memory of a device.
 
 Every figure is a row of the catalogue (`foretune.catalog.overheads`) with its source and its spread. Not modelled, and
-so not in any figure here: the buffers of collectives between several devices (processes of several ranks were seen to
-hold 1.1 to 3.5 GiB beyond the allocator), work memory of convolutions (taken through the allocator for one call and
-chosen by the library), compiled graphs, and devices other than NVIDIA's, AMD's, Apple's and CPUs.
+so not in any figure here: buffers of collectives between several devices (processes of several ranks held 1.1 to 3.5
+GiB beyond the allocator), workspaces of convolutions (allocated for one call and chosen by the library), compiled
+graphs, and devices other than NVIDIA's, AMD's, Apple's and CPUs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,18 +16,19 @@ from foretune.core.vocabulary import MemoryPart
 from foretune.planner.expansion import Event
 
 MOST_FIRST_USE_BYTES = 256 * MIB
-"""Kernels that oneDNN makes when a shape is first met, and keeps: up to 3.4 MiB each was measured, for some dozens."""
+"""Kernels that oneDNN builds and caches when a shape first occurs: up to 3.4 MiB each was measured, for some dozens."""
 
 NUM_MATMUL_THREADS = 2
-"""Threads that multiply matrices in a step: the one that runs forward, and autograd's own, which runs backward and
-what is recomputed. Each has its own library handle, and each handle its own workspaces."""
+"""Threads that multiply matrices in a step: the main thread runs forward, and autograd's thread runs backward and
+recomputation. Each has its own library handle, and each handle its own workspaces.
+"""
 
 _UNIT_BYTES = {"MiB": MIB, "bytes": 1}
 
 
 @dataclass(frozen=True)
 class Range:
-    """Bytes: the likely figure between the lowest and the highest that were found."""
+    """Bytes: the likely figure and the lowest and highest that were found."""
 
     low: int
     likely: int
@@ -37,28 +38,28 @@ class Range:
 
 @dataclass(frozen=True)
 class Overhead:
-    """What a training process takes on a device beside the tensors of its step."""
+    """Device memory of a training process besides the tensors of its step."""
 
     context: Range
     """Beyond the allocator: driver context, kernels, library handles."""
     driver: Range
-    """Kept by the driver out of the total that it reports; part of no process."""
+    """Kept by the driver from the total that it reports; not part of any process."""
     display: Range
-    """Of a desktop that may run on the card."""
+    """Used by a desktop that may run on the card."""
     workspaces_bytes: tuple[int, ...]
-    """Allocated through the allocator at the first matrix products and kept: part of allocated and reserved."""
+    """Allocated through the allocator at the first matrix products and cached: part of allocated and reserved."""
 
     @property
     def allocated_bytes(self) -> int:
-        """What the workspaces add to allocated memory."""
+        """Bytes that the workspaces add to allocated memory."""
         return sum(self.workspaces_bytes)
 
 
 def overhead_for(device: Device) -> Overhead:
-    """What is known about a device."""
+    """Returns the known overheads of a device."""
     per_thread = [round(_row(device, name).likely) for name in ("blas_workspace", "matmul_workspace")]
-    # Where the driver's total is not known the marketed size is read as the smaller of two, which is less than what is
-    # left after the driver's part.
+    # If the driver's total is unknown, the marketed size is read as the smaller of two units, which is less than what
+    # remains after the driver's part.
     is_reported = device.reported_memory_mib is not None or device.kind == "cpu"
     return Overhead(
         context=_range(device, "context"),
@@ -69,8 +70,8 @@ def overhead_for(device: Device) -> Overhead:
 
 
 def in_this_process(overhead: Overhead, context_bytes: int) -> Overhead:
-    """For a run in a process that holds so much already. Nothing else is guessed: what the system leaves to the process
-    was asked for.
+    """Returns the overhead of a run in a process that already uses `context_bytes`. Nothing else is assumed, because
+    the available memory was measured.
     """
     context = Range(context_bytes, context_bytes, context_bytes + MOST_FIRST_USE_BYTES, "measured in this process")
     nothing = Range(0, 0, 0, "in what is left")
@@ -78,31 +79,31 @@ def in_this_process(overhead: Overhead, context_bytes: int) -> Overhead:
 
 
 def usable_bytes(device: Device) -> int:
-    """What one process can have of one logical device, its own context included: likely, not least.
+    """Returns the likely memory that one process can use on one logical device, including its context.
 
-    NVIDIA and AMD: what the driver reports less what it keeps. Apple: what the system recommends a GPU to hold; torch
-    allows 1.7 times that, but the system then swaps. CPU: memory less the system's.
+    NVIDIA and AMD: the driver's total minus what it reserves. Apple: the recommended working set of the GPU; torch
+    allows 1.7 times that, but the system then swaps. CPU: memory minus the system's.
     """
     if device.kind == "mps":
-        # Memory of computers is sold in units of 2**30.
+        # RAM is sold in units of 2**30.
         return round(device.memory_gb * GIB * _row(device, "working_set").likely)
     total_bytes = round(device.memory_gb * GIB) if device.kind == "cpu" else device.memory_bytes
     return total_bytes // device.num_logical_devices - overhead_for(device).driver.likely
 
 
 def host_runtime(device: Device) -> Range:
-    """What using the device takes of the host's memory: driver, runtime and library handles."""
+    """Returns the host memory for using the device: driver, runtime and library handles."""
     return _range(device, "host_runtime")
 
 
 def other_programs_on_host() -> Range:
-    """What the operating system and other programs take of the host's memory."""
+    """Returns the host memory of the operating system and other programs."""
     cpu = next(row for row in devices().values() if row.kind == "cpu")
     return _range(cpu, "driver")
 
 
 def with_workspaces(events: Iterable[Event], overhead: Overhead) -> Iterator[Event]:
-    """The events of a step behind those of the workspaces, which outlive it."""
+    """Yields the events of the workspaces, which outlive the step, before those of the step."""
     for number, num_bytes in enumerate(overhead.workspaces_bytes, start=1):
         yield Event(-number, num_bytes, MemoryPart.WORKSPACE, "load")
     yield from events
@@ -116,7 +117,7 @@ def _range(device: Device, constant: Constant) -> Range:
 
 
 def _row(device: Device, constant: Constant) -> OverheadRow:
-    """The most exact row: by name, else by architecture, else by kind."""
+    """Returns the most specific row: by name, else by architecture, else by kind."""
     rows = {name: row for row in overheads() if row.constant == constant for name in row.applies_to}
     for name in (device.name, architecture(device), device.kind):
         if name in rows:

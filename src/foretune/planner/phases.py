@@ -1,6 +1,6 @@
-"""Every phase of a run's schedule: what it takes of device, host and disk.
+"""Every phase of a run: its device memory, host memory and disk space.
 
-The function that does it in a training is named with each phase.
+Each phase names the function that runs it in a training.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,11 +32,11 @@ from foretune.planner.quantized import FEWER_BITS
 from foretune.planner.streams import LASTING, Stream, bytes_by_category
 
 TRAINING = "training"
-"""Loading, steps and saving, between which the allocator keeps what it has."""
-# The program with torch (CPU build), diffusers, transformers and peft imported: 390 MB were measured. What a build for
-# an accelerator holds beyond that is not in it.
+"""Loading, steps and saving, between which the allocator keeps its cache."""
+# The program with torch (CPU build), diffusers, transformers and peft imported: 390 MB were measured. The additional
+# memory of a build for an accelerator is not included.
 _PROCESS_BYTES = 400 * MIB
-# Most published checkpoints are stored in half precision; where one is not, its files are twice as large.
+# Most published checkpoints are stored in half precision; if one is not, its files are twice as large.
 _FILE_BYTES_PER_WEIGHT = 2
 _FP32_BYTES = 4
 _PIXEL_BYTES = 3
@@ -47,31 +47,31 @@ _NUM_REPLAYED = 2
 
 @dataclass(frozen=True)
 class PhaseHostMemory:
-    """What a phase takes of the host's memory beside the process itself."""
+    """The host memory of a phase besides the process itself."""
 
     num_bytes: int
     mapped_bytes: int = 0
-    """Of these, pages of weight files."""
+    """The part of it that is pages of weight files."""
     pinned: Sequence[Event] = ()
-    """Storages among these that are page-locked, as they are made and released."""
+    """Allocations and releases of the pinned part."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase: its figures, and the allocations they come from."""
+    """One phase: its figures, and the allocations behind them."""
 
     memory: PhaseMemory
     occurs: bool
     events: tuple[Event, ...]
-    """On a device that holds nothing before: what is resident is made first."""
+    """Events on an empty device: resident storages are allocated first."""
     disk_bytes_per_sample: int | None = None
-    """Where the disk it takes grows with the data."""
+    """Set if its disk space grows with the data."""
     notes: tuple[str, ...] = ()
-    """What is not known, and so not in the figures."""
+    """What is unknown, and so not in the figures."""
     mapped_bytes: int = 0
-    """Of the host's memory, pages of weight files, which the system can drop and read again."""
+    """The part of the host memory that is pages of weight files, which the system can drop and read again."""
     pinned_rounding_bytes: int = 0
-    """What the host's memory has beyond `memory.host_bytes` because page-locked blocks are rounded up."""
+    """Host memory beyond `memory.host_bytes`, because pinned blocks are rounded up."""
 
     @property
     def name(self) -> str:
@@ -85,22 +85,22 @@ class Phase:
 
 
 def plan_phases(run: RunToPlan) -> tuple[Phase, ...]:
-    """All phases of a run, those that this run does not have included."""
+    """Returns all phases of a run, including those that this run does not have."""
     around = run.around
     return tuple(_PLANNED[name](run, around) for name in RunPhase)
 
 
 def worst_phase(phases: Sequence[Phase]) -> Phase:
-    """The phase that decides whether it fits: of those that must succeed, the one that takes most of the device."""
+    """Returns the phase that decides whether the run fits: of those that must succeed, the largest on the device."""
     decisive = (phase for phase in phases if phase.occurs and phase.name != RunPhase.VALIDATE)
     return max(decisive, key=lambda phase: phase.memory.device_bytes)
 
 
 def replay_streams(run: RunToPlan) -> tuple[tuple[str, tuple[Event, ...]], ...]:
-    """What must succeed, as the allocator meets it: each row from an empty pool, each event with its phase.
+    """Returns the allocations that must succeed: one stream per empty pool, each event with its phase.
 
     After each cache the pool is emptied (`training.encoding.free_memory`); from loading on it is not. Validation is
-    left out: one that runs out of memory is recorded, and the training continues (`training.loop.Loop._attempted`).
+    left out: if it runs out of memory, this is recorded and the training continues (`training.loop.Loop._attempted`).
     """
     around = run.around
     caches = (_PLANNED[name](run, around) for name in PREPARATION if name is not RunPhase.LOAD)
@@ -109,13 +109,13 @@ def replay_streams(run: RunToPlan) -> tuple[tuple[str, tuple[Event, ...]], ...]:
 
 
 def validation_stream(run: RunToPlan) -> tuple[Event, ...] | None:
-    """Training with a validation before the first step and after a later one; None where the run has none."""
+    """Returns training with a validation before the first step and after a later one; None if the run has none."""
     around = run.around
     return _training_stream(run, around, validates=True) if around.validates else None
 
 
 def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tuple[Event, ...]:
-    """Loading and the schedule of a run of two steps. Saving takes nothing of the device."""
+    """Returns loading and the schedule of a run of two steps. Saving takes no device memory."""
     stream = Stream()
     hold_live(stream, around, RunPhase.LOAD)
     states = [event for event in around.lasting if event.category == MemoryPart.OPTIMIZER_STATE]
@@ -125,7 +125,7 @@ def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tupl
         if phase is RunPhase.VALIDATE and validates:
             play_validation(stream, run, around)
         elif phase is RunPhase.STEP and done == 1:
-            # The first makes the optimizer's state between its gradients and its update.
+            # The first step creates the optimizer's state between its gradients and its update.
             update = _start_of(around.passing, StepPhase.OPTIMIZER)
             stream.run([*around.passing[:update], *states, *around.passing[update:]], keeps=LASTING)
         elif phase is RunPhase.STEP:
@@ -135,7 +135,7 @@ def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tupl
 
 
 def _caching_latents(run: RunToPlan, around: Around) -> Phase:
-    """`training.encoding.EncoderPlan.fill_latents`: the autoencoder alone, fp32."""
+    """`training.encoding.EncoderPlan.fill_latents`: only the autoencoder, in fp32."""
     name = RunPhase.CACHE_LATENTS
     if around.encode is None or not around.caches_latents:
         return _absent(name, around.notes if run.denoiser.system is None else ())
@@ -153,7 +153,7 @@ def _caching_latents(run: RunToPlan, around: Around) -> Phase:
         run,
         name,
         stream,
-        # The images one by one and as a batch.
+        # The images individually and as a batch.
         host=_loaded(around.encode.weights_bytes, _FP32_BYTES, beside_bytes=2 * pixels_bytes),
         disk_bytes_per_sample=entry_bytes * flips,
         notes=notes_of(around.encode),
@@ -161,9 +161,9 @@ def _caching_latents(run: RunToPlan, around: Around) -> Phase:
 
 
 def _caching_text(run: RunToPlan, around: Around) -> Phase:
-    """`training.encoding.EncoderPlan.fill_text`: all text encoders at once, in the compute type, pass by pass.
+    """`training.encoding.EncoderPlan.fill_text`: all text encoders at once, in the compute dtype, pass by pass.
 
-    Those that are quantised are whole on the host before.
+    Encoders that are quantised are first loaded unquantised to the host.
     """
     name = RunPhase.CACHE_TEXT
     if not around.caches_text:
@@ -185,7 +185,7 @@ def _caching_text(run: RunToPlan, around: Around) -> Phase:
 
 
 def _loading(run: RunToPlan, around: Around) -> Phase:
-    """`training.preparing.prepare`: weights to the host, then one by one to the device, where each is summed."""
+    """`training.preparing.prepare`: loads weights to the host, then moves each to the device and sums it there."""
     name, stream = RunPhase.LOAD, Stream()
     hold_live(stream, around, name)
     weights = [e for e in around.lasting if e.category != MemoryPart.OPTIMIZER_STATE]
@@ -197,11 +197,11 @@ def _loading(run: RunToPlan, around: Around) -> Phase:
     trains_base = run.experiment.method.kind == "full"
     per_weight = BYTES_PER_WEIGHT[run.experiment.train.weight_dtype if trains_base else run.experiment.train.precision]
     if run.experiment.quantize.denoiser in FEWER_BITS:
-        # The weights as they are in the file, and beside them the fewer bits that they are put into.
+        # The weights as stored in the file, plus their quantised copy.
         host = _loaded(run.denoiser.num_params * per_weight, per_weight, beside_bytes=frozen_bytes + swapped_bytes)
     else:
         host = _loaded(trained_bytes if trains_base else frozen_bytes + swapped_bytes, per_weight)
-    # What waits on the host is a copy in memory of another kind.
+    # Swapped weights are a pinned copy.
     copies = [event for event in around.lasting_on_host if event.category == on_host(MemoryPart.FROZEN_WEIGHTS)]
     host = replace(host, num_bytes=host.num_bytes + swapped_bytes, pinned=copies)
     system = run.denoiser.system
@@ -218,13 +218,13 @@ def _loading(run: RunToPlan, around: Around) -> Phase:
 
 
 def _training_step(run: RunToPlan, around: Around) -> Phase:
-    """`training.loop.Loop.steps`: the step; before it, where nothing is cached, its images and captions are encoded."""
+    """`training.loop.Loop.steps`: the step, after encoding its images and captions if they are not cached."""
     name, stream = RunPhase.STEP, Stream()
     hold_live(stream, around, name)
     stream.run(around.lasting, keeps=LASTING)
     body = around.passing
     if around.live_vae_bytes or around.live_text_bytes:
-        # Gradients that accumulate are there while the next images are encoded.
+        # Accumulated gradients exist while the next images are encoded.
         accumulated = body[: _start_of(body, StepPhase.INPUTS)]
         stream.run(accumulated, keeps={event.category for event in accumulated})
         play_live(stream, around, name)
@@ -239,9 +239,9 @@ def _training_step(run: RunToPlan, around: Around) -> Phase:
 
 
 def _validation(run: RunToPlan, around: Around) -> Phase:
-    """`training.validating.Validator`: no gradients, beside all that training keeps; the VAE comes for the samples.
+    """`training.validating.Validator`: no gradients, beside all training state; the VAE is loaded for samples.
 
-    The moving average takes the place of the weights without a copy.
+    The moving average replaces the weights without a copy.
     """
     name, stream = RunPhase.VALIDATE, Stream()
     if not around.validates:
@@ -265,9 +265,9 @@ def _validation(run: RunToPlan, around: Around) -> Phase:
 
 
 def _saving(run: RunToPlan, around: Around) -> Phase:
-    """`training.checkpoints.CheckpointStore.write`: one component after another is copied to the host and written.
+    """`training.checkpoints.CheckpointStore.write`: copies one component after another to the host and writes it.
 
-    The oldest checkpoint is removed only when the newest is whole.
+    The oldest checkpoint is removed only after the newest is complete.
     """
     name, stream = RunPhase.SAVE, Stream()
     hold_live(stream, around, name)
@@ -298,7 +298,7 @@ _PLANNED: dict[RunPhase, Callable[[RunToPlan, Around], Phase]] = {
 }
 
 
-# ---- what phases share
+# ---- shared by the phases
 
 
 def _start_of(events: Sequence[Event], phase: str) -> int:
@@ -306,10 +306,10 @@ def _start_of(events: Sequence[Event], phase: str) -> int:
 
 
 def _loaded(num_bytes: int, bytes_per_weight: int, *, beside_bytes: int = 0) -> PhaseHostMemory:
-    """Host memory while weights are loaded.
+    """Returns the host memory while weights are loaded.
 
-    Files are mapped: weights in the file's own type are its pages, and only those of another type are copies beside
-    them. Measured with 851 MiB of bf16: 860 MiB in bf16, 2,670 MiB in fp32, less what the process holds anyway.
+    Files are memory-mapped: weights in the file's own dtype are its pages, and only those in another dtype are
+    additional copies. Measured with 851 MiB of bf16: 860 MiB in bf16, 2,670 MiB in fp32, without the process itself.
     """
     file_bytes = num_bytes // bytes_per_weight * _FILE_BYTES_PER_WEIGHT
     copied_bytes = 0 if bytes_per_weight == _FILE_BYTES_PER_WEIGHT else num_bytes
@@ -317,21 +317,21 @@ def _loaded(num_bytes: int, bytes_per_weight: int, *, beside_bytes: int = 0) -> 
 
 
 def _caption_bytes(run: RunToPlan, around: Around) -> int:
-    """What the step is given beside latents, noise and level, which are fp32 there, in the type it is cached in."""
+    """Returns a sample's input bytes without latents, noise and level (which are fp32), in the cached dtype."""
     inputs = [e for e in run.step if e.num_bytes and e.category == MemoryPart.INPUTS]
     num_samples = run.sizes[0]
     num_latents = 0
     if around.vae_name is not None:
         channels = catalog.component(around.vae_name).latent_channels or 0
         num_latents = channels * latent_positions(around.vae_name, run.extent, run.extent.num_frames)
-    # Mean and log-variance, the draw from them, and the noise.
+    # Mean and log-variance, the sample drawn from them, and the noise.
     latent_bytes = 4 * num_latents * _FP32_BYTES
     given = sum(event.num_bytes for event in inputs) / num_samples - latent_bytes
     return max(0, round(given * BYTES_PER_WEIGHT[run.experiment.train.precision] / _FP32_BYTES))
 
 
 def _num_validations(run: RunToPlan) -> int:
-    """Before the first step, after the last, and in between."""
+    """Counts validations before the first step, after the last, and in between."""
     train, every = run.experiment.train, run.experiment.validation.every
     return 2 + (max(0, train.steps - 1) // every if train.steps is not None and every is not None else 0)
 
@@ -353,7 +353,7 @@ def _phase(
     peak = find_peak(stream.events, CUDA_ROUNDING_BYTES)
     if disk_bytes_per_sample is not None:
         disk_bytes = None if run.num_images is None else disk_bytes_per_sample * _num_encoded(run, run.num_images)
-    # Where the host is the device, what is loaded is what is there; only waiting batches come on top.
+    # If the host is the device, loaded weights are the device's memory; only waiting batches are added.
     is_beside = name == RunPhase.STEP
     with_device_bytes = host.num_bytes + peak.num_bytes if is_beside else max(host.num_bytes, peak.num_bytes)
     memory = PhaseMemory(
@@ -374,6 +374,6 @@ def _phase(
 
 
 def _num_encoded(run: RunToPlan, num_images: int) -> int:
-    """A run that is shorter than an epoch encodes only what it will see."""
+    """Returns the number of encoded images: a run that is shorter than an epoch encodes only what it will use."""
     steps = run.experiment.train.steps
     return num_images if steps is None else min(num_images, steps * run.experiment.samples_per_step())

@@ -1,4 +1,4 @@
-"""From an experiment to a Plan: what it takes in every phase, and whether a device can give it."""
+"""Makes a Plan from an experiment: its memory in every phase, and whether it fits a device."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ _VERDICTS = ("fits", "tight", "does not fit")
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A model as it is planned: its row of the catalogue, and how large its latents are."""
+    """The planned model: its catalogue row and its latent geometry."""
 
     row: ModelComponent
     geometry: Geometry
@@ -38,7 +38,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """What a run takes, whatever the device."""
+    """What a run needs, independent of the device."""
 
     experiment: Experiment
     subject: Subject
@@ -47,11 +47,11 @@ class Footprint:
     traces: Traces
     trains_on_host: bool = False
     numerics: Numerics = "cuda"
-    """As which kind of device runs it the step was recorded."""
+    """The kind of device whose numerics the step was recorded with."""
     context_bytes: int | None = None
-    """What the process holds before the model is there, where it was measured; None takes the catalogue's figure."""
+    """Measured memory of the process before the model is loaded; None uses the catalogue's figure."""
     moved: Moved = NOTHING_MOVED
-    """Between host and device, in each step."""
+    """Traffic between host and device per step."""
 
     @property
     def error_share(self) -> ErrorShares:
@@ -60,17 +60,17 @@ class Footprint:
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
-        """All phases in their order. Computed when needed: most settings that are tried only need `streams`."""
+        """All phases in order. Computed on demand: most trials only need `streams`."""
         return plan_phases(self.run)
 
     @cached_property
     def streams(self) -> tuple[tuple[str, tuple[Event, ...]], ...]:
-        """What must succeed, as the allocator meets it, in stretches between which it gives everything back."""
+        """The allocations that must succeed, in stretches; the allocator's cache is emptied between them."""
         return replay_streams(self.run)
 
     @cached_property
     def validation_stream(self) -> tuple[Event, ...] | None:
-        """The training with validation in it; None where there is none."""
+        """The training including validation; None if there is none."""
         return validation_stream(self.run)
 
     def overhead_on(self, device: Device) -> Overhead:
@@ -78,19 +78,19 @@ class Footprint:
         return overhead if self.context_bytes is None else in_this_process(overhead, self.context_bytes)
 
     replays: Replays = field(default_factory=Replays)
-    """Replays that were made already: many devices need the same."""
+    """Cached replays: many devices need the same."""
     others: dict[Hashable, "Footprint"] = field(default_factory=dict)
-    """The same model with other settings, as they were asked for."""
+    """Footprints of the same model with other settings that were tried."""
     quick_errors: dict[Hashable, float] = field(default_factory=dict)
-    """By how much the quick estimate of settings was off when they were last looked at, in bytes."""
+    """Error in bytes of the quick estimate of settings at the last exact look."""
 
     @property
     def worst(self) -> Phase:
-        """The phase with the most tensors, whatever the allocator makes of it."""
+        """The phase with the most tensor memory, without the allocator's overhead."""
         return worst_phase(self.phases)
 
     def worst_in(self, stretch: str) -> Phase:
-        """The peak phase of a stretch: a phase of that name, or the largest of those that share the allocator."""
+        """Returns the peak phase of a stretch: the one of that name, or the largest that shares the allocator."""
         names = {RunPhase.VALIDATE, *(name for name, _ in self.streams)}
         if any(phase.name == stretch for phase in self.phases):
             return worst_phase([phase for phase in self.phases if phase.name == stretch])
@@ -107,7 +107,7 @@ def footprint(
     numerics: Numerics = "cuda",
     context_bytes: int | None = None,
 ) -> Footprint:
-    """Runs the traces at the experiment's sizes, phase by phase."""
+    """Expands the traces at the experiment's sizes, phase by phase."""
     geometry, sizes = subject.geometry, size.in_trace(subject.geometry)
     mixed, variant = mixed_step(traces, experiment, size, geometry, numerics), variant_of(experiment, geometry)
     events = expand_variant(mixed.kept, mixed.checkpointed, sizes, variant, traces.expansions)
@@ -136,7 +136,7 @@ def footprint(
 
 
 def other_footprint(found: Footprint, experiment: Experiment, size: StepSize) -> Footprint:
-    """The same model with other settings; what was asked before, for another device, is remembered."""
+    """Returns the footprint of the same model with other settings, cached across devices."""
     key = (experiment.whole_hash(), size)
     if key not in found.others:
         found.others[key] = footprint(
@@ -152,12 +152,12 @@ def other_footprint(found: Footprint, experiment: Experiment, size: StepSize) ->
 
 
 def judge_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> Judgement:
-    """The hardest of the stretches of a run between which the allocator gives everything back."""
+    """Judges the stretch with the highest memory; the allocator's cache is emptied between stretches."""
     return _judged(found, device, expandable_segments=expandable_segments)[1]
 
 
 def _judged(found: Footprint, device: Device, *, expandable_segments: bool) -> tuple[str, Judgement]:
-    """That stretch's name, and its judgement with the most that any of them allocates and reserves."""
+    """Returns the name of that stretch, and its judgement with the maxima allocated and reserved in any stretch."""
     overhead, usable = found.overhead_on(device), usable_bytes(device)
     judged = {
         name: judge(
@@ -180,7 +180,7 @@ def _judged(found: Footprint, device: Device, *, expandable_segments: bool) -> t
 
 
 def fits_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> bool:
-    """Whether the verdict would be that it fits: less to find out than how far it is from fitting."""
+    """Whether the verdict is `fits`; cheaper than the distance from fitting."""
     overhead, usable = found.overhead_on(device), usable_bytes(device)
     ends = Ends(overhead, found.error_share)
     return all(
@@ -193,7 +193,7 @@ def fits_on(found: Footprint, device: Device, *, expandable_segments: bool = Fal
 
 
 def validation_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> ValidationMemory | None:
-    """Whether training with validation in it fits; None where the run does not validate."""
+    """Judges training including validation; None if the run does not validate."""
     if found.validation_stream is None:
         return None
     judged = judge(
@@ -218,7 +218,7 @@ def validation_on(found: Footprint, device: Device, *, expandable_segments: bool
 def plan_on(
     found: Footprint, device: Device, *, expandable_segments: bool = False, host: HostBudget | None = None
 ) -> Plan:
-    """The plan for one device, without advice. `host` is what the host's memory can give, where it is known."""
+    """Returns the plan for one device, without advice. `host` is the available host memory, if known."""
     hardest, judged = _judged(found, device, expandable_segments=expandable_segments)
     worst, transfers = found.worst_in(hardest), transfers_on(found.moved, device)
     return Plan(
@@ -272,7 +272,7 @@ def _notes(phases: Sequence[Phase]) -> tuple[str, ...]:
 
 
 def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
-    """Where the step was recorded otherwise than the device runs it."""
+    """Yields notes if the step was recorded with other numerics than the device's."""
     experiment = found.experiment
     if experiment.levers.compile != "off":
         width = share_text(COMPILED_ERROR.high)

@@ -1,4 +1,4 @@
-"""Weights in fewer bits: how many bytes they take, as `step.quantizing` makes them."""
+"""Bytes of quantised weights, as `step.quantizing` stores them."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from foretune.catalog import ModelComponent
 from foretune.choices.quantize import DenoiserNumbers, EncoderNumbers
 
 FEWER_BITS: frozenset[DenoiserNumbers] = frozenset({"int8", "float8", "float8-dynamic", "nf4", "int8-bnb"})
-"""Choices that keep a base in fewer bits; float8-training only multiplies in them."""
+"""Settings that store a quantised base; float8-training only multiplies in float8."""
 
 _SCALE_BYTES = 4
 _NF4_BLOCK = 64
@@ -14,10 +14,10 @@ _NF4_SCALE_BLOCK = 256
 
 
 def bytes_per_weight(kind: EncoderNumbers, num_inputs: int) -> float:
-    """Of a matrix with so many inputs, its scales included.
+    """Returns the bytes per weight of a matrix with this number of inputs, including scales.
 
-    8 bits: one fp32 scale for each row. nf4: half a byte, and for each 64 weights a scale of one byte; for each 256 of
-    these an fp32 one. The few hundred bytes that nf4 has once for each layer are left out.
+    8 bits: one fp32 scale per row. nf4: half a byte, plus a one-byte scale per 64 weights and an fp32 one per 256 of
+    these. The few hundred bytes that nf4 has once per layer are left out.
     """
     if kind == "nf4":
         return 0.5 + (1 + _SCALE_BYTES / _NF4_SCALE_BLOCK) / _NF4_BLOCK
@@ -25,17 +25,17 @@ def bytes_per_weight(kind: EncoderNumbers, num_inputs: int) -> float:
 
 
 def dense_over_bits(kind: DenoiserNumbers, bytes_per_dense_weight: int) -> int:
-    """How many times the bytes of its bits a layer has as it is multiplied with; 0 where it is as it is anyhow."""
+    """Returns the size of a dequantised layer over its quantised size; 0 if it is not dequantised."""
     if kind not in FEWER_BITS:
         return 0
     return bytes_per_dense_weight * (2 if kind == "nf4" else 1)
 
 
 def quantized_share(kind: EncoderNumbers, row: ModelComponent, bytes_before: int) -> float:
-    """Bytes of a text encoder over what they were with `bytes_before` for each weight.
+    """Returns the bytes of a quantised text encoder over those with `bytes_before` per weight.
 
-    All of its weights but the table of tokens are taken to be those of linear layers with as many inputs as a token has
-    numbers; norms, positions and biases are too few to matter.
+    All weights except the token embedding are assumed to be in linear layers with as many inputs as the hidden size;
+    norms, positions and biases are negligible.
     """
     text = _text_config(row.config)
     width = int(text.get("d_model") or text["hidden_size"])
@@ -45,7 +45,7 @@ def quantized_share(kind: EncoderNumbers, row: ModelComponent, bytes_before: int
 
 
 def largest_dense_bytes(row: ModelComponent, bytes_per_dense_weight: int) -> int:
-    """The largest linear layer of a text encoder as it is multiplied with: a copy that is made for each product."""
+    """Returns the bytes of a text encoder's largest linear layer when dequantised for a product."""
     text = _text_config(row.config)
     width = int(text.get("d_model") or text["hidden_size"])
     inner = int(text.get("d_ff") or text["intermediate_size"])

@@ -1,4 +1,4 @@
-"""A near answer in milliseconds, for trying many settings: the peak of a step by extrapolating over its depth."""
+"""A fast estimate for trying many settings: extrapolates the peak of a step over its depth in milliseconds."""
 
 from dataclasses import replace
 
@@ -12,18 +12,18 @@ from foretune.planner.swapping import moved_bytes
 from foretune.planner.traces import Mixed, Traces, mixed_step, variant_of
 from foretune.trace.shipped import Geometry
 
-# Two and two blocks at the ends of a stack differ from the rest; from there on each block adds the same.
+# Two blocks at each end of a stack differ from the rest; beyond them each block adds the same.
 _FEWEST = 4
 
 
 def quick_peak_bytes(
     traces: Traces, experiment: Experiment, size: StepSize, geometry: Geometry, numerics: Numerics = "cuda"
 ) -> float:
-    """The most live bytes of a step, to within about a percent.
+    """Returns the peak of live bytes of a step, to within about a percent.
 
-    The peak of each phase grows evenly with the blocks, so a few blocks tell all of them. Between no and all blocks
-    recomputed it is interpolated. Each block that is chosen saves the same, but for the last of the stack: when it
-    is recomputed, all that is kept of the others is still there.
+    The peak of each phase grows linearly with the blocks, so a few blocks are enough. Between no and all blocks
+    recomputed it is interpolated. Each checkpointed block saves the same, except for the last of the stack: when it is
+    recomputed, everything saved of the others is still in memory.
     """
     variant, sizes = variant_of(experiment, geometry), size.in_trace(geometry)
     mixed = mixed_step(traces, experiment, size, geometry, numerics)
@@ -41,7 +41,7 @@ def quick_peak_bytes(
 
 
 def _swapped_bytes(mixed: Mixed, sizes: Sizes, variant: Variant) -> int:
-    """Frozen weights that are on the host, but for those of a block that runs: of the smallest, not to be too much."""
+    """Returns the swapped bytes on the host, minus those of a running block: the smallest, to keep the estimate low."""
     moved = moved_bytes(mixed.checkpointed, sizes, variant.swapped)
     return sum(moved) - min(moved, default=0)
 

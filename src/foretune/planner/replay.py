@@ -1,4 +1,4 @@
-"""A run's allocations through a model of the allocator."""
+"""Replays a run's allocations through a model of the allocator."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from foretune.planner.expansion import Event
 def replay(
     events: Iterable[Event], *, expandable_segments: bool = False, limit_bytes: int | None = None
 ) -> CachingAllocator:
-    """Runs a step's events through the allocator; stops at the request that does not fit within the limit."""
+    """Replays a step's events; stops at the request that does not fit within the limit."""
     kind = ExpandableSegments if expandable_segments else PlainSegments
     allocator = kind(limit_bytes=limit_bytes)
     try:

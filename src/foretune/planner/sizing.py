@@ -1,4 +1,4 @@
-"""How large a step is: from the choices and the model's geometry to the sizes a trace is run at."""
+"""Computes the sizes of a step from the settings and the model's geometry."""
 
 from dataclasses import dataclass
 
@@ -51,10 +51,10 @@ def size_of(
     width_px: int | None = None,
     num_frames: int | None = None,
 ) -> StepSize:
-    """The sizes an experiment asks for; what it leaves out is the model's own.
+    """Returns the sizes that an experiment requests; those it leaves out are the model's own.
 
-    A resolution is the side of a square for models of images; models of videos keep their usual shape, with the
-    resolution as its shorter side.
+    For image models a resolution is the side of a square; video models keep their default aspect ratio, with the
+    resolution as the shorter side.
     """
     if (height_px is None) != (width_px is None):
         raise UserError("Height and width go together. Give both: foretune plan MODEL --height 512 --width 768")
@@ -104,7 +104,7 @@ def _check_sides(height_px: int, width_px: int, geometry: Geometry) -> None:
 
 
 def with_default_targets(experiment: Experiment, geometry: Geometry) -> Experiment:
-    """An adapter on the modules that are the model's default, as one that leaves them out."""
+    """Drops an adapter's targets if they are the model's default, so that it equals an experiment without them."""
     method = experiment.method
     if (
         not isinstance(method, Adapter)

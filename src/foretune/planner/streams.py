@@ -1,4 +1,4 @@
-"""Rows of allocations put together from several: what is resident, what comes and goes."""
+"""Builds sequences of allocations from several: resident storages and temporary ones."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -7,22 +7,22 @@ from foretune.core.vocabulary import MemoryPart
 from foretune.planner.expansion import Event
 
 LASTING = (MemoryPart.FROZEN_WEIGHTS, MemoryPart.TRAINED_WEIGHTS, MemoryPart.OPTIMIZER_STATE, MemoryPart.EMA)
-"""What a training step finds and leaves behind."""
+"""Storages that outlive a training step."""
 
 
-# Above every number that a step's own storages have.
+# Above all storage numbers of a step.
 _FIRST_NUMBER = 1 << 40
 
 
 class Stream:
-    """Events in the order they are added. Those of a step keep their storage numbers, all others get new ones."""
+    """Events in the order they are added. Those of a step keep their storage numbers; all others get new ones."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self._next = _FIRST_NUMBER
 
     def run(self, events: Sequence[Event], keeps: Collection[str] = ()) -> None:
-        """Adds a step's events as they are and lets go of what they leave, but for the parts to keep."""
+        """Adds a step's events unchanged and frees what they leave, except for the categories in `keeps`."""
         self.events += events
         self.events += [
             Event(event.storage, 0, event.category, event.phase)
@@ -31,7 +31,7 @@ class Stream:
         ]
 
     def hold(self, num_bytes: int, part: str, phase: str) -> int | None:
-        """Makes a storage that stays until it is released; nothing where there are no bytes."""
+        """Allocates a storage that stays until it is released; None for zero bytes."""
         if num_bytes <= 0:
             return None
         self._next += 1
@@ -43,7 +43,7 @@ class Stream:
             self.events.append(Event(storage, 0, part, phase))
 
     def play(self, events: Iterable[Event], phase: str, parts: Mapping[str, str]) -> None:
-        """Runs a pass through under another phase and other names of its parts, and lets go of what it leaves."""
+        """Adds a pass with another phase and other categories, and frees what it leaves."""
         numbers: dict[int, tuple[int, str]] = {}
         for event in events:
             if event.num_bytes:
@@ -59,14 +59,14 @@ class Stream:
 
 
 def split(events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
-    """The storages of a step that outlive it, as they are made; and all other events of the step."""
+    """Returns the allocations of a step that outlive it, and all other events of the step."""
     kept = [event for event in lasting_only(events) if event.category in LASTING]
     kept_storages = {event.storage for event in kept}
     return kept, [event for event in events if event.storage not in kept_storages]
 
 
 def lasting_only(events: Sequence[Event]) -> list[Event]:
-    """What is made and not released."""
+    """Returns the allocations that are not released."""
     made: dict[int, Event] = {}
     for event in events:
         if event.num_bytes:
@@ -84,22 +84,22 @@ def bytes_by_category(events: Iterable[Event]) -> dict[str, int]:
 
 
 def device_events(events: Sequence[Event]) -> list[Event]:
-    """Those of the device's memory."""
+    """Returns the events of device memory."""
     of_host = _on_host(events)
     return [event for event in events if event.category not in of_host] if of_host else list(events)
 
 
 def host_events(events: Sequence[Event]) -> list[Event]:
-    """Those of the host's memory, where that is another."""
+    """Returns the events of host memory, if it is separate."""
     of_host = _on_host(events)
     return [event for event in events if event.category in of_host] if of_host else []
 
 
 def _on_host(events: Sequence[Event]) -> set[str]:
-    """Categories: there are few of them, and many events."""
+    """Returns the categories on the host: there are few of them, and many events."""
     return {category for category in {event.category for event in events} if is_on_host(category)}
 
 
 def as_one(events: Iterable[Event]) -> list[Event]:
-    """All of them, where the CPU is the device."""
+    """Returns all events, for a CPU as the device."""
     return [event._replace(category=off_host(event.category)) for event in events]

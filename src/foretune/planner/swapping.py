@@ -1,8 +1,8 @@
-"""Blocks whose frozen weights wait on the host: what that takes of host and device, as `step.levers.swapping` does it.
+"""Block swap: host and device memory of blocks whose frozen weights are on the host, as in `step.levers.swapping`.
 
-While a block runs, copies of its weights are on the device, one block's at a time: none are fetched ahead. The block
-gives them back when it has run and brings them again when it is recomputed for its backward pass. Blocks that are
-not recomputed cannot be swapped: autograd would hold their weights.
+While a block runs, copies of its weights are on the device, one block's at a time: there is no prefetching. The block
+frees them after it has run and fetches them again when it is recomputed for its backward pass. Blocks without gradient
+checkpointing cannot be swapped: autograd would hold their weights.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,11 +16,11 @@ from foretune.core.vocabulary import MemoryPart, StepPhase
 
 
 class SwapStorage(NamedTuple):
-    """One storage of a step: its moments in the order of the whole step, its bytes, what it is, in which phases."""
+    """One storage of a step: its moments in the whole step, bytes, category and phases."""
 
     made: int
     released: int | None
-    """None: never."""
+    """None means never."""
     num_bytes: int
     category: str
     made_in: str
@@ -29,7 +29,7 @@ class SwapStorage(NamedTuple):
 
 @dataclass(frozen=True)
 class SwappedUnit:
-    """A unit of which blocks are swapped: mostly one block of one."""
+    """A unit with its swapped blocks: usually one of one."""
 
     number: int
     num_swapped: int
@@ -37,7 +37,7 @@ class SwappedUnit:
 
 
 def swapped_units(units: Sequence[Sequence[int]], num_swapped: int) -> tuple[SwappedUnit, ...]:
-    """The units that hold the blocks which training would choose."""
+    """Returns the units that contain the blocks which training would swap."""
     num_blocks = sum(len(unit) for unit in units)
     if num_swapped > num_blocks:
         raise Refused(
@@ -50,7 +50,7 @@ def swapped_units(units: Sequence[Sequence[int]], num_swapped: int) -> tuple[Swa
 
 
 def moved_bytes(trace: StepTrace, sizes: tuple[float, float, float, float], units: Sequence[SwappedUnit]) -> list[int]:
-    """Bytes of the frozen weights that are on the host, for each of the units."""
+    """Returns the bytes of frozen weights on the host, for each unit."""
     by_unit: list[float] = []
     for kind in trace.kinds:
         frozen = sum(
@@ -65,9 +65,9 @@ def moved_bytes(trace: StepTrace, sizes: tuple[float, float, float, float], unit
 def swapped(
     storages: Iterable[SwapStorage], unit: SwappedUnit, windows: Sequence[tuple[int, int]]
 ) -> Iterator[SwapStorage]:
-    """The storages of a unit as they are when its weights are on the host. `windows`: when it runs, both ways.
+    """Yields the storages of a unit whose weights are on the host. `windows`: when it runs, forward and backward.
 
-    Blocks of a unit are taken to have equal weights: what is swapped is a share of each.
+    Blocks of a unit are assumed to have equal weights, so that a share of each storage is swapped.
     """
     forward, backward = windows
     for storage in storages:
@@ -79,6 +79,6 @@ def swapped(
         yield storage._replace(num_bytes=moved, category=on_host(MemoryPart.FROZEN_WEIGHTS))
         if moved < storage.num_bytes:
             yield storage._replace(num_bytes=storage.num_bytes - moved)
-        # Forward the blocks of a unit run one after another; backward all of them are recomputed first.
+        # Forward, the blocks of a unit run one after another; backward, all of them are recomputed first.
         yield SwapStorage(*forward, of_one_block, MemoryPart.SWAPPED_WEIGHTS, StepPhase.FORWARD, StepPhase.FORWARD)
         yield SwapStorage(*backward, moved, MemoryPart.SWAPPED_WEIGHTS, StepPhase.BACKWARD, StepPhase.BACKWARD)

@@ -1,4 +1,4 @@
-"""Where traces come from: the package, or, where torch is installed, the step itself."""
+"""Provides traces: from the package or, if torch is installed, by recording the step."""
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
@@ -17,27 +17,28 @@ from foretune.planner.swapping import swapped_units
 from foretune.trace.shipped import Geometry, read_trace
 
 LiveTracer = Callable[[StepForm, StepSize], StepTrace]
-"""Records a step of a form on fake tensors. The trace need hold for captions of this length only and, with the
-numerics of a CPU, for this size only."""
+"""Records a step of a form on fake tensors. The trace need only be valid for captions of this length and, with CPU
+numerics, for this size.
+"""
 
 _WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
 
 
 class NotTraced(UserError):
-    """A step that the package has no trace of, where none can be made."""
+    """Raised if the package has no trace of a step and none can be recorded."""
 
 
 @dataclass
 class Traces:
-    """Finds traces, and remembers what it found."""
+    """Finds and caches traces."""
 
     live: LiveTracer | None = None
     always_live: bool = False
-    """Record the step even where the package has a trace of it."""
+    """Whether to record the step even if the package has a trace of it."""
     used: dict[str, str] = field(default_factory=dict)
-    """What the traces that were asked for were made from, by name."""
+    """What the requested traces were made from, by name."""
     quick_peaks: dict[Hashable, float] = field(default_factory=dict)
-    """Near answers that were found already; other devices ask the same."""
+    """Cached quick estimates; other devices need the same."""
     expansions: Expansions = field(default_factory=Expansions)
     _found: dict[str, StepTrace] = field(default_factory=dict)
 
@@ -63,12 +64,12 @@ class Traces:
         return self._found[key]
 
     def has(self, form: StepForm, size: StepSize) -> bool:
-        """Whether a trace is at hand, recorded or composed. Nothing is read or recorded to find out."""
+        """Whether a trace is available, recorded or composed. Reads and records nothing."""
         return form.slug() in self._found or self._key(form, size) in self._found or is_covered(form)
 
     @staticmethod
     def _key(form: StepForm, size: StepSize) -> str:
-        # What operators of a CPU use inside does not grow evenly with the sizes: such traces are for one size.
+        # Workspaces of CPU operators do not grow linearly with the sizes, so such traces are for one size.
         return f"{form.slug()} {size.num_text_tokens if form.numerics == 'cuda' else size}"
 
     def _keep(self, key: str, slug: str, trace: StepTrace) -> None:
@@ -87,12 +88,12 @@ class Traces:
 
 @dataclass(frozen=True)
 class Mixed:
-    """A step as it is put together from traces: some of its units of blocks kept, some recomputed."""
+    """A step composed of traces: some of its units of blocks recomputed, the others not."""
 
     kept: StepTrace
     checkpointed: StepTrace
     chosen: frozenset[int]
-    """Numbers of the units that are recomputed."""
+    """Indices of the recomputed units."""
 
 
 def mixed_step(
@@ -104,7 +105,7 @@ def mixed_step(
     *,
     habits: TrainerHabits = NO_HABITS,
 ) -> Mixed:
-    """Where all or none of the units are recomputed, one trace says it all."""
+    """Composes a step; if all or none of the units are recomputed, one trace is enough."""
     chosen = _chosen(experiment, geometry)
     forms = forms_of(experiment, geometry, numerics, habits=habits)
     kept, checkpointed = (traces.step(form, size) for form in forms)
@@ -114,14 +115,14 @@ def mixed_step(
 def is_at_hand(
     traces: Traces, experiment: Experiment, size: StepSize, geometry: Geometry, numerics: Numerics = "cuda"
 ) -> bool:
-    """Whether such a step can be put together from what is there."""
+    """Whether the step can be composed from available traces."""
     return all(traces.has(form, size) for form in forms_of(experiment, geometry, numerics))
 
 
 def forms_of(
     experiment: Experiment, geometry: Geometry, numerics: Numerics, *, habits: TrainerHabits = NO_HABITS
 ) -> tuple[StepForm, StepForm]:
-    """Of the blocks that are kept, and of those that are recomputed; one and the same where all are alike."""
+    """Returns the forms of blocks without and with recomputation; the same form if all are alike."""
     num_chosen = len(_chosen(experiment, geometry))
     num_units = len(units(geometry.stacks, without_idle_choices(experiment.levers)))
     kept, checkpointed = (
@@ -144,7 +145,7 @@ def step_events(
     *,
     habits: TrainerHabits = NO_HABITS,
 ) -> list[Event]:
-    """All that one training step of this experiment allocates on its device, in order.
+    """Returns all allocations of one training step of this experiment, in order.
 
     `habits`: as another trainer with these would run it.
     """
@@ -154,7 +155,7 @@ def step_events(
 
 
 def variant_of(experiment: Experiment, geometry: Geometry) -> Variant:
-    """What the step has beside what traces are recorded with."""
+    """Returns the settings of the step that traces are not recorded with."""
     levers = without_idle_choices(experiment.levers)
     return Variant(
         chosen=_chosen(experiment, geometry),
@@ -169,21 +170,21 @@ def variant_of(experiment: Experiment, geometry: Geometry) -> Variant:
 def flops_per_sample(
     traces: Traces, experiment: Experiment, size: StepSize, geometry: Geometry, numerics: Numerics = "cuda"
 ) -> float:
-    """What one sample costs to compute, recomputation included."""
+    """Returns the FLOPs of one sample, including recomputation."""
     sizes = size.in_trace(geometry)
     mixed = mixed_step(traces, experiment, size, geometry, numerics)
     return sum(work.flops.at(sizes) * count for work, count in work_of(mixed)) / sizes[0]
 
 
 def work_of(mixed: Mixed) -> Iterator[tuple[Work, float]]:
-    """The work of a step, and how often each is done."""
+    """Yields the work of a step, and how often each part is done."""
     counts = [kind.count for kind in mixed.kept.kinds]
     starts = [sum(counts[:index]) for index in range(len(counts))]
     again = [
         sum(start <= number < start + count for number in mixed.chosen)
         for start, count in zip(starts, counts, strict=True)
     ]
-    # What is done once has the work of blocks in it that are not repeated.
+    # Work that is done once includes that of blocks that are not repeated.
     share = len(mixed.chosen) / max(1, sum(counts))
     for trace, is_again in ((mixed.checkpointed, True), (mixed.kept, False)):
         for work in trace.work:

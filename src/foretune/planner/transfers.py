@@ -1,4 +1,4 @@
-"""What each step moves between host and device, and the least time that takes."""
+"""The traffic between host and device in each step, and its minimum time."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _ASSUMED_GB_PER_S = 32.0
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes over the bus in one optimizer step. Batches on their way to the device are not in it."""
+    """Bytes over the bus in one optimizer step, without input batches."""
 
     to_host_bytes: int = 0
     to_device_bytes: int = 0
@@ -33,10 +33,10 @@ NOTHING_MOVED = Moved()
 
 
 def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, events: list[Event]) -> Moved:
-    """Gradients and updates as the trace has them; all else by what the step has on the host and brings to the device.
+    """Returns gradients and updates as in the trace; the rest from the storages on the host and their device copies.
 
-    Activations go to the host in the forward pass and come back in the backward pass. Neighbouring blocks share some of
-    them, so that they are counted by the storages there are, not block by block.
+    Activations go to the host in the forward pass and return in the backward pass. Neighbouring blocks share some of
+    them, so they are counted by storage, not by block.
     """
     num_passes = experiment.train.gradient_accumulation
     work: Counter[tuple[str, str]] = Counter()
@@ -60,14 +60,14 @@ def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, events: 
 
 
 def transfers_on(moved: Moved, device: Device) -> Transfers | None:
-    """Over the device's own link; None where nothing is moved, or where host and device share their memory."""
+    """Returns the transfers over the device's link; None if nothing is moved, or host and device share their memory."""
     if not moved.total_bytes or device.kind in ("cpu", "mps"):
         return None
     is_known = device.interconnect.startswith("PCIe") and device.interconnect_bidirectional_gb_per_s is not None
     link, gb_per_s = _ASSUMED_LINK, _ASSUMED_GB_PER_S
     if is_known and device.interconnect_bidirectional_gb_per_s is not None:
         link, gb_per_s = device.interconnect.partition(" (")[0], device.interconnect_bidirectional_gb_per_s / 2
-    # Both ways at once, at the rate of the data sheet.
+    # Both directions at once, at the data sheet's rate.
     least_s = max(moved.to_host_bytes, moved.to_device_bytes) / (gb_per_s * 1e9)
     return Transfers(
         to_host_bytes=moved.to_host_bytes,

@@ -1,4 +1,4 @@
-"""Trying settings on one device: a quick estimate of many, an exact look at few."""
+"""Tries settings on one device: a quick estimate of many, an exact replay of few."""
 
 import math
 from bisect import bisect_left
@@ -23,19 +23,19 @@ from foretune.planner.traces import flops_per_sample, is_at_hand
 from foretune.planner.transfers import transfers_on
 from foretune.planner.verdict import Ends
 
-# An exact look costs about a third of a second.
+# An exact look takes about a third of a second.
 _MOST_LOOKS = 2
 _MOST_LOOKS_FOR_A_NUMBER = 4
 
 
 @dataclass(frozen=True)
 class Look:
-    """Settings whose run was replayed in full, and how far they are from the device's limit."""
+    """Settings whose run was replayed in full, and their distance from the device's limit."""
 
     change: SettingChange
     footprint: Footprint
     spare_bytes: int
-    """Between the high end of the estimate and what the device can give; negative where it does not surely fit."""
+    """Usable memory minus the high end of the estimate; negative if the verdict is not `fits`."""
 
     @property
     def fits(self) -> bool:
@@ -50,15 +50,15 @@ class Trial:
         self.usable_bytes = usable_bytes(device)
         self._ends = Ends(found.overhead_on(device), found.error_share)
         self._flops = self._flops_of(found.experiment)
-        # What the allocator holds beyond tensors is taken to stay in proportion, until a look says more.
+        # The ratio of reserved to allocated memory is assumed to stay the same until an exact look shows otherwise.
         self._reserved_share = plan.reserved_bytes / max(1, plan.allocated_bytes)
         self._looks: dict[tuple[tuple[str, str], ...], Look | None] = {}
 
     def quick_spare_bytes(self, change: SettingChange) -> float:
-        """About what would be left; minus infinity where the settings cannot be tried."""
+        """Estimates the spare memory; minus infinity if the settings cannot be tried."""
         found, experiment = self.found, change.applied(self.found.experiment)
         size = self._size(experiment, change)
-        # Weights alone settle many of them, without a trace.
+        # The size of the weights alone rules many out, without a trace.
         if self._least_bytes(experiment) > self.usable_bytes or not self._is_possible(experiment, size):
             return -math.inf
         try:
@@ -68,7 +68,7 @@ class Trial:
         return self.usable_bytes - self._ends.high(round(peak_bytes * self._reserved_share))
 
     def look(self, change: SettingChange) -> Look | None:
-        """Exactly what would be left; None where the settings cannot be tried."""
+        """Returns the exact spare memory; None if the settings cannot be tried."""
         change = change.without_idle(self.found.experiment)
         key = tuple(sorted(change.words().items()))
         if key not in self._looks:
@@ -76,7 +76,7 @@ class Trial:
         return self._looks[key]
 
     def first_that_fits(self, changes: Iterable[SettingChange]) -> Look | None:
-        """The first that fits, in their order. Those that seem hopeless are not looked at, and few that seem near."""
+        """Returns the first that fits, in order. Skips those that are far off, and gives up after a few near misses."""
         num_looks = 0
         margin_bytes = self.usable_bytes * 0.04
         for change in changes:
@@ -91,9 +91,9 @@ class Trial:
         return None
 
     def fewest_that_fits(self, make: Callable[[int], SettingChange], most: int) -> Look | None:
-        """The smallest number, up to `most`, with which it fits: for block swap. More of them take less memory.
+        """Returns the smallest number, up to `most`, that fits, for block swap: more swapped blocks take less memory.
 
-        The quick estimate knows what each saves, and a look by how much it is off: a few looks are enough.
+        The quick estimate gives the saving of each, and an exact look its error: a few looks are enough.
         """
         if most < 1 or self.quick_spare_bytes(make(most)) < -self.usable_bytes * 0.04:
             return None
@@ -102,7 +102,7 @@ class Trial:
         best: Look | None = None
         for _ in range(_MOST_LOOKS_FOR_A_NUMBER):
             error_bytes = errors.get(key, 0.0)
-            # Of the numbers that no look has decided yet, the first that should fit.
+            # Of the numbers that are not decided yet, the first that should fit.
             undecided = range(too_few + 1, enough)
             place = bisect_left(undecided, 0.0, key=lambda one: self.quick_spare_bytes(make(one)) - error_bytes)
             if best is not None and place == len(undecided):
@@ -124,7 +124,7 @@ class Trial:
         return best
 
     def remedy(self, look: Look) -> Remedy:
-        """The remedy that settings give."""
+        """Returns the remedy for these settings."""
         change, changed = look.change, look.footprint
         judged = judge_on(changed, self.device, expandable_segments=change.expandable)
         transfers = transfers_on(changed.moved, self.device)
@@ -141,11 +141,11 @@ class Trial:
         )
 
     def extra_flops_share(self, change: SettingChange) -> float:
-        """How much more is computed for a sample of the same size."""
+        """Returns the additional computation per sample of the same size, as a share."""
         return self._flops_of(change.applied(self.found.experiment)) / self._flops - 1 if self._flops else 0.0
 
     def fits_in(self, stretch: str, found: Footprint) -> bool:
-        """Whether one stretch of a run (a cache that is filled, the training) fits by itself."""
+        """Whether one stretch of a run (filling a cache, or the training) fits on its own."""
         events = dict(found.streams).get(stretch)
         if events is None:
             return True
@@ -177,7 +177,7 @@ class Trial:
         return Look(change, found, self.usable_bytes - ends.high(most_bytes))
 
     def _is_possible(self, experiment: Experiment, size: StepSize) -> bool:
-        """Whether it goes together with all else, and is known without a recording that nobody requested."""
+        """Whether the settings are compatible with all others, and need no recording that nobody requested."""
         found = self.found
         if not is_at_hand(found.traces, experiment, size, found.subject.geometry, found.numerics):
             return False
@@ -185,7 +185,7 @@ class Trial:
         return all(objection.severity != "refused" for objection in against)
 
     def _least_bytes(self, experiment: Experiment) -> float:
-        """Weights, optimizer states, and gradients where all of them are there at once: no step takes less."""
+        """Returns a lower bound: weights, optimizer states, and gradients if all of them exist at once."""
         num_params, levers = self.found.subject.row.num_params, experiment.levers
         if experiment.method.kind == "full":
             per_weight = BYTES_PER_WEIGHT[experiment.train.weight_dtype]
@@ -216,7 +216,7 @@ class Trial:
 
 
 def _scaled(size: StepSize, resolution_px: int, multiple_px: int) -> StepSize:
-    """The same shape with another shorter side, as `sizing.size_of` would make it."""
+    """Returns the same aspect ratio with another shorter side, as `sizing.size_of` would make it."""
     scale = resolution_px / min(size.height_px, size.width_px)
     height_px, width_px = (round(side * scale / multiple_px) * multiple_px for side in (size.height_px, size.width_px))
     return replace(size, height_px=height_px, width_px=width_px)

@@ -1,4 +1,4 @@
-"""Does it fit? From a step's events to what the process takes on a device, with a band, and the verdict over it."""
+"""Decides whether a run fits: from its events to the process's memory on a device, with a band and a verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,25 +14,27 @@ Verdict = Literal["fits", "tight", "does not fit"]
 
 
 class ErrorShares(NamedTuple):
-    """The relative part of the band: how far below and above a forecast the real peak may be."""
+    """The relative part of the band: how far the real peak may be below and above the prediction."""
 
     low: float
     high: float
 
 
 TRACE_ERROR = ErrorShares(backtest_record().error_band, backtest_record().error_band)
-"""Nine of ten of the published peaks that `foretune backtest` asks for lie within this share; its record says which,
-and when. It is measured on the backtest that it is also used in."""
+"""Nine of ten of the published peaks that `foretune backtest` checks are within this share; its record says which, and
+when. It is measured on the same backtest that uses it.
+"""
 
 COMPILED_ERROR = ErrorShares(TRACE_ERROR.low, 0.15)
-"""The same where blocks are compiled, which is not modelled: fused operators keep less, and what is kept is chosen by
-the compiler. The high end is chosen, not measured. The low end stays: a saving that is not modelled is not promised, so
-that compiling never makes a verdict better."""
+"""The same for compiled blocks, which are not modelled: fused operators save less, and the compiler chooses what is
+saved. The high end is chosen, not measured. The low end stays: a saving that is not modelled is not promised, so that
+compilation never improves a verdict.
+"""
 
 
 @dataclass(frozen=True)
 class Band:
-    """Bytes of a process on a device: at the least, likely, at the most."""
+    """Bytes of a process on a device: low, likely, high."""
 
     low: int
     likely: int
@@ -41,26 +43,26 @@ class Band:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A step on a device: the three totals apart, and whether it fits."""
+    """A step on a device: the three totals, and whether it fits."""
 
     allocated_bytes: int
-    """The most that tensors and workspaces took (max_memory_allocated)."""
+    """Peak of tensors and workspaces (max_memory_allocated)."""
     reserved_bytes: int
-    """The most that the allocator would hold on a device without end (max_memory_reserved)."""
+    """Peak of the allocator on an unlimited device (max_memory_reserved)."""
     process: Band
-    """With what driver and libraries take: what a monitor shows for the process."""
+    """Including driver and libraries: what a monitor shows for the process."""
     usable_bytes: int
     num_retries: int
-    """How often the allocator had to give memory back in order to stay on the device, in one step."""
+    """How often the allocator had to return memory to stay on the device, in one step."""
     verdict: Verdict
 
 
 def decide(process_low: int, process_likely: int, process_high: int, usable: int) -> Verdict:
-    """fits: even the high end is within what the device can give. does not fit: not even the low end is.
+    """Returns the verdict. fits: even the high end is within the usable memory. does not fit: not even the low end is.
 
-    tight: between. It may run as it is; it may also need one of these: expandable segments
+    tight: in between. It may run as it is; it may also need one of these: expandable segments
     (PYTORCH_ALLOC_CONF=expandable_segments:True), no desktop or other program on the card, a slightly smaller batch or
-    image, one more lever. A tight run can also slow down, because the allocator gives memory back and takes it again.
+    image, one more lever. A tight run can also slow down, because the allocator returns and requests memory repeatedly.
     """
     assert process_low <= process_likely <= process_high, "a band is ordered"
     if process_high <= usable:
@@ -69,10 +71,10 @@ def decide(process_low: int, process_likely: int, process_high: int, usable: int
 
 
 class Ends:
-    """The ends of the band over a reserved figure.
+    """The ends of the band for a reserved figure.
 
-    The relative part is the trace's error. The absolute parts are the spreads of the context and of what the driver
-    keeps (the device's usable memory is stated with the likely figure), and at the high end a desktop.
+    The relative part is the trace's error. The absolute parts are the spreads of the context and of the driver's part
+    (the device's usable memory is stated with the likely figure) and, at the high end, a desktop.
     """
 
     def __init__(
@@ -90,26 +92,26 @@ class Ends:
         return round(reserved_bytes * (1 + self._share.high)) + self._high_bytes
 
     def least_process_bytes(self, allocated_bytes: float) -> tuple[int, int]:
-        """The least that the ends can be for a step that allocates this much: the allocator holds no less."""
+        """Returns a lower bound of the ends for a step that allocates this much: the allocator reserves no less."""
         return self.low(round(allocated_bytes)), self.high(round(allocated_bytes))
 
     def most_reserved(self, usable_bytes: int) -> int:
-        """What a step may reserve by its trace so that its low end is still within the device."""
+        """Returns how much a step may reserve by its trace so that its low end is still within the device."""
         return max(0, int((usable_bytes - self._low_bytes) / (1 - self._share.low)))
 
 
 @dataclass(frozen=True)
 class Held:
-    """What the allocator holds for a run on a device without end."""
+    """What the allocator holds for a run on an unlimited device."""
 
     allocated_bytes: int
     reserved_bytes: int
 
 
 class Replays:
-    """Replays without a limit that were made already: the run is the same for all devices, but for the workspaces.
+    """Cached replays without a limit: the run is the same for all devices, except for the workspaces.
 
-    These are made first and stay, in segments of their own, so they are added to what one replay found.
+    Workspaces are allocated first and stay, in their own segments, so they are added to the result of one replay.
     """
 
     def __init__(self) -> None:
@@ -135,12 +137,12 @@ def judge(
     replays: Replays | None = None,
     name: str = "",
 ) -> Judgement:
-    """Replays a step and holds it against a device.
+    """Replays a step and compares it with a device.
 
     The high end is what the allocator would hold without a limit. The low end is what it cannot do without: it is
-    replayed with as much as the device has if trace, context and driver all turn out as small as they may, and gives
-    back what it cached before it gives up. The second replay is made only where it can change the verdict. `replays`
-    keeps the first, under `name`, for the next device.
+    replayed with the device's memory if trace, context and driver are all as small as possible, and the allocator
+    returns its cache before it fails. The second replay runs only if it can change the verdict. `replays` caches the
+    first, under `name`, for the next device.
     """
     ends = Ends(overhead, error_share, is_headless=is_headless)
     free = (replays or Replays()).free(name, events, overhead, expandable_segments=expandable_segments)

@@ -1,1 +1,1 @@
-"""How good images are: one file a metric or a group of them, listed by name in `metrics.py`."""
+"""Image quality metrics: one file per metric or group, listed by name in `metrics.py`."""

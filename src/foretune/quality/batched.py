@@ -1,4 +1,4 @@
-"""Many images in few calls of a pipeline: each has a generator of its own, so that it is the image it is alone."""
+"""Samples many images in few pipeline calls. Each has its own generator, so that it equals the image sampled alone."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,19 +12,20 @@ from foretune.models.family import Conditioning
 from foretune.models.trainable import TrainableFamily
 from foretune.training.sampling import Pixels, SampleRequest
 
-# A denoiser's memory grows with what is sampled at once: on a CPU, 64 images of 32 px; of 1024 px, one.
+# A denoiser's memory grows with the pixels of a batch: on a CPU, 64 images of 32 px; of 1024 px, one.
 _MOST_PIXELS = 1 << 17
 _MOST_IMAGES = 64
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """Images by prompt and seed, and how fast they came."""
+    """Images by prompt and seed, and the sampling speed."""
 
     images: tuple[tuple[Pixels, ...], ...]
     images_per_s: float
-    """Without the first call, where there were several: it warms the machine up. Where there is but one, a shorter one
-    goes before it."""
+    """Without the first call, which is warm-up, if there were several. If there is only one, a shorter warm-up call
+    precedes it.
+    """
 
 
 def sample_grid(
@@ -35,17 +36,17 @@ def sample_grid(
     encoded: Mapping[str, Conditioning],
     progress: Callable[[int, int], None],
 ) -> Sampled:
-    """`num_seeds` images of each prompt, from `request.seed` on: the n-th of a prompt is what `sample` makes of it
-    with the n-th seed.
+    """Samples `num_seeds` images of each prompt, from `request.seed` on: the n-th of a prompt is what `sample` returns
+    for the n-th seed.
 
-    `encoded` has the captions' tensors without a batch dimension, the empty caption included.
+    `encoded` has the captions' tensors without a batch dimension, including the empty caption.
     """
     jobs = [(index, seed) for index in range(len(request.prompts)) for seed in range(num_seeds)]
     at_once = images_at_once(request.size_px)
     images: list[Pixels] = []
     times_s: list[tuple[int, float]] = []
     if len(jobs) <= at_once:
-        # The first model of a process would seem to be the slower one, by a factor of two on a CPU.
+        # Without it, the first model of a process would seem slower, by a factor of two on a CPU.
         _call(family, pipeline, replace(request, num_inference_steps=1), jobs, encoded)
     for start in range(0, len(jobs), at_once):
         part = jobs[start : start + at_once]
@@ -61,7 +62,7 @@ def sample_grid(
 
 
 def images_at_once(size_px: int) -> int:
-    """How many images of that size are sampled in one call."""
+    """Returns the number of images of this size sampled in one call."""
     return max(1, min(_MOST_IMAGES, _MOST_PIXELS // (size_px * size_px)))
 
 
@@ -94,5 +95,5 @@ def _call(
 
 
 def stacked(entries: Sequence[Conditioning]) -> Conditioning:
-    """Captions' tensors as one batch."""
+    """Stacks captions' tensors into one batch."""
     return {name: torch.stack([entry[name] for entry in entries]) for name in entries[0]}

@@ -1,4 +1,4 @@
-"""Of drawn shapes, what an image shows can be read off its pixels: whether it is what the prompt says."""
+"""For drawn shapes, checks from the pixels whether an image shows what the prompt says."""
 
 from statistics import fmean
 
@@ -9,7 +9,7 @@ from foretune.quality.setting import Setting
 
 
 class CaptionAccuracy(OneScore):
-    """The share of samples that show all that their prompt says; each attribute is reported too."""
+    """The share of samples that show everything in their prompt; each attribute is reported too."""
 
     score = "caption accuracy"
 
@@ -40,7 +40,7 @@ class CaptionAccuracy(OneScore):
 
 
 class StyleScore(OneScore):
-    """How much samples have of the style that the run was trained in, from 0 to 1."""
+    """How strongly samples show the style of the training data, from 0 to 1."""
 
     score = "style"
 

@@ -1,4 +1,4 @@
-"""Of drawn shapes: how much of an image is drawing, and how much is blur, smears and specks."""
+"""For drawn shapes: how much of an image is a clean drawing, and how much is blur, smears and specks."""
 
 from foretune.quality.evidence import SampledEvidence
 from foretune.quality.measurement import Numbers, OneScore
@@ -6,7 +6,7 @@ from foretune.quality.setting import Setting
 
 
 class CleanDrawing(OneScore):
-    """The share of an image's variance that the drawing explains which fits it best, whatever the prompt asked for."""
+    """The share of an image's variance that the best-fitting drawing explains, whatever the prompt."""
 
     score = "clean drawing"
 

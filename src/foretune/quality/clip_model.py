@@ -1,4 +1,4 @@
-"""A CLIP model: images and captions as arrows in one space."""
+"""A CLIP model: embeds images and captions in one space."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ class Clip:
 
     @torch.no_grad()
     def scores(self, images: Sequence[Pixels], prompt: str) -> list[float]:
-        """100 times the cosine of the angle between each image and the prompt; not below 0."""
+        """Returns 100 times the cosine similarity of each image and the prompt, at least 0."""
         model = self._vision.model
         tokens = self._tokenizer([prompt], return_tensors="pt", truncation=True).to(self._vision.device)
         text = clip_text_features(model, tokens)
@@ -31,7 +31,7 @@ class Clip:
 
 
 def open_clip(where: str, device: torch.device) -> Clip:
-    """From a folder or a hub."""
+    """Loads a CLIP model from a folder or the Hub."""
     from transformers import AutoTokenizer, CLIPModel
 
     vision = open_vision(where, CLIPModel, device, f"foretune evaluate --clip {where}")
@@ -40,14 +40,14 @@ def open_clip(where: str, device: torch.device) -> Clip:
 
 
 def clip_image_features(model: Any, batch: Tensor) -> Tensor:
-    """The projected embedding of images; releases of transformers differ in what they wrap it in."""
+    """Returns the projected embedding of images; releases of transformers wrap it differently."""
     answer = model.get_image_features(pixel_values=batch)
     features: Tensor = answer if isinstance(answer, Tensor) else answer.pooler_output
     return features
 
 
 def clip_text_features(model: Any, tokens: Any) -> Tensor:
-    """The projected embedding of captions."""
+    """Returns the projected embedding of captions."""
     answer = model.get_text_features(**tokens)
     features: Tensor = answer if isinstance(answer, Tensor) else answer.pooler_output
     return features

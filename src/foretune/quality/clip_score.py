@@ -1,4 +1,4 @@
-"""How well an image goes with its prompt in a CLIP model's eyes (Hessel et al. 2021): 100 times the cosine."""
+"""CLIP score (Hessel et al. 2021): 100 times the cosine similarity of an image and its prompt."""
 
 from foretune.quality.evidence import SampledEvidence
 from foretune.quality.measurement import Numbers, OneScore
@@ -6,7 +6,7 @@ from foretune.quality.setting import Setting
 
 
 class ClipScore(OneScore):
-    """Of every sample with its prompt."""
+    """The score of every sample with its prompt."""
 
     score = "clip score"
 
@@ -18,7 +18,7 @@ class ClipScore(OneScore):
                 "a CLIP model's weights are in no package. Run: foretune evaluate RUN --clip FOLDER, or "
                 "--clip openai/clip-vit-base-patch32 from the Hub"
             )
-        # Loaded now: weights that cannot be had are a matter for before the sampling.
+        # Loaded now, so that missing weights are reported before sampling.
         assert setting.clip is not None
         return None
 

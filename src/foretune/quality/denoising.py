@@ -1,7 +1,7 @@
-"""From a noisy sample back to a clean one, by the same straight steps for every family.
+"""Denoises a partly noised image, with the same deterministic steps for every family.
 
-A pipeline's own scheduler begins with nothing but noise; here the beginning is a real image with some noise in it, so
-that there is a right answer to compare with.
+A pipeline's own scheduler starts from pure noise; here the start is a real image with some noise, so that there is a
+ground truth to compare with.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from foretune.step.precision import PrecisionPolicy
 
 @dataclass(frozen=True)
 class Denoising:
-    """A denoiser with all that decides its answers."""
+    """A denoiser with everything that determines its predictions."""
 
     family: Family
     denoiser: nn.Module
@@ -28,9 +28,9 @@ class Denoising:
     def __call__(
         self, clean: Tensor, noise: Tensor, share: float, conditioning: Conditioning, num_steps: int
     ) -> Tensor:
-        """`clean` with noise up to `share` of all levels, denoised in `num_steps` deterministic steps.
+        """Adds noise to `clean` up to `share` of all levels and denoises it in `num_steps` deterministic steps.
 
-        The steps are those of DDIM, which for flow matching are Euler's.
+        The steps are those of DDIM, which for flow matching are Euler steps.
         """
         assert num_steps > 0
         shares = torch.linspace(share, 0.0, num_steps + 1).tolist()
@@ -45,7 +45,7 @@ class Denoising:
         return image
 
     def _parts(self, current: Tensor, level: Tensor, conditioning: Conditioning) -> tuple[Tensor, Tensor]:
-        """The clean image and the noise that the denoiser's answer amounts to."""
+        """Returns the clean image and the noise implied by the denoiser's prediction."""
         objective = self.objective
         with self.policy.autocast(current.device.type):
             answer = self.family.predict(
@@ -55,7 +55,7 @@ class Denoising:
                 conditioning,
                 guidance_scale=self.guidance_scale,
             ).float()
-        # What a level keeps of the image, and what it adds of the noise, read off the objective itself.
+        # The image's and the noise's factors at a level, computed with the objective itself.
         one, nothing = torch.ones_like(current), torch.zeros_like(current)
         kept, added = objective.noisy(one, nothing, level), objective.noisy(nothing, one, level)
         if isinstance(objective, FlowMatching):
@@ -66,7 +66,7 @@ class Denoising:
 
 
 def _levels(objective: Objective, share: float, like: Tensor) -> Tensor:
-    """The noise level at this share of all, for each sample; not the density that training draws them with."""
+    """Returns the noise level at this share of all, for each sample, independent of training's density."""
     batch = like.shape[0]
     if isinstance(objective, FlowMatching):
         return torch.full((batch,), share, device=like.device)

@@ -1,4 +1,4 @@
-"""How much images of one prompt differ from seed to seed: a model that always draws the same has none."""
+"""How much images of one prompt differ between seeds: a model that always draws the same has none."""
 
 from itertools import combinations
 
@@ -10,7 +10,7 @@ from foretune.quality.setting import Setting
 
 
 class Diversity(OneScore):
-    """Mean distance between two seeds of a prompt: the root of the mean squared difference of pixels in [0, 1]."""
+    """Mean distance between two seeds of a prompt: the RMS difference of pixels in [0, 1]."""
 
     score = "diversity"
 
@@ -20,7 +20,7 @@ class Diversity(OneScore):
         return None
 
     def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
-        # One number a prompt: pairs that share an image are not independent.
+        # One value per prompt: pairs that share an image are not independent.
         groups = tuple(
             (float(np.mean([np.sqrt(np.mean((a - b) ** 2)) for a, b in combinations(images, 2)])),)
             for images in column.samples

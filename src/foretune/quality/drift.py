@@ -1,4 +1,4 @@
-"""How far a run's images have moved from its base's, at the same prompt and seed. Far is neither good nor bad."""
+"""How far a run's images differ from its base's, at the same prompt and seed. More is neither better nor worse."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""A run and its base on the same prompts and seeds: sampled, measured, compared, written down."""
+"""Evaluates a run and its base on the same prompts and seeds: samples, measures, compares and saves."""
 
 import time
 from collections.abc import Sequence
@@ -28,19 +28,19 @@ _FEW_PROMPTS = 5
 
 
 def evaluate_run(run: Path | str, request: EvaluationRequest, observer: Observer) -> Evaluation:
-    """Evaluates a run directory, or a folder with a pipeline, and writes what was found to its `quality/`."""
+    """Evaluates a run directory, or a folder with a pipeline, and writes the result to its `quality/`."""
     return evaluate_runs((run,), request, observer)[0]
 
 
 def evaluate_runs(runs: Sequence[Path | str], request: EvaluationRequest, observer: Observer) -> tuple[Evaluation, ...]:
-    """Several, one after the other; where they have base, prompts and data in common, the base is sampled once."""
+    """Evaluates several runs in turn; if they share base, prompts and data, the base is sampled once."""
     evaluator = Evaluator(observer)
     return tuple(evaluator.evaluate(run, request) for run in runs)
 
 
 @dataclass(frozen=True)
 class MeasuredImages:
-    """One column: what was made of a model, and what the metrics found in it."""
+    """One column: a model's samples and other evidence, and the scores of the metrics."""
 
     evidence: SampledEvidence
     measurements: tuple[ScoreReading, ...]
@@ -48,7 +48,7 @@ class MeasuredImages:
 
 @dataclass(frozen=True)
 class ComparedModels:
-    """An evaluation with what it rests on."""
+    """An evaluation with the evidence behind it."""
 
     evaluation: Evaluation
     base: MeasuredImages | None
@@ -56,7 +56,7 @@ class ComparedModels:
 
 
 class Evaluator:
-    """Keeps what was made of a base, for the next run that starts from it."""
+    """Caches the results of a base for the next run that starts from it."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -64,7 +64,7 @@ class Evaluator:
         self._encoded: dict[str, Encoded] = {}
 
     def evaluate(self, run: Path | str, request: EvaluationRequest) -> Evaluation:
-        """One run, written to its directory."""
+        """Evaluates one run and writes the result to its directory."""
         began_s = time.monotonic()
         subject = open_subject(run)
         base = base_of(subject) if request.against is None else open_subject(request.against)
@@ -78,10 +78,10 @@ class Evaluator:
         return evaluation
 
     def compare(self, subject: EvaluatedModel, base: EvaluatedModel | None, setting: Setting) -> ComparedModels:
-        """Both columns, and what they say; nothing is written."""
+        """Measures and compares both columns, without writing."""
         _refuse_other_families(subject, base)
         metrics, absent = chosen_metrics(setting)
-        # Pictures and speed are always wanted.
+        # Images and speed are always reported.
         needs: frozenset[Need] = frozenset({"samples"})
         needs = needs.union(*(metric.needs for metric in metrics.values()))
         measured_base = None
@@ -100,7 +100,7 @@ class Evaluator:
         if key not in self._columns:
             texts = self._texts(base, setting)
             evidence = gather(base, setting, texts, needs, setting.base_steps, self._observer, "base")
-            # The newest only: images of several models would fill the memory.
+            # Only the newest: images of several models would fill the memory.
             self._columns = {key: self._measured(setting, metrics, evidence, None)}
         return self._columns[key]
 
@@ -171,7 +171,7 @@ def _warnings(setting: Setting) -> tuple[str, ...]:
 
 
 def _with_data(subject: EvaluatedModel, base: EvaluatedModel | None) -> EvaluatedModel | None:
-    """The run whose data count: the subject, or the base where that alone is one."""
+    """Returns the run that provides the data: the subject, or the base if only that is a run."""
     if subject.experiment is not None:
         return subject
     return base if base is not None and base.experiment is not None else None

@@ -1,4 +1,4 @@
-"""What is made of one model: images at fixed seeds, held-out images noised and denoised, held-out losses."""
+"""Evidence from one model: images at fixed seeds, held-out images noised and denoised, held-out losses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,22 +12,22 @@ from foretune.training.sampling import Pixels
 
 @dataclass(frozen=True, kw_only=True)
 class SampledEvidence:
-    """Plain arrays, so that the model itself can be freed before anything is measured."""
+    """Plain arrays, so that the model can be freed before anything is measured."""
 
     samples: tuple[tuple[Pixels, ...], ...] = ()
     """Images by prompt and seed, (H, W, 3) in [0, 1]."""
     denoised: dict[float, tuple[Pixels, ...]] = field(default_factory=dict)
-    """By noise level: each held-out image, noised so far and denoised with its caption."""
+    """By noise level: each held-out image, noised to that level and denoised with its caption."""
     losses: tuple[tuple[float, ...], ...] = ()
-    """Of each held-out image, at one fixed noise in each band of levels."""
+    """Losses of each held-out image, at one fixed noise in each band of levels."""
     images_per_s: float | None = None
 
     @property
     def all_samples(self) -> list[Pixels]:
-        """Prompt by prompt."""
+        """All samples, prompt by prompt."""
         return [image for images in self.samples for image in images]
 
 
 def as_batch(images: Sequence[Pixels]) -> Tensor:
-    """Images (H, W, 3) as one tensor (N, 3, H, W)."""
+    """Stacks images (H, W, 3) into one tensor (N, 3, H, W)."""
     return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float()

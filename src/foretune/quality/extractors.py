@@ -1,4 +1,4 @@
-"""What turns images into the few numbers that distances between sets of images are made of."""
+"""Feature extractors for distances between sets of images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from foretune.quality.held_out import in_pieces
 from foretune.quality.vision import VisionModel, open_vision
 from foretune.training.sampling import Pixels
 
-# Each latent channel is averaged over the quarters of the image: more would need more samples, less would not know
-# where anything is.
+# Each latent channel is averaged over the quarters of the image: more features would need more samples, fewer would
+# lose all positions.
 _POOLED = 2
 _POOLED_PIXELS = 4
 _AT_ONCE = 32
@@ -25,19 +25,19 @@ _KNOWN = "vae, pixels, clip:FOLDER_OR_HUB_ID, dino:FOLDER_OR_HUB_ID"
 
 
 class Extractor(Protocol):
-    """Features of images."""
+    """Extracts features of images."""
 
     @property
     def num_features(self) -> int:
-        """How many numbers an image becomes."""
+        """Number of features per image."""
 
     def features(self, images: Sequence[Pixels]) -> Tensor:
-        """(N, num_features), on the CPU."""
+        """Returns features (N, num_features), on the CPU."""
 
 
 @dataclass(frozen=True)
 class PooledPixels:
-    """Mean colours of parts of the image: needs no weights, and sees little."""
+    """Mean colours of parts of the image: needs no weights, and captures little."""
 
     num_features = 3 * _POOLED_PIXELS**2
 
@@ -69,7 +69,7 @@ class PooledLatents:
 
 @dataclass(frozen=True)
 class Embedding:
-    """What a large model of images makes of them."""
+    """The embedding of a large vision model."""
 
     vision: VisionModel
     num_features: int
@@ -87,7 +87,7 @@ class Embedding:
 
 
 def check_extractor(asked: str) -> None:
-    """Refuses what is no extractor, before anything is loaded."""
+    """Raises if the name is not a valid extractor, before anything is loaded."""
     kind, _, where = asked.partition(":")
     if kind == "inception":
         raise Refused(
@@ -100,7 +100,7 @@ def check_extractor(asked: str) -> None:
 
 
 def open_extractor(asked: str, family: TrainableFamily, folder: Path, device: torch.device) -> Extractor:
-    """The extractor that `--extractor` names."""
+    """Opens the extractor that `--extractor` names."""
     check_extractor(asked)
     kind, _, where = asked.partition(":")
     if kind == "clip":
@@ -115,5 +115,5 @@ def open_extractor(asked: str, family: TrainableFamily, folder: Path, device: to
         return Embedding(vision, int(vision.model.config.hidden_size), is_clip=False)
     if kind == "vae" and family.has_latents:
         return PooledLatents(family, family.load_vae(folder, torch.float32).to(device), device)
-    # A model without an autoencoder has nothing but pixels.
+    # A model without an autoencoder has only pixels.
     return PooledPixels()

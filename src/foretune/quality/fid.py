@@ -1,7 +1,7 @@
-"""FID: the distance between two sets of images as if their features were Gaussians (Heusel et al. 2017).
+"""FID: the Fréchet distance between two sets of images, if their features were Gaussian (Heusel et al. 2017).
 
-Biased: it rises when there are fewer images, by more than most differences between models. Below a sound number it is
-refused, because a number that mostly tells how many images there were would be believed.
+It is biased: it rises with fewer images, by more than most differences between models. Below a sound number of images
+it is refused, because it would mostly reflect that number.
 """
 
 import math
@@ -14,17 +14,17 @@ from foretune.quality.setting import Setting
 
 FEWEST_IMAGES = 1000
 IMAGES_PER_FEATURE = 2.5
-"""A covariance of d features needs several times d images before its smallest directions mean anything."""
+"""A covariance of d features needs several times d images before its smallest directions are meaningful."""
 
 
 class Fid(SetDistance):
-    """It has no interval: compare models by KID."""
+    """FID has no interval: compare models by KID."""
 
     score = "fid"
     repeats_over = "samples"
 
     def why_too_few(self, setting: Setting, num_training: int) -> str | None:
-        # The extractor is asked only where the number of images alone does not refuse it.
+        # The extractor is loaded only if the number of images alone is not a reason to refuse.
         num_images = min(setting.num_samples, num_training)
         needed = FEWEST_IMAGES if num_images < FEWEST_IMAGES else fewest_images(setting.extractor.num_features)
         if setting.num_samples < needed:
@@ -46,12 +46,12 @@ class Fid(SetDistance):
 
 
 def fewest_images(num_features: int) -> int:
-    """How many images FID needs on each side."""
+    """Returns the number of images that FID needs on each side."""
     return max(FEWEST_IMAGES, math.ceil(IMAGES_PER_FEATURE * num_features))
 
 
 def fid(features: Tensor, reference: Tensor) -> float:
-    """The Frechet distance of two sets of features."""
+    """Returns the Fréchet distance of two sets of features."""
     from torchmetrics.image.fid import FrechetInceptionDistance
 
     metric = FrechetInceptionDistance(feature=_Given(features.shape[1]))

@@ -1,4 +1,4 @@
-"""One model loaded, asked for everything that the metrics need, and freed again."""
+"""Loads one model, collects everything that the metrics need, and frees it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ Encoded = Mapping[str, Conditioning]
 
 
 def encode_texts(subject: EvaluatedModel, setting: Setting, observer: Observer) -> Encoded:
-    """Every prompt and caption by its words, on the device; the text encoders are freed before a denoiser comes."""
+    """Encodes every prompt and caption on the device; the text encoders are freed before a denoiser is loaded."""
     family = subject.family
     if not family.text_parts:
         return {}
@@ -58,7 +58,7 @@ def gather(
     observer: Observer,
     column: str,
 ) -> SampledEvidence:
-    """What the metrics look at, of one model."""
+    """Collects the evidence that the metrics need from one model."""
     session = _Session(subject, setting, encoded, num_steps)
     try:
         return session.evidence(needs, observer, column)
@@ -67,7 +67,7 @@ def gather(
 
 
 class _Session:
-    """A loaded model, while it is being asked."""
+    """A loaded model during an evaluation."""
 
     def __init__(self, subject: EvaluatedModel, setting: Setting, encoded: Encoded, num_steps: int) -> None:
         self._setting, self._encoded, self._num_steps = setting, encoded, num_steps
@@ -157,7 +157,7 @@ class _Session:
         if self._vae is None:
             return images
         moments = self._family.encode_images(self._vae, images)
-        # The middle of the latents' distribution: the image itself, as nearly as latents can hold it.
+        # The mean of the latents' distribution: the image itself, as closely as latents represent it.
         mean, _ = moments.chunk(2, dim=1)
         return self._family.latents_from_moments(moments, torch.zeros_like(mean))
 

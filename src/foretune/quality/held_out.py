@@ -1,4 +1,4 @@
-"""The data behind an evaluation: held-out images with captions, and the training images they are held against."""
+"""The data of an evaluation: held-out images with captions, and the training images to compare with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from foretune.models.family import Family
 from foretune.training.sampling import Pixels
 
 NUM_BANDS = 5
-"""Parts of the noise levels, each drawn equally often in training, that the held-out loss is reported for."""
+"""Number of bands of noise levels, each drawn equally often in training, for which the held-out loss is reported."""
 MOST_TRAINING_IMAGES = 4096
-"""Of more, so many are looked at, spread evenly: memorisation and distances then say so."""
+"""Maximum number of training images used, evenly spaced; memorisation and distances then report it."""
 
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """Images of an experiment's data at the evaluation's size, cut square at the centre."""
+    """Images of an experiment's data at the evaluation's size, cropped to centre squares."""
 
     experiment: Experiment
     family: Family
@@ -48,18 +48,18 @@ class EvaluationData:
 
     @property
     def is_shapes(self) -> bool:
-        """Whether images can be read back, because they were drawn."""
+        """Whether the data are drawn shapes, which can be read from the pixels."""
         return self.experiment.data.kind == "shapes"
 
     @property
     def style(self) -> str | None:
-        """The style that shapes were trained in; None for other data, and for plain ones."""
+        """The style of the training shapes; None for other data, and for plain shapes."""
         data = self.experiment.data
         return data.style if data.kind == "shapes" and data.style != "plain" else None
 
     @cached_property
     def captions(self) -> tuple[str, ...]:
-        """Of the held-out images."""
+        """Captions of the held-out images."""
         return tuple(self.source.info(index).caption for index in self.held_out)
 
     @cached_property
@@ -68,7 +68,7 @@ class EvaluationData:
 
     @cached_property
     def training_images(self) -> list[Pixels]:
-        """All, or an even choice of them; equal images once."""
+        """All training images, or an even selection, without duplicates."""
         num = len(self.train)
         places = (
             range(num)
@@ -79,7 +79,7 @@ class EvaluationData:
         return self._images(tuple(unique.values()))
 
     def prompts(self, most: int) -> tuple[str, ...]:
-        """Captions that were not trained on: of shapes, combinations never shown; else those of held-out images."""
+        """Returns captions that were not trained on: unseen combinations of shapes, else those of held-out images."""
         if self.is_shapes:
             unseen = captions_shown("unseen")
             shuffled = Permutation(len(unseen), 0)
@@ -88,7 +88,7 @@ class EvaluationData:
         return tuple(dict.fromkeys(caption for caption in trained if caption.strip()))[:most]
 
     def batches(self, batch_size: int) -> HeldOutBatches:
-        """Each held-out image at one fixed noise in each band, image by image; not encoded yet."""
+        """Returns each held-out image at one fixed noise in each band, image by image; not encoded yet."""
         bucket = Bucket(self.size_px, self.size_px)
         maker = BatchMaker(
             source=self.source,
@@ -112,6 +112,6 @@ class EvaluationData:
 
 
 def in_pieces(images: Sequence[Pixels], at_once: int) -> list[torch.Tensor]:
-    """Images as batches (N, 3, H, W) in [-1, 1]."""
+    """Returns images as batches (N, 3, H, W) in [-1, 1]."""
     tensors = [torch.from_numpy(image).permute(2, 0, 1) * 2 - 1 for image in images]
     return [torch.stack(tensors[start : start + at_once]) for start in range(0, len(tensors), at_once)]

@@ -1,4 +1,4 @@
-"""The loss that is trained on, at fixed noise, on images that were held out: as a whole and by level of noise."""
+"""The training loss at fixed noise on held-out images: in total and by noise level."""
 
 from statistics import fmean
 from typing import ClassVar
@@ -9,7 +9,7 @@ from foretune.quality.setting import Setting
 
 
 class HeldOutLoss(OneScore):
-    """Each held-out image is asked once in each band; the same noise for both columns."""
+    """The loss of each held-out image once in each band, with the same noise for both columns."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"losses"})
     score = "held-out loss"

@@ -1,6 +1,6 @@
-"""KID: the squared distance between two sets of images in a kernel's eyes (Binkowski et al. 2018).
+"""KID: the squared kernel distance between two sets of images (Binkowski et al. 2018).
 
-Unbiased: few images make it uncertain, not wrong.
+It is unbiased: few images make it uncertain, not wrong.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _FEWEST_GROUPS = 3
 
 
 class Kid(SetDistance):
-    """With an interval: one prompt after the other is left out."""
+    """KID with an interval from leaving out one prompt at a time."""
 
     score = "kid"
 
@@ -42,7 +42,7 @@ class Kid(SetDistance):
 
 
 def kid_by_groups(features: Tensor, reference: Tensor, group_sizes: Sequence[int]) -> tuple[float, list[float]]:
-    """KID of all, and a number for each group whose mean has KID's spread (the jackknife's pseudo-values)."""
+    """Returns KID of all, and a value for each group whose mean has KID's spread (the jackknife's pseudo-values)."""
     within = _without_diagonal(_kernel(features, features))
     across = _kernel(features, reference)
     among = _mean_of_pairs(_without_diagonal(_kernel(reference, reference)))
@@ -68,6 +68,6 @@ def _without_diagonal(matrix: Tensor) -> Tensor:
 
 
 def _mean_of_pairs(matrix: Tensor) -> float:
-    """Over all pairs of two different images; the diagonal is zero."""
+    """Returns the mean over all pairs of different images; the diagonal is zero."""
     num = len(matrix)
     return float(matrix.sum()) / (num * (num - 1))

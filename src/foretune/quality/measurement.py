@@ -1,4 +1,4 @@
-"""What a metric answers, before statistics make scores of it."""
+"""The raw results of metrics, before statistics turn them into scores."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -12,32 +12,32 @@ if TYPE_CHECKING:
 
 Need = Literal["samples", "denoised", "losses"]
 Groups = tuple[tuple[float, ...], ...]
-"""Numbers by cluster, such as by prompt; equal places in both columns belong together."""
+"""Values by cluster, such as by prompt; equal positions in both columns belong together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """What was read off one column, raw."""
+    """Raw values of one column."""
 
     groups: Groups = ()
     value: float | None = None
-    """Of the whole, where it is no mean of the groups."""
+    """The overall value, if it is not the mean of the groups."""
     bands: dict[str, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreReading:
-    """One score of one column: raw numbers in clusters, or the reason why there are none."""
+    """One score of one column: raw values in clusters, or the reason why there are none."""
 
     kind: ScoreKind
     repeats_over: str
-    """What a cluster is."""
+    """The meaning of a cluster."""
     numbers: Numbers = Numbers()
     why_absent: str | None = None
 
     @classmethod
     def of(cls, score: str, repeats_over: str, numbers: Numbers) -> "ScoreReading":
-        """Of a score by its name."""
+        """Creates a reading for a score by name."""
         return cls(kind=SCORES[score], repeats_over=repeats_over, numbers=numbers)
 
     @property
@@ -49,41 +49,41 @@ class ScoreReading:
         return self.numbers.groups
 
     def absent(self, why: str) -> "ScoreReading":
-        """The same metric without numbers."""
+        """Returns the same metric without values."""
         return replace(self, numbers=Numbers(), why_absent=why)
 
 
 class Metric(Protocol):
-    """One metric, or several that are read off the same thing."""
+    """One metric, or several that use the same evidence."""
 
     needs: ClassVar[frozenset[Need]]
-    """What must be made of each model before it can be measured."""
+    """The evidence that each model must provide before it can be measured."""
 
     def why_absent(self, setting: "Setting") -> str | None:
-        """The reason why it cannot be taken here, with what to type, as far as is known before any work."""
+        """Returns why the metric is not available here, and what to run, as far as is known before any work."""
 
     def measure(
         self, setting: "Setting", column: "SampledEvidence", base: "SampledEvidence | None"
     ) -> tuple[ScoreReading, ...]:
-        """The column's numbers. `base` is the other column, None for the base itself."""
+        """Returns the column's values. `base` is the other column, None for the base itself."""
 
 
 class OneScore(ABC):
-    """A metric of one score, which each column has by itself."""
+    """A metric with one score, measured for each column separately."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
     score: ClassVar[str]
     """Its name in an evaluation."""
     repeats_over: ClassVar[str | None] = None
-    """What a cluster is; None where it is what samples repeat over."""
+    """The meaning of a cluster; None for that of samples."""
 
     @abstractmethod
     def why_absent(self, setting: "Setting") -> str | None:
-        """The reason why it cannot be taken here."""
+        """Returns why the metric is not available here."""
 
     @abstractmethod
     def numbers(self, setting: "Setting", column: "SampledEvidence") -> Numbers:
-        """What is read off a column."""
+        """Returns the values of a column."""
 
     def measure(
         self, setting: "Setting", column: "SampledEvidence", base: "SampledEvidence | None"

@@ -1,8 +1,8 @@
 """Whether samples are copies of training images.
 
 The distance to the nearest training image says little by itself: a plain image is near to many. A copy is near to one
-and far from all others, so the nearest distance is divided by the second nearest, and the same ratio of images that
-were held out, which cannot be copies, is the level to compare with.
+and far from all others, so the nearest distance is divided by the second nearest. The same ratio for held-out images,
+which cannot be copies, is the reference level.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from foretune.quality.setting import Setting
 from foretune.training.sampling import Pixels
 
 _COMPARED_PX = 32
-"""Images are compared at this size at most: a copy is one at any size, and a million distances must not take long."""
+"""Maximum size for comparing images: a copy is one at any size, and a million distances must not take long."""
 _FEWEST_TRAINING_IMAGES = 3
 _FEWEST_HELD_OUT = 10
 _REFERENCE = "held-out images"
@@ -52,7 +52,7 @@ class Memorisation:
         limit = min(reference)
         copies = Numbers(
             groups=tuple(tuple(float(ratio < limit) for ratio in group) for group in ratios),
-            # By chance alone, one of as many images and one more is nearer than all others.
+            # By chance alone, one of len(reference) + 1 images is nearer than all others.
             bands={f"{_REFERENCE}, by chance": 1 / (len(reference) + 1)},
         )
         nearest = Numbers(groups=ratios, bands={_REFERENCE: fmean(reference)})
@@ -63,14 +63,14 @@ class Memorisation:
 
 
 def nearest_ratios(images: Sequence[Pixels], training: Tensor) -> list[float]:
-    """Of each image: its distance to the nearest training image over that to the second nearest. 0 is a copy."""
+    """Returns each image's distance to the nearest training image over that to the second nearest. 0 is a copy."""
     distances = torch.cdist(flattened(images), training)
     nearest, second = distances.topk(2, largest=False).values.unbind(dim=1)
     return (nearest / second.clamp(min=1e-12)).clamp(max=1.0).tolist()
 
 
 def flattened(images: Sequence[Pixels]) -> Tensor:
-    """Images as rows of numbers, made smaller if need be."""
+    """Returns images as rows of pixel values, downscaled if needed."""
     batch = as_batch(images)
     side = min(_COMPARED_PX, *batch.shape[-2:])
     return nn.functional.adaptive_avg_pool2d(batch, side).flatten(1)

@@ -1,4 +1,4 @@
-"""Which metrics an evaluation takes."""
+"""The metrics of an evaluation."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,9 +12,9 @@ METRICS: Registry[Callable[[], Metric]] = Registry("metric", {spec.name: spec.ta
 
 
 def chosen_metrics(setting: Setting) -> tuple[dict[str, Metric], dict[str, str]]:
-    """The metrics to take, and why others are absent.
+    """Returns the metrics to compute, and why others are absent.
 
-    Those that were named and cannot be taken are refused, all at once, before anything is sampled.
+    Requested metrics that are not available are refused, all at once, before anything is sampled.
     """
     asked: Sequence[str] = setting.request.metrics or tuple(METRICS)
     taken: dict[str, Metric] = {}

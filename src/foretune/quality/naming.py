@@ -1,4 +1,4 @@
-"""Whether what is to be evaluated can be there at all, found out without torch."""
+"""Checks without torch whether a model to evaluate can exist."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ _MOST_PARTS_OF_A_HUB_ID = 2
 
 
 def check_subject(asked: str | Path) -> None:
-    """Refuses what is neither a run directory, nor a pipeline's folder, nor a model's name."""
+    """Raises if the argument is neither a run directory, nor a pipeline's folder, nor a model name."""
     path = Path(asked)
     if (path / "experiment.yaml").is_file():
         return
@@ -19,7 +19,7 @@ def check_subject(asked: str | Path) -> None:
             f"{path} is neither a run directory (it has no experiment.yaml) nor a pipeline (it has no "
             f"model_index.json). {_RUN_PATHS}"
         )
-    # A hub id has one slash.
+    # A Hub id has one slash.
     if not path.exists() and len(path.parts) > _MOST_PARTS_OF_A_HUB_ID:
         raise UserError(f"{path} does not exist. {_RUN_PATHS}")
     resolve_model(str(asked))

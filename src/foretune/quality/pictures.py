@@ -12,15 +12,15 @@ from foretune.training.sampling import Pixels, grid, to_image
 _MOST_ROWS = 8
 _MOST_SEEDS = 4
 _LEAST_SIDE_PX = 96
-"""Smaller images are shown larger, each pixel as a square, so that a person sees something."""
+"""Smaller images are enlarged, each pixel to a square, so that a person can see them."""
 _MOST_SIDE_PX = 256
 _GAP_PX = 4
 
 
 def write_pictures(folder: Path, base: SampledEvidence | None, run: SampledEvidence) -> tuple[str, ...]:
-    """PNG files in a folder, by name: one row a prompt, one column a seed; side by side, the base first.
+    """Writes PNG files to a folder and returns their names: one row per prompt, one column per seed, the base first.
 
-    Beside these grids, the first image of each shown prompt is kept by itself, for the grid of a report.
+    Besides these grids, the first image of each shown prompt is saved separately, for the grid of a report.
     """
     if not run.samples:
         return ()
@@ -38,7 +38,7 @@ def write_pictures(folder: Path, base: SampledEvidence | None, run: SampledEvide
 def _write_singles(folder: Path, found: Mapping[Column, SampledEvidence]) -> None:
     (folder / SAMPLE_FOLDER).mkdir(exist_ok=True)
     for old in (folder / SAMPLE_FOLDER).glob("*.png"):
-        # Of an earlier evaluation, which may have had more prompts.
+        # From an earlier evaluation, which may have had more prompts.
         old.unlink()
     for column, evidence in found.items():
         for number, images in enumerate(evidence.samples[:_MOST_ROWS]):

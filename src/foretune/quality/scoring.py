@@ -1,4 +1,4 @@
-"""From raw numbers to scores with intervals, and to what differs between the columns."""
+"""Turns raw values into scores with intervals, and into differences between the columns."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,11 +17,11 @@ from foretune.stats.clusters import (
 
 SCORE_CONFIDENCE = 0.95
 DIFFERENCES_CONFIDENCE = 0.95
-"""Of all differences of an evaluation together: a model beside itself is called better or worse in 1 of 20."""
+"""For all differences of an evaluation together: a model compared with itself is called better or worse in 1 of 20."""
 
 
 def score_of(measurement: ScoreReading, column: Column) -> Score:
-    """One metric of one column."""
+    """Returns the score of one metric and column."""
     head = Score(
         metric=measurement.metric,
         unit=measurement.kind.unit,
@@ -38,7 +38,7 @@ def score_of(measurement: ScoreReading, column: Column) -> Score:
         found = clustered_share(measurement.groups, SCORE_CONFIDENCE)
     else:
         found = clustered_mean(measurement.groups, SCORE_CONFIDENCE, measurement.kind.bounds)
-    # Where the value is no mean of the groups, they tell its spread only.
+    # If the overall value is not the mean of the groups, they only provide its spread.
     whole = measurement.numbers.value
     moved = 0.0 if whole is None else whole - found.value
     return head.model_copy(
@@ -54,7 +54,7 @@ def score_of(measurement: ScoreReading, column: Column) -> Score:
 
 
 def differences_of(base: Sequence[ScoreReading], run: Sequence[ScoreReading]) -> tuple[ScoreDifference, ...]:
-    """Every metric that both columns have and that has a better side. All intervals hold at once."""
+    """Compares every metric that both columns have and that has a better direction. The intervals are simultaneous."""
     before: Mapping[str, ScoreReading] = {measurement.metric: measurement for measurement in base}
     pairs = [
         (before[after.metric], after)

@@ -1,4 +1,4 @@
-"""The distance between two sets of images, samples and training images, as an extractor sees them."""
+"""The distance between samples and training images in an extractor's features."""
 
 from abc import abstractmethod
 
@@ -13,7 +13,7 @@ _NO_RUN = "it compares samples with training images, and a model without a run h
 
 
 class SetDistance(OneScore):
-    """Which prompts were sampled is left to chance."""
+    """A distance whose randomness includes the choice of prompts."""
 
     def why_absent(self, setting: Setting) -> str | None:
         why = why_not_installed()
@@ -23,13 +23,13 @@ class SetDistance(OneScore):
 
     @abstractmethod
     def why_too_few(self, setting: Setting, num_training: int) -> str | None:
-        """The reason why so many samples and training images do not do. The extractor is loaded here where its weights
-        matter: what cannot be had is a matter for before the sampling.
+        """Returns why these numbers of samples and training images are not enough. Loads the extractor if its weights
+        matter, so that missing ones are reported before sampling.
         """
 
     @abstractmethod
     def between(self, features: Tensor, reference: Tensor, group_sizes: list[int]) -> Numbers:
-        """The distance of two sets of features. `group_sizes`: how many samples each prompt has."""
+        """Returns the distance of two sets of features. `group_sizes`: the number of samples of each prompt."""
 
     def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
         features = setting.extractor.features(column.all_samples)

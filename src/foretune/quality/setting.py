@@ -1,4 +1,4 @@
-"""An evaluation's question with everything filled in: the same for both columns."""
+"""The resolved settings of an evaluation, the same for both columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Setting:
     subject: EvaluatedModel
     sampling: SampleRequest
     data: EvaluationData | None
-    """None where there is no run whose data could be asked."""
+    """None if there is no run that provides data."""
     device: torch.device
     policy: PrecisionPolicy
 
@@ -42,7 +42,7 @@ class Setting:
 
     @property
     def num_samples(self) -> int:
-        """Images that each column samples."""
+        """Number of images that each column samples."""
         return len(self.sampling.prompts) * self.num_seeds
 
     @property
@@ -51,12 +51,12 @@ class Setting:
 
     @property
     def objective(self) -> Objective:
-        """What training asked of the denoiser."""
+        """The training objective."""
         return self.subject.family.objective(self._objective_choice)
 
     @property
     def trained_guidance(self) -> float:
-        """The guidance scale that the denoiser gets outside of sampling."""
+        """The guidance scale of the denoiser outside sampling."""
         return self._objective_choice.guidance_scale
 
     @property
@@ -65,11 +65,11 @@ class Setting:
 
     @property
     def repeats_over(self) -> str:
-        """What the clusters of samples are; without text they are no more than that."""
+        """The meaning of the clusters of samples; without text they are arbitrary groups."""
         return "prompts" if self.has_text else "groups of samples"
 
     def why_no_held_out(self) -> str | None:
-        """The reason why there are no held-out images; None where there are."""
+        """Returns why there are no held-out images; None if there are."""
         if self.data is None:
             return NO_RUN
         if not self.data.held_out:
@@ -77,14 +77,14 @@ class Setting:
         return None
 
     def why_not_shapes(self) -> str | None:
-        """The reason why a drawing cannot be read off the pixels; None where it can."""
+        """Returns why a drawing cannot be read from the pixels; None if it can."""
         if self.data is not None and self.data.is_shapes:
             return None
         lack = "these data are others" if self.data is not None else "a model without a run has no data. Evaluate a run"
         return f"it is read off the pixels of drawn shapes (data.kind: shapes), and {lack}"
 
     def band_names(self) -> tuple[str, ...]:
-        """The noise levels of each part of the held-out loss."""
+        """Returns the noise levels of each band of the held-out loss."""
         draws = torch.linspace(0, 1, NUM_BANDS + 1, dtype=torch.float64).clamp(max=1 - 1e-9)
         edges = self.objective.noise_level(draws).tolist()
         digits = 2 if max(edges) <= 1 else 0
@@ -92,23 +92,23 @@ class Setting:
 
     @cached_property
     def extractor(self) -> Extractor:
-        """What FID and KID see of an image."""
+        """The feature extractor of FID and KID."""
         return open_extractor(self.request.extractor, self.subject.family, self.subject.folder, self.device)
 
     @cached_property
     def clip(self) -> Clip:
-        """What the CLIP score asks."""
+        """The model of the CLIP score."""
         assert self.request.clip is not None, "the score is absent without"
         return open_clip(self.request.clip, self.device)
 
     @cached_property
     def reference_features(self) -> torch.Tensor:
-        """The training images as the extractor sees them."""
+        """The extractor's features of the training images."""
         assert self.data is not None, "asked only where there are data"
         return self.extractor.features(self.data.training_images)
 
     def described(self) -> dict[str, Any]:
-        """All that decides the images and the scores."""
+        """Returns everything that determines the images and the scores."""
         return {
             "prompts": list(self.sampling.prompts),
             "seeds": [self.sampling.seed + number for number in range(self.num_seeds)],
@@ -137,7 +137,7 @@ class Setting:
 def settle(
     request: EvaluationRequest, subject: EvaluatedModel, data_of: EvaluatedModel | None, observer: Observer
 ) -> Setting:
-    """Fills in what was left out of a request. `data_of`: the run whose data count, the subject or its base."""
+    """Fills in what a request leaves out. `data_of` is the run that provides the data: the subject or its base."""
     check_extractor(request.extractor)
     family = subject.family
     experiment = None if data_of is None else data_of.experiment

@@ -1,4 +1,4 @@
-"""The base model and its fine-tuned versions, sampled with the same prompts and seeds, in one labelled picture."""
+"""Samples the base model and its fine-tuned versions with the same prompts and seeds into one labelled image."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _SOFT = (70, 76, 84)
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySideRequest:
-    """What to put side by side."""
+    """The models and prompts to compare."""
 
     base: str
     adapters: tuple[Path, ...]
@@ -46,9 +46,9 @@ class SideBySideRequest:
 def side_by_side(
     request: SideBySideRequest, output: Path, progress: Callable[[str, int, int], None]
 ) -> tuple[str, ...]:
-    """Writes one picture, a row for each prompt and a column for each model, both labelled; returns the columns' names.
+    """Writes one image with a labelled row per prompt and a labelled column per model; returns the column names.
 
-    Small images are enlarged by a whole factor, so that each pixel becomes a square.
+    Small images are enlarged by an integer factor, so that each pixel becomes a square.
     """
     if output.suffix.lower() not in Image.registered_extensions():
         raise Refused(
@@ -68,7 +68,7 @@ def side_by_side(
     loaders = _loaders(request, family, folder)
     for number, (name, load) in enumerate(loaders.items()):
         progress(f"sampling {name}", number, len(loaders))
-        # Held by nobody: two models at once might not fit.
+        # Not stored in a variable: two models at once might not fit.
         columns[name] = [to_image(pixels) for pixels in sample(family, load(), sampling)]
         free_memory()
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def side_by_side(
 
 
 def labelled_sheet(columns: Mapping[str, Sequence[Image.Image]], prompts: Sequence[str]) -> Image.Image:
-    """The images of each column below its name; the prompt of each row above its images."""
+    """Returns a sheet with each column's images below its name, and each row's prompt above its images."""
     shown = {name: [_enlarged(image) for image in images] for name, images in columns.items()}
     width = max(image.width for images in shown.values() for image in images)
     height = max(image.height for images in shown.values() for image in images)
@@ -110,7 +110,7 @@ def _enlarged(image: Image.Image) -> Image.Image:
 
 
 def _wrapped(text: str, font: Any, width_px: int) -> list[str]:
-    """Lines that fit a width; a word that does not fit by itself is broken."""
+    """Splits text into lines that fit a width; breaks words that do not fit by themselves."""
     lines, line = [], ""
     for word in text.split():
         whole = f"{line} {word}".strip()
@@ -128,8 +128,8 @@ def _wrapped(text: str, font: Any, width_px: int) -> list[str]:
 
 
 def _loaders(request: SideBySideRequest, family: TrainableFamily, folder: Path) -> dict[str, Callable[[], Any]]:
-    """How each model is loaded, by the name of its column."""
-    # What cannot be loaded is reported before the first model is sampled.
+    """Returns a loader of each model, by column name."""
+    # Report what cannot be loaded before the first model is sampled.
     for path in request.adapters:
         refuse_foreign(family, family.denoiser_on_meta(torch.float32), path)
     for path in request.full:

@@ -1,6 +1,6 @@
-"""How near a held-out image comes that was noised and denoised with its caption: PSNR, SSIM, MS-SSIM, LPIPS.
+"""How closely a held-out image is restored after noising and denoising with its caption: PSNR, SSIM, MS-SSIM, LPIPS.
 
-What cannot be met is set by the autoencoder, which both columns share; what differs is the denoiser's.
+The autoencoder, which both columns share, limits what can be reached; the difference is the denoiser's.
 """
 
 from abc import abstractmethod
@@ -19,32 +19,32 @@ from foretune.training.sampling import Pixels
 
 _NO_TORCHMETRICS = "torchmetrics is not installed. Run: pip install 'foretune[quality]'"
 MOST_DB = 100.0
-"""PSNR of images that are equal would be infinite; no mean could be taken of it."""
+"""PSNR of equal images would be infinite and have no mean."""
 _SSIM_LEAST_PX = 11
 _MS_SSIM_LEAST_PX = 161
 _AT_ONCE = 32
 
 
 def why_not_installed() -> str | None:
-    """The reason, where the library of metrics is absent."""
+    """Returns why the metrics library is not available, if so."""
     return _NO_TORCHMETRICS if find_spec("torchmetrics") is None else None
 
 
 class Similarity(OneScore):
-    """A number for each pair of images, at each level of noise."""
+    """One value for each pair of images, at each noise level."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"denoised"})
     repeats_over = "held-out images"
 
     @abstractmethod
     def compare(self, images: Tensor, truth: Tensor) -> Tensor:
-        """One number a pair, of batches (N, 3, H, W) in [0, 1]."""
+        """Returns one value per pair, for batches (N, 3, H, W) in [0, 1]."""
 
     def why_absent(self, setting: Setting) -> str | None:
         return why_not_installed() or setting.why_no_held_out() or self.why_not_at(setting.sampling.size_px)
 
     def why_not_at(self, size_px: int) -> str | None:
-        """The reason why images of this size cannot be compared."""
+        """Returns why images of this size cannot be compared."""
         return None
 
     def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
@@ -57,7 +57,7 @@ class Similarity(OneScore):
         )
 
     def pairs(self, images: Sequence[Pixels], truth: Sequence[Pixels]) -> list[float]:
-        """One number for each pair of images."""
+        """Returns one value for each pair of images."""
         found: list[float] = []
         for start in range(0, len(truth), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
@@ -117,7 +117,7 @@ class MsSsim(Similarity):
 
 
 class Lpips(Similarity):
-    """Learned perceptual distance (Zhang et al. 2018); its trunk is torchvision's AlexNet, which is downloaded."""
+    """Learned perceptual distance (Zhang et al. 2018); its backbone is torchvision's AlexNet, which is downloaded."""
 
     score = "lpips"
 

@@ -1,4 +1,4 @@
-"""What is evaluated, or stands beside it: a run, a folder with a pipeline, or a model by its name."""
+"""The models to evaluate or compare with: a run, a folder with a pipeline, or a model by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ class EvaluatedModel:
     key: str
     """Equal for equal weights: the run, or the folder."""
     model: str
-    """The base model as it was asked for."""
+    """The base model as requested."""
     family: TrainableFamily
     folder: Path
     """The pipeline around the denoiser: encoders, autoencoder, scheduler."""
     load: Callable[[torch.dtype], nn.Module]
-    """The denoiser, on the CPU."""
+    """Loads the denoiser to the CPU."""
     run: RunDirectory | None = None
     experiment: Experiment | None = None
     resolution_px: int | None = None
@@ -38,7 +38,7 @@ class EvaluatedModel:
 
 
 def open_subject(asked: str | Path) -> EvaluatedModel:
-    """A run where there is one at this path, or else a model."""
+    """Opens the run at this path if there is one, else a model."""
     path = Path(asked)
     if (path / "experiment.yaml").is_file():
         return _run(RunDirectory.open(path))
@@ -47,7 +47,7 @@ def open_subject(asked: str | Path) -> EvaluatedModel:
 
 
 def base_of(subject: EvaluatedModel) -> EvaluatedModel | None:
-    """The model that a run started from; None where the subject is no run."""
+    """Returns the model that a run started from; None if the subject is not a run."""
     if subject.run is None:
         return None
     return _from_folder(subject.folder, label=subject.model, model=subject.model)

@@ -1,4 +1,4 @@
-"""Models that look at images, from a folder or a hub: weights that no package ships."""
+"""Vision models from a folder or the Hub, whose weights no package ships."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from foretune.core.errors import UserError
 from foretune.quality.evidence import as_batch
 from foretune.training.sampling import Pixels
 
-# OpenAI's CLIP, whose numbers most of its descendants keep.
+# Normalisation of OpenAI's CLIP, which most of its descendants use.
 _CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 _CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 _AT_ONCE = 32
@@ -21,7 +21,7 @@ _AT_ONCE = 32
 
 @dataclass(frozen=True)
 class VisionModel:
-    """A model with the way images are brought to it."""
+    """A model with its image preprocessing."""
 
     model: Any
     size_px: int
@@ -30,7 +30,7 @@ class VisionModel:
     device: torch.device
 
     def batches(self, images: Sequence[Pixels]) -> list[Tensor]:
-        """Images resized, normalised and on the device, a few at a time."""
+        """Returns images resized, normalised and on the device, in small batches."""
         mean = torch.tensor(self.mean).view(1, 3, 1, 1)
         std = torch.tensor(self.std).view(1, 3, 1, 1)
         parts = []
@@ -44,12 +44,12 @@ class VisionModel:
 
 
 def open_vision(where: str, loader: Any, device: torch.device, option: str) -> VisionModel:
-    """Loads a model of transformers; `option` is what the user typed, for the message when there is none."""
+    """Loads a transformers model; `option` is what the user typed, for the error message."""
     folder = Path(where).expanduser()
     try:
         model = loader.from_pretrained(folder if folder.is_dir() else where, use_safetensors=True)
         side = _image_size(model.config)
-    except Exception as error:  # every way a hub or a folder can fail ends in the same advice, with its words in it
+    except Exception as error:  # all failures of the Hub or a folder get the same advice and include the message
         first = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise UserError(
             f"{option}: {where} could not be loaded ({type(error).__name__}: {first}). These weights are in no "

@@ -123,7 +123,16 @@ def _draw_numbers(
     if _is_amount(panel.get_ylabel()) and all(value >= 0 for value in values):
         panel.bar(xs, values, width=width, color=colour, alpha=0.35)
     panel.errorbar(
-        xs, values, yerr=_reaches(numbers), fmt="_", color=colour, ecolor=_INK, capsize=4, elinewidth=1, markersize=10, label=name
+        xs,
+        values,
+        yerr=_reaches(numbers),
+        fmt="_",
+        color=colour,
+        ecolor=_INK,
+        capsize=4,
+        elinewidth=1,
+        markersize=10,
+        label=name,
     )
     _draw_dots(panel, xs, numbers, colour)
 

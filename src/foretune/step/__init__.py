@@ -1,1 +1,1 @@
-"""The one training step, and what applies each choice to it."""
+"""The training step, and the modules that apply each setting to it."""

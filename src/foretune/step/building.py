@@ -1,4 +1,4 @@
-"""An experiment and a denoiser become a training step: the same code for real, small and fake models."""
+"""Builds a training step from an experiment and a denoiser: the same code for real, small and fake models."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ from foretune.step.training_step import TrainingStep
 
 @dataclass(frozen=True)
 class Assembled:
-    """A denoiser with all that was asked for attached to it."""
+    """A denoiser with quantisation, method and levers applied."""
 
     method: AppliedMethod
     levers: AppliedLevers
     quantized: Quantized | None = None
-    """None where the base is in 16 or 32 bits."""
+    """None if the base is not quantised."""
 
 
 def attach_method(experiment: Experiment, family: Family, denoiser: nn.Module) -> AppliedMethod:
-    """Adds what is trained to a denoiser that is on any device, meta included."""
+    """Attaches the training method to a denoiser on any device, including meta."""
     method = METHODS[experiment.method.kind](experiment.method, family, denoiser)
     method.attach(experiment.train.seed, PrecisionPolicy.of(experiment.train).trained_dtype)
     return method
@@ -43,9 +43,10 @@ def assemble(
     *,
     quantize_on: torch.device | None = None,
 ) -> Assembled:
-    """The base in the bits that were asked for, then the method, then the levers.
+    """Quantises the base, attaches the method and applies the levers, in this order.
 
-    `quantize_on`: where weights are brought, one after the other, to be put into fewer bits; None leaves them.
+    `quantize_on` is the device to which weights are moved, one by one, to be quantised; None leaves them where
+    they are.
     """
     quantized = quantize_denoiser(experiment.quantize, family, denoiser, quantize_on)
     method = attach_method(experiment, family, denoiser)
@@ -62,10 +63,10 @@ def build_step(
     *,
     foreach: bool | None = None,
 ) -> TrainingStep:
-    """The step for a denoiser that is already where it will run.
+    """Returns the training step for a denoiser that is already on its device.
 
-    `foreach` makes updates work on all tensors at once, as torch does by itself on an accelerator (None leaves it to
-    torch): one kernel instead of hundreds, and temporaries as large as the trained weights.
+    With `foreach`, the optimizer updates all tensors at once: one kernel instead of hundreds, and temporaries as large
+    as the trained weights. None leaves the choice to torch, which does so on an accelerator.
     """
     policy = PrecisionPolicy.of(experiment.train)
     method = assembled.method

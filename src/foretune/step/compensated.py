@@ -1,4 +1,4 @@
-"""AdamW for bf16 weights that keeps what rounding takes from each update."""
+"""AdamW for bf16 weights with Kahan summation: keeps what rounding removes from each update."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 
 class KahanAdamW(torch.optim.Optimizer):
-    """AdamW with a third state, the shift: what each weight still lacks of the sum of its updates.
+    """AdamW with a third state, the shift: the part of a weight's updates that rounding has held back so far.
 
-    An update goes to the shift, the shift to the weight, and what the weight could not take goes back to the shift
-    (Kahan's compensated sum). Weight and shift together have 16 significant bits in bf16, so an update counts down to
+    An update is added to the shift, the shift to the weight, and what the weight could not represent goes back to the
+    shift (Kahan summation). Weight and shift together have 16 significant bits in bf16, so an update counts down to
     about 1/65,000 of its weight instead of 1/256.
 
-    Both averages and the shift have the weight's type. Tensors are updated one after another: temporaries are as large
-    as the largest of them. All at once would be faster for many small ones, but would take 2 more bytes a weight, and
-    bf16 weights are chosen to save bytes.
+    Both moments and the shift have the weight's dtype. Tensors are updated one by one, so temporaries are as large as
+    the largest tensor. A foreach update would be faster for many small tensors but takes 2 more bytes per weight, and
+    users choose bf16 weights to save bytes.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ def _update(weight: Tensor, gradient: Tensor, state: dict[str, Tensor], group: d
     num_steps = state["step"].item()
     mean.lerp_(gradient, 1 - beta1)
     square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-    # Both averages begin at zero; dividing by what they have seen of the gradients takes that out.
+    # Bias correction: both moments start at zero.
     scratch = square.sqrt().div_(math.sqrt(1 - beta2**num_steps)).add_(group["eps"])
     shift.addcdiv_(mean, scratch, value=-group["lr"] / (1 - beta1**num_steps))
     shift.add_(weight, alpha=-group["lr"] * group["weight_decay"])

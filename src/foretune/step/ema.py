@@ -1,4 +1,4 @@
-"""A moving average of the trained weights."""
+"""Exponential moving average (EMA) of the trained weights."""
 
 from collections.abc import Mapping
 
@@ -11,8 +11,8 @@ from foretune.step.host import computing_on_host, to_host, wait_for_copies
 class MovingAverage:
     """average <- decay * average + (1 - decay) * weights, after each optimizer step.
 
-    It is fp32 whatever the weights are: an average moves by far less than bf16 can tell. On the host it takes nothing
-    of the device; the weights are copied there one after another.
+    The average is always fp32, because it moves by far less than bf16 can represent. On the host it takes no device
+    memory; the weights are copied there one by one.
     """
 
     def __init__(self, weights: Mapping[str, nn.Parameter], decay: float, *, on_host: bool = False) -> None:
@@ -33,7 +33,7 @@ class MovingAverage:
         if all(weight.dtype == torch.float32 for weight in weights):
             torch._foreach_lerp_(averages, weights, 1 - self.decay)
             return
-        # One by one, so that the fp32 copies of the weights are never there all at once.
+        # One by one, so that the fp32 copies of all weights never exist at the same time.
         for average, weight in zip(averages, weights, strict=True):
             average.lerp_(weight.float(), 1 - self.decay)
 
@@ -48,7 +48,7 @@ class MovingAverage:
         if not self.on_host:
             return copy
         with computing_on_host():
-            return copy.clone()  # what came is page-locked for the way, and should not be for ever
+            return copy.clone()  # the copy from `to_host` is pinned, which is only needed during the transfer
 
     def _copied(self, weight: Tensor) -> Tensor:
         if not self.on_host:

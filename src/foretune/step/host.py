@@ -1,6 +1,6 @@
-"""Tensors that wait in host memory. Every lever that moves something off the device goes through here.
+"""Tensors in host memory. Every lever that moves something off the device uses these functions.
 
-On a CPU the host is the device; tensors are copied all the same, so that what is tested there is what runs elsewhere.
+On a CPU the host is the device. Tensors are copied all the same, so that CPU tests cover the code that runs on GPUs.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _num_computing = 0
 
 @contextmanager
 def watching_host(watch: Callable[[Tensor], None]) -> Iterator[None]:
-    """Tells `watch` of every tensor that is made in host memory meanwhile: a planner counts them apart."""
+    """Calls `watch` with every tensor that `to_host` creates in this context, for a planner."""
     _watchers.append(watch)
     try:
         yield
@@ -26,10 +26,10 @@ def watching_host(watch: Callable[[Tensor], None]) -> Iterator[None]:
 
 
 def to_host(tensor: Tensor, device: torch.device | None = None) -> Tensor:
-    """A copy in host memory, page-locked where a GPU will read it, so that the copy does not hold up the device.
+    """Returns a copy in host memory, pinned if a GPU will read it, so that the transfer does not block the device.
 
-    `device` is where it will be read; left out, where the tensor is. A tensor made of others (a quantised weight) is
-    copied part by part. Of a tensor that has shapes only, so has the copy.
+    `device` is the device that will read it, by default the tensor's own. A wrapper subclass (a quantised weight) is
+    copied part by part. The copy of a meta tensor is a meta tensor.
     """
     if is_made_of_others(tensor):
         return _rebuilt(tensor, lambda part: to_host(part, device))
@@ -44,25 +44,25 @@ def to_host(tensor: Tensor, device: torch.device | None = None) -> Tensor:
 
 
 def from_host(stored: Tensor, device: torch.device) -> Tensor:
-    """A copy on the device, in the order of its work: what is computed there next finds it complete."""
+    """Returns a copy on the device, ordered on its stream: kernels launched later read complete data."""
     if is_made_of_others(stored):
         return _rebuilt(stored, lambda part: from_host(part, device))
     return stored.detach().to(device, non_blocking=True, copy=True)
 
 
 def is_made_of_others(tensor: object) -> bool:
-    """Whether it stands for several tensors and has no storage of its own, as a library's quantised weight."""
+    """Whether a tensor wraps several tensors and has no storage itself, like a library's quantised weight."""
     return bool(is_traceable_wrapper_subclass(tensor))
 
 
 def parts_of(tensor: Any) -> dict[str, Tensor]:
-    """The tensors that one stands for, by name."""
+    """Returns the tensors inside a wrapper subclass, by name."""
     names, _ = tensor.__tensor_flatten__()
     return {name: getattr(tensor, name) for name in names}
 
 
 def _rebuilt(tensor: Any, copied: Callable[[Tensor], Tensor]) -> Tensor:
-    """The same kind of tensor, made of copies of its parts."""
+    """Returns a tensor of the same subclass built from copies of its parts."""
     _, context = tensor.__tensor_flatten__()
     parts = {name: copied(part) for name, part in parts_of(tensor).items()}
     whole: Tensor = type(tensor).__tensor_unflatten__(parts, context, tensor.size(), tensor.stride())
@@ -71,7 +71,7 @@ def _rebuilt(tensor: Any, copied: Callable[[Tensor], Tensor]) -> Tensor:
 
 @contextmanager
 def computing_on_host() -> Iterator[None]:
-    """All tensors that are made meanwhile are the host's: its CPU computes."""
+    """Marks all tensors created in this context as host memory, because the CPU computes them."""
     global _num_computing  # noqa: PLW0603 - how deep in such regions this process is
     _num_computing += 1
     try:
@@ -81,11 +81,11 @@ def computing_on_host() -> Iterator[None]:
 
 
 def is_computing_on_host() -> bool:
-    """Whether what is made now is the host's, for those who count it apart."""
+    """Whether tensors created now are in host memory, for code that counts it separately."""
     return _num_computing > 0
 
 
 def wait_for_copies(device: torch.device) -> None:
-    """Copies to the host are made in the background; before its CPU reads them, they must be there."""
+    """Waits until asynchronous copies to the host are complete and the CPU can read them."""
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()

@@ -1,4 +1,4 @@
-"""The optimizer that was asked for."""
+"""Builds the requested optimizer."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -20,7 +20,7 @@ OPTIMIZERS: Registry[Callable[[OptimizerRequest], Updater]] = Registry(
 
 
 def require_optimizer(choice: Optimizer) -> None:
-    """Raises MissingExtra where the library of the optimizer is not installed; nothing is imported."""
+    """Raises MissingExtra if the optimizer's library is not installed, without importing it."""
     library = choice.spec.library
     if library is not None and find_spec(library) is None:
         raise MissingExtra(f"optimizer.kind={choice.kind}", "optimizers")
@@ -34,7 +34,7 @@ def build_optimizer(
     seed: int = 0,
     levers: Levers | None = None,
 ) -> Updater:
-    """The optimizer that was asked for; its learning rate is set anew at each step."""
+    """Builds the requested optimizer; its learning rate is set at each step."""
     require_optimizer(choice)
     build, levers = OPTIMIZERS[choice.kind], levers or Levers()
 

@@ -1,4 +1,4 @@
-"""Which numbers are used where."""
+"""Dtypes of weights, gradients, optimizer states and matrix products."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,9 +18,9 @@ _COMPUTE_DTYPES: dict[Precision, torch.dtype] = {
 
 @dataclass(frozen=True)
 class PrecisionPolicy:
-    """Trained weights, their gradients and the optimizer's states are fp32, or bf16 where that was asked for.
+    """Trained weights, their gradients and the optimizer's states are fp32, or bf16 if requested.
 
-    Matrix products run in the compute type under autocast; frozen weights are kept in it, which halves them.
+    Matrix products run in the compute dtype under autocast. Frozen weights are stored in it, which halves their memory.
     """
 
     name: Precision
@@ -28,7 +28,7 @@ class PrecisionPolicy:
 
     @classmethod
     def of(cls, train: Train) -> "PrecisionPolicy":
-        """What a training was asked to use."""
+        """Returns the dtypes that an experiment requests."""
         return cls(train.precision, train.weight_dtype)
 
     @property
@@ -48,9 +48,9 @@ class PrecisionPolicy:
         return self.name == "fp16"
 
     def products(self) -> AbstractContextManager[object]:
-        """How GPUs multiply fp32 numbers meanwhile: in full, or with 10 bits of them. Elsewhere it changes nothing.
+        """Sets how GPUs multiply fp32 tensors in this context: in full precision or in TF32. No effect elsewhere.
 
-        Left to torch, matrix products are in full and convolutions are not.
+        By default torch uses full precision for matrix products and TF32 for convolutions.
         """
         if self.name not in ("fp32", "tf32"):
             return nullcontext()

@@ -1,4 +1,4 @@
-"""The loss of each sample: written once, for the step that trains on it and for whoever only looks at it."""
+"""The loss of each sample, used for training and for evaluation."""
 
 from collections.abc import Callable
 
@@ -20,9 +20,9 @@ def sample_losses(
     guidance_scale: float,
     finish: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """The weighted squared error of the denoiser's answer, one number for each sample, or what `finish` makes of them.
+    """Returns the weighted squared error of the prediction per sample, or `finish` of these errors.
 
-    It does so here, while the sample is still held: what is held at which moment is what a plan is made of.
+    `finish` runs here, while the sample is still in memory: a plan depends on what is in memory at each moment.
     """
     clean = clean_sample(family, batch)
     level = objective.noise_level(batch.uniform)
@@ -47,7 +47,7 @@ def sample_losses(
 
 
 def clean_sample(family: Family, batch: Batch) -> Tensor:
-    """The sample the denoiser should arrive at: pixels, or latents drawn from their distribution."""
+    """Returns the clean sample: pixels, or latents drawn from their distribution."""
     if not family.has_latents:
         assert batch.images is not None, "a model without latents trains on images"
         return batch.images

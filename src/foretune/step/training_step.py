@@ -1,4 +1,4 @@
-"""The training step, written once: on fake tensors it is the plan, on small models the test, on hardware the run."""
+"""The training step. Plans run it on fake tensors, tests on small models, and runs on hardware."""
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -20,18 +20,18 @@ from foretune.step.sample_loss import clean_sample, sample_losses
 
 
 class PhaseMarker(Protocol):
-    """Told when a phase of the step begins and ends; a planner or a stopwatch listens."""
+    """Called by the step at the start and end of each phase, for a planner or a timer."""
 
     def __call__(self, phase: StepPhase) -> AbstractContextManager[object]: ...
 
 
-def unmarked(phase: StepPhase) -> AbstractContextManager[object]:  # noqa: ARG001 - the marker of those who do not listen
+def unmarked(phase: StepPhase) -> AbstractContextManager[object]:  # noqa: ARG001 - the default marker
     return nullcontext()
 
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """Tensors on the device: reading them waits for it, so the loop reads them later."""
+    """Tensors on the device. Reading them synchronises, so the loop reads them later."""
 
     loss: Tensor
     grad_norm: Tensor | None
@@ -39,7 +39,7 @@ class StepOutcome:
 
 @dataclass
 class TrainingStep:
-    """Everything one optimizer step needs."""
+    """Everything that one optimizer step needs."""
 
     family: Family
     denoiser: nn.Module
@@ -50,24 +50,24 @@ class TrainingStep:
     scaler: torch.amp.GradScaler
     ema: MovingAverage | None
     around_forward: Callable[[], AbstractContextManager[object]]
-    """Surrounds each forward pass: what moves activations elsewhere listens there."""
+    """A context around each forward pass, which offloads activations."""
     foreach: bool | None
-    """Updates over all tensors at once; None leaves it to torch."""
+    """Whether updates work on all tensors at once; None leaves it to torch."""
     max_grad_norm: float | None
     guidance_scale: float
     dropout_seed: int | None
-    """None where no forward pass draws numbers."""
+    """None if no forward pass draws random numbers."""
 
     def __call__(
         self, step: int, lr: float, batches: Iterable[Batch], num_batches: int, mark: PhaseMarker = unmarked
     ) -> StepOutcome:
-        """Forward and backward over the batches, then one update of the weights."""
+        """Runs forward and backward over the batches, then updates the weights once."""
         with self.policy.products():
             return self._step(step, lr, batches, num_batches, mark)
 
     def _step(self, step: int, lr: float, batches: Iterable[Batch], num_batches: int, mark: PhaseMarker) -> StepOutcome:
         total: Tensor | None = None
-        # Before the backward pass: there are optimizers that work in it.
+        # Before the backward pass, because some optimizers update in it.
         self.optimizer.set_lr(lr)
         for micro, batch in enumerate(batches):
             self._seed_dropout(step, micro)
@@ -82,7 +82,7 @@ class TrainingStep:
         return StepOutcome(total, grad_norm)
 
     def loss(self, batch: Batch) -> Tensor:
-        """The weighted squared error of the denoiser's answer, as a mean over the samples."""
+        """Returns the weighted squared error of the prediction, averaged over the samples."""
         return sample_losses(
             self.denoiser,
             batch,
@@ -94,11 +94,11 @@ class TrainingStep:
         )
 
     def clean(self, batch: Batch) -> Tensor:
-        """The sample the denoiser should arrive at: pixels, or latents drawn from their distribution."""
+        """Returns the clean sample: pixels, or latents drawn from their distribution."""
         return clean_sample(self.family, batch)
 
     def shown_weights(self) -> dict[str, Tensor]:
-        """The weights to use outside of training, on their device, where those are others than the trained ones."""
+        """Returns the weights to use outside training, on their device, if they differ from the trained ones."""
         if self.ema is not None:
             return {name: average.to(self.trained[name].device) for name, average in self.ema.average.items()}
         averages = ((name, self.optimizer.averaged(weight)) for name, weight in self.trained.items())

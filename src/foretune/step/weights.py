@@ -1,4 +1,4 @@
-"""Counting weights, and telling whether they changed."""
+"""Counts weights and detects whether they changed."""
 
 from collections.abc import Mapping
 
@@ -12,12 +12,12 @@ _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int
 
 
 def num_trained_and_all(method: AppliedMethod) -> tuple[int, int]:
-    """Numbers of trained and of all weights of the denoiser."""
+    """Returns the numbers of trained and of all weights of the denoiser."""
     return sum(p.numel() for p in method.trained().values()), num_weights(method.denoiser)
 
 
 def num_weights(model: nn.Module) -> int:
-    """Weights of a model; of a quantised layer those that its bits stand for."""
+    """Returns the number of weights of a model; quantised layers count their weights before quantisation."""
     counted: dict[int, int] = {}
     for module in model.modules():
         if isinstance(module, QuantizedLinear):
@@ -28,10 +28,10 @@ def num_weights(model: nn.Module) -> int:
 
 
 def checksums(parameters: Mapping[str, nn.Parameter]) -> dict[str, int]:
-    """A sum over the bits of each tensor: any single change alters it.
+    """Returns a sum over the bits of each tensor; any single change alters it.
 
-    Made on the device at the speed of its memory and brought to the host in one go, so that it costs no copy of the
-    weights, which may fill half of the device.
+    It is computed on the device at memory bandwidth, and all sums are copied to the host at once. It makes no copy of
+    the weights, which may fill half of the device.
     """
     sums = {
         name: flat.view(_INTEGER_OF_SIZE[flat.element_size()]).sum(dtype=torch.int64)
@@ -45,5 +45,5 @@ def checksums(parameters: Mapping[str, nn.Parameter]) -> dict[str, int]:
 
 
 def num_changed(before: Mapping[str, int], after: Mapping[str, int]) -> int:
-    """How many tensors are no longer the same."""
+    """Returns how many tensors changed."""
     return sum(before[name] != after[name] for name in after)

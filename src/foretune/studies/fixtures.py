@@ -27,7 +27,9 @@ def make_fixtures(fixtures: StudyFixtures, study: Path, observer: Observer) -> d
         changes["data.cache_dir"] = str(study / _FOLDER / "cache")
     if fixtures.images is not None:
         num = fixtures.images
-        changes["data.path"] = _made(study / _FOLDER / f"images-{num}", lambda folder: _write_images(folder, num), observer)
+        changes["data.path"] = _made(
+            study / _FOLDER / f"images-{num}", lambda folder: _write_images(folder, num), observer
+        )
     return changes
 
 

@@ -1,1 +1,1 @@
-"""The training step on fake tensors: what it allocates and computes, known without weights and without a GPU."""
+"""Records the training step on fake tensors: its allocations and operators, without weights or a GPU."""

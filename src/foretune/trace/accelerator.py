@@ -1,7 +1,7 @@
-"""What a CUDA device would do, done on CPU tensors where autograd sees it: autocast's casts, fused attention, dropout.
+"""Imitates a CUDA device on CPU tensors where autograd sees it: autocast, fused attention and dropout.
 
-Fake CPU tensors run the CPU's operators, and those keep other things for the backward pass than the device's do. Three
-differences decide the memory of a step; each is imitated here from above autograd.
+Fake CPU tensors run the CPU's operators, which save other tensors for the backward pass than the device's do. Three
+differences decide the memory of a step; each is imitated here above autograd.
 """
 
 from typing import Any
@@ -14,8 +14,8 @@ from torch.overrides import TorchFunctionMode
 from foretune.step.quantizing.compute_type import in_compute_type
 from foretune.trace.recorder import Recorder
 
-# The lists of torch.autocast("cuda"), as far as diffusion models call them. The CPU's lists are shorter: there, norms
-# and sums stay in the low type, which makes a third of the difference in an SD3.5 without checkpointing.
+# The lists of torch.autocast("cuda"), as far as diffusion models use them. The CPU's lists are shorter: norms and sums
+# stay in the low-precision dtype, which makes a third of the difference for SD3.5 without checkpointing.
 _LOW_PRECISION = {
     F.linear, torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm, torch.mm, Tensor.mm, torch.addmm,
     torch.baddbmm, torch.einsum, F.conv1d, torch.conv1d, F.conv2d, torch.conv2d, F.conv3d, torch.conv3d,
@@ -30,16 +30,16 @@ _FULL_PRECISION = {
 
 
 class AcceleratorNumerics(TorchFunctionMode):
-    """Active around a forward pass, and again where a checkpointed block is recomputed."""
+    """Active around a forward pass, and again around the recomputation of a checkpointed block."""
 
     def __init__(self, recorder: Recorder, autocast: torch.dtype | None) -> None:
         super().__init__()
         self._recorder, self._autocast = recorder, autocast
-        # Autocast keeps the low copy of each trained fp32 weight until it is left.
+        # Autocast caches the low-precision copy of each trained fp32 weight until it exits.
         self._cast_weights: dict[int, Tensor] = {}
 
     def cast_weights(self) -> tuple[Tensor, ...]:
-        """The low copies that are kept until autocast is left."""
+        """Returns the low-precision copies that autocast caches."""
         return tuple(self._cast_weights.values())
 
     def __torch_function__(
@@ -94,7 +94,7 @@ class AcceleratorNumerics(TorchFunctionMode):
                 query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
             )
         if attn_mask is not None and attn_mask.dtype == torch.bool:
-            attn_mask = torch.empty(attn_mask.shape, dtype=query.dtype)  # the kernel takes masks that are added
+            attn_mask = torch.empty(attn_mask.shape, dtype=query.dtype)  # the kernel takes additive masks
         is_flat = query.dim() == 3  # noqa: PLR2004 - one head
         if is_flat:
             query, key, value = query[None], key[None], value[None]
@@ -109,9 +109,9 @@ class AcceleratorNumerics(TorchFunctionMode):
 
 
 class _FusedAttention(torch.autograd.Function):
-    """Keeps q, k, v, the output and one number a row; the backward pass adds up dq in fp32.
+    """Saves q, k, v, the output and one value per row; the backward pass accumulates dq in fp32.
 
-    The kernel pads the rows of its sums to 128; that is left out, so that bytes grow evenly with the tokens.
+    The kernel pads the rows of its sums to 128. This is ignored, so that bytes grow linearly with the tokens.
     """
 
     @staticmethod
@@ -145,7 +145,7 @@ class _FusedAttention(torch.autograd.Function):
 
 
 class _FusedDropout(torch.autograd.Function):
-    """Keeps one byte for each number."""
+    """Saves one byte per element."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, recorder: Recorder) -> Tensor:
@@ -162,7 +162,7 @@ class _FusedDropout(torch.autograd.Function):
 
 
 def _only_math_is_allowed() -> bool:
-    """Whether attention is to be computed by plain products: that is composed of operators alike on every device."""
+    """Whether attention must use the math backend, which consists of the same operators on every device."""
     allowed = torch.backends.cuda
     fused = (allowed.flash_sdp_enabled(), allowed.mem_efficient_sdp_enabled(), allowed.cudnn_sdp_enabled())
     return allowed.math_sdp_enabled() and not any(fused)

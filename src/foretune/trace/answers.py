@@ -1,7 +1,7 @@
-"""What a forward pass that reads its inputs' values is told while there are none.
+"""Values for forward passes that read their inputs, which fake tensors do not have.
 
-Some denoisers ask how long a caption is, which tokens are padding or which expert a token goes to. Fake tensors cannot
-say. The answers are those of the largest step: every token is valid, and tokens spread evenly over the experts.
+Some denoisers read the length of a caption, which tokens are padding or which expert a token goes to. The values are
+those of the largest step: every token is valid, and tokens are spread evenly over the experts.
 """
 
 from collections.abc import Callable
@@ -16,20 +16,20 @@ Arguments = tuple[Any, ...]
 
 
 class AssumedData(TorchFunctionMode):
-    """Active around a forward pass on fake tensors, and again where a checkpointed block is recomputed: a mode is off
-    inside the functions it watches, and `backward` is one. Nothing stays changed after it.
+    """Active around a forward pass on fake tensors, and again around the recomputation of a checkpointed block: a mode
+    is off inside the functions it intercepts, and `backward` is one. It leaves nothing changed.
 
-    A question that is not foreseen here is not answered: the fake tensor itself then says that it has no data.
+    For any other read of a value, the fake tensor itself raises an error.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._num_true: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-        """Of masks; those not in it are all true."""
+        """Number of true elements of masks; masks that are not listed are all true."""
         self._num_choices: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-        """Of tensors of drawn or ranked choices: out of how many."""
+        """For tensors of sampled or ranked indices, the number of possible indices."""
         self._value: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-        """Of tensors whose elements are all known, and equal."""
+        """The value of tensors whose elements are all known and equal."""
         self._answers: dict[Any, Callable[[Any, Arguments, dict[str, Any]], Any]] = {
             torch.topk: self._topk, Tensor.topk: self._topk,
             Tensor.view: self._same_choices, Tensor.reshape: self._same_choices, Tensor.flatten: self._same_choices,
@@ -48,7 +48,7 @@ class AssumedData(TorchFunctionMode):
         answer = self._answers.get(func)
         return func(*args, **(kwargs or {})) if answer is None else answer(func, args, kwargs or {})
 
-    # ---- what is known of a tensor
+    # ---- what is known about a tensor
 
     def _count(self, mask: Tensor) -> int:
         return int(self._num_true.get(mask, mask.numel()))
@@ -69,11 +69,11 @@ class AssumedData(TorchFunctionMode):
         out = func(*args, **kwargs)
         compared, with_what = args
         if compared in self._num_choices:
-            # Shares that differ by one at most and add up to all.
+            # Shares differ by at most one and add up to the total.
             share = compared.numel() / self._num_choices[compared]
             self._num_true[out] = round((with_what + 1) * share) - round(with_what * share)
         elif compared.is_floating_point():
-            self._num_true[out] = 0  # a computed number is not exactly another one
+            self._num_true[out] = 0  # a computed value never equals another exactly
         return out
 
     def _inverted(self, func: Any, args: Arguments, kwargs: dict[str, Any]) -> Any:
@@ -95,7 +95,7 @@ class AssumedData(TorchFunctionMode):
     def _sum(self, func: Any, args: Arguments, kwargs: dict[str, Any]) -> Any:
         out = func(*args, **kwargs)
         if args[0].dtype == torch.bool:
-            # Along some dimensions: as many as there are elements to one result, as every token is valid.
+            # Along some dimensions: the number of elements per result, because every token is valid.
             self._value[out] = self._count(args[0]) // max(1, out.numel())
         return out
 
@@ -106,7 +106,7 @@ class AssumedData(TorchFunctionMode):
                 self._value[part] = self._value[args[0]]
         return out
 
-    # ---- what is asked of a tensor
+    # ---- reads of a tensor's values
 
     def _read(self, func: Any, args: Arguments, kwargs: dict[str, Any]) -> Any:
         return self._value[args[0]] if args[0] in self._value else func(*args, **kwargs)
@@ -119,7 +119,7 @@ class AssumedData(TorchFunctionMode):
         return torch.zeros(self._count(mask), mask.dim(), dtype=torch.int64, device=mask.device)
 
     def _indexed(self, func: Any, args: Arguments, kwargs: dict[str, Any]) -> Any:
-        """A mask as an index is the places where it is true; so a device does it, too."""
+        """Replaces a mask used as an index by the positions where it is true, as a device does."""
         tensor, index, *value = args
         parts = index if isinstance(index, tuple) else (index,)
         if not any(_is_mask(part) for part in parts):

@@ -1,4 +1,4 @@
-"""The repeated blocks of a step, and which of them an operator belongs to, forward and backward."""
+"""The repeated blocks of a step, and the block that an operator belongs to, forward and backward."""
 
 from bisect import bisect_right
 from typing import Any
@@ -13,18 +13,18 @@ from foretune.core.vocabulary import StepPhase
 from foretune.models.family import Family
 
 Unit = tuple[nn.Module, ...]
-"""Blocks that make one of the parts of which a step repeats itself: one, or the neighbours of a segment."""
+"""Blocks that repeat as one part of a step: a single block, or the blocks of a checkpointed segment."""
 
 
 def units_of(family: Family, denoiser: nn.Module, levers: Levers) -> tuple[Unit, ...]:
-    """The repeated blocks in the order they run, those that are computed again together as one."""
+    """Returns the repeated blocks in execution order; blocks that are recomputed together form one unit."""
     blocks = family.blocks(denoiser)
     stacks = tuple(kind.count for kind in family.block_kinds()) or (len(blocks),)
     return tuple(tuple(blocks[number] for number in unit) for unit in units(stacks, levers))
 
 
 def kinds_of_units(found: tuple[Unit, ...]) -> tuple[int, ...]:
-    """Which kind each is: units are of one kind if their weights have the same names and shapes."""
+    """Returns the kind of each unit: units are of one kind if their weights have the same names and shapes."""
     seen: dict[object, int] = {}
     shapes = (
         tuple(tuple((name, tuple(p.shape)) for name, p in block.named_parameters()) for block in unit) for unit in found
@@ -33,11 +33,11 @@ def kinds_of_units(found: tuple[Unit, ...]) -> tuple[int, ...]:
 
 
 class BlockTracker:
-    """Knows the block, or the unit of blocks, that runs now.
+    """Tracks the block, or unit of blocks, that is running.
 
-    Forward: hooks around each block. Backward: autograd numbers its nodes as they are made, so the numbers at a block's
-    entry and exit tell which block a node came from. A checkpointed block is computed again inside one of its nodes, so
-    that counts as the same block.
+    Forward: hooks around each block. Backward: autograd numbers its nodes in order of creation, so the numbers at a
+    block's entry and exit show which block a node came from. A checkpointed block is recomputed inside one of its own
+    nodes, so recomputation counts as the same block.
     """
 
     def __init__(self, found: tuple[Unit, ...]) -> None:
@@ -52,7 +52,7 @@ class BlockTracker:
                 self._handles.append(block.register_forward_hook(self._left))
 
     def begin_forward(self) -> None:
-        """Forgets the nodes of the pass before."""
+        """Forgets the nodes of the previous pass."""
         self._starts, self._owners = [0], [None]
         self._current = self._last_backward = None
 
@@ -62,7 +62,7 @@ class BlockTracker:
         node = torch._C._current_autograd_node()
         if node is not None:
             number = node._sequence_nr()
-            # Nodes that add up gradients have the largest number there is; they belong to what ran just before.
+            # Nodes that accumulate gradients have the largest possible number; they belong to what ran just before.
             if number < 2**63 and self._starts:
                 self._last_backward = self._owners[max(0, bisect_right(self._starts, number) - 1)]
         return self._last_backward

@@ -1,4 +1,4 @@
-"""A forward pass as few storages: those that matter for its peak, and one that stands for all small ones at it."""
+"""Reduces a forward pass to few storages: those that matter for its peak, and one for all small ones at the peak."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -10,14 +10,14 @@ from foretune.trace.growth import IrregularGrowth, Sizes, fit
 from foretune.trace.program import IrregularStep
 from foretune.trace.timeline import Timeline
 
-# A storage this small against the peak is not listed by itself.
+# Storages below this share of the peak are not listed individually.
 _SMALL_SHARE = 1e-3
-# Where very many are left, nor is one as small as this.
+# If very many are left, the limit may rise to this share.
 _MOST_SHARE = 5e-3
-# By so much the peak may change where small storages are put together.
+# Maximum relative change of the peak when small storages are merged.
 _MOST_CHANGE = 1e-3
 _MOST_STORAGES = 400
-# What pads its borders does not grow evenly with the area; around the sizes of the probes it does, nearly.
+# Padded borders do not grow linearly with the area; around the probed sizes they nearly do.
 _NEARLY = 0.02
 _NEGLIGIBLE_BYTES = 1 << 20
 _MOST_EXCESS_BYTES = 1 << 25
@@ -27,7 +27,7 @@ Time = tuple[int, int]
 
 @dataclass(frozen=True)
 class Life:
-    """One storage of a forward pass: when it is there, how its bytes grow, what it is."""
+    """One storage of a forward pass: its lifetime, growth and category."""
 
     made: Time
     released: Time | None
@@ -36,7 +36,7 @@ class Life:
 
 
 def fitted(timelines: Sequence[Timeline], sizes: Sequence[Sizes], left_out: Iterable[str] = ()) -> list[Life]:
-    """The storages of recordings of one program at several sizes; categories that are left out are dropped."""
+    """Returns the storages of one program recorded at several sizes, without the categories in `left_out`."""
     base, dropped = timelines[0], frozenset(left_out)
     if any(len(other.lifetimes) != len(base.lifetimes) or other.phases != base.phases for other in timelines):
         raise IrregularStep("the forward pass does other things at another size")
@@ -66,9 +66,9 @@ def _growth(sizes: Sequence[Sizes], values: Sequence[int]) -> Growth:
 
 
 def _nearly_even(sizes: Sequence[Sizes], values: Sequence[int], error: IrregularGrowth) -> Growth:
-    """Samples times (a number and a number for each latent position), if that is nearly right at every probe.
+    """Returns samples x (constant + slope x latent positions), if that nearly matches every probe.
 
-    It may be too much where little is at stake: a table for one frame is taken as one for all frames.
+    A small excess is accepted: a table for one frame is treated as one for all frames.
     """
     base = sizes[0]
     other = next(index for index, size in enumerate(sizes) if size[1] != base[1] and size[0] == base[0])
@@ -83,9 +83,10 @@ def _nearly_even(sizes: Sequence[Sizes], values: Sequence[int], error: Irregular
 
 
 def per_sample(growth: Growth, num_samples: int) -> Growth:
-    """A growth that was found at one number of samples: what grows with their size is taken to grow with their number.
+    """Generalises a growth found at one number of samples: what grows with the sample size is assumed to grow with the
+    number of samples.
 
-    That is the most it can be: what is done for one sample after the other does not.
+    This is an upper bound: work that runs sample by sample does not grow.
     """
     terms = []
     for coefficient, (batch, image, text, rank) in growth.terms:
@@ -97,7 +98,7 @@ def per_sample(growth: Growth, num_samples: int) -> Growth:
 
 
 def at_any_size(life: Life, size: Sizes) -> Life:
-    """A storage of one recording: what is no weight is taken to grow with the number of samples and their area."""
+    """Generalises a storage of one recording: except for weights, it is assumed to grow with samples and their area."""
     num_bytes = life.growth.at(size)
     if life.category in WEIGHTS or life.category == MemoryPart.CAST_WEIGHTS:
         return life
@@ -105,10 +106,10 @@ def at_any_size(life: Life, size: Sizes) -> Life:
 
 
 def compacted(lives: Sequence[Life], sizes: Sequence[Sizes]) -> list[Life]:
-    """Fewer storages with the same peak at the given sizes, to a thousandth.
+    """Returns fewer storages with the same peak at the given sizes, to a thousandth.
 
-    Weights become one storage. Of the others, those are kept that are not small at any of the sizes; the small ones
-    that are alive at the peak become one, whose bytes grow as their sum does.
+    Weights become one storage. Storages that are large at any of the sizes stay. The small ones that are alive at the
+    peak become one, which grows as their sum.
     """
     lives = _weights_as_one(lives)
     share = _SMALL_SHARE
@@ -126,7 +127,7 @@ def compacted(lives: Sequence[Life], sizes: Sequence[Sizes]) -> list[Life]:
 
 
 def peak_bytes(lives: Iterable[Life], size: Sizes) -> int:
-    """The most live bytes."""
+    """Returns the maximum number of live bytes."""
     return _peak([(life, life.growth.at(size)) for life in lives])[0]
 
 
@@ -192,7 +193,7 @@ def _sum(growths: Iterable[Growth]) -> Growth:
 def as_storages(
     lives: Sequence[Life], index_of_growth: Callable[[Growth], int], index_of_category: Callable[[str], int]
 ) -> tuple[Storage, ...]:
-    """In the order they are made, with moments counted anew so that they are small numbers."""
+    """Returns the storages in order of allocation, with moments renumbered to small integers."""
     times = sorted({t for life in lives for t in (life.made, life.released) if t is not None})
     place = {time: number for number, time in enumerate(times)}
     return tuple(

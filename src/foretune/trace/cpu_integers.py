@@ -1,4 +1,4 @@
-"""Memory that bitsandbytes' operators on 8-bit integers use inside, where they are made of torch's own: on CPUs."""
+"""Workspace of bitsandbytes' int8 operators on CPUs, where they consist of torch operators."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +9,13 @@ Rule = Callable[[tuple[Any, ...], list[Tensor]], int]
 
 
 def _rounding(args: tuple[Any, ...], results: list[Tensor]) -> int:
-    """Rows widened to fp32, and scaled so; the integers and the scales come when those are gone."""
+    """Counts the rows cast to fp32 and their scaled copy; integers and scales are allocated after both are freed."""
     rows: Tensor = args[0]
     return 8 * rows.numel() + 4 * rows.shape[0] - results[0].numel()
 
 
 def _scaling(_: tuple[Any, ...], results: list[Tensor]) -> int:
-    """Sums widened to fp32, the scale of each, and their product; the answer comes when those are gone."""
+    """Counts the sums cast to fp32, the scales and their product; the output is allocated after they are freed."""
     (answer,) = results
     return (12 - answer.element_size()) * answer.numel()
 

@@ -1,10 +1,10 @@
-"""Memory that CPU operators use for themselves, between a call and its return.
+"""Workspace memory that CPU operators use between a call and its return.
 
-A recorder sees what goes into an operator and what comes out. On a CPU much happens in between: oneDNN brings images
-and weights into its own layouts, attention keeps tiles for each thread, mixed types are brought to one type first. Each
-rule here says how many bytes of that are alive at once, beyond the operator's own results. They are facts about torch's
-CPU kernels and oneDNN on x86 processors with AVX-512 (and AMX for bf16), measured for each operator alone; none knows
-about models or settings of a training.
+A recorder sees the inputs and outputs of an operator. On a CPU much happens in between: oneDNN converts images and
+weights to its own layouts, attention holds tiles for each thread, mixed dtypes are first cast to one dtype. Each rule
+here returns how many of these bytes are alive at once, beyond the operator's results. The rules are facts about torch's
+CPU kernels and oneDNN on x86 processors with AVX-512 (and AMX for bf16), measured per operator; none depends on models
+or training settings.
 """
 # ruff: noqa: PLR2004 - the numbers are block sizes and thresholds of those kernels
 
@@ -26,7 +26,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One call of an operator, after it returned."""
+    """A completed call of an operator."""
 
     args: tuple[Any, ...]
     results: list[Tensor]
@@ -34,7 +34,7 @@ class _Call:
 
 
 class CpuWorkspaces:
-    """The rules for a number of threads, and a count of what oneDNN keeps."""
+    """The rules for a number of threads, and a count of the kernels that oneDNN caches."""
 
     def __init__(self, num_threads: int) -> None:
         self._num_threads = num_threads
@@ -42,21 +42,21 @@ class CpuWorkspaces:
 
     @property
     def num_kernels(self) -> dict[str, int]:
-        """Kernels that oneDNN makes, one for each kind of call, and keeps for the next: by what they compute."""
+        """Number of kernels that oneDNN builds, one per kind of call, and caches: matmul, conv."""
         return dict(Counter("conv" if "conv" in name else "matmul" for name, *_ in self._kernels))
 
     def __call__(self, func: Any, args: tuple[Any, ...], results: list[Tensor]) -> int:
         name = func.overloadpacket.__name__
         tensors = [a for a in args if isinstance(a, Tensor)]
         is_conv = _RULES.get(name) in (_convolution, _convolution_backward)
-        # fp32 products are MKL's, which makes none.
+        # fp32 products use MKL, which builds none.
         if is_conv or (_RULES.get(name) is _product and tensors[0].dtype in _LOW):
             self._kernels.add((name, *((t.shape, t.stride(), t.dtype) for t in tensors)))
         return workspace_bytes(func, args, results, self._num_threads)
 
 
 def workspace_bytes(func: Any, args: tuple[Any, ...], results: list[Tensor], num_threads: int) -> int:
-    """Bytes that are alive inside the operator beyond its inputs and results, at their most."""
+    """Returns the peak of bytes alive inside the operator beyond its inputs and results."""
     name = func.overloadpacket.__name__
     rule = _RULES.get(name)
     if rule is not None:
@@ -75,7 +75,7 @@ def _up(value: int, multiple: int) -> int:
 
 
 def _casts(args: tuple[Any, ...], results: list[Tensor]) -> int:
-    """Elementwise operators convert whole inputs to the common type first, and results from it last."""
+    """Counts the casts of elementwise operators: whole inputs to the common dtype, and results from it."""
     tensors = [a for a in args if isinstance(a, Tensor) and a.dim() and a.dtype != torch.bool]
     if not tensors or len({tensor.dtype for tensor in (*tensors, *results)}) == 1:
         return 0
@@ -90,7 +90,7 @@ def _casts(args: tuple[Any, ...], results: list[Tensor]) -> int:
 
 
 def _attention(call: _Call) -> int:
-    """Scores, running sums and output of one tile for each thread; in bf16 also all keys and values, packed for AMX."""
+    """Counts scores, sums and output of one tile per thread; in bf16 also all keys and values, packed for AMX."""
     query, key = call.args[0], call.args[1]
     batch, heads, num_queries, width = map(int, query.shape)
     num_keys = int(key.shape[2])
@@ -112,7 +112,7 @@ def _tile(num_queries: int, num_keys: int) -> tuple[int, int]:
 
 
 def _packs_keys(query: Tensor, num_keys: int, rows: int, num_threads: int) -> bool:
-    """Only where the products repay the copy: four times as many numbers as are packed."""
+    """Whether keys are packed: only if the products are worth the copy, with four times as many elements."""
     batch_heads, num_queries = query.shape[0] * query.shape[1], query.shape[2]
     if query.dtype != torch.bfloat16 or min(num_queries, num_keys) < 64:  # the kernel's own threshold
         return False
@@ -121,7 +121,7 @@ def _packs_keys(query: Tensor, num_keys: int, rows: int, num_threads: int) -> bo
 
 
 def _attention_backward(call: _Call) -> int:
-    """Scores and their gradient of one tile for each thread, again in the low type, and what its products pack."""
+    """Counts scores and their gradient of one tile per thread, also in low precision, and packed factors."""
     gradient, query, key = call.args[:3]
     rows, columns = _tile(query.shape[2], key.shape[2])
     total = 0 if gradient.transpose(1, 2).is_contiguous() else _num_bytes(gradient)
@@ -138,11 +138,11 @@ def _attention_backward(call: _Call) -> int:
 
 
 def _product(call: _Call) -> int:
-    """oneDNN packs blocks of bf16 and fp16 matrices, of about the size of the second-level cache, for each thread.
+    """Counts the blocks of bf16 and fp16 matrices that oneDNN packs per thread, each about the size of the L2 cache.
 
-    fp32 products are MKL's, whose buffers are not torch's. Which blocks oneDNN takes follows no simple rule; this one
-    is within a few hundred KiB for most shapes, and high for some weights of more than 1.5 MiB: it assumes that sums
-    are kept in fp32 for the whole result, as they are for most of them.
+    fp32 products use MKL, whose buffers are not torch's. oneDNN's choice of blocks follows no simple rule. This one is
+    within a few hundred KiB for most shapes, and too high for some weights of more than 1.5 MiB: it assumes fp32 sums
+    for the whole result, as most of them have.
     """
     left, right = call.args[-2:] if len(call.args) == 2 else call.args[1:3]  # without a bias, or with one
     if left.dtype not in _LOW:
@@ -159,24 +159,24 @@ def _product(call: _Call) -> int:
 
 
 def _widened(rows: int, inner: int, columns_summed: int, num_threads: int) -> int:
-    """fp16: blocks of both matrices as fp32, at most 1024 deep; deeper ones also keep their sums (of such columns)."""
+    """fp16: blocks of both matrices in fp32, at most 1024 deep; deeper ones also hold sums of these columns."""
     depth = min(inner, 1024)
     per_row = 4 * depth + 260 + (4 * columns_summed if inner > depth else 0)
-    own_rows = rows if rows < 64 else math.ceil(rows / num_threads)  # threads share out the rows, if there are many
+    own_rows = rows if rows < 64 else math.ceil(rows / num_threads)  # threads split the rows, if there are many
     block_rows = math.ceil(own_rows / math.ceil(own_rows / 256))
     return num_threads * (256 * depth + block_rows * per_row)
 
 
 def _packed_left(rows: int, inner: int) -> int:
-    """bf16: a transposed left matrix (the gradient of a weight) in blocks of 64 or 128 rows, at most 1500 deep."""
+    """bf16: a transposed left matrix (for a weight's gradient) in blocks of 64 or 128 rows, at most 1500 deep."""
     per_row = 5 * min(rows, 64) // 2 + 6 * max(0, min(rows, 128) - 64)
     return min((150 + per_row) * min(inner, 1500), 800_000)
 
 
 def _packed_right(rows: int, inner: int, columns: int, num_threads: int) -> int:
-    """The right matrix in blocks: of columns while it is flat, of rows with sums in fp32 where it is deep."""
+    """Counts the right matrix in blocks: of columns if it is flat, of rows with fp32 sums if it is deep."""
     sums = 0
-    while 2 * inner * columns > 1.3 * _MIB or columns > 1152:  # half of the second-level cache
+    while 2 * inner * columns > 1.3 * _MIB or columns > 1152:  # half of the L2 cache
         if inner > 1600 and rows >= 256:
             sums, inner = 4 * rows * columns, math.ceil(inner / 2)
         else:
@@ -188,7 +188,7 @@ def _packed_right(rows: int, inner: int, columns: int, num_threads: int) -> int:
 
 
 def _convolution(call: _Call) -> int:
-    """Image, weights and result in oneDNN's layout; then the result once more as it was asked for."""
+    """Counts image, weights and result in oneDNN's layout, then the result in the requested layout."""
     image, weight, stride = call.args[0], call.args[1], call.args[3]
     if not _is_onednn(image, weight, stride, call.num_threads):
         return 0
@@ -198,14 +198,14 @@ def _convolution(call: _Call) -> int:
         copy = 0 if image.is_contiguous(memory_format=torch.channels_last) else _num_bytes(image)
         return copy + _num_bytes(weight) + _laid_out_weight(weight) + scratch
     copy = 0 if image.is_contiguous() else _num_bytes(image)
-    laid_out = _laid_out(image) if image.shape[1] > 3 or image.dtype in _LOW else 0  # read as it is
+    laid_out = _laid_out(image) if image.shape[1] > 3 or image.dtype in _LOW else 0  # otherwise read as it is
     inside = scratch + laid_out + _laid_out_weight(weight) + _laid_out(result)
     after = _laid_out(result) + _num_bytes(result) * (2 if image.dtype in _LOW else 1)
     return copy + max(inside, after) - _num_bytes(result)
 
 
 def _convolution_backward(call: _Call) -> int:
-    """First the gradient of the image, then that of the weights; both read the gradient in oneDNN's layout."""
+    """Counts the gradient of the image, then that of the weights; both read the gradient in oneDNN's layout."""
     gradient, image, weight, stride = call.args[0], call.args[1], call.args[2], call.args[4]
     wants_image, wants_weight, _ = call.args[10]
     if not _is_onednn(image, weight, stride, call.num_threads):
@@ -236,7 +236,7 @@ def _convolution_backward(call: _Call) -> int:
 
 
 def _is_onednn(image: Tensor, weight: Tensor, stride: Sequence[int], num_threads: int) -> bool:
-    """Products of single pixels in fp32 go past oneDNN where one thread works on a small batch."""
+    """Whether oneDNN is used: fp32 1x1 convolutions bypass it if one thread works on a small batch."""
     is_by_pixel = math.prod(weight.shape[2:]) == 1 and max(stride) == 1
     return not (image.dtype == torch.float32 and is_by_pixel and num_threads == 1 and image.shape[0] < 16)
 
@@ -246,7 +246,7 @@ def _is_channels_last(image: Tensor, weight: Tensor) -> bool:
 
 
 def _laid_out(image: Tensor) -> int:
-    """fp32: blocks of 16 channels. Low types: channels last, nothing to fill up."""
+    """Returns bytes in oneDNN's layout. fp32: blocks of 16 channels. Low precision: channels last, without padding."""
     if image.dtype in _LOW:
         return _num_bytes(image)
     return _num_bytes(image) // image.shape[1] * _up(image.shape[1], 16)
@@ -255,20 +255,20 @@ def _laid_out(image: Tensor) -> int:
 def _laid_out_weight(weight: Tensor) -> int:
     block = 32 if weight.dtype == torch.bfloat16 else 16
     num_out, num_in = weight.shape[:2]
-    if min(num_out, num_in) <= 3:  # colours are not filled up on their own side
+    if min(num_out, num_in) <= 3:  # the side with the colours is not padded
         return _num_bytes(weight)
     return _num_bytes(weight) // (num_out * num_in) * _up(num_out, block) * _up(num_in, block)
 
 
 def _forward_scratch(image: Tensor, weight: Tensor) -> int:
-    """For each thread: AMX reads rows of the image, padded, from a buffer."""
+    """Counts AMX's buffers: each thread reads padded rows of the image from one."""
     if image.dtype != torch.bfloat16:
         return 4096
     return 12_288 if math.prod(weight.shape[2:]) == 1 else 110_000
 
 
 def _weight_sums(gradient: Tensor, image: Tensor, weight: Tensor, num_threads: int) -> int:
-    """Threads share out the channels; where there are few, each adds up all weights. AMX wants inputs transposed."""
+    """Counts sums: threads split the channels; if there are few, each sums all weights. AMX transposes inputs."""
     is_shared_out = weight.numel() > 100_000
     if image.dtype == torch.float32:
         return 0 if is_shared_out else (num_threads - 1) * _laid_out_weight(weight)
@@ -282,7 +282,7 @@ def _weight_sums(gradient: Tensor, image: Tensor, weight: Tensor, num_threads: i
 
 
 def _layer_norm(call: _Call) -> int:
-    """Rows are read one after another: what does not lie so is copied first."""
+    """Counts copies: rows are read contiguously, so other layouts are copied first."""
     return 0 if call.args[0].is_contiguous() else _num_bytes(call.args[0])
 
 
@@ -292,13 +292,13 @@ def _layer_norm_backward(call: _Call) -> int:
 
 
 def _group_norm(call: _Call) -> int:
-    """Two sums a channel."""
+    """Counts two sums per channel."""
     num_samples, num_channels = map(int, call.args[0].shape[:2])
     return 8 * num_samples * num_channels
 
 
 def _nearest(call: _Call) -> int:
-    """The kernel works with channels last; both sides are copied where they do not lie so."""
+    """Counts copies: the kernel uses channels last, and converts both sides if needed."""
     image = call.args[0]
     if image.is_contiguous(memory_format=torch.channels_last):
         return 0
@@ -306,7 +306,7 @@ def _nearest(call: _Call) -> int:
 
 
 def _sum(call: _Call) -> int:
-    """Low types are brought to fp32 where dimensions that stay lie between those that go, or the result is wider."""
+    """Counts a cast to fp32: for low precision if kept dimensions lie between reduced ones, or the result is wider."""
     values = call.args[0]
     if values.dtype not in _LOW:
         return 0
@@ -326,14 +326,14 @@ def _mean(call: _Call) -> int:
 
 
 def _in_fp32(call: _Call) -> tuple[int, int]:
-    """Bytes of a weight in fp32, and those of the copies that are made of gradient and weight."""
+    """Returns the bytes of a weight in fp32, and those of the fp32 copies of gradient and weight."""
     weight = call.args[2]
     num_bytes = 4 * weight.numel()
     return num_bytes, num_bytes + (num_bytes if weight.dtype != torch.float32 else 0)
 
 
 def _update_8bit(call: _Call) -> int:
-    """The states widened, and what AdamW divides by, or Lion takes the sign of, with what that is made of."""
+    """Counts the states in fp32, and AdamW's denominator or the argument of Lion's sign, with its temporaries."""
     num_bytes, copies = _in_fp32(call)
     num_states = 1 if call.args[4] is None else 2
     return copies + num_states * num_bytes + (2 if num_states == 2 else 3) * num_bytes

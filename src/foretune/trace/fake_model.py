@@ -1,13 +1,13 @@
-"""A module on the meta device becomes one of fake tensors: shapes, types and lifetimes, no memory."""
+"""Converts a module on meta to fake tensors: shapes, dtypes and lifetimes, no memory."""
 
 import torch
 from torch import Tensor, nn
 
 
 def materialise(module: nn.Module) -> None:
-    """Replaces every parameter and buffer by a fresh tensor of its shape and type. Call it under a fake tensor mode.
+    """Replaces every parameter and buffer by a new tensor of its shape and dtype. Call it under a fake tensor mode.
 
-    Shared parameters stay shared. Tensors that modules keep as plain attributes (position tables) are replaced too.
+    Shared parameters stay shared. Tensors that modules store as plain attributes (position tables) are replaced too.
     """
     fresh: dict[int, nn.Parameter] = {}
     for part in module.modules():

@@ -1,7 +1,7 @@
-"""Forward passes without gradients on fake tensors: encoding images and captions, sampling, decoding.
+"""Records forward passes without gradients on fake tensors: encoding images and captions, sampling, decoding.
 
 Their traces are StepTraces whose `method` is the kind of pass. Sizes are those of a step: samples, latent positions
-(height x width x frames of the latents, for autoencoders too, whichever way they go), text tokens, adapter rank.
+(height x width x frames of the latents, also for encoding and decoding), text tokens, adapter rank.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +57,7 @@ _PROBED: tuple[Probed, ...] = ("all sizes", "one batch", "one size")
 
 @dataclass(frozen=True)
 class ForwardSizes:
-    """At which sizes a pass is recorded."""
+    """The sizes at which a pass is recorded."""
 
     batch_size: int
     latent: tuple[int, ...] = ()
@@ -77,7 +77,7 @@ def record_forward(
     numerics: Numerics,
     autocast: torch.dtype | None = None,
 ) -> TracedStep:
-    """Runs a module on meta once on fake tensors. `call` makes the inputs, marks the forward phase and calls it."""
+    """Runs a module on meta once with fake tensors. `call` creates the inputs, marks the forward phase and calls it."""
     recorder = Recorder(lambda _phase: None)
     accelerator = AcceleratorNumerics(recorder, autocast) if numerics == "cuda" else None
     with FakeTensorMode(allow_non_fake_inputs=True), recorder, AssumedData(), torch.no_grad():
@@ -103,7 +103,7 @@ def record_forward(
 
 
 def trace_encode(row: ModelComponent, sizes: ForwardSizes, num_frames: int, numerics: Numerics) -> TracedStep:
-    """Images, or videos of so many frames, to latents; in fp32 without autocast, as caching does it."""
+    """Records encoding of images, or videos of `num_frames`, in fp32 without autocast, as caching does."""
 
     def call(vae: nn.Module, recorder: Recorder) -> Any:
         recorder.phase = StepPhase.INPUTS
@@ -120,7 +120,7 @@ def trace_encode(row: ModelComponent, sizes: ForwardSizes, num_frames: int, nume
 def trace_decode(
     row: ModelComponent, sizes: ForwardSizes, numerics: Numerics, precision: torch.dtype = torch.bfloat16
 ) -> TracedStep:
-    """Latents to pixels: fp32 weights under the training's autocast, as validation does it."""
+    """Records decoding of latents with fp32 weights under the training's autocast, as validation does."""
 
     def call(vae: nn.Module, recorder: Recorder) -> Any:
         recorder.phase = StepPhase.INPUTS
@@ -128,7 +128,7 @@ def trace_decode(
         recorder.phase = StepPhase.FORWARD
         return latents, decode(vae, latents)
 
-    # The pipeline's autoencoder is not frozen, so autocast keeps a low copy of each of its weights.
+    # The pipeline's autoencoder is not frozen, so autocast caches a low-precision copy of each of its weights.
     vae = _autoencoder(row).requires_grad_(requires_grad=True)
     return record_forward(vae, call, numerics, None if precision == torch.float32 else precision)
 
@@ -141,7 +141,7 @@ def _autoencoder(row: ModelComponent) -> nn.Module:
 
 
 def trace_text(row: ModelComponent, sizes: ForwardSizes, numerics: Numerics, dtype: torch.dtype) -> TracedStep:
-    """Captions of so many tokens through a text encoder that was loaded in this type."""
+    """Records a text encoder, loaded in this dtype, on captions of this number of tokens."""
 
     def call(encoder: nn.Module, recorder: Recorder) -> Any:
         recorder.phase = StepPhase.INPUTS
@@ -158,9 +158,10 @@ def trace_text(row: ModelComponent, sizes: ForwardSizes, numerics: Numerics, dty
 def trace_sample(
     family: Family, sizes: StepSizes, rank: int, numerics: Numerics, precision: torch.dtype = torch.bfloat16
 ) -> TracedStep:
-    """One denoising pass of a model with adapters of that rank, in evaluation mode under the training's autocast.
+    """Records one denoising pass with adapters of this rank, in evaluation mode under the training's autocast.
 
-    A model that then sorts its tokens by what they say is taken as it is in training, which needs a little more.
+    A model that sorts its tokens by their values in evaluation mode is recorded in training mode, which needs a little
+    more memory.
     """
     try:
         return _trace_sample(family, sizes, rank, numerics, precision, is_training=False)
@@ -202,7 +203,7 @@ def _trace_sample(
 
 
 def forward_forms() -> tuple[ForwardForm, ...]:
-    """Every pass that runs of the catalogue's denoisers make, each once."""
+    """Returns every forward pass that runs of the catalogue's denoisers make, without duplicates."""
     found: dict[ForwardForm, None] = {}
     for name, row in catalog.denoisers().items():
         found[ForwardForm(component=name, kind="sample", precision="bf16")] = None
@@ -229,17 +230,18 @@ def _text_forms(name: str) -> Iterator[ForwardForm]:
     for precision in ("bf16", "fp32"):
         yield ForwardForm(component=name, kind="text", precision=precision)
     if catalog.component(name).class_name in ("T5EncoderModel", "UMT5EncoderModel"):
-        # These keep some of their weights in fp32 where fp16 is asked for.
+        # These keep some of their weights in fp32 if loaded in fp16.
         yield ForwardForm(component=name, kind="text", precision="fp16")
 
 
 def make_forward_trace(form: ForwardForm, numerics: Numerics = "cuda") -> StepTrace:
-    """A trace that holds for every size: recordings at a few, each storage's growth fitted, small ones put together.
+    """Returns a trace for every size: records a few sizes, fits each storage's growth and merges small storages.
 
-    What goes through its samples one by one is another program for each number of them, and what splits its work by the
-    memory it would take, for each size. Then one number of samples, or one size, must do; at others it is less exact.
+    A model that processes samples one by one runs another program for each batch size, and one that splits its work by
+    memory use, for each image size. Then one batch size, or one image size, is recorded; at others the trace is less
+    exact.
     """
-    # Sizes of captions and of a denoiser's inputs are many; those of pixels are one, and have a usual value.
+    # Captions and a denoiser's inputs have many sizes; an autoencoder's pixels have one typical size.
     attempts = _PROBED if form.kind in ("encode", "decode") else _PROBED[:2]
     phases, lives = _first_regular(form, numerics, attempts)
     return _made(form, numerics, phases, lives)
@@ -271,7 +273,7 @@ def _recordings(form: ForwardForm, numerics: Numerics, probed: Probed) -> tuple[
     if probed != "all sizes":
         sizes = list(dict.fromkeys(replace(size, batch_size=1) for size in sizes))
     if probed == "one size":
-        sizes = sizes[-1:]  # the usual one
+        sizes = sizes[-1:]  # the typical one
     if form.kind == "text":
         steps = [trace_text(row, size, numerics, precision) for size in sizes]
     elif form.kind == "encode":
@@ -284,7 +286,7 @@ def _recordings(form: ForwardForm, numerics: Numerics, probed: Probed) -> tuple[
 def _sample_recordings(
     family: Family, numerics: Numerics, precision: torch.dtype, probed: Probed
 ) -> tuple[list[TracedStep], list[Sizes]]:
-    """Without gradients no block leaves anything behind, so the peak is that of a model of few blocks."""
+    """Records a model of few blocks: without gradients no block leaves anything in memory, so the peak is the same."""
     recorded = shallow(family, Levers())
     asked = list(probes(recorded, has_rank=True))
     if probed == "one batch":
@@ -297,18 +299,18 @@ def _sample_recordings(
 
 def _text_sizes(row: ModelComponent) -> list[ForwardSizes]:
     if row.class_name.startswith("CLIP"):
-        # These always see as many tokens as they have places for.
+        # These always take as many tokens as they have positions.
         num_tokens = int(row.config["max_position_embeddings"])
         return [ForwardSizes(batch, num_text_tokens=num_tokens) for batch in (8, 4, 6)]
     return [ForwardSizes(batch, num_text_tokens=tokens) for batch, tokens in ((8, 256), (4, 256), (8, 512), (6, 384))]
 
 
 def _autoencoder_sizes(row: ModelComponent, form: ForwardForm) -> list[ForwardSizes]:
-    """Around the size the model was made for: what pads its borders grows evenly with the area only nearly."""
+    """Returns sizes around the model's native size, because padded borders grow only nearly linearly with the area."""
     height_px, width_px = _usual_size_px(row)
     assert row.spatial_compression is not None
     assert row.temporal_compression is not None
-    # One that can shorten videos takes frames of a single picture, too.
+    # A video autoencoder also encodes single images.
     has_frames = row.temporal_compression > 1
     frames = ((form.num_frames - 1) // row.temporal_compression + 1,) if has_frames else ()
 
@@ -316,13 +318,13 @@ def _autoencoder_sizes(row: ModelComponent, form: ForwardForm) -> list[ForwardSi
         edges = (height_px / row.spatial_compression * share, width_px / row.spatial_compression * share)  # type: ignore[operator]
         return (*frames, *(2 * round(edge / 2) for edge in edges))
 
-    # Never one sample: then some tensors need not be brought into order, and the program is another.
+    # Never one sample: some tensors would already be contiguous, and the program would differ.
     shares = ((2, 0.5), (3, 0.5), (2, 1.25), (4, 1.0))
     return [ForwardSizes(batch_size, latent(share)) for batch_size, share in shares]
 
 
 def _usual_size_px(row: ModelComponent) -> tuple[int, int]:
-    """Height and width of what a denoiser with this autoencoder makes."""
+    """Returns the native height and width of a denoiser with this autoencoder."""
     for name, other in catalog.denoisers().items():
         if other.system is not None and other.system.vae == row.name:
             return family_from_catalogue(name).default_size_px()
@@ -330,7 +332,7 @@ def _usual_size_px(row: ModelComponent) -> tuple[int, int]:
 
 
 def _lives(form: ForwardForm, steps: Sequence[TracedStep], sizes: list[Sizes]) -> list[Life]:
-    # A denoiser's weights, and autocast's copies of the trained ones, are counted with the step's.
+    # The denoiser's weights, and autocast's copies of the trained ones, are counted with the step's.
     left_out = (*WEIGHTS, MemoryPart.CAST_WEIGHTS) if form.kind == "sample" else ()
     return fitted([timeline(step) for step in steps], sizes, left_out)
 

@@ -1,4 +1,4 @@
-"""A family's geometry, read off its own functions."""
+"""A family's geometry, computed with its own functions."""
 
 import torch
 
@@ -7,7 +7,7 @@ from foretune.trace.shipped import Geometry
 
 
 def geometry_of(family: Family) -> Geometry:
-    """How latents follow from sizes, and the sizes and targets a model has by default."""
+    """Returns how latents follow from image sizes, and the model's default sizes and targets."""
     spatial, temporal, multiple = _factors(family)
     height_px, width_px = family.default_size_px()
     return Geometry(

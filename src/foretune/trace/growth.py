@@ -1,4 +1,4 @@
-"""How a number of bytes grows with the sizes, found from a few probes and checked on one more."""
+"""Fits how a number of bytes grows with the sizes, from a few probes, and checks it on one more."""
 
 from collections.abc import Sequence
 
@@ -8,22 +8,22 @@ from foretune.core.values.step_trace import Growth, Powers
 Sizes = tuple[int, int, int, int]
 
 _EXACT = 1e-9
-# A convolution that pads has (side + 1) squared numbers: nearly, but not quite, in proportion to the positions.
+# A padded convolution has (side + 1) squared elements: nearly, but not quite, proportional to the positions.
 _NEARLY = 0.03
-# Tables of positions grow with the sides, or with a frame, but not with all tokens. They are too small to matter.
+# Position tables grow with the sides, or with a frame, but not with all tokens. They are too small to matter.
 _SMALL_BYTES = 32 * MIB
 
 
 class IrregularGrowth(Exception):
-    """A number that does not grow in any of the known ways."""
+    """Raised if a number does not grow in any of the known ways."""
 
 
 def fit(probes: Sequence[Sizes], values: Sequence[float]) -> Growth:
-    """The growth through all probes.
+    """Returns the growth through all probes.
 
     The first probe is the base; others change batch and rank, or the image, or the text. Bytes are products of a
-    tensor's dimensions, so a dependence is a factor (batch, rank), or a sum of image and text tokens, or the square of
-    such a sum; probes that change more than that then check what was found.
+    tensor's dimensions, so a dependence is a factor (batch, rank), a sum of image and text tokens, or the square of
+    such a sum. Probes that change more than that check the result.
     """
     base, value = probes[0], float(values[0])
     changed: dict[int, tuple[int, float]] = {}
@@ -50,14 +50,14 @@ def fit(probes: Sequence[Sizes], values: Sequence[float]) -> Growth:
 
 
 def for_each_sample(growth: Growth) -> Growth:
-    """What was found for one sample, for a batch of them: whatever grows with the tokens is there for each sample."""
+    """Returns the growth for a batch from that for one sample: what grows with the tokens exists for each sample."""
     if not any(image or text for _, (_, image, text, _) in growth.terms):
         return growth
     return Growth(terms=tuple((c, (batch + 1, image, text, rank)) for c, (batch, image, text, rank) in growth.terms))
 
 
 def _powers(base: Sizes, value: float, probe: Sizes, other: float) -> Powers:
-    """Whether the batch and whether the rank is a factor; the probes are such that each answer has its own ratio."""
+    """Returns whether batch and rank are factors; the probes are chosen so that each case has a different ratio."""
     for batch, rank in ((0, 0), (1, 0), (0, 1), (1, 1)):
         if _close(other * base[0] ** batch * base[3] ** rank, value * probe[0] ** batch * probe[3] ** rank):
             return batch, 0, 0, rank
@@ -73,7 +73,7 @@ def _tokens(
     *,
     squared: bool,
 ) -> Growth | None:
-    """constant + a * image + b * text, or the square of it, times what batch and rank multiply."""
+    """Fits constant + a * image + b * text, or its square, times the factors of batch and rank."""
     root = value**0.5 if squared else value
     slopes = {}
     for axis in (1, 2):
@@ -101,7 +101,7 @@ def _tokens(
 
 
 def _rounded(number: float) -> float:
-    """Coefficients are products of whole numbers; what division left beside them is dropped."""
+    """Removes rounding errors of division: coefficients are products of integers."""
     nearest = round(number * 4096) / 4096
     return nearest if _close(nearest, number) else number
 

@@ -1,4 +1,4 @@
-"""Traces that are recorded when they are asked for, and kept for the next time."""
+"""Records traces on demand and caches them."""
 
 import os
 from collections.abc import Callable
@@ -30,22 +30,22 @@ _MOST_PACKED_BYTES = 16 * 2**20
 
 
 def default_cache_dir() -> Path:
-    """Where the user's caches are."""
+    """Returns the user's cache directory."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretune" / "traces"
 
 
 @dataclass
 class LiveTraces:
-    """Records steps of one model; what was recorded before, by the same code for the same model, is read again."""
+    """Records steps of one model; reuses cached recordings of the same code and model."""
 
     family: Family
     cache_dir: Path | None = None
-    """None keeps nothing."""
+    """None disables the cache."""
     on_recording: Callable[[str, int, int], None] = lambda _slug, _number, _total: None
-    """Called before each recording of a step, with the step's name, the recording's number and how many there are."""
+    """Called before each recording with the step's name, the recording's number and the total."""
 
     def __call__(self, form: StepForm, sizes: StepSizes, rank: int) -> StepTrace:
-        """A trace for captions of this length as an accelerator has them; one for these sizes as a CPU has them."""
+        """Returns a trace for captions of this length on an accelerator, or for exactly these sizes on a CPU."""
         is_point = form.numerics == "cpu"
         extent = [asdict(sizes), rank, torch.get_num_threads()] if is_point else sizes.num_text_tokens
         stamp = content_hash([self._model_data(), form.slug(), extent, sources_hash(), versions()])
@@ -54,7 +54,7 @@ class LiveTraces:
             try:
                 return unpack(read_bytes(path, _MOST_PACKED_BYTES))
             except (WrongFormat, RefusedFile):
-                # A damaged file in a cache is worth no more than none.
+                # A damaged file in the cache is treated as missing.
                 path.unlink()
         experiment, progress = form.experiment(), partial(self.on_recording, form.slug())
         with habits_of(form):
@@ -79,7 +79,7 @@ class LiveTraces:
 
 
 def family_of(model: ModelReference) -> Family:
-    """A model's family: from its folder, or from the catalogue. Nothing is downloaded."""
+    """Returns a model's family from its folder or the catalogue. Downloads nothing."""
     if model.folder is not None:
         return open_family(model.folder)
     rows = catalog.denoisers().values()
@@ -93,7 +93,7 @@ def family_of(model: ModelReference) -> Family:
 
 
 def described(family: Family, name: str) -> tuple[ModelComponent, Geometry]:
-    """A model that is in no catalogue, as its configuration describes it: what runs beside it is not known."""
+    """Describes a model outside the catalogue by its configuration; its other components are unknown."""
     denoiser = family.denoiser_on_meta(torch.bfloat16)
     row = ModelComponent.model_construct(
         name=name,

@@ -1,4 +1,4 @@
-"""A StepTrace from recordings of the step itself."""
+"""Makes a StepTrace from recordings of the step."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +24,7 @@ from foretune.trace.tracing import Numerics, StepSizes, TracedStep, trace_step
 from foretune.trace.work import total_work
 
 OnRecording = Callable[[int, int], None]
-"""Called before each recording with its number, from 1, and how many there are."""
+"""Called before each recording with its number, from 1, and the total."""
 
 _MADE_WITH = ("torch", "diffusers", "transformers", "peft")
 _AUTOGRAD = "foretune.trace.torchao_autograd"
@@ -40,12 +40,12 @@ TORCHAO_AUTOGRAD: Registry[Backend] = Registry(
 
 
 def _silent(number: int, total: int) -> None:
-    """For those who show no progress."""
+    """Reports no progress."""
 
 
 @contextmanager
 def habits_of(form: StepForm) -> Iterator[None]:
-    """What a form has that no experiment says: to be entered around its recording."""
+    """The context in which to record a form that differs from what experiments can express."""
     with ExitStack() as stack:
         if form.habits.leaves_stay:
             stack.enter_context(leaving_leaves())
@@ -62,9 +62,9 @@ def make_step_trace(
     num_text_tokens: int | None = None,
     on_recording: OnRecording = _silent,
 ) -> StepTrace:
-    """A trace that holds for every size and depth, from a handful of recordings at small ones.
+    """Returns a trace for every size and depth, from a few recordings of small sizes.
 
-    With a number of text tokens it holds for captions of that length alone, and takes a recording less.
+    With `num_text_tokens` it is valid for captions of that length only, and takes one recording less.
     """
     has_rank = rank_is_a_size(experiment.method)
     asked = probes(family, has_rank=has_rank, num_text_tokens=num_text_tokens)
@@ -79,14 +79,14 @@ def make_point_trace(
     numerics: Numerics,
     on_recording: OnRecording = _silent,
 ) -> StepTrace:
-    """A trace that holds for these sizes alone, from one recording."""
+    """Returns a trace for exactly these sizes, from one recording."""
     return _made_shallow(experiment, family, [Probe(sizes, rank)], numerics, on_recording)
 
 
 def _made_shallow(
     experiment: Experiment, family: Family, asked: Sequence[Probe], numerics: Numerics, on_recording: OnRecording
 ) -> StepTrace:
-    """From a few blocks of each kind; from a few more where something is passed on over several of them."""
+    """Records a few blocks of each kind, or a few more if a tensor is passed on across several blocks."""
     levers = experiment.levers
     try:
         return _made(experiment, family, asked, numerics, shallow(family, levers), on_recording)
@@ -112,7 +112,7 @@ def _made(
     runs = runs_of(family, steps[0], experiment.levers)
     lines = [timeline(step) for step in steps]
     sizes = [probe.in_trace(recorded) for probe in asked]
-    # One recording holds for its own sizes, whatever the model does at others.
+    # One recording is valid for its own sizes, whatever the model does at others.
     per_sample = family.goes_by_samples and len(asked) > 1
     program = build_program(lines, sizes, runs, per_sample=per_sample)
     work, host_operators = total_work(runs, steps, sizes, per_sample=per_sample)
@@ -137,18 +137,18 @@ def _made(
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that a step is made with."""
+    """Returns the versions of the packages that determine a step."""
     return {name: version(name) for name in _MADE_WITH}
 
 
 def with_rank(experiment: Experiment, rank: int) -> Experiment:
-    """The experiment at another rank, where that is a size."""
+    """Returns the experiment with another rank, if the rank is one of its sizes."""
     if not rank_is_a_size(experiment.method):
         return experiment
     return experiment.model_copy(update={"method": experiment.method.model_copy(update={"rank": rank})})
 
 
 def runs_of(family: Family, shallow_step: TracedStep, levers: Levers) -> tuple[BlockRun, ...]:
-    """How often each kind of block stands in the model of full depth, by its own blocks."""
+    """Returns how often each kind of block occurs in the full-depth model."""
     full = kinds_of_units(units_of(family, family.denoiser_on_meta(torch.bfloat16), levers))
     return block_runs(shallow_step.block_kinds, full)

@@ -1,8 +1,8 @@
-"""A trace with marks in it: where gradients arrive, and where frozen weights of linear layers are multiplied with.
+"""Traces with marks: where gradients arrive, and where frozen weights of linear layers are multiplied.
 
-Marked layers are multiplied with as quantised ones are: each product is one node of autograd, which makes a few
-storages less than a dense layer. How the others grow is known from the trace of the dense step, so that two recordings
-tell which of its growths a storage has; where one has none of them, all recordings are made as for any trace.
+Marked layers multiply as quantised ones do: each product is one autograd node, which allocates a few storages less than
+a dense layer. The growths of the others are known from the trace of the dense step, so two recordings are enough to
+assign one of them to each storage. If none matches, all recordings of an ordinary trace are made.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,18 +36,18 @@ from foretune.trace.tracing import TracedStep, trace_step
 Storages = tuple[Storage, ...]
 _EXACT = 1e-6
 _OTHER_RANK = 8
-"""Shapes of adapters are looked at for a second rank, to tell which of their sides are the rank."""
+"""A second rank at which adapter shapes are read, to find the sides that are the rank."""
 
 
 def make_marked_trace(form: StepForm, family: Family, trace: StepTrace) -> StepTrace:
-    """A step with marks; `trace` is that of the same step without."""
+    """Returns the trace with marks; `trace` is that of the same step without marks."""
     known = tuple(trace.growths)
     try:
         return _made(form.experiment(), family, trace, FEW_BLOCKS, known)
     except _UnknownGrowth:
         pass
     except IrregularStep:
-        # As any trace: from a few more blocks where something is passed on over several of them.
+        # As for any trace: a few more blocks if a tensor is passed on across several of them.
         if not family.block_kinds():
             raise
         return _made(form.experiment(), family, trace, MANY_BLOCKS, None)
@@ -60,7 +60,7 @@ def make_marked_trace(form: StepForm, family: Family, trace: StepTrace) -> StepT
 
 
 class _UnknownGrowth(IrregularStep):
-    """A storage that grows unlike all that are known."""
+    """Raised if a storage grows unlike all known ones."""
 
 
 def _made(
@@ -117,7 +117,7 @@ def _traced(experiment: Experiment, family: Family, probe: Probe, seen: "_Seen",
 
 
 def _among(known: Sequence[Growth]) -> Fit:
-    """Fits by choosing: the growth that has all of the values."""
+    """Returns a fit that selects the one known growth that matches all values."""
     chosen: dict[tuple[float, ...], Growth] = {}
 
     def fit(sizes: Sequence[Sizes], values: Sequence[float]) -> Growth:
@@ -152,7 +152,7 @@ def _mark_program(
 
 @dataclass
 class _Product:
-    """A product with the weight of a layer: from one event to another."""
+    """A product with a layer's weight, from its first to its last event."""
 
     layer: "MarkedLinear"
     kind: str
@@ -162,13 +162,13 @@ class _Product:
 
 @dataclass
 class _Seen:
-    """What is noted while the step runs. Events are given by their numbers in the recording."""
+    """Observations while the step runs. Events are identified by their index in the recording."""
 
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
     """Storage of each trained weight."""
     arrivals: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Of each trained weight, the storage of its gradient and the event before it was whole."""
+    """For each trained weight, the storage of its gradient and the last event before it was complete."""
     layers: dict["MarkedLinear", int] = field(default_factory=dict)
     products: list[_Product] = field(default_factory=list)
 
@@ -196,7 +196,7 @@ class _Seen:
 
 
 class MarkedLinear(nn.Linear):
-    """A dense layer that is multiplied with as a quantised one is, and says when."""
+    """A dense layer that multiplies as a quantised one does, and reports when."""
 
     numbers: Tensor
     note: Callable[["MarkedLinear", str, int, int], None]
@@ -218,7 +218,7 @@ class MarkedLinear(nn.Linear):
 
 
 class _MarkedProduct(torch.autograd.Function):
-    """As `step.quantizing.layer` multiplies, with a weight that is dense already."""
+    """The product of `step.quantizing.layer`, with a weight that is already dense."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, layer: MarkedLinear, numbers: Tensor) -> Tensor:
@@ -240,7 +240,7 @@ class _MarkedProduct(torch.autograd.Function):
 
 
 def _mark_layers(family: Family, denoiser: nn.Module) -> None:
-    """Those that are quantised unless something else is asked for."""
+    """Marks the layers that are quantised by default."""
     is_kept = kept_by_default(family, denoiser)
     for name, module in list(denoiser.named_modules()):
         if type(module) is nn.Linear and not is_kept(name):
@@ -248,7 +248,7 @@ def _mark_layers(family: Family, denoiser: nn.Module) -> None:
 
 
 def _marks(traced: TracedStep, seen: _Seen, shapes: dict[str, tuple[int, ...]]) -> list[Lifetime]:
-    """As storages whose bytes are the numbers that are marked: a mark for each of them."""
+    """Returns marks as storages whose bytes are the marked numbers."""
     events = traced.recording.events
     _, points = points_of([event.place for event in events])
     made = {e.number: (e, point) for e, point in zip(events, points, strict=True) if isinstance(e, Allocation)}
@@ -274,5 +274,5 @@ def _marks(traced: TracedStep, seen: _Seen, shapes: dict[str, tuple[int, ...]]) 
         start, end = points[product.first], points[product.last]
         sides = {"inputs": product.layer.in_features, "outputs": product.layer.out_features}
         found += [mark(f"{product.kind} {what}", number, start, end, start.block) for what, number in sides.items()]
-    # Blocks are compared by what they have in order.
+    # Blocks are compared entry by entry, so the order matters.
     return sorted(found, key=lambda one: (one.made.phase, one.made.block or 0, one.made.position))

@@ -1,8 +1,8 @@
-"""Results of operators on fake tensors, computed once for each operator and shapes of its arguments.
+"""Caches results of operators on fake tensors by operator and argument shapes.
 
 A step calls the same few hundred operators on the same shapes thousands of times: blocks repeat, checkpointed blocks
-run twice, an optimizer loops over equal weights. Torch computes a fake result in about 100 microseconds, even from its
-own cache; rebuilding what an equal call gave takes about ten.
+run twice, an optimizer loops over equal weights. torch computes a fake result in about 100 microseconds, even from its
+own cache; rebuilding the result of an equal call takes about ten.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 _PLAIN = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
-# What these give depends on more than the shapes of their arguments, or they change those shapes.
+# Their results depend on more than the shapes of their arguments, or they change those shapes.
 _NEVER_EQUAL = (
     torch.Tag.data_dependent_output,
     torch.Tag.dynamic_output_shape,
@@ -26,46 +26,46 @@ _META, _CPU = torch.device("meta"), torch.device("cpu")
 
 
 class KnownCall:
-    """What a call of an operator gives, for all calls with arguments of the same shapes."""
+    """The result of an operator for all calls with arguments of the same shapes."""
 
     __slots__ = ("container", "is_mutable", "is_view", "results", "work")
 
     def __init__(self, func: OpOverload, container: type | None, results: tuple[Any, ...]) -> None:
         self.container = container
-        """None where the operator gives one tensor, or none; else the list or tuple it gives."""
+        """The list or tuple type that the operator returns; None if it returns one tensor or nothing."""
         self.results = results
         self.is_view, self.is_mutable = func.is_view, func._schema.is_mutable
         self.work: tuple[str, str, int, int] | None = None
-        """For the recorder to note: kind, dtype, FLOPs and bytes moved."""
+        """For the recorder: kind, dtype, FLOPs and bytes moved."""
 
 
 _DEVICE = torch.ops.prim.device.default
-"""More than half of all calls: torch asks a fake tensor for its device."""
+"""More than half of all calls: torch reads the device of a fake tensor."""
 _DEVICE_CALL = KnownCall(_DEVICE, None, ())
 
 
 class OperatorMemo:
-    """Calls that were made before. Recordings of one model share it: most of their operators are the same."""
+    """Cached calls, shared by the recordings of one model, because most of their operators are the same."""
 
     def __init__(self) -> None:
         self.calls: dict[tuple[Any, ...], KnownCall | None] = {}
-        """None for calls that have to be computed each time."""
+        """None for calls that must be computed each time."""
         self.num_hits = self.num_misses = 0
 
 
 class FakeResults:
-    """Runs operators under a fake tensor mode, from memory where that gives the same."""
+    """Runs operators under a fake tensor mode, from the cache if the result is the same."""
 
     def __init__(self, mode: FakeTensorMode, memo: OperatorMemo) -> None:
         self._mode, self._memo = mode, memo
         with mode:
-            # Attributes that every fresh fake tensor of this mode has.
+            # Attributes of every new fake tensor of this mode.
             self._attributes = dict(vars(torch.empty(1)))
 
     def __call__(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, list[Tensor], KnownCall | None]:
-        """What the operator gives, the tensors in it, and what is known of such calls."""
+        """Returns the operator's output, the tensors in it, and the cache entry for such calls."""
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return args[0]._fake_device, [], _DEVICE_CALL
         tensors: list[Tensor] = []
@@ -89,7 +89,7 @@ class FakeResults:
     def _key(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]
     ) -> tuple[Any, ...] | None:
-        """Equal for calls that give equal results; None where a call may be unlike any other."""
+        """Returns a key that is equal for calls with equal results; None if a call cannot be cached."""
         if torch.is_inference_mode_enabled():
             return None
         parts: list[Any] = [func, torch.get_default_dtype()]
@@ -115,7 +115,7 @@ class FakeResults:
                 if not self._describe(value, parts, tensors):
                     return False
             elif kind in _PLAIN:
-                # 1, 1.0 and True are equal, but give results of unlike dtypes.
+                # 1, 1.0 and True are equal, but give results of different dtypes.
                 parts.append(kind)
                 parts.append(value)
             else:
@@ -123,7 +123,7 @@ class FakeResults:
         return True
 
     def _observed(self, func: Any, out: Any, tensors: list[Tensor]) -> KnownCall | None:
-        """How to build what an operator just gave; None if it has to be computed each time."""
+        """Returns how to rebuild what an operator just returned; None if it must be computed each time."""
         if not isinstance(func, OpOverload) or func.overloadpacket in _LIFTS:
             return None
         if any(tag in func.tags for tag in _NEVER_EQUAL):
@@ -144,7 +144,7 @@ class FakeResults:
         return KnownCall(func, container, tuple(results))
 
     def _result(self, item: Any, tensors: list[Tensor], fresh: set[int]) -> tuple[Any, ...] | None:
-        """(place of the argument that it is), or (place of the argument it is a view of, how it looks)."""
+        """Returns (index of the argument that it is), or (index of the argument it is a view of, its layout)."""
         if item is None:
             return (None,)
         if type(item) is not FakeTensor or item.constant is not None or item._fake_device != _CPU or _is_lazy(item):
@@ -192,7 +192,7 @@ class FakeResults:
         return self._as_fake(on_meta)
 
     def _as_fake(self, on_meta: Tensor) -> Tensor:
-        """As the constructor of fake tensors makes one, without its checks of what is known here."""
+        """Makes a fake tensor as its constructor does, without checks that are redundant here."""
         fake = Tensor._make_subclass(
             FakeTensor, on_meta, require_grad=False, dispatch_device=True, device_for_backend_keys=_CPU
         )
@@ -202,7 +202,7 @@ class FakeResults:
 
 
 def _is_lazy(tensor: Tensor) -> bool:
-    """Whether a conjugate or a negative is only marked as one: the marks are not part of a description."""
+    """Whether the tensor is lazily conjugated or negated, which a description does not include."""
     return tensor.is_neg() or (tensor.dtype.is_complex and tensor.is_conj())
 
 

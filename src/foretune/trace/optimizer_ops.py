@@ -1,4 +1,4 @@
-"""What optimizers ask of their tensors, and the sizes they decide by, while there are no numbers."""
+"""Values that optimizers read from their tensors, and sizes they decide by, for fake tensors."""
 
 from typing import Any
 
@@ -18,10 +18,10 @@ _ANSWERS: dict[Any, bool | float] = {
 
 
 class AssumedNumbers(TorchFunctionMode):
-    """Active while an optimizer is made and while it updates.
+    """Active while an optimizer is created and while it updates.
 
-    Prodigy reads how far the weights have come: some way, and nothing that is zero. 8-bit optimizers compute their
-    table of numbers: all are one.
+    Prodigy reads how far the weights have moved: the distance is nonzero. 8-bit optimizers compute their quantisation
+    table: all entries are one.
     """
 
     def __torch_function__(
@@ -36,9 +36,9 @@ class AssumedNumbers(TorchFunctionMode):
 
 
 def assume_large_weights(updater: Updater) -> None:
-    """8-bit optimizers keep fp32 states of weights below 4,096 numbers. An adapter is recorded at small ranks, and what
-    is found there is to hold for others; taken as large, each tensor that is small after all is missed by 6 bytes a
-    number, 24 KiB at most.
+    """Treats all weights as large. 8-bit optimizers store fp32 states for weights below 4,096 elements. Adapters are
+    recorded at small ranks, and the result must be valid for larger ones. Each tensor that is really small is
+    underestimated by 6 bytes per element, 24 KiB at most.
     """
     match updater:
         case InBackward():

@@ -1,4 +1,4 @@
-"""The small sizes and depths at which a step is recorded, so that what is found holds for all."""
+"""The small sizes and depths at which a step is recorded, chosen so that the result is valid for all."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,12 +13,12 @@ from foretune.trace.growth import Sizes
 from foretune.trace.program import FEW_BLOCKS
 from foretune.trace.tracing import StepSizes
 
-# Blocks of a stack that are unlike the rest of it: the last of SD3 and Mochi takes no text.
+# Number of blocks in a stack that may differ from the rest: the last of SD3 and Mochi takes no text.
 _MOST_UNLIKE = 2
 _RANKS = (4, 8, 2)
 _BATCHES = (2, 3, 4)
-# In the smallest sides that the model takes. Some fill up their tokens to a multiple of 32; none of these is the one
-# size (16 or 32) for which some models have their table of positions ready.
+# In units of the model's smallest side. Some models pad their tokens to a multiple of 32; none of these is the one size
+# (16 or 32) for which some models have a precomputed position table.
 _SIDES = (8, 24, 40)
 
 
@@ -30,7 +30,7 @@ class Probe:
     rank: int
 
     def in_trace(self, family: Family) -> Sizes:
-        """As a StepTrace counts: samples, latent positions of a sample, text tokens, adapter rank."""
+        """Returns the sizes of a StepTrace: samples, latent positions per sample, text tokens, adapter rank."""
         return (
             self.sizes.batch_size,
             latent_positions(family, self.sizes),
@@ -40,7 +40,7 @@ class Probe:
 
 
 def latent_positions(family: Family, sizes: StepSizes) -> int:
-    """Height times width times frames of one sample's latents, before they are cut into patches."""
+    """Returns height x width x frames of one sample's latents, before patching."""
     _, *extent = family.latent_shape(sizes.height_px, sizes.width_px, sizes.num_frames)
     product = 1
     for side in extent:
@@ -49,13 +49,13 @@ def latent_positions(family: Family, sizes: StepSizes) -> int:
 
 
 def probes(family: Family, *, has_rank: bool, num_text_tokens: int | None = None) -> tuple[Probe, ...]:
-    """A base; batch and rank, image and text changed in turn; and one of all at once that checks what the others say.
+    """Returns a base, probes that change batch and rank, image and text in turn, and one that changes all as a check.
 
-    Batch and rank are changed together, by unlike shares, because either is a plain factor or none. A number of text
-    tokens is given where the trace need not hold for others.
+    Batch and rank are changed together, by different ratios, because each is either a plain factor or none.
+    `num_text_tokens` is given if the trace need not be valid for other lengths.
 
-    All are square: some models treat other shapes in another way. A model that goes through a batch sample by sample
-    does other things for each size of a batch, so there the probes are of one sample.
+    All are square, because some models treat other shapes differently. A model that processes a batch sample by sample
+    runs another program for each batch size, so its probes have one sample.
     """
     batch, more_batch, other_batch = (1, 1, 1) if family.goes_by_samples else _BATCHES
     side, more_side, other_side = _SIDES
@@ -81,7 +81,7 @@ def _probe(family: Family, batch: int, side: int, tokens: int, num_frames: int, 
 
 
 def _text_tokens(family: Family) -> tuple[int, int, int]:
-    """Three numbers of text tokens; models without a caption, or with one of fixed length, have the same one."""
+    """Returns three numbers of text tokens, all the same for models without captions or with a fixed length."""
     own = family.own_text_tokens()
     if own == 0 or family.text_is_fixed:
         return (own, own, own)
@@ -89,10 +89,10 @@ def _text_tokens(family: Family) -> tuple[int, int, int]:
 
 
 def shallow(family: Family, levers: Levers, fewest: int = FEW_BLOCKS) -> Family:
-    """The same model with as few blocks as show how they repeat, by themselves or in units of several.
+    """Returns the same model with as few blocks as show how they repeat, individually or in units.
 
-    A stack may end, or begin, with blocks that are unlike the rest; then it takes a few more to see the rest repeat.
-    What is left over when a stack is cut into units stays as much as it is.
+    A stack may begin or end with blocks that differ from the rest; then it takes a few more to see the rest repeat. The
+    remainder of a stack that is divided into units does not change.
     """
     kinds = family.block_kinds()
     if not kinds:
@@ -109,6 +109,6 @@ def shallow(family: Family, levers: Levers, fewest: int = FEW_BLOCKS) -> Family:
 
 
 def run_lengths(family: Family, levers: Levers) -> list[int]:
-    """Lengths of the runs of equal units of blocks."""
+    """Returns the lengths of the runs of equal units of blocks."""
     kinds = kinds_of_units(units_of(family, family.denoiser_on_meta(torch.bfloat16), levers))
     return [len(list(run)) for _, run in groupby(kinds)]

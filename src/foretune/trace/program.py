@@ -1,4 +1,4 @@
-"""From a few recordings of a small, shallow step to a StepTrace that answers for every size and depth."""
+"""Builds a StepTrace for every size and depth from a few recordings of a small, shallow step."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,37 +8,37 @@ from foretune.core.values.step_trace import NEVER, BlockKind, Growth, Moment, St
 from foretune.trace.growth import IrregularGrowth, Sizes, fit, for_each_sample
 from foretune.trace.timeline import EventPoint, Lifetime, Timeline
 
-# What depends on batch or rank in no known way is a few numbers; larger would be a mistake of ours.
+# Storages that depend on batch or rank in no known way have a few elements; a larger one would be our own bug.
 _MOST_IRREGULAR_BYTES = 1 << 20
-# The two first and the two last blocks of a kind have neighbours that differ; what is between is all alike.
+# The first two and last two blocks of a kind have different neighbours; those in between are all alike.
 _NUM_ENDS = 2
 FEW_BLOCKS, MANY_BLOCKS = 2 * _NUM_ENDS, 2 * _NUM_ENDS + 2
-"""How many blocks of a kind tell all of them: as a rule, and where something is passed on over more than one block."""
+"""Number of blocks of a kind to record: usually, and if a tensor is passed on across more than one block."""
 
 
 Fit = Callable[[Sequence[Sizes], Sequence[float]], Growth]
-"""Finds how a number grows from its values at several sizes."""
+"""Fits how a number grows from its values at several sizes."""
 
 
 class IrregularStep(Exception):
-    """A step whose blocks or sizes do not repeat as they should, so that it cannot be extrapolated."""
+    """Raised if blocks or sizes of a step do not repeat regularly, so that it cannot be extrapolated."""
 
 
 @dataclass(frozen=True)
 class BlockRun:
-    """Neighbouring blocks of one kind, by their numbers in the traced model."""
+    """Neighbouring blocks of one kind, by their indices in the traced model."""
 
     start: int
     count: int
     full_count: int
-    """How many the real model has in this place."""
+    """Their number in the real model."""
 
     def __contains__(self, block: int) -> bool:
         return self.start <= block < self.start + self.count
 
 
 def block_runs(kinds: Sequence[int], full_kinds: Sequence[int]) -> tuple[BlockRun, ...]:
-    """The runs of equal blocks of a shallow model, each with its length in the model of full depth."""
+    """Returns the runs of equal blocks of a shallow model, each with its length in the full-depth model."""
     shallow = [len(list(run)) for _, run in groupby(kinds)]
     full = [len(list(run)) for _, run in groupby(full_kinds)]
     if len(shallow) != len(full):
@@ -54,7 +54,7 @@ def block_runs(kinds: Sequence[int], full_kinds: Sequence[int]) -> tuple[BlockRu
 
 @dataclass
 class Program:
-    """The parts of a StepTrace as they are put together."""
+    """The parts of a StepTrace while it is built."""
 
     runs: tuple[BlockRun, ...]
     per_sample: bool = False
@@ -75,7 +75,7 @@ def build_program(
 ) -> Program:
     """Fits each storage's bytes to the probes and folds equal blocks into one.
 
-    `per_sample`: the probes are of one sample each, of a model that goes through a batch sample by sample.
+    `per_sample`: the probes have one sample each, because the model processes a batch sample by sample.
     """
     program = Program(runs, per_sample, fit)
     rows = [_fitted(program, probes, sizes) for probes in _aligned(timelines)]
@@ -148,10 +148,10 @@ def _folded(name: str, run: BlockRun, by_owner: dict[int | None, list[_Row]], ru
 
 
 def _between(after_first: _Row, before_last: _Row, runs: tuple[BlockRun, ...]) -> Storage:
-    """A storage of a block both of whose neighbours are of its kind and not at an end.
+    """Returns a storage of a middle block, whose neighbours are both of its kind and not at an end.
 
-    What it leaves to the block after it is read off the second block, whose next is such a one; what it leaves to the
-    block before it, off the last but one.
+    What it leaves to the next block is taken from the second block, whose successor is a middle block; what it leaves
+    to the previous block, from the second to last.
     """
     for relative in (True, False):
         one, other = (_storage(row, runs, relative=relative) for row in (after_first, before_last))

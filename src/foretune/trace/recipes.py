@@ -1,4 +1,4 @@
-"""Records what optimizers and quantised layers do to a weight, without a model."""
+"""Records what optimizers and quantised layers do with a weight, without a model."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -35,8 +35,8 @@ LAYERS = ("int8", "float8", "float8-dynamic", "nf4", "int8-bnb")
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _SCALE_BLOCK = 256
 _LAST = 2
-"""Of three weights."""
-# Three weights each, with counts that differ from each other, so that a storage tells which weight it belongs to.
+"""Index of the last of three weights."""
+# Three weights each, with distinct element counts, so that a storage's size identifies its weight.
 _SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
     "vector": ((22528,), (27648,), (46592,)),
     "matrix": ((128, 176), (144, 192), (208, 224)),
@@ -48,7 +48,7 @@ _GRADIENT = Piece(count="weights", bytes_per_number=0)
 
 
 def record_recipes(names: Collection[str]) -> Recipes:
-    """The recipes of these names; `recipe_names` has all of them."""
+    """Records the recipes of these names; `recipe_names` has all of them."""
     updates = {
         name: _update(choice, dtype, on_host=on_host)
         for name, (choice, dtype, on_host) in _updates().items()
@@ -60,7 +60,7 @@ def record_recipes(names: Collection[str]) -> Recipes:
 
 
 def _updates() -> dict[str, tuple[Optimizer, torch.dtype, bool]]:
-    """By name, the optimizer, the type of the weights, and whether it is on the host."""
+    """Returns by name the optimizer, the dtype of the weights, and whether it runs on the host."""
     found = {}
     for weights, dtype in _DTYPES.items():
         for kind, spec in OPTIMIZER_SPECS.items():
@@ -91,14 +91,14 @@ def _update(choice: Optimizer, dtype: torch.dtype, *, on_host: bool = False) -> 
     for operation in recording.operations:
         name = operation[0]
         moved[name] = moved.get(name, 0.0) + operation[1] / num_weights
-    # Single numbers are moved, too; they are no part of what grows with the weights.
+    # Scalars are moved too, but do not grow with the weights.
     bytes_moved = {name: round(value * 4) / 4 for name, value in moved.items()}
     return UpdateRecipe(**found, bytes_moved={name: value for name, value in bytes_moved.items() if value})
 
 
 @dataclass
 class _Run:
-    """The events of an update: storage, whether it is made, its label and piece."""
+    """The events of an update: storage, whether it is allocated, its label and piece."""
 
     events: list[tuple[int, bool]] = field(default_factory=list)
     labels: dict[int, int] = field(default_factory=dict)
@@ -126,7 +126,7 @@ def _of_weight(
 
 
 def _run(choice: Optimizer, levers: Levers, dtype: torch.dtype, shapes: Sequence[tuple[int, ...]]) -> _Run:
-    """One update in steady state, as a training step makes it; single numbers are left out."""
+    """Records one update in steady state, as in a training step, without scalars."""
     recorder = Recorder(lambda _: None, tells_host=True)
     choice = choice.model_copy(update={"lr": choice.spec.lr_or(choice.lr)})
     with FakeTensorMode(allow_non_fake_inputs=True), recorder, watching_host(recorder.moved_to_host), AssumedNumbers():
@@ -176,7 +176,7 @@ def _run(choice: Optimizer, levers: Levers, dtype: torch.dtype, shapes: Sequence
 def _note(
     run: _Run, event: Allocation, counts: list[dict[Count, float]], outer: list[int], *, is_on_host: bool
 ) -> None:
-    """`outer`: of weights with more than two axes, how many matrices each is: means of those are single numbers."""
+    """`outer` is the number of matrices in each weight with more than two axes: their means are scalars."""
     num_numbers = prod(event.shape)
     if num_numbers <= 1 or event.operator == "stack":
         return
@@ -217,7 +217,7 @@ def _piece(counts: dict[Count, float], num_numbers: int, item_bytes: float, *, i
 
 
 def _sections(run: _Run) -> tuple[tuple[Piece, ...], tuple[RecipeSection, ...]]:
-    """The rounds that a weight makes with the others: of three, the second shows what each does to its neighbours."""
+    """Returns the sections of an update: of three weights, the second shows what each does to its neighbours."""
     rounds = _rounds(run)
     if len(rounds) % 3 or any(label != index % 3 for index, (label, _) in enumerate(rounds)):
         raise IrregularStep(f"weights are not taken in turns: {[label for label, _ in rounds]}")
@@ -245,7 +245,7 @@ def _sections(run: _Run) -> tuple[tuple[Piece, ...], tuple[RecipeSection, ...]]:
 
 
 def _rounds(run: _Run) -> list[tuple[int, list[tuple[int, bool]]]]:
-    """Events from one weight's first storage to the next weight's; releases go with what was made before them."""
+    """Groups events from one weight's first storage to the next weight's; releases belong to the preceding group."""
     rounds: list[tuple[int, list[tuple[int, bool]]]] = []
     for number, is_made in run.events:
         if is_made and (not rounds or rounds[-1][0] != run.labels[number]):
@@ -259,7 +259,7 @@ def _rounds(run: _Run) -> list[tuple[int, list[tuple[int, bool]]]]:
 
 
 _LAYER_SIZES = ((512, 1024, 96), (768, 1280, 160))
-"""Inputs, outputs and rows of what is multiplied: two of each tell a count that grows from a constant."""
+"""Input features, output features and rows: two of each distinguish counts that grow from constants."""
 _MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -284,11 +284,11 @@ def _layer(kind: str) -> LayerRecipe:
 
 
 _Numbers = tuple[int, float]
-"""How many numbers, and bytes of one."""
+"""Number of elements, and bytes per element."""
 
 
 def _layer_run(kind: str, num_inputs: int, num_outputs: int, num_rows: int) -> dict[str, list[_Numbers | int]]:
-    """Of a product and its gradient: numbers that are made (a pair) or released (an index); the result is a zero."""
+    """Returns allocations (a pair) and releases (an index) of a product and its gradient; the result is (0, 0.0)."""
     layer = BACKENDS[kind].of(nn.Linear(num_inputs, num_outputs, device="meta", dtype=torch.bfloat16))
     recorder = Recorder(lambda _: None)
     with FakeTensorMode(allow_non_fake_inputs=True), recorder:
@@ -329,7 +329,7 @@ def _acts(recording: Recording, phase: str, result: int) -> list[_Numbers | int]
 
 
 def _around_product(runs: list[list[_Numbers | int]]) -> tuple[tuple[Piece, ...], tuple[Act, ...], tuple[Act, ...]]:
-    """Pieces, and what happens to them before and after the result is made."""
+    """Returns the pieces, and the events before and after the result is allocated."""
     pieces: list[Piece] = []
     index_of: dict[int, int] = {}
     acts: tuple[list[Act], list[Act]] = ([], [])
@@ -370,7 +370,7 @@ def _layer_piece(sizes: Sequence[tuple[int, int, int]], items: Sequence[_Numbers
         "samples x outputs": [s * o for _, o, s in sizes],
     }
     for count, of in counts.items():
-        # A share of the weights: packed by two, or a scale for each block of them.
+        # A share of the weights: two packed into one byte, or one scale per block.
         if of == numbers or (count == "weights" and len({n / m for n, m in zip(numbers, of, strict=True)}) == 1):
             return Piece(count=count, bytes_per_number=item_bytes * numbers[0] / of[0])
     raise IrregularStep(f"{numbers} numbers follow from none of {counts}")

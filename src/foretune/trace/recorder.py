@@ -1,4 +1,4 @@
-"""Watches operators and writes down every storage that comes to life and dies, and what each operator costs."""
+"""Records every allocation and release of a storage, and the cost of each operator."""
 
 import weakref
 from collections import Counter
@@ -20,16 +20,16 @@ from foretune.step.host import is_computing_on_host
 from foretune.trace.operator_memo import FakeResults, KnownCall
 
 WORKSPACE = "workspace"
-"""Operator of the allocations that were made inside another one."""
+"""Operator name of allocations inside another operator."""
 Workspace = Callable[[Any, tuple[Any, ...], list[Tensor]], int]
-"""From an operator, its arguments and its results to the bytes it uses inside."""
+"""Returns the workspace bytes of an operator from its arguments and results."""
 
 _COPIES = (torch.ops.aten.copy_, torch.ops.aten._to_copy)
 _EMPTY_MAKERS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 
 
 class Allocation(NamedTuple):
-    """A storage that came to life."""
+    """A storage that was allocated."""
 
     number: int
     num_bytes: int
@@ -38,32 +38,32 @@ class Allocation(NamedTuple):
     dtype: str
     operator: str
     result: int
-    """Which of the operator's results it is."""
+    """Index among the operator's results."""
     num_results: int
-    """An operator over all trained tensors has as many results as there are."""
+    """Number of the operator's results: an operator over all trained tensors has one for each."""
 
 
 class Release(NamedTuple):
-    """A storage that died, or was resized to nothing."""
+    """A storage that was freed or resized to zero."""
 
     number: int
     place: "Place"
 
 
 class Place(NamedTuple):
-    """Where in the step something happened."""
+    """The phase and block in which something happened."""
 
     phase: str
     block: int | None
-    """Number of the repeated block; None before, between and after them."""
+    """Index of the repeated block; None outside the blocks."""
 
 
 class Operation(NamedTuple):
-    """One operator that does work: it writes memory that it did not just reserve."""
+    """An operator that does work: it writes memory beyond allocating it."""
 
     place: Place
     kind: str
-    """matmul, conv, attention or pointwise; TO_HOST and TO_DEVICE for what goes over the bus, HOST for its own work."""
+    """matmul, conv, attention or pointwise; TO_HOST and TO_DEVICE for transfers, HOST for work of the host."""
     dtype: str
     flops: int
     num_bytes_moved: int
@@ -71,16 +71,16 @@ class Operation(NamedTuple):
 
 @dataclass
 class Recording:
-    """What was seen, in order."""
+    """The recorded events, in order."""
 
     events: list[Allocation | Release] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     num_dispatched: Counter[Place] = field(default_factory=Counter)
-    """Operators the host issued, views included, by where: each costs host time."""
+    """Operators issued by the host, views included, by place: each costs host time."""
 
 
 class Recorder(TorchDispatchMode):
-    """A dispatch mode below autograd: it sees every operator of forward, backward and optimizer alike."""
+    """A dispatch mode below autograd, which sees every operator of forward, backward and optimizer."""
 
     def __init__(
         self,
@@ -90,23 +90,23 @@ class Recorder(TorchDispatchMode):
         tells_host: bool = False,
         fake_results: FakeResults | None = None,
     ) -> None:
-        """`tells_host`: the step is one of a device that has memory of its own beside the host's.
+        """`tells_host`: the step runs on a device whose memory is separate from the host's.
 
-        `fake_results`: what runs the operators, where they are recorded on fake tensors.
+        `fake_results`: runs the operators if they are recorded on fake tensors.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.recording = Recording()
         self.phase = "setup"
         self.on_host: set[int] = set()
-        """Numbers of the storages that are in host memory."""
+        """Numbers of the storages in host memory."""
         self.blocks_of: dict[int, int] = {}
-        """Block by storage number, as far as it is known: the host goes through weights one after another."""
+        """Block by storage number, if known: the host processes weights one by one."""
         self._tells_host = tells_host
         self._current_block = current_block
         self._workspace = workspace
         self._run = fake_results or _run_as_is
         self._numbers: dict[int, int] = {}
-        """Number of each live storage, by its address."""
+        """Number of each live storage, by address."""
         self._watches: dict[int, _Watch] = {}
         self._sizes: dict[int, int] = {}
         self._next_number = 0
@@ -123,7 +123,7 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         for kind in types:
             if kind is not FakeTensor and is_traceable_wrapper_subclass_type(kind):
-                return NotImplemented  # several tensors under one name: its own operators on them come by here
+                return NotImplemented  # a wrapper subclass: its operators on the inner tensors are recorded
         kwargs = kwargs or {}
         out, results, known = self._run(func, args, kwargs)
         place = Place(self.phase, self._block(args))
@@ -146,7 +146,7 @@ class Recorder(TorchDispatchMode):
     def adopt(
         self, tensor: Tensor, func: Any = None, place: Place | None = None, result: int = 0, num_results: int = 1
     ) -> bool:
-        """Begins to follow a tensor's storage; False if it was followed already."""
+        """Starts tracking a tensor's storage; returns False if it is already tracked."""
         storage = tensor.untyped_storage()
         if storage._cdata in self._numbers:
             return False
@@ -163,7 +163,7 @@ class Recorder(TorchDispatchMode):
         return True
 
     def _follow(self, storage: torch.UntypedStorage) -> int:
-        """A fresh number for a storage, until it dies."""
+        """Assigns a new number to a storage until it is freed."""
         number, self._next_number = self._next_number, self._next_number + 1
         self._numbers[storage._cdata] = number
         self._watches[number] = _Watch(storage, self._died, number)
@@ -171,13 +171,13 @@ class Recorder(TorchDispatchMode):
 
     def _died(self, watch: "_Watch") -> None:
         del self._watches[watch.number]
-        # A storage that was resized goes by the number it was given then.
+        # A resized storage has a newer number.
         if self._numbers.get(watch.address) == watch.number:
             del self._numbers[watch.address]
         self._released(watch.number)
 
     def _block(self, args: tuple[Any, ...]) -> int | None:
-        """The block that runs; where the host computes with the weight of one, that one."""
+        """Returns the running block or, if the host computes with a block's weight, that block."""
         block = self._current_block(self.phase)
         if block is not None or not (self._tells_host and is_computing_on_host()):
             return block
@@ -186,30 +186,30 @@ class Recorder(TorchDispatchMode):
         return blocks.pop() if len(blocks) == 1 else None
 
     def number_of(self, tensor: Tensor) -> int:
-        """The number under which a tensor's storage is followed."""
+        """Returns the number of a tensor's storage."""
         return self._numbers[tensor.untyped_storage()._cdata]
 
     def moved_to_host(self, tensor: Tensor) -> None:
-        """A tensor is a fresh copy in host memory: for `step.host.watching_host`."""
+        """Notes a new copy in host memory; a callback for `step.host.watching_host`."""
         number = self.number_of(tensor)
         if self._tells_host and number not in self.on_host:
             self.on_host.add(number)
             self.charge(TO_HOST, tensor, 0, tensor.untyped_storage().nbytes())
 
     def charge(self, kind: str, tensor: Tensor, flops: int, num_bytes_moved: int) -> None:
-        """Counts work that an imitated kernel does in one go, which no operator below shows."""
+        """Counts the work of an imitated fused kernel, which no operator below shows."""
         place = Place(self.phase, self._current_block(self.phase))
         self.recording.operations.append(Operation(place, kind, _dtype_name(tensor.dtype), flops, num_bytes_moved))
 
     def _pass_by(self, num_bytes: int, place: Place) -> None:
-        """Memory that an operator used inside: it comes when the results are there and is gone at once."""
+        """Records an operator's workspace: allocated after the results and freed at once."""
         if num_bytes:
             number, self._next_number = self._next_number, self._next_number + 1
             self.recording.events.append(Allocation(number, num_bytes, place, (num_bytes,), "uint8", WORKSPACE, 0, 1))
             self.recording.events.append(Release(number, place))
 
     def finish(self) -> Recording:
-        """The recording; what dies from now on belongs to the end of the program, not to the step."""
+        """Returns the recording; later releases belong to the end of the program, not to the step."""
         self._finished = True
         return self.recording
 
@@ -242,7 +242,7 @@ class Recorder(TorchDispatchMode):
         self.recording.operations.append(Operation(place, kind, dtype, flops, moved))
 
     def _note_transfer(self, func: Any, args: tuple[Any, ...], results: list[Tensor], place: Place) -> None:
-        """Copies between host and device: what was made on the host is known, all else is the device's."""
+        """Records copies between host and device: storages that are not known to be on the host are the device's."""
         if func.overloadpacket not in _COPIES or not results:
             return
         source = args[1] if func.overloadpacket is torch.ops.aten.copy_ else args[0]
@@ -258,7 +258,7 @@ class Recorder(TorchDispatchMode):
 
     @contextmanager
     def watching_resizes(self) -> Iterator[None]:
-        """Sharded training frees weights by resizing their storage; that goes past every dispatcher."""
+        """Records resizes: sharded training frees weights by resizing their storage, which bypasses dispatch."""
         original = torch.UntypedStorage.resize_
 
         def resize(storage: torch.UntypedStorage, size: int) -> Any:
@@ -284,7 +284,7 @@ class Recorder(TorchDispatchMode):
 
 
 class _Watch(weakref.ref[torch.UntypedStorage]):
-    """Tells when a storage dies."""
+    """Reports when a storage is freed."""
 
     __slots__ = ("address", "number")
     address: int
@@ -307,7 +307,7 @@ def _run_as_is(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
 def _work_of(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, results: list[Tensor]
 ) -> tuple[str, str, int, int]:
-    """Kind of operator, dtype of its result, FLOPs and bytes moved."""
+    """Returns kind of operator, dtype of its result, FLOPs and bytes moved."""
     name = func.overloadpacket.__name__
     inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     moved = sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in (*inputs, *results))

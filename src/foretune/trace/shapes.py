@@ -1,4 +1,4 @@
-"""Shapes of trained weights, noted in a trace beside the weights: an optimizer may treat rows and columns apart."""
+"""Adds the shapes of trained weights to a trace: an optimizer may treat rows and columns separately."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,20 +22,20 @@ from foretune.trace.program import FEW_BLOCKS, MANY_BLOCKS, IrregularStep
 
 Shape = tuple[int, ...]
 _BLOCK = re.compile(r"[^\d]*?\.\d+(?=\.)")
-"""The name of the block that a weight is in: the part up to the first number."""
+"""The block name of a weight: the part up to the first number."""
 _RANKS = (4, 8)
-"""Two ranks tell which sides of an adapter's weights are the rank."""
+"""Two ranks show which sides of an adapter's weights are the rank."""
 
 
 def sums_of(shape: Shape) -> dict[str, int]:
-    """How many sums over its rows and its columns a weight has; none where it has one axis."""
+    """Returns the number of row and column sums of a weight; empty if it has one axis."""
     if len(shape) < 2:  # noqa: PLR2004 - a vector has no rows
         return {}
     return {"rows": prod(shape[:-1]), "columns": prod(shape[:-2]) * shape[-1]}
 
 
 def trained_shapes(experiment: Experiment, family: Family) -> dict[str, Shape]:
-    """Of every trained weight, in the order of the model."""
+    """Returns the shape of every trained weight, in model order."""
     denoiser = family.denoiser_on_meta(METHODS[experiment.method.kind].load_dtype(PrecisionPolicy.of(experiment.train)))
     quantize_denoiser(experiment.quantize, family, denoiser)
     trained = attach_method(experiment, family, denoiser).trained()
@@ -43,10 +43,10 @@ def trained_shapes(experiment: Experiment, family: Family) -> dict[str, Shape]:
 
 
 def with_shapes(trace: StepTrace, experiment: Experiment, family: Family) -> StepTrace:
-    """The trace with a mark beside each trained weight for its rows, and one for its columns.
+    """Returns the trace with two marks for each trained weight, for its rows and columns.
 
-    Weights are made in the order of the model, so the shapes of a model with as few blocks as were recorded are those
-    of the trace, which has the first and the last blocks of each kind; that the bytes agree is checked.
+    Weights are allocated in model order, so a model with as few blocks as were recorded has the shapes of the trace,
+    which contains the first and last blocks of each kind. Equal byte counts are checked.
     """
     lists = (trace.outside, *(block for kind in trace.kinds for block in (*kind.first, *kind.last)))
     listed = sorted((s for of in lists for s in _trained(trace, of)), key=lambda storage: storage.made.position)
@@ -66,7 +66,7 @@ def with_shapes(trace: StepTrace, experiment: Experiment, family: Family) -> Ste
 def _at_the_ends(
     trace: StepTrace, shapes: Mapping[str, Shape], recorded: Family, experiment: Experiment
 ) -> list[Shape]:
-    """The shapes without those of blocks in the middle of a longer run of equal blocks: a trace has the ends alone."""
+    """Returns the shapes without the middle blocks of long runs of equal blocks: a trace contains only the ends."""
     of_block = {name: found.group() for name in shapes if (found := _BLOCK.match(name)) is not None}
     blocks = list(dict.fromkeys(of_block.values()))
     width, lengths = unit_width(experiment.levers), run_lengths(recorded, experiment.levers)
@@ -107,7 +107,7 @@ class _Noting:
                 name=kind.name,
                 count=kind.count,
                 first=tuple(map(self._noted, kind.first)),
-                # They do not stand at a place of their own: they are those of the second block.
+                # Middle blocks have no position themselves: they have the shapes of the second block.
                 middle=self._noted(kind.middle, kind.first[1]) if kind.middle else (),
                 last=tuple(map(self._noted, kind.last)),
             )

@@ -15,38 +15,38 @@ SUFFIX = ".xz"
 GEOMETRY_FILE = "geometry.json"
 RECIPES_FILE = "recipes.json"
 MARKED = ".marked"
-"""Ends the name of a trace with marks in it (`trace.marking`)."""
+"""Suffix of the names of traces with marks (`trace.marking`)."""
 
 
 class Geometry(Part):
-    """How a model's latents follow from the size of an image or a video, and the sizes it was made for."""
+    """How a model's latents follow from the size of an image or a video, and its native sizes."""
 
     spatial_factor: int
-    """Pixels along a side for one latent position; 1 where the model works on pixels."""
+    """Pixels per latent position along a side; 1 if the model works on pixels."""
     temporal_factor: int
-    """Frames for one latent position, after the first frame."""
+    """Frames per latent position, after the first frame."""
     frames_multiple: int
-    """Latent frames are filled up to a multiple of this."""
+    """Latent frames are padded to a multiple of this."""
     size_multiple_px: int
     default_height_px: int
     default_width_px: int
     default_num_frames: int
     default_text_tokens: int
     text_is_fixed: bool
-    """Whether the model takes captions of this length only."""
+    """Whether the model only takes captions of this length."""
     adapter_targets: tuple[str, ...]
-    """Ends of the names of the modules that adapters go to by default."""
+    """Suffixes of the module names that adapters target by default."""
     max_side_px: int | None
-    """The largest side it has positions for; None where there is no limit."""
+    """The largest side that has position embeddings; None if there is no limit."""
     stacks: tuple[int, ...]
-    """Numbers of the repeated blocks in each stack, in the order they run."""
+    """Number of repeated blocks in each stack, in execution order."""
 
     def num_latent_frames(self, num_frames: int) -> int:
         plain = (num_frames - 1) // self.temporal_factor + 1
         return -(-plain // self.frames_multiple) * self.frames_multiple
 
     def latent_positions(self, height_px: int, width_px: int, num_frames: int) -> int:
-        """Height times width times frames of one sample's latents."""
+        """Returns height x width x frames of one sample's latents."""
         per_frame = (height_px // self.spatial_factor) * (width_px // self.spatial_factor)
         return per_frame * self.num_latent_frames(num_frames)
 
@@ -56,7 +56,7 @@ def folder() -> Traversable:
 
 
 def read_trace(slug: str) -> StepTrace | None:
-    """The shipped trace of that name, if there is one."""
+    """Returns the shipped trace of this name, or None."""
     path = folder() / f"{slug}{SUFFIX}"
     return unpack(path.read_bytes()) if path.is_file() else None
 
@@ -66,18 +66,18 @@ def is_shipped(slug: str) -> bool:
 
 
 def shipped_slugs() -> tuple[str, ...]:
-    """Names of all shipped traces."""
+    """Returns the names of all shipped traces."""
     return tuple(sorted(p.name.removesuffix(SUFFIX) for p in folder().iterdir() if p.name.endswith(SUFFIX)))
 
 
 @cache
 def recipes() -> Recipes:
-    """What optimizers and quantised layers do to weights of any shape."""
+    """Returns what optimizers and quantised layers do with weights of any shape."""
     return Recipes.model_validate_json((folder() / RECIPES_FILE).read_bytes())
 
 
 @cache
 def geometries() -> Mapping[str, Geometry]:
-    """The geometry of every denoiser of the catalogue, by name."""
+    """Returns the geometry of every denoiser in the catalogue, by name."""
     raw = json.loads((folder() / GEOMETRY_FILE).read_text(encoding="utf-8"))
     return {name: Geometry.model_validate(row) for name, row in raw.items()}

@@ -1,4 +1,4 @@
-"""What a trace was made from, as a few digits."""
+"""Hashes of what a trace is made from."""
 
 import hashlib
 from importlib.resources import files
@@ -7,19 +7,19 @@ from pathlib import Path
 from foretune import catalog
 from foretune.core.values.base import content_hash
 
-# What a step is made of: when one of these changes, the traces may be stale.
+# The code of a step: if one of these folders changes, traces may be stale.
 _STEP_SOURCES = ("step", "models", "trace")
 
 
 def model_hash(name: str) -> str:
-    """Equal while the catalogue's configuration of a component, and of a denoiser's autoencoder, is equal."""
+    """Returns a hash of the catalogue's configuration of a component and, for a denoiser, of its autoencoder."""
     row = catalog.component(name)
     vae = catalog.component(row.system.vae).config if row.system and row.system.vae else None
     return content_hash({"own": dict(row.config), "vae": dict(vae) if vae is not None else None})
 
 
 def sources_hash() -> str:
-    """Equal while the code that makes a step and records it is equal."""
+    """Returns a hash of the code that builds and records a step."""
     digest = hashlib.blake2b(digest_size=8)
     root = Path(str(files("foretune")))
     for folder in _STEP_SOURCES:

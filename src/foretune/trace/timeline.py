@@ -1,4 +1,4 @@
-"""A recording as a list of storages, each with the moments at which it was made and released."""
+"""Converts a recording to a list of storages, each with its allocation and release."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from foretune.trace.tracing import TracedStep
 
 @dataclass(frozen=True, slots=True)
 class EventPoint:
-    """When something happened: the how-manieth phase, which block, the how-manieth event there."""
+    """The time of an event: index of the phase, block, and index of the event in it."""
 
     phase: int
     block: int | None
@@ -33,14 +33,14 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class Timeline:
-    """All storages of a step, in the order they were made."""
+    """All storages of a step, in order of allocation."""
 
     phases: tuple[str, ...]
     lifetimes: tuple[Lifetime, ...]
 
 
 def timeline(traced: TracedStep) -> Timeline:
-    """Numbers phases, blocks and events; decides for each storage which block it belongs to and what it is."""
+    """Numbers phases, blocks and events; determines the block and category of each storage."""
     phases, points = points_of([event.place for event in traced.recording.events])
     made: dict[int, tuple[Allocation, EventPoint]] = {}
     released: dict[int, EventPoint] = {}
@@ -53,7 +53,7 @@ def timeline(traced: TracedStep) -> Timeline:
     for number, (event, point) in made.items():
         end = released.get(number)
         if end is not None and phases[end.phase] == "setup":
-            continue  # what setting up used and gave back is over before the step
+            continue  # freed during setup, before the step
         category = traced.categories.get(number) or _category(phases, point, end)
         lifetimes.append(
             Lifetime(
@@ -70,10 +70,11 @@ def timeline(traced: TracedStep) -> Timeline:
 
 
 def points_of(places: list[Place]) -> tuple[tuple[str, ...], list[EventPoint]]:
-    """What happens between two blocks belongs to the block before it, so that a phase is a row of blocks.
+    """Returns the phases and the time of each event. Events between two blocks belong to the block before, so that a
+    phase is a sequence of blocks.
 
-    A phase goes through the blocks in one direction. What is put down to a block that is already over (a storage that
-    is let go of late) happened in the block that runs now.
+    A phase passes through the blocks in one direction. An event of a block that is already complete (a storage that is
+    freed late) belongs to the running block.
     """
     phases: list[str] = []
     points = []
@@ -97,7 +98,7 @@ def _next_block(place: Place, running: int | None) -> int | None:
 
 
 def owner_of(traced: TracedStep, event: Allocation, point: EventPoint) -> int | None:
-    """The block that a storage is repeated with."""
+    """Returns the block that a storage is repeated with."""
     if event.number in traced.owners:
         return traced.owners[event.number]
     if point.block is None and event.num_results == len(traced.trained_owners):

@@ -1,6 +1,6 @@
 """8-bit weights with torchao's own operators and autograd, as other trainers use them: for recordings of their steps.
 
-They keep more for the backward pass than `step.quantizing` does: a dense copy of each weight, or four copies of each
+They save more for the backward pass than `step.quantizing` does: a dense copy of each weight, or four copies of each
 input.
 """
 
@@ -14,7 +14,7 @@ from foretune.step.quantizing.float8_products import LARGEST, scaled_product
 
 
 class AutogradInt8Linear(lean.Int8Linear):
-    """Keeps the integers in the type that is multiplied with; the scale is applied to the product."""
+    """Saves the integers in the compute dtype; the scale is applied to the product."""
 
     def forward(self, values: Tensor) -> Tensor:
         sums = torch.mm(values.reshape(-1, self.in_features), self.numbers.t().to(values.dtype))
@@ -25,7 +25,7 @@ class AutogradInt8Linear(lean.Int8Linear):
 
 
 class AutogradFloat8Linear(lean.Float8Linear):
-    """Keeps the dense weight, which is made by way of two copies in fp32."""
+    """Saves the dense weight, which is computed through two fp32 copies."""
 
     def forward(self, values: Tensor) -> Tensor:
         out = torch.matmul(values, _widened(self.numbers.t(), self.scale.t(), self.dense_dtype))
@@ -33,26 +33,26 @@ class AutogradFloat8Linear(lean.Float8Linear):
 
 
 class AutogradDynamicFloat8Linear(lean.DynamicFloat8Linear):
-    """Keeps an input, its sizes without signs, and it in fp32 before and after scaling.
+    """Saves the input, its absolute values, and its fp32 copy before and after scaling.
 
-    Autocast does not reach it: the answer is of the input's type.
+    Autocast does not apply to it: the output has the input's dtype.
     """
 
     def forward(self, values: Tensor) -> Tensor:
         largest = values.reshape(-1, self.in_features).abs().amax(dim=(0, 1), keepdim=True)
         scale = (largest / LARGEST).to(torch.float32)
         if scale.requires_grad:
-            # Dividing and multiplying by it cancel each other; the product below does not tell autograd so.
+            # Division and multiplication by the scale cancel out; autograd cannot see this in the product below.
             scale.register_hook(torch.zeros_like)
         rows = (values.reshape(-1, self.in_features).to(torch.float32) / scale).clamp(-LARGEST, LARGEST)
         out: Tensor = _RoundedProduct.apply(rows, scale, self, values.dtype)  # type: ignore[no-untyped-call]
         if self.bias is not None and values.dtype == torch.float32:
-            out = out + self.bias  # the kernel adds none to sums in fp32
+            out = out + self.bias  # the kernel adds no bias to fp32 sums
         return out.reshape(*values.shape[:-1], self.out_features)
 
 
 class _RoundedProduct(torch.autograd.Function):
-    """Rounding passes the gradient on as it is. One function for both, so that no gradient is rounded, too."""
+    """Passes the gradient through rounding unchanged. Includes the product, so that no gradient is rounded."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""One training step on fake tensors: the real architecture, the real step, no weights."""
+"""Records one training step on fake tensors: the real architecture and the real step, without weights."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -35,13 +35,13 @@ from foretune.trace.recorder import Recorder, Recording
 
 Numerics = Literal["cuda", "cpu"]
 
-# Steps are recorded at sizes at which activations are small. What is smaller still are single numbers for each sample.
+# Steps are recorded at sizes with small activations. Anything smaller than this is a scalar per sample.
 _SMALL_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepSizes:
-    """The sizes a step's memory and work depend on."""
+    """The sizes that a step's memory and work depend on."""
 
     batch_size: int
     height_px: int
@@ -52,23 +52,23 @@ class StepSizes:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A recording of one optimizer step in steady state, and what its storages are."""
+    """A recording of one optimizer step in steady state, and the categories of its storages."""
 
     recording: Recording
     categories: dict[int, str]
-    """Category by storage number, where it is known: weights, gradients, optimizer state, moving average."""
+    """Category by storage number, if known: weights, gradients, optimizer state, moving average."""
     owners: dict[int, int]
-    """Block by storage number, for what belongs to the weights of a block."""
+    """Block by storage number, for what belongs to a block's weights."""
     trained_owners: tuple[int | None, ...]
     """Block of each trained tensor, in the optimizer's order."""
     block_kinds: tuple[int, ...]
-    """Which kind of block each block is: equal numbers are equal blocks."""
+    """Kind of each block: equal numbers are equal blocks."""
     num_trained_params: int
     num_params: int
     num_cpu_kernels: Mapping[str, int] = field(default_factory=dict)
-    """Kernels for low types that oneDNN makes for this step and keeps, outside of every tensor: matmul, conv."""
+    """Low-precision kernels that oneDNN builds for this step and caches, outside any tensor: matmul, conv."""
     on_host: frozenset[int] = frozenset()
-    """Numbers of the storages that are in host memory, where the step is one of another device."""
+    """Numbers of the storages in host memory, if the step runs on another device."""
 
 
 def trace_step(
@@ -80,8 +80,8 @@ def trace_step(
     memo: OperatorMemo | None = None,
     watch: Callable[[TrainingStep, Recorder], None] | None = None,
 ) -> TracedStep:
-    """Runs one optimizer step on fake tensors, after the optimizer has made its state: all later steps are like it.
-    `watch` gets the step and its recorder before it runs.
+    """Runs one optimizer step on fake tensors, after the optimizer has created its state, so that all later steps are
+    like it. `watch` gets the step and its recorder before it runs.
     """
     policy = PrecisionPolicy.of(experiment.train)
     if denoiser is None:
@@ -107,7 +107,7 @@ def trace_step(
             batches = (_fake_batch(family, sizes, recorder) for _ in range(accumulation))
             beside_units = _beside_units(family, denoiser, units)
             owned = _owned(units, beside_units)
-            # Some states are made anew at each step: both the old and the new ones are a block's.
+            # Some states are replaced at each step: both the old and the new ones belong to a block.
             before = _owners(recorder, step, owned)
             recorder.blocks_of |= before
             gradient_owners: dict[int, int] = {}
@@ -144,7 +144,7 @@ def _recorder(
 def _begun(
     experiment: Experiment, family: Family, assembled: Assembled, recorder: Recorder, policy: PrecisionPolicy
 ) -> tuple[TrainingStep, dict[int, str]]:
-    """The step with its model and the optimizer's state in memory, and what each lasting storage is."""
+    """Builds the step with its model and optimizer state; returns it and the category of each lasting storage."""
     denoiser, on_accelerator = assembled.method.denoiser, isinstance(policy, _AcceleratorPolicy)
     materialise(denoiser)
     if assembled.levers.swapped is not None:
@@ -205,7 +205,7 @@ def _lasting(recorder: Recorder, step: TrainingStep, denoiser: nn.Module) -> dic
 
 
 def _make_optimizer_state(step: TrainingStep) -> None:
-    """The first step of an optimizer makes its state: a step with gradients of zero does the same, without a model."""
+    """Creates the optimizer's state with a step on zero gradients, without running the model."""
     with AssumedNumbers():
         for parameter in step.trained.values():
             parameter.grad = torch.zeros_like(parameter)
@@ -216,19 +216,19 @@ def _make_optimizer_state(step: TrainingStep) -> None:
 
 
 def _beside_units(family: Family, denoiser: nn.Module, units: tuple[Unit, ...]) -> list[Unit]:
-    """Modules outside of the blocks of which there is one for each, by the unit of that block."""
+    """Returns modules outside the blocks that exist once per block, grouped by the unit of their block."""
     rest = list(family.beside_blocks(denoiser))
     return [tuple(rest.pop(0) for _ in unit if rest) for unit in units]
 
 
 def _owned(units: tuple[Unit, ...], beside: list[Unit]) -> list[list[Tensor]]:
-    """The weights and buffers that there are once for each unit of blocks."""
+    """Returns the weights and buffers that exist once per unit of blocks."""
     modules = [(*unit, *others) for unit, others in zip(units, beside, strict=True)]
     return [[t for module in group for t in (*module.parameters(), *module.buffers())] for group in modules]
 
 
 def _owners(recorder: Recorder, step: TrainingStep, owned: list[list[Tensor]]) -> dict[int, int]:
-    """The block of every weight, and of the optimizer's state and average of it."""
+    """Returns the block of every weight, and of its optimizer state and moving average."""
     owners: dict[int, int] = {}
     names = {id(parameter): name for name, parameter in step.trained.items()}
     for index, tensors in enumerate(owned):
@@ -257,7 +257,7 @@ def _marker(
     beside: dict[int, int],
     gradient_owners: dict[int, int],
 ) -> Any:
-    """Marks the phases; gradients of what stands beside the blocks are put down to them, as the weights are."""
+    """Marks the phases; attributes gradients of modules that exist once per block to the block, like their weights."""
 
     @contextmanager
     def mark(phase: StepPhase) -> Iterator[None]:
@@ -277,7 +277,7 @@ def _marker(
 
 @dataclass(frozen=True)
 class _AcceleratorPolicy(PrecisionPolicy):
-    """The same precision, with what a CUDA device would do in the place of the CPU's autocast."""
+    """The same precision, with a CUDA device's numerics instead of the CPU's autocast."""
 
     recorder: Recorder = field(kw_only=True)
 
@@ -287,7 +287,7 @@ class _AcceleratorPolicy(PrecisionPolicy):
 
 
 class _SteppingScaler(torch.amp.GradScaler):
-    """Scales as usual but always steps: whether gradients were finite is not known of fake ones."""
+    """Scales as usual but always steps: whether fake gradients are finite is unknown."""
 
     def _maybe_opt_step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
         optimizer.step(*args[1:], **kwargs)

@@ -1,4 +1,4 @@
-"""What the operators of a step compute and move, added up by sort, as functions of the sizes."""
+"""Sums the FLOPs and bytes of a step's operators by kind, as functions of the sizes."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from foretune.trace.program import BlockRun, IrregularStep
 from foretune.trace.recorder import Operation, Place
 from foretune.trace.tracing import TracedStep
 
-# Of blocks that repeat, the second stands for all: both of its neighbours are of its kind.
+# The second of repeated blocks represents all of them: both of its neighbours are of its kind.
 _REPRESENTATIVE = 1
 
 
@@ -25,7 +25,7 @@ class _Sort:
 def total_work(
     runs: tuple[BlockRun, ...], steps: Sequence[TracedStep], sizes: Sequence[Sizes], *, per_sample: bool = False
 ) -> tuple[tuple[Work, ...], tuple[HostOperators, ...]]:
-    """The work of each sort of operator, and how many operators the host issues for it."""
+    """Returns the work of each kind of operator, and the number of operators that the host issues for it."""
     return _work(runs, steps, sizes, per_sample=per_sample), _host_operators(runs, steps[0])
 
 
@@ -67,12 +67,12 @@ def _aligned(steps: Sequence[TracedStep]) -> Sequence[tuple[Operation, ...]]:
 
 
 def _kind(runs: tuple[BlockRun, ...], place: Place) -> tuple[int, bool]:
-    """The kind of block a place belongs to, and whether it is the one that counts for all of its kind."""
+    """Returns the kind of block a place belongs to, and whether it is the representative of its kind."""
     if place.block is None:
         return OUTSIDE, True
     kind, run = next((index, run) for index, run in enumerate(runs) if place.block in run)
     if run.count == run.full_count:
-        # All of them are there, so each is counted, as work that is done once.
+        # All blocks of the kind are recorded, so each is counted, as work that is done once.
         return OUTSIDE, True
     return kind, place.block - run.start == _REPRESENTATIVE
 
@@ -88,7 +88,7 @@ def _growth(
         try:
             known[values] = fit(sizes, values)
         except IrregularGrowth:
-            # Several results of different growth in one operator: the largest term is what the base shows.
+            # Several results with different growths in one operator: use the largest value as a constant.
             known[values] = Growth(terms=((max(values), (0, 0, 0, 0)),))
     return known[values]
 

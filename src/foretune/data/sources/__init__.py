@@ -1,4 +1,4 @@
-"""Where samples come from: one file a kind, opened by its name."""
+"""Data sources: one file per kind, opened by name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,15 +23,14 @@ SOURCES: Registry[_Opener] = Registry(
 
 
 def open_source(choice: Data, *, resolution_px: int) -> Source:
-    """The source an experiment asks for. Generated images are made at the resolution; others cut later."""
+    """Opens the source of an experiment. Generated images are made at the resolution; others are cropped later."""
     return SOURCES[choice.kind](choice, resolution_px)
 
 
 def scan(source: Source, on_progress: Callable[[int, int], None] | None = None) -> None:
-    """Learn size and hash of every sample that comes from a file, so that whoever waits can be shown
-    progress.
+    """Reads size and hash of every sample that comes from a file, with progress.
 
-    `on_progress` is given how many are known and how many there are. A broken file's error comes here.
+    `on_progress` is called with the number read so far and the total. Errors of broken files are raised here.
     """
     if source.is_generated:
         return

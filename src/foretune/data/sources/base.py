@@ -1,4 +1,4 @@
-"""What a source of images answers, whichever files or functions it stands on."""
+"""The interface of image sources."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,37 +8,37 @@ from foretune.data.images import Pixels
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleInfo:
-    """What is known of a sample without decoding it."""
+    """What is known about a sample without decoding it."""
 
     fingerprint: str
-    """Hash of the image's content in hex: equal images have equal ones, wherever they lie."""
+    """Hash of the image's content in hex: equal for equal images, wherever they are stored."""
     width_px: int
     height_px: int
     caption: str
-    """As it is trained with, trigger word included; empty if there is none."""
+    """The training caption, including the trigger word; empty if there is none."""
 
 
 class Source(Protocol):
-    """Unique samples by index. Plain objects only, so that a loader's process can be given one."""
+    """Unique samples by index. It must be picklable for worker processes."""
 
     @property
     def is_generated(self) -> bool:
-        """Samples are computed, of one size, seen once an epoch; there may be too many to list them."""
+        """Whether samples are computed, of one size, and used once per epoch; there may be too many to list."""
 
     def __len__(self) -> int:
-        """How many unique samples there are; repeats are not counted."""
+        """Returns the number of unique samples, without repeats."""
 
     def info(self, index: int) -> SampleInfo:
-        """Size, caption and fingerprint of a sample; cheap from the second time on."""
+        """Returns size, caption and fingerprint of a sample; cached after the first call."""
 
     def pixels(self, index: int) -> Pixels:
-        """The decoded image, (H, W, 3)."""
+        """Returns the decoded image, (H, W, 3)."""
 
     def repeats(self, index: int) -> int:
-        """How many times an epoch sees the sample."""
+        """Returns how often an epoch uses the sample."""
 
     def notes(self) -> tuple[str, ...]:
-        """What a person should know before training on it: files that are not read, captions that are empty."""
+        """Returns what a user should know before training: files that are not read, empty captions."""
 
     def fingerprint(self) -> str:
-        """Hash over images, captions and repeats of all samples in their order; equal on every machine."""
+        """Returns a hash over images, captions and repeats of all samples in order; equal on every machine."""

@@ -1,4 +1,4 @@
-"""CIFAR-10 as images (`cifar-10/train/1.png` and on, `trainLabels.csv` beside `train` or not) or as python batches."""
+"""CIFAR-10 as images (`cifar-10/train/1.png` etc., optionally `trainLabels.csv` beside `train`) or Python batches."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ _MOST_LABELS_BYTES = 64 * 2**20
 
 
 def open_cifar10(choice: Cifar10Data, resolution_px: int) -> Source:  # noqa: ARG001
-    """The training images in the order of their numbers; a label makes the caption "a photo of a cat"."""
+    """Opens the training images in the order of their numbers; a label makes the caption "a photo of a cat"."""
     folder = existing_folder(choice.path, "data.path")
     within = None if choice.follow_links else folder
     for batches in (folder, folder / BATCHES_FOLDER):

@@ -1,4 +1,4 @@
-"""The python version of CIFAR-10, as its publisher gives it: `cifar-10-batches-py/data_batch_1` to `data_batch_5`."""
+"""The Python version of CIFAR-10 as published: `cifar-10-batches-py/data_batch_1` to `data_batch_5`."""
 
 import os
 from pathlib import Path
@@ -20,17 +20,17 @@ _IMAGE_BYTES = 3 * _SIDE_PX * _SIDE_PX
 
 
 def has_batches(folder: Path) -> bool:
-    """Whether the training batches lie in this folder."""
+    """Whether this folder contains the training batches."""
     return os.path.lexists(folder / "data_batch_1")
 
 
 class Cifar10Batches:
-    """The training images in the order of the files: 150 MB in memory for all 50,000."""
+    """The training images in file order: 150 MB in memory for all 50,000."""
 
     is_generated = False
 
     def __init__(self, folder: Path, within: Path | None) -> None:
-        """`within` is the folder that the files must lie in, links resolved; None follows links anywhere."""
+        """`within` is the folder that must contain the files, links resolved; None follows links anywhere."""
         files = sorted(file for file in folder.glob("data_batch_?") if file.name[-1].isdigit())
         parts = [_read_batch(file, within) for file in files]
         self._images = np.concatenate([images for images, _ in parts])
@@ -41,7 +41,7 @@ class Cifar10Batches:
         return len(self._labels)
 
     def info(self, index: int) -> SampleInfo:
-        """Fingerprint and caption of an image; all are of one size."""
+        """Returns fingerprint and caption of an image; all have one size."""
         known = self._infos[index]
         if known is None:
             known = self._infos[index] = SampleInfo(
@@ -53,21 +53,21 @@ class Cifar10Batches:
         return known
 
     def pixels(self, index: int) -> Pixels:
-        """The image: the file has all of its red, then green, then blue."""
+        """Returns the image: the file stores all red values, then green, then blue."""
         planes = self._images[index].reshape(3, _SIDE_PX, _SIDE_PX)
         return np.ascontiguousarray(planes.transpose(1, 2, 0))
 
     def repeats(self, index: int) -> int:
-        """Each image is seen once an epoch."""
+        """Returns 1: each image is used once per epoch."""
         assert 0 <= index < len(self)
         return 1
 
     def notes(self) -> tuple[str, ...]:
-        """Every image has a label."""
+        """Returns nothing: every image has a label."""
         return ()
 
     def fingerprint(self) -> str:
-        """Hash over images and captions."""
+        """Returns a hash over images and captions."""
         return listed_fingerprint(self)
 
 

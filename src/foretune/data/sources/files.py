@@ -1,4 +1,4 @@
-"""A source that stands on image files, one sample a file."""
+"""A source of image files, one sample per file."""
 
 import hashlib
 import os
@@ -15,25 +15,25 @@ from foretune.data.memo import Memo, stamp_of
 from foretune.data.sources.base import SampleInfo
 from foretune.data.sources.fingerprint import content_fingerprint, listed_fingerprint
 
-# An interrupted first reading of a large folder goes on from here.
+# An interrupted first scan of a large folder continues from here.
 _SAVE_MEMO_EVERY = 2000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileSample:
-    """One image file with what it is trained with."""
+    """One image file with its caption and repeats."""
 
     path: Path
     caption: str
     repeats: int = 1
     within: Path | None
-    """The folder that it must lie in, links resolved; None follows links anywhere."""
+    """The folder that must contain it, links resolved; None follows links anywhere."""
 
 
 class FileSource:
     """Image files in a fixed order.
 
-    Hashing reads each file once; size and hash are remembered under `memo_dir` until the file changes.
+    Hashing reads each file once; size and hash are cached in `memo_dir` until the file changes.
     """
 
     is_generated = False
@@ -49,7 +49,7 @@ class FileSource:
         return len(self.samples)
 
     def info(self, index: int) -> SampleInfo:
-        """Size, caption and fingerprint of a file."""
+        """Returns size, caption and fingerprint of a file."""
         known = self._infos[index]
         if known is None:
             known = self._infos[index] = self._learnt(self.samples[index])
@@ -59,7 +59,7 @@ class FileSource:
         return known
 
     def pixels(self, index: int) -> Pixels:
-        """The decoded file."""
+        """Returns the decoded file."""
         sample = self.samples[index]
         with _opened(sample) as file:
             pixels = images.decode(read_opened(file), shown(sample.path))
@@ -69,15 +69,15 @@ class FileSource:
         return pixels
 
     def repeats(self, index: int) -> int:
-        """How many times an epoch sees the file."""
+        """Returns how often an epoch uses the file."""
         return self.samples[index].repeats
 
     def notes(self) -> tuple[str, ...]:
-        """What was noticed when the files were listed."""
+        """Returns the notes made when the files were listed."""
         return self._notes
 
     def fingerprint(self) -> str:
-        """Hash over contents, captions and repeats; where the files lie is no part of it."""
+        """Returns a hash over contents, captions and repeats, independent of paths."""
         return listed_fingerprint(self)
 
     def _learnt(self, sample: FileSample) -> SampleInfo:
@@ -94,7 +94,7 @@ class FileSource:
 
 
 class NoFolder(UserError):
-    """A folder of images that is not where it was said to be."""
+    """Raised if a folder of images does not exist."""
 
     def __init__(self, path: str, looked_for: Path, setting: str) -> None:
         self.path, self.looked_for = path, looked_for
@@ -102,7 +102,7 @@ class NoFolder(UserError):
 
 
 def existing_folder(path: str, setting: str) -> Path:
-    """The folder a user named, made absolute, or an error that says which setting to fix."""
+    """Returns the absolute path of a folder, or raises an error that names the setting to fix."""
     folder = Path(path).expanduser().absolute()
     if not folder.exists():
         raise NoFolder(path, folder, setting)
@@ -112,7 +112,7 @@ def existing_folder(path: str, setting: str) -> Path:
 
 
 def open_data(path: Path, most_bytes: int, within: Path | None) -> BinaryIO:
-    """A file of a data folder, open for reading; one outside of it is refused with the key that allows it."""
+    """Opens a file of a data folder for reading; one outside it is refused with the setting that allows it."""
     try:
         return open_input(path, most_bytes, within=within)
     except OutsideFile as error:
@@ -123,13 +123,13 @@ def open_data(path: Path, most_bytes: int, within: Path | None) -> BinaryIO:
 
 
 def require_inside(folder: Path, within: Path | None) -> None:
-    """Refuses a folder of a data folder that is a link to one elsewhere, before it is listed."""
+    """Raises if a folder inside a data folder is a link to another place, before it is listed."""
     if within is not None and not folder.resolve().is_relative_to(within.resolve()):
         raise _outside(OutsideFile(folder, str(folder.resolve()), within))
 
 
 def read_data_text(path: Path, most_bytes: int, within: Path | None) -> str:
-    """The text of a file of a data folder, without a byte-order mark."""
+    """Reads the text of a file in a data folder, without a byte-order mark."""
     try:
         with open_data(path, most_bytes, within) as file:
             text = read_opened(file).decode("utf-8-sig")
@@ -149,6 +149,6 @@ def _opened(sample: FileSample) -> BinaryIO:
 
 
 def _set_name(samples: Sequence[FileSample]) -> str:
-    """One memo for each set of folders that is trained on together."""
+    """Returns a memo name for each set of folders that is trained on together."""
     folders = sorted({str(sample.path.parent) for sample in samples})
     return hashlib.blake2b("\n".join(folders).encode(errors="surrogateescape"), digest_size=8).hexdigest()

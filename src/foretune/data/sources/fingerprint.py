@@ -1,4 +1,4 @@
-"""Hashes of content: of one image's bytes, and of a whole source."""
+"""Content hashes of one image's bytes, and of a whole source."""
 
 import hashlib
 
@@ -8,12 +8,12 @@ _DIGEST_BYTES = 20
 
 
 def content_fingerprint(data: bytes) -> str:
-    """The fingerprint of an image file's content."""
+    """Returns the fingerprint of an image file's content."""
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def listed_fingerprint(source: Source) -> str:
-    """The fingerprint of a source that can be listed. Lengths go before parts, so none can run over."""
+    """Returns the fingerprint of a source that can be listed. Length prefixes avoid collisions."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"source")
     for index in range(len(source)):
         info = source.info(index)

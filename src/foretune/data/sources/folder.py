@@ -22,11 +22,11 @@ _UNREAD_SUFFIXES = (
     *(".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2"),
     *(".mp4", ".mov", ".webm", ".mkv", ".avi"),
 )
-"""Pictures and videos that are not read. Other files, such as notes and archives, are not counted as data."""
+"""Images and videos in formats that are not read. Other files, such as notes and archives, are not counted as data."""
 
 
 def open_folder(choice: FolderData, resolution_px: int) -> FileSource:  # noqa: ARG001
-    """All images of all folders of an experiment, in the order of the folders, then of the paths."""
+    """Opens all images of all folders of an experiment, ordered by folder, then by path."""
     samples: list[FileSample] = []
     notes: list[str] = []
     for folder in choice.all_folders():
@@ -35,12 +35,12 @@ def open_folder(choice: FolderData, resolution_px: int) -> FileSource:  # noqa: 
 
 
 def with_trigger(trigger: str | None, caption: str) -> str:
-    """A caption as it is trained with: the trigger word, a space, the caption."""
+    """Returns the training caption: the trigger word, a space, the caption."""
     return f"{trigger} {caption}".strip() if trigger else caption
 
 
 def _folder_samples(folder: Folder, notes: list[str], *, follow_links: bool) -> list[FileSample]:
-    """The images of a folder; what was skipped or is empty is added to `notes`."""
+    """Returns the images of a folder; adds what is skipped or empty to `notes`."""
     root = existing_folder(folder.path, "data.path (or the path in data.folders)")
     within = None if follow_links else root
     listing = _listed(root, follow_links=follow_links)
@@ -53,7 +53,7 @@ def _folder_samples(folder: Folder, notes: list[str], *, follow_links: bool) -> 
     }
     captions = [_text_beside(image, listed, within) for image in images]
     lacking = [image for image, caption in zip(images, captions, strict=True) if caption is None]
-    # Nothing has a caption: the user trains without any. Some have: the others were forgotten.
+    # If no image has a caption, the user trains without captions. If some have, the others were forgotten.
     if lacking and len(lacking) < len(images):
         raise _forgotten_captions(folder.path, root, lacking, len(images))
     empty = [image for image, caption in zip(images, captions, strict=True) if caption == ""]
@@ -101,7 +101,7 @@ def _no_images(asked: str, root: Path, unread: list[Path]) -> UserError:
 
 
 def _named(files: list[Path], root: Path) -> str:
-    """The first few by name, the others by number."""
+    """Names the first few files and counts the others."""
     named = ", ".join(shown(file.relative_to(root).as_posix()) for file in files[:_MOST_NAMED])
     return f"{named} and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else named
 
@@ -112,14 +112,14 @@ def _counted(files: list[Path], one: str, many: str) -> str:
 
 @dataclass
 class _Listing:
-    """What lies below a folder, hidden files left out; sorted as text, so equal everywhere."""
+    """The files in a folder without hidden ones, sorted as text, so that the order is the same everywhere."""
 
     images: list[Path] = field(default_factory=list)
     metadata: list[Path] = field(default_factory=list)
     unread: list[Path] = field(default_factory=list)
-    """Pictures in formats that are not read."""
+    """Images in formats that are not read."""
     linked: list[Path] = field(default_factory=list)
-    """Links to folders elsewhere, which are not followed."""
+    """Links to other folders, which are not followed."""
 
 
 def _listed(root: Path, *, follow_links: bool) -> _Listing:
@@ -127,7 +127,7 @@ def _listed(root: Path, *, follow_links: bool) -> _Listing:
     visited: set[tuple[int, int]] = set()
     for parent, folders, files in os.walk(root, followlinks=follow_links, onerror=_refuse_folder):
         if follow_links and not _is_first_visit(parent, visited):
-            # Links can lead around in a circle.
+            # Links can form a cycle.
             folders.clear()
             continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -163,7 +163,7 @@ def _refuse_folder(error: OSError) -> None:
 
 
 def _text_beside(image: Path, listed: dict[Path, str], within: Path | None) -> str | None:
-    """The caption in the text file beside an image; failing that, the one in a metadata file."""
+    """Returns the caption in the text file beside an image, else the one in a metadata file."""
     beside = image.with_suffix(".txt")
     if os.path.lexists(beside):
         return _one_line(read_data_text(beside, _MOST_CAPTION_BYTES, within))
@@ -201,7 +201,7 @@ def _metadata_captions(file: Path, root: Path, within: Path | None) -> dict[Path
 
 
 def _is_text(text: str) -> bool:
-    """JSON can hold halves of characters, which no file in UTF-8 does, and NUL."""
+    """Whether text has no NUL and no lone surrogates, which JSON can contain and UTF-8 files cannot."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -1,6 +1,6 @@
-"""A Hugging Face dataset on this disk: a `save_to_disk` folder, or a folder of Parquet files.
+"""A local Hugging Face dataset: a `save_to_disk` folder, or a folder of Parquet files.
 
-No loading script is run and nothing is downloaded; images are decoded by our own rules, not by the dataset's.
+It runs no loading script and downloads nothing; images are decoded with our own rules, not the dataset's.
 """
 
 import os
@@ -23,12 +23,12 @@ _SAVED = "state.json"
 _SAVED_SPLITS = "dataset_dict.json"
 _INFO = "dataset_info.json"
 _MOST_STATE_BYTES = 64 * 2**20
-# Of one file of rows, which is mapped or read in parts.
+# Limit for one file of rows, which is memory-mapped or read in parts.
 _MOST_ROWS_BYTES = 2**50
 
 
 class HuggingFaceSource:
-    """The rows of one split. `rows` is a `datasets.Dataset`, which reads from disk what is asked for."""
+    """The rows of one split. `rows` is a `datasets.Dataset`, which reads rows from disk on demand."""
 
     is_generated = False
 
@@ -59,7 +59,7 @@ class HuggingFaceSource:
         return len(self._infos)
 
     def info(self, index: int) -> SampleInfo:
-        """Size, caption and fingerprint of a row."""
+        """Returns size, caption and fingerprint of a row."""
         known = self._infos[index]
         if known is None:
             fingerprint, width_px, height_px = self._recalled[index] if self._recalled else self._measured(index)
@@ -71,16 +71,16 @@ class HuggingFaceSource:
         return known
 
     def pixels(self, index: int) -> Pixels:
-        """The decoded image of a row."""
+        """Returns the decoded image of a row."""
         return images.decode(self._bytes(index), self._row_name(index))
 
     def repeats(self, index: int) -> int:
-        """Each row is seen once an epoch."""
+        """Returns 1: each row is used once per epoch."""
         assert 0 <= index < len(self)
         return 1
 
     def notes(self) -> tuple[str, ...]:
-        """Rows whose caption is empty, where others have one."""
+        """Reports rows with an empty caption, if others have one."""
         if self._captions is None or self._trigger:
             return ()
         empty = [index for index in range(len(self)) if not self.info(index).caption]
@@ -92,7 +92,7 @@ class HuggingFaceSource:
         )
 
     def fingerprint(self) -> str:
-        """Hash over the images and captions of all rows."""
+        """Returns a hash over the images and captions of all rows."""
         return listed_fingerprint(self)
 
     def _bytes(self, index: int) -> bytes:
@@ -142,7 +142,7 @@ class HuggingFaceSource:
 
 
 def open_huggingface(choice: HuggingFaceData, resolution_px: int) -> HuggingFaceSource:  # noqa: ARG001
-    """The split that an experiment asks for."""
+    """Opens the requested split."""
     try:
         import datasets
     except ModuleNotFoundError as error:
@@ -174,7 +174,7 @@ def open_huggingface(choice: HuggingFaceData, resolution_px: int) -> HuggingFace
 
 
 def _saved_folder(folder: Path, split: str, within: Path | None) -> Path | None:
-    """Where `save_to_disk` put the split, or None if the folder was not made by it."""
+    """Returns the folder of a split saved by `save_to_disk`, or None if the folder was not made by it."""
     if os.path.lexists(folder / _SAVED):
         return folder
     if os.path.lexists(folder / _SAVED_SPLITS):
@@ -186,7 +186,7 @@ def _saved_folder(folder: Path, split: str, within: Path | None) -> Path | None:
 
 
 def _files_of_saved(saved: Path, within: Path | None) -> list[Path]:
-    """The files that a saved split says it consists of, and those that say so."""
+    """Returns the data files that a saved split lists, and the files that list them."""
     rows = _read_state(saved / _SAVED, within).get("_data_files")
     names = [row.get("filename") if isinstance(row, dict) else None for row in rows or ()]
     if not all(isinstance(name, str) for name in names):
@@ -205,13 +205,13 @@ def _read_state(file: Path, within: Path | None) -> dict[str, Any]:
 
 
 def _require_readable(files: Iterable[Path], within: Path | None) -> None:
-    """Refuses what must not be opened before `datasets` opens it, which would follow links and wait for pipes."""
+    """Raises on unsafe files before `datasets` opens them, which would follow links and wait for pipes."""
     for file in files:
         open_data(file, _MOST_ROWS_BYTES, within).close()
 
 
 def _parquet_files(folder: Path, choice: HuggingFaceData) -> list[Path]:
-    """The files named after the split, or in a folder that is. Named after none they are the training's."""
+    """Returns the files named after the split or in such a folder; files without a split name are training data."""
     files = sorted(
         (file for file in folder.rglob("*.parquet") if not file.name.startswith(".")),
         key=lambda file: file.relative_to(folder).as_posix(),
@@ -246,6 +246,6 @@ def _column(rows: Any, name: str, setting: str) -> str:
 
 
 def _stamp(rows: Any) -> Stamp | None:
-    """The stamp of the files behind the rows; None if the rows are in memory."""
+    """Returns the stamp of the files behind the rows; None if the rows are in memory."""
     files = [Path(file["filename"]) for file in rows.cache_files]
     return stamp(files) if files else None

@@ -1,7 +1,7 @@
-"""Pickles of plain data, read without unpickling: nothing in the file is imported or called.
+"""Reads pickles of plain data without unpickling: nothing in the file is imported or called.
 
-The operations of the file are listed by `pickletools`, which executes none of them, and those that make dicts, lists,
-tuples, numbers, text and uint8 arrays are followed here. Everything else is refused.
+`pickletools` lists the operations of the file without executing them. Those that build dicts, lists, tuples, numbers,
+text and uint8 arrays are interpreted here; everything else is refused.
 """
 
 import pickletools
@@ -13,8 +13,8 @@ from foretune.core.errors import UserError
 from foretune.core.input_files import shown
 
 MOST_BYTES = 256 * 2**20
-"""Of a file, and of the arrays that are made of its text."""
-# Names that may stand in the file. They are compared as text; nothing is looked up by them.
+"""Limit for a file, and for the arrays built from its text."""
+# Names that may occur in the file. They are compared as text; nothing is imported.
 _RECONSTRUCT = frozenset({"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct"})
 _NDARRAY, _DTYPE, _ENCODE = "numpy ndarray", "numpy dtype", "_codecs encode"
 _NAMES = _RECONSTRUCT | {_NDARRAY, _DTYPE, _ENCODE}
@@ -48,7 +48,7 @@ class _Dtype:
 
 
 class NotPlain(UserError):
-    """A pickle that holds, or would do, something else than plain data."""
+    """Raised if a pickle contains, or would do, something other than plain data."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(
@@ -58,18 +58,18 @@ class NotPlain(UserError):
 
 
 def parse_plain_pickle(data: bytes, path: Path) -> Any:
-    """What a file holds; `path` is for the error. Text of Python 2 and bytes are both bytes."""
+    """Returns the content of a file; `path` is for the error. Python 2 strings and bytes both become bytes."""
     try:
         return _Reader(path).read(data)
     except NotPlain:
         raise
-    # What a damaged file does to a reader: operations without their operands, bytes that are no text.
+    # Errors that a damaged file causes: operations without operands, invalid text.
     except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
         raise NotPlain(path, f"it is damaged ({error})") from error
 
 
 class _Reader:
-    """A stack and a memo, as the format has them."""
+    """A stack and a memo, as in the format."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -145,7 +145,7 @@ class _Reader:
         self._stack.append(_Name(text))
 
     def _made(self, target: Any, operands: Any) -> Any:
-        """The three calls that arrays of numpy are written with; none of them is made."""
+        """Interprets the three calls that NumPy arrays are pickled with, without making them."""
         match target, operands:
             case _Name(text), (_Name("numpy ndarray"), *_) if text in _RECONSTRUCT:
                 return UInt8Array()
@@ -154,7 +154,7 @@ class _Reader:
             case _Name("numpy dtype"), (str(code), *_):
                 return _Dtype(code)
             case _Name("_codecs encode"), (str(text), *_):
-                # One text can be named any number of times.
+                # One text can be referenced any number of times.
                 self._num_encoded_bytes += len(text)
                 if self._num_encoded_bytes > MOST_BYTES:
                     raise NotPlain(self._path, f"it makes more than {MOST_BYTES // 2**20} MiB of its text")

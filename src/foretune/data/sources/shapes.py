@@ -1,4 +1,4 @@
-"""Generated images that say what they show: "a small red circle on blue". A pure function of the index."""
+"""Generated images with captions like "a small red circle on blue". A pure function of the index."""
 
 import hashlib
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 SHAPES = ("circle", "square", "triangle", "cross")
 # Half the width of a shape, as a share of the image's side.
 SIZES = {"small": 0.14, "medium": 0.22, "large": 0.32}
-# hollow: this share of the shape's width is hole. framed: width of the frame as a share of the image's side.
+# hollow: the hole's share of the shape's width. framed: width of the frame as a share of the image's side.
 HOLE = 0.55
 FRAME = 1 / 16
 UNSEEN_SHARE = 0.1
 
-# Samples whose description is kept: a small set is described once, a large one costs no memory.
+# Number of cached descriptions: a small set is described once, a large one takes no memory.
 _MOST_KNOWN = 10_000
-# A change of what is drawn for an index must change this, because fingerprints are made of it.
+# Change this if an index is drawn differently, because fingerprints depend on it.
 _DRAWING = "shapes-1"
-# Width of the square in which centres lie where they stand in the middle.
+# Width of the square that contains the centres of centred shapes.
 _ROOM_IN_THE_MIDDLE = 0.125
 Plane = npt.NDArray[np.float32]
 Kind = tuple[str, str, str, str]
@@ -44,7 +44,7 @@ Kind = tuple[str, str, str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """What one image shows; lengths are shares of the image's side."""
+    """The content of one image; lengths are shares of the image's side."""
 
     shape: str
     size: str
@@ -60,9 +60,9 @@ class Scene:
 
 
 class Shapes:
-    """`num_samples` square images of `size_px`, drawn when they are asked for.
+    """`num_samples` square images of `size_px`, drawn on demand.
 
-    The style changes how a shape is drawn, not what its caption says, so that it can be learnt without words.
+    The style changes how a shape is drawn, not its caption, so that a style can be learnt without words.
     """
 
     is_generated = True
@@ -90,7 +90,7 @@ class Shapes:
         return self.num_samples
 
     def scene(self, index: int) -> Scene:
-        """What image `index` shows, at any size."""
+        """Returns what image `index` shows, at any size."""
         if not 0 <= index < self.num_samples:
             raise IndexError(index)
         shape, size, colour, background = self._kind(derive_seed(0, "shape", index))
@@ -106,20 +106,20 @@ class Shapes:
         )
 
     def _kind(self, number: int) -> Kind:
-        """Shape, size, colour and background from a large random number."""
+        """Derives shape, size, colour and background from a large random number."""
         if self.captions != "all":
             kinds = kinds_shown(self.captions)
             return kinds[number % len(kinds)]
         rest, shape = divmod(number, len(SHAPES))
         rest, size = divmod(rest, len(SIZES))
         rest, colour = divmod(rest, len(COLOURS))
-        # One fewer, counted from the shape's own colour, so that the two are never equal.
+        # One colour fewer, counted from the shape's own, so that the two always differ.
         background = (colour + 1 + rest % (len(COLOURS) - 1)) % len(COLOURS)
         names = tuple(COLOURS)
         return (SHAPES[shape], tuple(SIZES)[size], names[colour], names[background])
 
     def info(self, index: int) -> SampleInfo:
-        """Size, caption and fingerprint of a sample, without drawing it."""
+        """Returns size, caption and fingerprint of a sample, without drawing it."""
         info = self._known.get(index)
         if info is None:
             info = SampleInfo(
@@ -133,7 +133,7 @@ class Shapes:
         return info
 
     def pixels(self, index: int) -> Pixels:
-        """The image, with edges smoothed over one pixel."""
+        """Draws the image, with edges smoothed over one pixel."""
         scene = self.scene(index)
         centre_px = (scene.centre_x * self.size_px, scene.centre_y * self.size_px)
         covered = coverage(scene.shape, scene.size, self.style, centre_px, self.size_px)[..., None]
@@ -143,21 +143,21 @@ class Shapes:
         return mixed
 
     def repeats(self, index: int) -> int:
-        """Each sample is seen once an epoch."""
+        """Returns 1: each sample is used once per epoch."""
         assert 0 <= index < self.num_samples
         return 1
 
     def notes(self) -> tuple[str, ...]:
-        """Everything is drawn and captioned."""
+        """Returns nothing: every image is drawn and captioned."""
         return ()
 
     def fingerprint(self) -> str:
-        """What is drawn follows from the size and the number of images."""
+        """Returns a hash of the settings, which determine all images."""
         return _hash(f"{self._drawing} {self.size_px} all {self.num_samples}")
 
 
 def coverage(shape: str, size: str, style: str, centre_px: tuple[float, float], size_px: int) -> Plane:
-    """How much of each pixel has the shape's colour, from 0 to 1; edges are smoothed over one pixel."""
+    """Returns how much of each pixel has the shape's colour, from 0 to 1; edges are smoothed over one pixel."""
     covered: Plane = coverages(shape, size, style, [centre_px], size_px)[0]
     return covered
 
@@ -165,7 +165,7 @@ def coverage(shape: str, size: str, style: str, centre_px: tuple[float, float], 
 def coverages(
     shape: str, size: str, style: str, centres_px: Sequence[tuple[float, float]], size_px: int
 ) -> npt.NDArray[np.float32]:
-    """The same drawing in several places: place x row x column."""
+    """Returns the same drawing at several positions: position x row x column."""
     half_px = np.float32(SIZES[size] * size_px)
     middles_px = np.arange(size_px, dtype=np.float32) + np.float32(0.5)
     centres = np.array(centres_px, dtype=np.float64).astype(np.float32)
@@ -173,7 +173,7 @@ def coverages(
     y_px = middles_px[None, :, None] - centres[:, 1, None, None]
     covered = _covered(_outside_px(shape, x_px, y_px, half_px))
     if style == "hollow":
-        # The hole shrinks towards the middle of the area, which of a triangle lies a sixth of its height below.
+        # The hole shrinks towards the centroid, which for a triangle is a sixth of its height below the middle.
         below_px = half_px * np.float32((1 - HOLE) / 3) if shape == "triangle" else np.float32(0)
         covered = covered * (1 - _covered(_outside_px(shape, x_px, y_px - below_px, half_px * np.float32(HOLE))))
     elif style == "halved":
@@ -184,7 +184,7 @@ def coverages(
 
 
 def frame_coverage(size_px: int) -> Plane:
-    """The frame of the style `framed`."""
+    """Returns the frame of the style `framed`."""
     middles_px = np.arange(size_px, dtype=np.float32) + np.float32(0.5)
     to_edge_px = np.minimum(middles_px, size_px - middles_px)
     return _covered(np.minimum(to_edge_px[None, :], to_edge_px[:, None]) - np.float32(FRAME * size_px))
@@ -192,10 +192,10 @@ def frame_coverage(size_px: int) -> Plane:
 
 @cache
 def kinds_shown(captions: ShapesCaptions) -> tuple[Kind, ...]:
-    """Shape, size, colour and background of every caption that is shown.
+    """Returns shape, size, colour and background of every caption in use.
 
-    A tenth of all, those whose hashes are smallest, is `unseen`: a model trained on `seen` knows all of their words,
-    but has not met them together.
+    The tenth of all captions with the smallest hashes is `unseen`: a model trained on `seen` knows all of their words,
+    but has not seen the combinations.
     """
     kinds = [kind for kind in product(SHAPES, SIZES, COLOURS, COLOURS) if kind[2] != kind[3]]
     by_hash = sorted(kinds, key=lambda kind: _hash(" ".join(("unseen", *kind))))
@@ -204,7 +204,7 @@ def kinds_shown(captions: ShapesCaptions) -> tuple[Kind, ...]:
 
 
 def captions_shown(captions: ShapesCaptions) -> tuple[str, ...]:
-    """Every caption that is shown, once."""
+    """Returns every caption in use, once."""
     return tuple(
         Scene(shape=shape, size=size, colour=colour, background=background, centre_x=0.5, centre_y=0.5).caption
         for shape, size, colour, background in kinds_shown(captions)
@@ -217,9 +217,9 @@ def _covered(outside_px: Plane) -> Plane:
 
 
 def _outside_px(shape: str, x_px: Plane, y_px: Plane, half_px: np.float32) -> Plane:
-    """How far each pixel's middle lies outside the shape's edge; negative inside.
+    """Returns the distance of each pixel's centre from the shape's edge; negative inside.
 
-    Only operations that are rounded the same on every machine.
+    It only uses operations that are rounded equally on every machine.
     """
     outside: Plane
     if shape == "circle":
@@ -227,7 +227,8 @@ def _outside_px(shape: str, x_px: Plane, y_px: Plane, half_px: np.float32) -> Pl
     elif shape == "square":
         outside = np.maximum(np.abs(x_px), np.abs(y_px)) - half_px
     elif shape == "triangle":
-        # Base below, apex above; each side is x = ±(y + half) / 2, so its unit normal is (2, -1) / sqrt(5).
+        # Base at the bottom, apex at the top; each side is x = ±(y + half) / 2, so its unit normal is (2, -1) /
+        # sqrt(5).
         side = (2 * np.abs(x_px) - y_px - half_px) / np.sqrt(np.float32(5))
         outside = np.maximum(side, y_px - half_px)
     else:
@@ -243,7 +244,7 @@ def _hash(text: str) -> str:
 
 
 def open_shapes(choice: ShapesData, resolution_px: int) -> Shapes:
-    """The generated source that an experiment asks for."""
+    """Opens the generated source of an experiment."""
     return Shapes(
         choice.num_samples,
         size_px=resolution_px,

@@ -17,7 +17,7 @@ __all__ = ["write_tiny_pipeline"]
 
 
 def write_tiny_pipeline(family: str, directory: Path, *, seed: int = 0, variant: str | None = None) -> Path:
-    """Write the family's tiny pipeline into the directory, which is made if absent, and return the directory.
+    """Writes the family's tiny pipeline to the directory, creates it if needed, and returns it.
 
     The same seed gives the same bytes. Files of an earlier pipeline in the directory are overwritten.
     """
@@ -26,7 +26,7 @@ def write_tiny_pipeline(family: str, directory: Path, *, seed: int = 0, variant:
     build: Callable[[str], DiffusionPipeline] = import_module(f"{__name__}.{family}").build
     directory.mkdir(parents=True, exist_ok=True)
     with torch.random.fork_rng(devices=[]):
-        # `torch.manual_seed` would reseed the accelerators as well, which the fork does not put back.
+        # `torch.manual_seed` would also reseed the accelerators, which the fork does not restore.
         torch.default_generator.manual_seed(seed)
         pipeline = build(chosen)
     pipeline.save_pretrained(directory, safe_serialization=True)

@@ -6,7 +6,7 @@ from foretune.choices.tiny import TINY_VARIANTS
 
 
 def build(variant: str) -> DDPMPipeline:
-    """A pixel-space pipeline for images of 32 x 32 px; takes no prompt."""
+    """Builds a pixel-space pipeline for images of 32 x 32 px; it takes no prompt."""
     assert variant in TINY_VARIANTS["ddpm"]
     unet = UNet2DModel(
         sample_size=32,

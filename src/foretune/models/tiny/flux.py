@@ -14,7 +14,7 @@ NUM_T5_TOKENS = {"dev": 512, "schnell": 256}
 
 
 def build(variant: str) -> FluxPipeline:
-    """`dev` embeds the guidance and shifts its schedule by image size; `schnell` does neither."""
+    """Builds FLUX.1: `dev` embeds the guidance and shifts its schedule by image size; `schnell` does neither."""
     assert variant in TINY_VARIANTS["flux"]
     clip_tokenizer = build_clip_tokenizer()
     t5_tokenizer = build_t5_tokenizer(model_max_length=NUM_T5_TOKENS[variant])

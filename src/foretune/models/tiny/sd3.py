@@ -7,8 +7,8 @@ from foretune.models.tiny.text_encoders import build_clip, build_t5
 from foretune.models.tiny.tokenizers import build_clip_tokenizer, build_t5_tokenizer
 from foretune.models.tiny.vae import NUM_LATENT_CHANNELS, build_vae
 
-# The two CLIPs differ in width, and side by side are narrower than the T5, as in the published model: code
-# that mixes them up, or forgets to pad, fails on its shapes.
+# The two CLIPs differ in width, and concatenated are narrower than the T5, as in the published model: code that mixes
+# them up, or forgets to pad, fails on shapes.
 CLIP_DIM = 24
 CLIP_2_DIM = 32
 T5_DIM = 64
@@ -17,7 +17,7 @@ NUM_HEADS = 2
 
 
 def build(variant: str) -> StableDiffusion3Pipeline:
-    """`3.5` normalises queries and keys and has two blocks with a second attention; `3` has neither."""
+    """Builds Stable Diffusion 3: `3.5` has QK normalisation and two blocks with a second attention; `3` has neither."""
     assert variant in TINY_VARIANTS["sd3"]
     clip_tokenizer = build_clip_tokenizer()
     # The second CLIP is an OpenCLIP model, which pads with token 0.
@@ -49,7 +49,7 @@ def _build_transformer(variant: str) -> SD3Transformer2DModel:
         joint_attention_dim=T5_DIM,
         caption_projection_dim=HEAD_DIM * NUM_HEADS,
         pooled_projection_dim=CLIP_DIM + CLIP_2_DIM,
-        pos_embed_max_size=24,  # images up to 384 px a side
+        pos_embed_max_size=24,  # images up to 384 px per side
         dual_attention_layers=(0, 1) if is_35 else (),
         qk_norm="rms_norm" if is_35 else None,
     )

@@ -1,6 +1,6 @@
-"""Random CLIP and T5 text encoders of two layers, scaled so that captions stay apart.
+"""Random CLIP and T5 text encoders of two layers, scaled so that the embeddings of captions differ.
 
-Nobody trains them: they are hash functions whose output a denoiser can learn to read.
+They are not trained: they are hash functions whose output a denoiser can learn to read.
 """
 
 from transformers import (
@@ -15,16 +15,16 @@ from transformers import (
 
 NUM_LAYERS = 2
 HEAD_DIM = 8
-# Multiplies the deviation of all initial weights. Measured between captions that differ in a word or two,
-# as a mean share of the norm: at 1.0 token embeddings lie 0.10 to 0.20 apart, at 2.0 0.16 to 0.32. Above that they
-# outgrow T5's, which have deviation 1.
+# Factor for the standard deviation of all initial weights. Mean distance between captions that differ in a word or two,
+# as a share of the norm: 0.10 to 0.20 at 1.0, 0.16 to 0.32 at 2.0. Above that, token embeddings become larger than
+# T5's, which have deviation 1.
 CLIP_INIT_FACTOR = 2.0
 
 
 def build_clip(
     tokenizer: CLIPTokenizer, *, dim: int, projected: bool, hidden_act: str = "quick_gelu"
 ) -> CLIPTextModel | CLIPTextModelWithProjection:
-    """A CLIP text encoder of width `dim`; `projected` adds the projection that Stable Diffusion 3 pools."""
+    """Builds a CLIP text encoder of width `dim`; `projected` adds the projection that Stable Diffusion 3 pools."""
     config = CLIPTextConfig(
         vocab_size=len(tokenizer),
         hidden_size=dim,
@@ -43,7 +43,7 @@ def build_clip(
 
 
 def build_t5(tokenizer: T5Tokenizer, *, dim: int) -> T5EncoderModel:
-    """The encoder half of a T5 v1.1 of width `dim`."""
+    """Builds the encoder half of a T5 v1.1 of width `dim`."""
     config = T5Config(
         vocab_size=len(tokenizer),
         d_model=dim,

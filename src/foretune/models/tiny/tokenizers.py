@@ -1,4 +1,4 @@
-"""CLIP and T5 tokenizers built in memory: a token for each common caption word, characters for the rest."""
+"""CLIP and T5 tokenizers built in memory: one token per common caption word, characters for the rest."""
 
 from collections import Counter
 from functools import cache
@@ -37,7 +37,7 @@ T5_CHARACTER_SCORE = -6.0
 
 
 def build_clip_tokenizer(*, pad_token: str = "<|endoftext|>") -> CLIPTokenizer:  # noqa: S107 - not a password
-    """A byte-level BPE tokenizer that knows every byte; ids in the published order, the end of text last."""
+    """Builds a byte-level BPE tokenizer for any text; ids are in the published order, with the end of text last."""
     merges = _learn_merges(CAPTION_WORDS)
     alphabet = sorted(ByteLevel.alphabet())
     tokens = [
@@ -56,12 +56,12 @@ def build_clip_tokenizer(*, pad_token: str = "<|endoftext|>") -> CLIPTokenizer: 
 
 
 def build_t5_tokenizer(*, model_max_length: int) -> T5Tokenizer:
-    """A unigram tokenizer; characters outside of western European text are unknown to it."""
+    """Builds a unigram tokenizer; characters outside western European text are unknown to it."""
     vocab = [
         *((special, 0.0) for special in ("<pad>", "</s>", "<unk>")),
         (T5_SPACE, T5_CHARACTER_SCORE),
         *((character, T5_CHARACTER_SCORE) for character in T5_CHARACTERS),
-        # CLIP lowers the case before it looks; T5 does not.
+        # CLIP's tokenizer lowercases its input; T5's does not.
         *((T5_SPACE + form, T5_WORD_SCORE) for word in CAPTION_WORDS for form in (word, word.capitalize())),
     ]
     return T5Tokenizer(vocab=vocab, extra_ids=0, model_max_length=model_max_length)
@@ -69,10 +69,10 @@ def build_t5_tokenizer(*, model_max_length: int) -> T5Tokenizer:
 
 @cache
 def _learn_merges(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Byte-pair merges, in order of application, after which each of the words is a single token.
+    """Returns byte-pair merges, in order of application, that make each word a single token.
 
-    The most frequent pair is merged first, the alphabetically first among equals. The library's own trainer
-    (tokenizers.trainers.BpeTrainer) was tried: its merges differ from process to process.
+    The most frequent pair is merged first; ties are broken alphabetically. The library's own trainer
+    (tokenizers.trainers.BpeTrainer) is not used, because its merges differ between processes.
     """
     spelled = [(*word[:-1], word[-1] + CLIP_END_OF_WORD) for word in words]
     merges: list[tuple[str, str]] = []
@@ -86,7 +86,7 @@ def _learn_merges(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def _merged(symbols: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
-    """The symbols with each occurrence of the pair joined, from left to right."""
+    """Joins each occurrence of the pair in the symbols, from left to right."""
     merged: list[str] = []
     index = 0
     while index < len(symbols):

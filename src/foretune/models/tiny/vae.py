@@ -1,13 +1,13 @@
-"""A tiny VAE whose latents mean something although nobody trained it.
+"""A tiny VAE with meaningful latents, without training.
 
-A VAE at its initial weights forgets the image: what it emits is mostly its own biases, so nothing drawn with
-it could ever match a caption. Here the path along the skip connections is set by hand instead. A latent holds
-the mean red, green, blue and brightness of 8 x 8 px; decoding paints those 8 x 8 px in that colour. The
-residual branches and the attention keep random weights, scaled down, so that all layers take part.
+A VAE with initial weights loses the image: its output is mostly its own biases, so no sample could match a caption.
+Here the path along the skip connections is set by hand. A latent holds the mean red, green, blue and brightness of 8 x
+8 px; decoding paints those 8 x 8 px in that colour. The residual branches and the attention have random weights, scaled
+down, so that all layers take part.
 
-On the skip path channels come in fours, one four for each signal: the signal, its negative, a constant and
-the constant's negative. The constants dominate the deviation that GroupNorm divides by, so that it hardly depends
-on the image, and the pair undoes the activation before the last convolution exactly: silu(x) - silu(-x) = x.
+On the skip path each signal has four channels: the signal, its negative, a constant and the constant's negative. The
+constants dominate the deviation that GroupNorm divides by, so that it hardly depends on the image, and the pair undoes
+the activation before the last convolution exactly: silu(x) - silu(-x) = x.
 """
 
 import torch
@@ -22,18 +22,18 @@ NUM_LATENT_CHANNELS = 4
 CHANNELS_PER_SIGNAL = 4
 
 CONSTANT = 4.0
-# Deviation over a four of channels when the signal is small beside the constant: half of them are +-CONSTANT.
+# Deviation over the four channels if the signal is small compared with the constant: half of them are +-CONSTANT.
 GROUP_NORM_SCALE = CONSTANT / 2**0.5
 RESIDUAL_SCALE = 0.05
 # Deviation of colours in [-1, 1], mapped to latents of deviation 1 after scaling. Uniform colours have 0.58,
 # colours that are each fully on or off have 1; pictures of shapes were measured at 0.62 to 0.71.
 COLOUR_DEVIATION = 0.7
-# Trained VAEs are nearly certain of their latents: exp(-6 / 2) is a deviation of 0.05.
+# Trained VAEs have nearly deterministic latents: exp(-6 / 2) is a deviation of 0.05.
 LOG_VARIANCE = -6.0
 
 
 def build_vae(*, scaling_factor: float, shift_factor: float) -> AutoencoderKL:
-    """A VAE with 4 latent channels and 8 px a latent; shifted and scaled, latents have deviation near 1."""
+    """Builds a VAE with 4 latent channels and 8 px per latent; shifted and scaled, latents have a deviation near 1."""
     vae = AutoencoderKL(
         in_channels=3,
         out_channels=3,
@@ -59,7 +59,7 @@ def build_vae(*, scaling_factor: float, shift_factor: float) -> AutoencoderKL:
 
 
 def _quieten_branches(vae: AutoencoderKL) -> None:
-    """Let the skip path pass unchanged from level to level, and scale down what is added to it."""
+    """Passes the skip path unchanged from level to level, and scales down what is added to it."""
     for module in vae.modules():
         if isinstance(module, ResnetBlock2D):
             _shrink(module.conv2)
@@ -72,7 +72,7 @@ def _quieten_branches(vae: AutoencoderKL) -> None:
 
 
 def _wire_encoder(conv_in: nn.Conv2d, conv_out: nn.Conv2d, latents_per_signal: float, shift: float) -> None:
-    # Brightness is weighted so that its deviation is a colour's own when the three are independent.
+    # Brightness is weighted to have a colour's deviation if the three colours are independent.
     colours_and_brightness = torch.cat([torch.eye(3), torch.full((1, 3), 3**-0.5)])
     _split_signals(conv_in, colours_and_brightness)
     bias = _shrink(conv_out)
@@ -88,7 +88,7 @@ def _wire_decoder(conv_in: nn.Conv2d, conv_out: nn.Conv2d, latents_per_signal: f
 
 
 def _split_signals(conv: nn.Conv2d, signals: torch.Tensor, offset: float = 0.0) -> None:
-    """Make a four of channels of each row of `signals`, a combination of the inputs less the offset."""
+    """Writes four channels for each row of `signals`, a linear combination of the inputs minus the offset."""
     bias = _clear(conv)
     for index, signal in enumerate(signals):
         first = CHANNELS_PER_SIGNAL * index
@@ -100,7 +100,7 @@ def _split_signals(conv: nn.Conv2d, signals: torch.Tensor, offset: float = 0.0) 
 
 
 def _join_signals(conv: nn.Conv2d, num_signals: int, gain: float) -> None:
-    """Add to output i the difference of signal i's pair, with what GroupNorm divided by put back."""
+    """Adds the difference of signal i's pair to output i, and undoes GroupNorm's division."""
     for index in range(num_signals):
         first = CHANNELS_PER_SIGNAL * index
         conv.weight[index, first, 1, 1] += gain * GROUP_NORM_SCALE
@@ -108,27 +108,27 @@ def _join_signals(conv: nn.Conv2d, num_signals: int, gain: float) -> None:
 
 
 def _halve_by_mean(conv: nn.Conv2d) -> None:
-    """Halve both sides by the mean of 2 x 2 px; the layer pads on the right and below only."""
+    """Halves both sides with the mean of 2 x 2 px; the layer pads on the right and bottom only."""
     _clear(conv)
     for channel in range(conv.out_channels):
         conv.weight[channel, channel, :2, :2] = 0.25
 
 
 def _pass_through(conv: nn.Conv2d) -> None:
-    """Copy each input channel to the output channel of the same number."""
+    """Copies each input channel to the output channel with the same index."""
     _clear(conv)
     nn.init.dirac_(conv.weight)
 
 
 def _shrink(layer: nn.Conv2d | nn.Linear) -> torch.Tensor:
-    """Scale the weight down to that of a quiet branch, zero the bias, and return the bias."""
+    """Scales the weight down, zeroes the bias and returns the bias."""
     layer.weight.mul_(RESIDUAL_SCALE)
     assert layer.bias is not None
     return layer.bias.zero_()
 
 
 def _clear(conv: nn.Conv2d) -> torch.Tensor:
-    """Zero the weight and the bias, and return the bias."""
+    """Zeroes the weight and the bias, and returns the bias."""
     conv.weight.zero_()
     assert conv.bias is not None
     return conv.bias.zero_()

@@ -1,4 +1,4 @@
-"""Which steps can be put together from what ships, and how."""
+"""Which steps can be composed from shipped traces, and how."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ _WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
 
 @dataclass(frozen=True)
 class Composition:
-    """A shipped trace, and what is put into it."""
+    """A shipped trace, and what is added to it."""
 
     body: str
     """Name of the trace of forward and backward pass."""
@@ -25,19 +25,19 @@ class Composition:
     """Name of the optimizer's recipe."""
     is_fused: bool
     layer: str | None
-    """How the frozen base is quantised."""
+    """Quantisation of the frozen base."""
     bytes_per_weight: int
     is_full: bool
 
 
 @lru_cache(maxsize=512)
 def composition_of(form: StepForm) -> Composition | None:
-    """How a step is put together; None where something in it is neither shipped nor composed. Reads no trace."""
+    """Returns how to compose a step; None if a part of it is neither shipped nor composable. Reads no trace."""
     others = dict(form.others)
     kind = others.pop("optimizer.kind", "adamw")
     on_host, is_fused = (others.pop(f"levers.{name}", False) for name in ("optimizer_offload", "fused_backward"))
     layer = others.pop("quantize.denoiser", None)
-    # The two differ in a factor.
+    # The two differ only by a factor.
     method = "lora" if form.method == "rslora" else form.method
     update = update_name(kind, form.compensation, form.weights, on_host=on_host)
     is_known = update in recipes().updates and (layer is None or (layer in recipes().layers and method == "lora"))
@@ -45,7 +45,7 @@ def composition_of(form: StepForm) -> Composition | None:
         return None
     for compensation in ("none", "kahan") if form.weights == "bf16" else ("none",):
         plain = replace(form, method=method, compensation=compensation, others=tuple(sorted(others.items()))).slug()
-        # Only a marked trace says where products are; where it says, too, where gradients arrive, that is exact.
+        # Only a marked trace shows where products are. For a fused backward pass its arrivals of gradients are exact.
         slugs = (plain + MARKED,) if layer else (plain + MARKED, plain) if is_fused else (plain, plain + MARKED)
         for slug in slugs:
             if is_shipped(slug):
@@ -54,7 +54,7 @@ def composition_of(form: StepForm) -> Composition | None:
 
 
 def composed_trace(composition: Composition) -> StepTrace:
-    """The trace of a step that was not recorded."""
+    """Returns the trace of a step that was not recorded."""
     composer = Composer(_body(composition.body))
     update = OptimizerReplacement(
         composer,
@@ -75,19 +75,19 @@ def composed_trace(composition: Composition) -> StepTrace:
 
 @lru_cache(maxsize=4)
 def _body(slug: str) -> StepTrace:
-    """A shipped trace that others are composed of: several optimizers of one model follow each other."""
+    """Returns a shipped trace, cached: several optimizers of one model are often planned in a row."""
     body = read_trace(slug)
     assert body is not None, "a composition is of shipped traces"
     return body
 
 
 def is_covered(form: StepForm) -> bool:
-    """Whether the package can answer for this step without torch."""
+    """Whether the package can plan this step without torch."""
     return is_shipped(form.slug()) or composition_of(form) is not None
 
 
 def what_is_missing(form: StepForm) -> str:
-    """The choice for which there is no trace, and what is covered in its place."""
+    """Names the setting without a trace, and what is covered instead."""
     for choice, nearest in _simpler(form):
         if is_covered(nearest):
             return f"{choice} is not covered for {form.model} in this combination; without it the step is"
@@ -95,7 +95,7 @@ def what_is_missing(form: StepForm) -> str:
 
 
 def _simpler(form: StepForm) -> Iterator[tuple[str, StepForm]]:
-    """The same step with one choice less."""
+    """Yields the same step with one setting less."""
     if not form.is_checkpointed:
         yield "a share of gradient checkpointing below 1", replace(form, is_checkpointed=True)
     for key, value in form.others:

@@ -1,4 +1,4 @@
-"""A trace taken apart: its storages by the list they stand in, with room between them for others."""
+"""A trace split into lists of storages, with room between them for others."""
 
 from dataclasses import dataclass, field
 
@@ -7,22 +7,22 @@ from foretune.core.values.step_trace import MARK, NEVER, BlockKind, Growth, Mome
 from foretune.core.vocabulary import MemoryPart
 
 BEFORE, AFTER, ARRIVED = -64, 1, 64
-"""Shifts from a position: products have those around their events, arrivals those between."""
+"""Offsets from a position: BEFORE and AFTER surround the events of products, ARRIVED is for gradients in between."""
 
 Terms = tuple[tuple[float, Powers], ...]
-"""Of a growth: what makes two of them equal."""
+"""Terms of a growth, which decide whether two are equal."""
 Place = tuple[int, str, int]
-"""A list of storages: the kind of block (-1: outside of all), which part of the kind, which block of the part."""
+"""A list of storages: kind of block (-1: outside all blocks), part of the kind, block of the part."""
 OUTSIDE_PLACE: Place = (-1, "outside", 0)
 
 
 def shifted(moment: Moment, by: int) -> Moment:
-    """A little later, or sooner, at the same place."""
+    """Returns a moment slightly later or earlier at the same place."""
     return moment._replace(shift=moment.shift + by)
 
 
 def storages_by_place(trace: StepTrace) -> dict[Place, tuple[Storage, ...]]:
-    """All lists of a trace, in the order of the step: what is outside first."""
+    """Returns all lists of a trace, in the order of the step, storages outside blocks first."""
     found: dict[Place, tuple[Storage, ...]] = {OUTSIDE_PLACE: trace.outside}
     for number, kind in enumerate(trace.kinds):
         for part, blocks in (("first", kind.first), ("middle", (kind.middle,)), ("last", kind.last)):
@@ -32,7 +32,7 @@ def storages_by_place(trace: StepTrace) -> dict[Place, tuple[Storage, ...]]:
 
 @dataclass(frozen=True)
 class Mark:
-    """A place in the step, and a number that is noted there."""
+    """A place in the step with a marked number."""
 
     made: Moment
     released: Moment
@@ -54,7 +54,7 @@ class Composer:
     _added: list[Growth] = field(default_factory=list)
     _names: list[str] = field(init=False)
     _pieces: dict[tuple[Terms, float], int] = field(default_factory=dict)
-    """Growths of pieces that were added before: most weights have the shape of another."""
+    """Cached growths of added pieces: most weights share their shape with another."""
 
     def __post_init__(self) -> None:
         names, growths = self.trace.categories, self.trace.growths
@@ -66,7 +66,7 @@ class Composer:
                 for s in of
                 if is_mark[s.category]
             ]
-        # Of equal growths the first stands for all; those of the trace keep their numbers.
+        # Equal growths share the index of the first; those of the trace keep their indices.
         self._growths = {}
         for index, growth in enumerate(self.trace.growths):
             self._growths.setdefault(growth.terms, index)
@@ -81,7 +81,7 @@ class Composer:
         return self.trace.growths[index] if index < known else self._added[index - known]
 
     def storage(self, made: Moment, released: Moment | None, growth: Growth, category: str) -> Storage:
-        """A new one; None: it is never released."""
+        """Returns a new storage; `released` None means never."""
         return self._storage(made, released, self._index(growth), category)
 
     def of_piece(
@@ -92,7 +92,7 @@ class Composer:
         released: Moment | None,
         category: str = MemoryPart.TEMPORARIES,
     ) -> Storage:
-        """A piece of a recipe; `number` is how many numbers it counts."""
+        """Returns a storage for a piece of a recipe; `number` is its element count."""
         key = number.terms, piece.bytes_per_number
         if key not in self._pieces:
             self._pieces[key] = self._index(scaled(number, piece.bytes_per_number))

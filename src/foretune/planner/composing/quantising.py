@@ -1,7 +1,7 @@
-"""A base in fewer bits in the place of a dense one.
+"""Replaces a dense base by a quantised one.
 
-Exact because a quantised layer keeps its bits and nothing else (`step.quantizing.layer`): for each product, forward and
-backward, it makes what the recipe says and gives it back. The marked trace was recorded with products made that way.
+This is exact because a quantised layer stores only its quantised tensors (`step.quantizing.layer`): for each product,
+forward and backward, it allocates and frees what the recipe lists. The marked trace was recorded with such products.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _BYTES_IN_COMPUTE_TYPE = 2
 
 
 def quantise(composer: Composer, recipe: LayerRecipe) -> None:
-    """Replaces the weights of linear layers in blocks, and adds what their products make."""
+    """Replaces the weights of linear layers in blocks, and adds the allocations of their products."""
     for place in composer.lists:
         _replace_weights(composer, recipe, place)
         for what, pieces, before, after in (
@@ -47,7 +47,7 @@ def _replace_weights(composer: Composer, recipe: LayerRecipe, place: Place) -> N
 
 
 def _sides(marks: Sequence[Mark], prefix: str) -> list[tuple[Mark, Mark]]:
-    """Inputs and outputs of the marked layers, in the order of the step."""
+    """Returns inputs and outputs of the marked layers, in the order of the step."""
     inputs, outputs = ([mark for mark in marks if mark.what == prefix + name] for name in ("inputs", "outputs"))
     return list(zip(inputs, outputs, strict=True))
 
@@ -58,7 +58,7 @@ def _takes(recipe: LayerRecipe, num_inputs: int, num_outputs: int) -> bool:
 
 
 def _rows(composer: Composer, place: Place, mark: Mark, num_results: int) -> Growth:
-    """Rows of what is multiplied, by the result: the last that is made in the product."""
+    """Returns the rows of a product, from its result: the last storage allocated in it."""
     found = constant(0)
     for storage in composer.lists[place]:
         made = storage.made

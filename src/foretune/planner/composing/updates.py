@@ -1,7 +1,7 @@
-"""Another optimizer in the place of the one a trace was recorded with.
+"""Replaces the optimizer that a trace was recorded with.
 
-Exact because the update is the last thing a step does, and what it makes follows from the shapes and the order of the
-trained weights. What is left out are single numbers: norms, counters, means.
+This is exact because the update is the last part of a step, and its allocations follow from the shapes and order of the
+trained weights. Scalars are left out: norms, counters, means.
 """
 
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ from foretune.planner.composing.pieces import ARRIVED, OUTSIDE_PLACE, Composer, 
 from foretune.trace.shipped import recipes
 
 _SMALL_WEIGHTS = 4096
-"""Below so many numbers, 8-bit optimizers keep fp32 states (`step.optimizers.eight_bit`)."""
+"""Below this number of elements, 8-bit optimizers store fp32 states (`step.optimizers.eight_bit`)."""
 _SUMS: tuple[Count, ...] = ("rows", "columns")
 
 
 @dataclass(frozen=True)
 class TrainedWeight:
-    """One trained tensor, or the one that stands for those of all blocks between the ends."""
+    """One trained tensor, or the representative of those of all middle blocks."""
 
     place: Place
     made: Moment
@@ -40,14 +40,14 @@ class TrainedWeight:
 
 
 MomentKey = tuple[int | str, ...]
-"""A moment that can be looked up."""
+"""A hashable moment."""
 
 
 class OptimizerReplacement:
-    """Takes one optimizer out of a trace and puts another in."""
+    """Removes one optimizer from a trace and inserts another."""
 
     def __init__(self, composer: Composer, recipe: UpdateRecipe, *, bytes_per_weight: int, is_full: bool) -> None:
-        """`is_full`: weights are trained at their own size; those of adapters are taken to be large."""
+        """`is_full`: weights are trained at their own size; those of adapters are treated as large."""
         self._composer, self._recipe = composer, recipe
         self._bytes_per_weight, self._is_full = bytes_per_weight, is_full
         self._phase = composer.trace.phases.index(StepPhase.OPTIMIZER)
@@ -57,7 +57,7 @@ class OptimizerReplacement:
         assert knows_shapes or recipe.matrix == recipe.vector, "this optimizer treats weights by their shapes"
 
     def take_out(self) -> None:
-        """Removes the old optimizer's states and everything made in its phase."""
+        """Removes the old optimizer's states and all allocations of its phase."""
         for storages in self._composer.lists.values():
             storages[:] = [
                 storage
@@ -75,7 +75,7 @@ class OptimizerReplacement:
                 self._composer.lists[weight.place].append(state)
 
     def put_in_update(self) -> None:
-        """After the backward pass: gradients live until they are used, or to the end."""
+        """Inserts the update after the backward pass: gradients live until they are used, or to the end."""
         listed = sorted(
             (weight for weight in self.weights if weight.place[1] != "middle"), key=lambda weight: weight.made.position
         )
@@ -99,7 +99,7 @@ class OptimizerReplacement:
             for piece, moment in made[index].items():
                 place = OUTSIDE_PLACE if piece in in_turn else weight.place
                 self._add(weight, piece, place, moment, released[index].get(piece, end))
-        # Blocks between the ends do what the second one does; what is made for one weight at a time is there once.
+        # Middle blocks do what the second one does; a temporary for one weight at a time exists once.
         order = {id(weight): index for index, weight in enumerate(listed)}
         for weight, like in self._middle():
             in_turn, index = _in_turn(weight.update), order[id(like)]
@@ -109,10 +109,10 @@ class OptimizerReplacement:
         self._release_gradients(end)
 
     def put_in_backward(self) -> None:
-        """Each weight is updated when its gradient is whole, and the gradient is gone.
+        """Inserts updates into the backward pass: each weight is updated and its gradient freed when it is complete.
 
-        Exact because the update of a weight then needs nothing but the weight, its states and its gradient. Where a
-        trace has no marks of arrivals, a gradient is taken to be used before anything but gradients is made next.
+        This is exact because the update of a weight needs only the weight, its states and its gradient. If a trace has
+        no marks of arrivals, a gradient is assumed to be used before the next allocation that is not a gradient.
         """
         for place, storages in self._composer.lists.items():
             arrivals = {_key(mark.made): mark for mark in self._composer.marks[place] if mark.what == "arrival"}
@@ -141,7 +141,7 @@ class OptimizerReplacement:
         return found
 
     def _sums_of_like(self, gradient: Storage, place: Place) -> dict[Count, Growth]:
-        """Rows and columns of a weight with as many numbers, of the same block if it has one."""
+        """Returns rows and columns of a weight with the same number of elements, preferably in the same block."""
         numbers = scaled(self._composer.growth(gradient), 1 / self._bytes_per_weight)
         nearest = min(self._weights_by_size[numbers.terms], key=lambda weight: weight.place != place)
         return {count: number for count, number in nearest.counts.items() if count != "weights"}
@@ -165,7 +165,7 @@ class OptimizerReplacement:
         return composer.storage(gradient.made, released.get(0, end), composer.growth(gradient), MemoryPart.TEMPORARIES)
 
     def work(self, phase: str) -> tuple[Work, ...]:
-        """The trace's, with the update's own, which is done in `phase`, in the place of the old one's."""
+        """Returns the trace's work with that of the new update, which runs in `phase`, instead of the old one's."""
         trace = self._composer.trace
         kept = [work for work in trace.work if work.phase != StepPhase.OPTIMIZER]
         totals: dict[int, list[Growth]] = {}
@@ -217,7 +217,7 @@ class OptimizerReplacement:
         self._composer.lists[place].append(self._composer.of_piece(recipe, _number(weight, recipe), made, released))
 
     def _middle(self) -> Iterator[tuple[TrainedWeight, TrainedWeight]]:
-        """The weights of the blocks between the ends, each with that of the second block."""
+        """Yields the weights of the middle blocks, each with that of the second block."""
         by_place: dict[Place, list[TrainedWeight]] = {}
         for weight in self.weights:
             by_place.setdefault(weight.place, []).append(weight)
@@ -237,7 +237,7 @@ class OptimizerReplacement:
 
 
 def state_bytes_per_weight(experiment: Experiment) -> float:
-    """What an optimizer keeps on the device for each trained weight, by its recipe; 0 where there is none."""
+    """Returns the device bytes of optimizer state per trained weight, by the recipe; 0 if there is none."""
     optimizer, train = experiment.optimizer, experiment.train
     name = update_name(
         optimizer.kind, optimizer.compensation, train.weight_dtype, on_host=experiment.levers.optimizer_offload
@@ -251,12 +251,12 @@ def state_bytes_per_weight(experiment: Experiment) -> float:
 
 
 def _lingering(section: RecipeSection) -> list[int]:
-    """Pieces that the next weight's turn releases, in the order in which it does."""
+    """Returns the pieces that the next weight's turn releases, in order of release."""
     return [act.piece for act in section.acts if act.of_previous]
 
 
 def _in_turn(update: WeightUpdate) -> frozenset[int]:
-    """Pieces that are gone, at the latest, when the next weight has its turn."""
+    """Returns the pieces that are freed, at the latest, when the next weight has its turn."""
     found: set[int] = set()
     for section in update.sections:
         made = {act.piece for act in section.acts if not act.is_release}
@@ -269,7 +269,7 @@ def _number(weight: TrainedWeight, piece: Piece) -> Growth:
 
 
 def _after_all(made: Moment) -> Moment:
-    """In the order of the weights, and after all of them."""
+    """Returns a moment after all weights, in their order."""
     return Moment(phase=made.phase, position=made.position + (1 << 20))
 
 
@@ -282,7 +282,7 @@ def _sum(growths: Iterator[Growth]) -> Growth:
 
 
 def _before_next(made: Moment, positions: dict[MomentKey, list[int]]) -> Moment:
-    """The last moment before the next storage is made at that place."""
+    """Returns the last moment before the next storage is allocated at that place."""
     later = [position for position in positions.get(_key(made)[:4], ()) if position > made.position]
     return made._replace(position=min(later) - 1) if later else made
 

@@ -1,4 +1,4 @@
-"""What trades speed for memory, applied to a denoiser. One file a lever."""
+"""Levers, which trade speed for memory, applied to a denoiser. One file per lever."""
 
 from foretune.step.levers.applying import AppliedLevers, apply_levers
 from foretune.step.levers.segments import ContextPair

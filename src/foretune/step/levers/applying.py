@@ -1,4 +1,4 @@
-"""All levers of an experiment, applied in the one order in which they go together."""
+"""Applies all levers of an experiment, in the one order in which they can be combined."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -26,16 +26,16 @@ from foretune.step.levers.swapping import SwappedBlocks
 
 @dataclass(frozen=True)
 class AppliedLevers:
-    """What levers leave to do when the denoiser is placed, and at each step."""
+    """What the levers need when the denoiser is placed on a device and at each step."""
 
     around_forward: Callable[[], AbstractContextManager[object]] = nullcontext
     """Surrounds each forward pass of a training step."""
     swapped: SwappedBlocks | None = None
     effective: Mapping[str, Any] = field(default_factory=dict)
-    """What the levers came to on this model, for the record."""
+    """The levers as resolved for this model, for the run's record."""
 
     def place(self, denoiser: nn.Module, device: torch.device) -> None:
-        """Brings the denoiser to where it runs."""
+        """Moves the denoiser to the device; swapped blocks stay on the host."""
         if self.swapped is not None:
             self.swapped.place(denoiser, device)
         else:
@@ -50,13 +50,13 @@ def apply_levers(
     keeps_rng: bool,
     contexts: Callable[[], ContextPair] = noop_context_fn,
 ) -> AppliedLevers:
-    """Changes the denoiser, which is on any device, meta included, and has its adapters already.
+    """Applies the levers to a denoiser on any device, including meta, that already has its adapters.
 
-    Each lever wraps what those before it made of a block: compiled code is innermost, the kernel of attention is chosen
-    around it, weights are brought around that, and checkpointing repeats all of it.
+    Each lever wraps a block as the previous ones left it: compiled code is innermost, then the choice of the attention
+    kernel, then the transfer of swapped weights, and checkpointing repeats all of it.
 
-    `keeps_rng`: a forward pass draws random numbers, so that one which is computed again must draw the same.
-    `contexts` gives what surrounds a block's forward pass and its recomputation, for those who watch.
+    `keeps_rng`: forward passes draw random numbers, so a recomputed one must draw the same. `contexts` returns the
+    contexts around a block's forward pass and its recomputation, for observers.
     """
     blocks = family.blocks(denoiser)
     effective: dict[str, Any] = {"num_blocks": len(blocks)}
@@ -70,7 +70,7 @@ def apply_levers(
         effective["attention"] = choice.attention
     offloads_attention = choice.activation_offload and choice.activation_offload_parts == "attention"
     if offloads_attention:
-        # Inside of checkpointing, whose own hooks then do not see what attention keeps.
+        # Inside the checkpointed function, so that the hooks of checkpointing do not see what attention saves.
         effective["num_offloaded_attentions"] = _offload_attention(blocks, family)
     swapped = _swap(choice, blocks, effective)
     groups = _recomputed_groups(choice, family, blocks, effective)
@@ -110,7 +110,7 @@ def _swap(choice: Levers, blocks: tuple[nn.Module, ...], effective: dict[str, An
 def _recomputed_groups(
     choice: Levers, family: Family, blocks: tuple[nn.Module, ...], effective: dict[str, Any]
 ) -> list[tuple[nn.Module, ...]]:
-    """Modules that are computed again together, by what was asked."""
+    """Returns the groups of modules that the experiment recomputes together."""
     stacks = tuple(kind.count for kind in family.block_kinds()) or (len(blocks),)
     assert sum(stacks) == len(blocks), "the kinds of blocks are all blocks"
     chosen = chosen_segments(stacks, choice)

@@ -1,4 +1,4 @@
-"""Which kernel computes attention."""
+"""Selects the attention kernel."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -16,14 +16,14 @@ _BACKENDS: dict[AttentionBackend, SDPBackend] = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
-# What torch says where the one kernel that is allowed cannot do it.
+# torch's messages if the only allowed kernel does not support the input.
 _NO_KERNEL = ("No available kernel", "No viable backend")
 
 
 def apply_attention(backend: AttentionBackend, denoiser: nn.Module, blocks: tuple[nn.Module, ...]) -> None:
-    """Attention is computed by this kernel or not at all, in training, validation and sampling.
+    """Forces attention to use this kernel in training, validation and sampling, or to fail.
 
-    Blocks are wrapped as well as the whole, because one that is computed again runs outside of the whole.
+    Blocks are wrapped too, not only the denoiser, because a recomputed block runs outside the denoiser's forward.
     """
     if backend != "auto":
         for module in (denoiser, *blocks):

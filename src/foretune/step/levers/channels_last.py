@@ -1,11 +1,11 @@
-"""Images that lie in memory pixel by pixel."""
+"""The channels_last memory format."""
 
 import torch
 from torch import nn
 
 
 def apply_channels_last(denoiser: nn.Module) -> int:
-    """Lays the weights of convolutions out so; images follow from the first of them on. Returns how many there are."""
+    """Converts the convolution weights, which makes activations channels_last too. Returns their number."""
     num_weights = 0
     for module in denoiser.modules():
         if isinstance(module, nn.Conv2d):

@@ -1,5 +1,5 @@
-"""Gradient checkpointing: blocks, groups of neighbours or parts of blocks forget their activations and compute them
-again in the backward pass.
+"""Gradient checkpointing: blocks, groups of neighbouring blocks or parts of blocks drop their activations and recompute
+them in the backward pass.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,12 +19,12 @@ def apply_checkpointing(
     moves_inputs: bool = False,
     contexts: Callable[[], ContextPair] = noop_context_fn,
 ) -> None:
-    """Makes the modules of each group, which run one after another, be computed again together.
+    """Checkpoints each group of modules, which run one after another and are recomputed together.
 
-    A module's own forward is wrapped, not the module, so that module and weight names stay what they are. Saving and
-    restoring the random state costs a copy a module and is only needed where a forward pass draws numbers.
-    `moves_inputs`: hooks around all of it move what is kept of a module, its inputs, to the host. `contexts` gives what
-    surrounds a module's forward pass and its recomputation, for those who watch.
+    Only the module's `forward` is wrapped, so module and weight names do not change. Saving and restoring the random
+    state costs a copy per module and is only needed if forward passes draw random numbers. `moves_inputs`: outer hooks
+    offload what a module saves, its inputs, to the host. `contexts` returns the contexts around a module's forward pass
+    and its recomputation, for observers.
     """
     for group in groups:
         if len(group) > 1:
@@ -49,8 +49,8 @@ def _as_called(
 def _with_tensors_in_front(
     forward: Callable[..., Any], *, keeps_rng: bool, contexts: Callable[[], ContextPair]
 ) -> Callable[..., Any]:
-    """Hands tensors over one by one and by position: torch asks only such tensors whose random state is to be kept, and
-    keeps only such tensors where hooks can move them to the host.
+    """Passes tensors as separate positional arguments: torch looks only at these to decide whose random state to save,
+    and saves only these where hooks can move them to the host.
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Regional compile: the repeated blocks are compiled, once for all of a kind."""
+"""Regional compilation: compiles the repeated blocks, once per kind."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from torch import nn
 
-# A block has a graph for each size of image, with and without gradients, in training and in sampling. Torch gives up
-# after eight by default, which here would be an error.
+# A block has one graph per image size, with and without gradients, in training and in sampling. torch's default limit
+# is eight, and exceeding it would raise an error here.
 _MAX_GRAPHS = 64
 
 
 def apply_compile(blocks: tuple[nn.Module, ...], backend: str = "inductor") -> None:
-    """Compiles each block's own forward, so that names stay what they are and checkpointing goes around it.
+    """Compiles each block's `forward`, so that names do not change and checkpointing wraps the compiled code.
 
-    Blocks of one class with weights of equal shapes share a graph: weights are its inputs. A block of which some part
-    cannot be compiled is an error, never run uncompiled. Sizes are fixed in a graph: one for any size could be chosen
-    in the forward pass and not when the block is computed again.
+    Blocks of one class with weights of equal shapes share a graph, because weights are its inputs. A block that cannot
+    be compiled in full raises an error; it never runs uncompiled. Graphs have static sizes: with dynamic ones, the
+    forward pass could choose another graph than the recomputation.
     """
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MAX_GRAPHS)
     for block in blocks:
@@ -25,7 +25,7 @@ def apply_compile(blocks: tuple[nn.Module, ...], backend: str = "inductor") -> N
 
 
 def _compiled(forward: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    # Dropout draws what it would draw uncompiled: every draw is a function of the seed, whatever the levers.
+    # Compiled dropout draws the same numbers as uncompiled: every draw is a function of the seed, whatever the levers.
     options: dict[str, Any] | None = {"fallback_random": True} if backend == "inductor" else None
     compiled: Callable[..., Any] = torch.compile(
         forward, fullgraph=True, dynamic=False, backend=backend, options=options

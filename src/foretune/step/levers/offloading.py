@@ -1,4 +1,4 @@
-"""Activation offload: what the backward pass needs waits in host memory."""
+"""Activation offload: tensors saved for the backward pass wait in host memory."""
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -14,15 +14,15 @@ from torch.utils.weak import WeakIdKeyDictionary
 from foretune.step.host import from_host, is_made_of_others, parts_of, to_host
 
 _smallest_moved_bytes = 4096
-"""Smaller storages stay: moving one costs as much time as moving a hundred times its bytes, and saves nothing."""
+"""Smaller storages stay on the device: moving one costs as much as a hundred times its bytes, and saves little."""
 _moves_leaves = True
-"""Saved tensors without a gradient are moved too: masks of dropout, widened weights of a quantised base."""
+"""Whether saved tensors without a gradient are moved too, such as dropout masks and dequantised weights of the base."""
 
 
 @contextmanager
 def moving_from(num_bytes: int) -> Iterator[None]:
-    """Moves storages down to this size meanwhile: for those who look at a small step in the place of a large one."""
-    global _smallest_moved_bytes  # noqa: PLW0603 - one for all hooks, wherever they were made
+    """Lowers the size limit in this context, so that a small step can stand in for a large one."""
+    global _smallest_moved_bytes  # noqa: PLW0603 - shared by all hooks
     before, _smallest_moved_bytes = _smallest_moved_bytes, num_bytes
     try:
         yield
@@ -32,8 +32,8 @@ def moving_from(num_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def leaving_leaves() -> Iterator[None]:
-    """Leaves saved tensors without a gradient on the device meanwhile, as SimpleTuner does: for forecasts of it."""
-    global _moves_leaves  # noqa: PLW0603 - one for all hooks, wherever they were made
+    """Leaves saved tensors without a gradient on the device in this context, to predict SimpleTuner."""
+    global _moves_leaves  # noqa: PLW0603 - shared by all hooks
     before, _moves_leaves = _moves_leaves, False
     try:
         yield
@@ -43,16 +43,16 @@ def leaving_leaves() -> Iterator[None]:
 
 @contextmanager
 def activations_on_host(denoiser: nn.Module) -> Iterator[None]:
-    """Moves what autograd keeps meanwhile to the host, and back when the backward pass asks for it.
+    """Moves the tensors that autograd saves in this context to the host, and back when the backward pass reads them.
 
-    Storages are moved whole and once each, however many views of them are kept; a moved one is back on the device from
-    its first use to its last. Weights, buffers and quantised weights are where they are anyway and stay. Inside a
-    checkpointed block autograd keeps nothing, so that of those only the inputs are moved.
+    Each storage is moved once and whole, however many views of it are saved, and is back on the device from its first
+    use to its last. Weights, buffers and quantised weights stay where they are: they outlive the step. Autograd saves
+    nothing inside a checkpointed block, so only the block's inputs are moved.
     """
     lasting = WeakIdKeyDictionary()
     for tensor in _parts((*denoiser.parameters(), *denoiser.buffers())):
         lasting[tensor.untyped_storage()] = True
-    # Weak on both sides: storages of activations die early, and only what autograd keeps holds what was moved.
+    # Weak on both sides: storages of activations are freed early, and only what autograd saves holds moved ones.
     moved: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
     def pack(tensor: Tensor) -> "Tensor | _View":
@@ -61,7 +61,7 @@ def activations_on_host(denoiser: nn.Module) -> Iterator[None]:
         storage = tensor.untyped_storage()
         stays = tensor.is_leaf and not _moves_leaves
         if stays or storage in lasting or storage.nbytes() < _smallest_moved_bytes:
-            # Without its graph: a tensor that its own graph keeps would never be freed.
+            # Detached: a tensor that is saved by its own graph would never be freed.
             return tensor.detach()
         known: weakref.WeakValueDictionary[object, _Moved] = moved.setdefault(storage, weakref.WeakValueDictionary())
         key = (tensor.dtype, tensor._version)
@@ -78,7 +78,7 @@ def activations_on_host(denoiser: nn.Module) -> Iterator[None]:
 
 
 def offload_attention(block: nn.Module) -> int:
-    """Makes what the attentions of a block keep for the backward pass wait in host memory; returns how many it has."""
+    """Offloads what the attention modules of a block save for the backward pass; returns their number."""
     attentions = [module for module in block.modules() if type(module).__name__.endswith("Attention")]
     for attention in attentions:
         attention.forward = _on_host(attention, attention.forward)
@@ -94,7 +94,7 @@ def _on_host(attention: nn.Module, forward: Callable[..., Any]) -> Callable[...,
 
 
 class _Moved:
-    """A storage in host memory; on the device from when it is first asked for."""
+    """A storage in host memory, copied back to the device at its first use."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._device = tensor.device
@@ -112,7 +112,7 @@ class _Moved:
 
 @dataclass(frozen=True)
 class _View:
-    """What autograd keeps in the place of a tensor."""
+    """The object that autograd saves instead of a tensor."""
 
     moved: _Moved
     size: torch.Size
@@ -124,7 +124,7 @@ class _View:
 
 
 def _parts(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Tensors with a storage of their own; of those that are made of others, these."""
+    """Yields tensors with their own storage; wrapper subclasses are replaced by their parts."""
     for tensor in tensors:
         if is_made_of_others(tensor):
             yield from _parts(parts_of(tensor).values())
@@ -133,7 +133,7 @@ def _parts(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether its numbers are those of its storage: not made of other tensors, sparse or conjugated when read."""
+    """Whether the tensor's values are its storage's: no wrapper subclass, not sparse, not lazily conjugated."""
     return (
         not is_made_of_others(tensor)
         and tensor.layout == torch.strided

@@ -1,8 +1,8 @@
-"""Neighbouring blocks that are computed again together, though the model calls them one by one.
+"""Gradient checkpointing of several neighbouring blocks at once, although the model calls them one by one.
 
-While the blocks of a segment run, autograd keeps a ticket in the place of every tensor. The first ticket that the
-backward pass hands in makes the whole segment run again, from what its first block was given; the tensors that come by
-are handed out in the order of the tickets and dropped when they were used.
+While the blocks of a segment run, autograd saves a ticket instead of each tensor. When the backward pass unpacks the
+first ticket, the whole segment runs again from the inputs of its first block. The tensors saved during this second run
+are matched to the tickets by order, and dropped after use.
 """
 
 import weakref
@@ -21,7 +21,7 @@ ContextPair = tuple[AbstractContextManager[object], AbstractContextManager[objec
 
 
 class Segment:
-    """Blocks that run one after another; their forwards are replaced by ones that are computed again together."""
+    """Replaces the forwards of blocks that run one after another by ones that are recomputed together."""
 
     def __init__(self, blocks: tuple[nn.Module, ...], *, keeps_rng: bool, contexts: Callable[[], ContextPair]) -> None:
         self._num_blocks = len(blocks)
@@ -48,7 +48,7 @@ class Segment:
                 with saved_tensors_hooks(current.pack, current.unpack), context:
                     result = forward(*args, **kwargs)
             except BaseException:
-                self._current = None  # nobody will come back for it, and it holds the inputs
+                self._current = None  # no later block will clear it, and it holds the inputs
                 raise
             current.note_results(result)
             return result
@@ -57,18 +57,18 @@ class Segment:
 
 
 class _Ticket:
-    """Stands for a tensor that will be computed again."""
+    """Stands for a tensor that will be recomputed."""
 
     __slots__ = ("__weakref__",)
 
 
 class _Enough(Exception):
-    """Every tensor that has a ticket was computed again."""
+    """Raised when every tensor with a ticket has been recomputed."""
 
 
 @dataclass(frozen=True)
 class _Earlier:
-    """An argument that an earlier block of the segment returned."""
+    """An argument returned by an earlier block of the segment."""
 
     call: int
     result: int
@@ -76,26 +76,26 @@ class _Earlier:
 
 @dataclass(frozen=True)
 class _Given:
-    """An argument that came from outside of the segment."""
+    """An argument from outside the segment."""
 
     number: int
 
 
 @dataclass
 class _Call:
-    """All that is needed to run a block again as it ran."""
+    """Everything needed to rerun a block."""
 
     forward: Callable[..., Any]
     leaves: list[Any]
-    """Arguments, laid flat; tensors are replaced by where to find them."""
+    """Flattened arguments; tensors are replaced by where to find them."""
     spec: TreeSpec
     given: Tensor | None
-    """Holds the tensors from outside, where hooks of autograd can move them to the host."""
+    """Holds the tensors from outside the segment where saved-tensor hooks can move them to the host."""
     surroundings: "_Surroundings"
     context: AbstractContextManager[object]
 
     def arguments(self, results: dict[_Earlier, Any]) -> Any:
-        """Positional and named ones, with what earlier blocks returned this time."""
+        """Returns args and kwargs, with what earlier blocks returned in the recomputation."""
         kept: Any = self.given.grad_fn if self.given is not None else None
         given = kept.saved_tensors if kept is not None else ()
 
@@ -115,7 +115,7 @@ class _Pass:
     tickets: list[weakref.ref[_Ticket]] = field(default_factory=list)
     shapes: list[tuple[torch.Size, torch.dtype]] = field(default_factory=list)
     results: dict[int, tuple[weakref.ref[Tensor], int, _Earlier]] = field(default_factory=dict)
-    """What blocks returned, by its Python identity, with its version: changed in place, it is another tensor."""
+    """Returned tensors by `id`, with their version: after an in-place change it is a different tensor."""
     last_uses: dict[_Earlier, int] = field(default_factory=dict)
     was_computed_again: bool = False
     computed_again: "weakref.WeakKeyDictionary[_Ticket, Tensor]" = field(default_factory=weakref.WeakKeyDictionary)
@@ -129,7 +129,7 @@ class _Pass:
         *,
         keeps_rng: bool,
     ) -> None:
-        """Before a block runs: what it is given."""
+        """Records the inputs of a block before it runs."""
         flat, spec = tree_flatten((args, kwargs))
         leaves: list[Any] = []
         given: list[Tensor] = []
@@ -150,7 +150,7 @@ class _Pass:
         self.calls.append(_Call(forward, leaves, spec, kept, surroundings, context_again))
 
     def note_results(self, result: Any) -> None:
-        """After a block ran: what later blocks may be given."""
+        """Records the outputs of a block, which later blocks may take as inputs."""
         call = len(self.calls) - 1
         for number, leaf in enumerate(tree_leaves(result)):
             if isinstance(leaf, Tensor):
@@ -171,7 +171,7 @@ class _Pass:
 
     def _earlier(self, tensor: Tensor) -> _Earlier | None:
         reference, version, earlier = self.results.get(id(tensor), (None, 0, None))
-        # Identities are used again after a tensor died, so the tensor itself is asked.
+        # Python reuses an id after its object is freed, so compare the tensor itself.
         is_same = reference is not None and reference() is tensor and tensor._version == version
         return earlier if is_same else None
 
@@ -213,7 +213,7 @@ class _Pass:
 
 
 class _Kept(torch.autograd.Function):
-    """Keeps tensors as autograd does, so that hooks which move what it keeps move these too."""
+    """Saves tensors through autograd, so that hooks which offload saved tensors also offload these."""
 
     @staticmethod
     def forward(ctx: Any, empty: Tensor, *tensors: Tensor) -> Tensor:
@@ -226,7 +226,7 @@ class _Kept(torch.autograd.Function):
 
 
 class _Surroundings:
-    """Autocast and random state, as they were when a block ran."""
+    """The autocast and random state at the time a block ran."""
 
     def __init__(self, tensors: list[Tensor], *, keeps_rng: bool) -> None:
         types = {"cpu", *(tensor.device.type for tensor in tensors)}

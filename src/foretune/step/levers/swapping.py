@@ -1,4 +1,4 @@
-"""Block swap: frozen weights of some blocks wait in host memory and are on the device only while the block runs."""
+"""Block swap: frozen weights of some blocks stay in host memory and are on the device only while the block runs."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from foretune.step.host import from_host, to_host
 
 
 class SwappedBlocks:
-    """Blocks whose frozen weights are on the host.
+    """Blocks whose frozen weights are in host memory.
 
-    The module's parameters are the ones on the host, for all who look: saving, counting, checksums. While a block runs,
-    copies on the device stand in their place. They are other tensors, so that whatever autograd keeps of them stays
-    valid when the block has ended; checkpointed blocks keep nothing, and bring the weights again when they are computed
-    again. Copies are made in the order of the device's work and are not overlapped with it.
+    Saving, counting and checksums see the host tensors, which are the module's parameters. While a block runs, copies
+    on the device replace them. The copies are separate tensors, so what autograd saves of them stays valid after the
+    block. Checkpointed blocks save nothing and fetch the weights again when they are recomputed. Copies run on the
+    device's compute stream and do not overlap with its work.
     """
 
     def __init__(self, blocks: tuple[nn.Module, ...]) -> None:
@@ -26,23 +26,23 @@ class SwappedBlocks:
             block.forward = _with_weights(block, block.forward)
 
     def place(self, denoiser: nn.Module, device: torch.device) -> None:
-        """Brings the denoiser to the device, but for the frozen weights of the swapped blocks."""
+        """Moves the denoiser to the device, except for the frozen weights of the swapped blocks."""
         taken = [(module, name, weight) for block in self._blocks for module, name, weight in _frozen(block)]
         for module, name, _ in taken:
             module._parameters[name] = None
         denoiser.to(device)
-        while taken:  # one after the other, so that the host does not hold all of them twice
+        while taken:  # one by one, so that the host never holds all of them twice
             module, name, weight = taken.pop()
             module._parameters[name] = nn.Parameter(to_host(weight, device), requires_grad=False)
 
     def take_to_host(self, device: torch.device) -> None:
-        """The same for a denoiser that is on the device already, as a planner's is."""
+        """Does the same for a denoiser that is already on the device, as in a planner."""
         for block in self._blocks:
             for module, name, weight in _frozen(block):
                 module._parameters[name] = nn.Parameter(to_host(weight, device), requires_grad=False)
 
     def num_bytes(self) -> int:
-        """Bytes of the weights that are on the host."""
+        """Returns the bytes of the weights in host memory."""
         return sum(w.numel() * w.element_size() for block in self._blocks for _, _, w in _frozen(block))
 
 

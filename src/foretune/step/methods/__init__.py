@@ -1,4 +1,4 @@
-"""What is trained. Each method is attached on meta, on small models and on real ones alike."""
+"""Training methods. Each attaches in the same way to meta, small and real models."""
 
 from foretune.core.registry import Registry
 from foretune.step.methods.base import AppliedMethod

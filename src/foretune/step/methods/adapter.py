@@ -1,4 +1,4 @@
-"""Adapters through peft: the base is frozen, what stands beside it is trained."""
+"""Adapters through peft: the base is frozen, the adapter is trained."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from foretune.step.methods.tuners import inject
 
 
 class AppliedAdapter(AppliedMethod):
-    """Adapters on the family's attention projections, or on the modules that were asked for."""
+    """Adapters on the family's attention projections, or on the requested modules."""
 
     trains_base = False
 
@@ -52,11 +52,11 @@ class AppliedAdapter(AppliedMethod):
             self._start_from(Path(self.adapter.start_from).expanduser())
 
     def weights(self) -> dict[str, Tensor]:
-        """The adapter's tensors under the names peft writes."""
+        """Returns the adapter's tensors under peft's names."""
         return adapter_state(self.denoiser)
 
     def facts(self) -> dict[str, Any]:
-        """What followed from what was left out."""
+        """Returns the resolved values of settings that the experiment left out."""
         followed: dict[str, Any] = {"targets": list(self.targets)}
         if isinstance(self.adapter, LowRank):
             followed["alpha"] = self.adapter.effective_alpha
@@ -65,7 +65,7 @@ class AppliedAdapter(AppliedMethod):
         return followed
 
     def _smaller_matrices(self) -> list[str]:
-        """Rows by columns, each once: a factor that does not divide a layer's side is another one there."""
+        """Returns the distinct sizes as rows x columns: if the factor does not divide a side, peft uses another."""
         found: set[tuple[int, int]] = set()
         for module in self.denoiser.modules():
             if isinstance(module, LoKrLayer):
@@ -77,7 +77,7 @@ class AppliedAdapter(AppliedMethod):
 
     @torch.no_grad()
     def merge(self) -> None:
-        """Makes the adapter part of the base, each layer in fp32 and rounded once; nothing is left beside it."""
+        """Merges the adapter into the base, each layer in fp32 and rounded once, and removes it."""
         layers: dict[str, Any] = {
             name: module for name, module in self.denoiser.named_modules() if isinstance(module, BaseTunerLayer)
         }
@@ -91,9 +91,9 @@ class AppliedAdapter(AppliedMethod):
 
     @torch.no_grad()
     def _start_from(self, directory: Path) -> None:
-        """Puts an earlier adapter's weights in place; refused where it is of another kind, shape or model.
+        """Loads an earlier adapter's weights; raises Refused if its kind, shape or model differs.
 
-        Without weights it is only checked, and that where it is: a plan may be made elsewhere.
+        On meta it only checks the adapter, and only if its files exist: a plan may be made on another machine.
         """
         on_meta = any(parameter.is_meta for parameter in self.trained().values())
         if on_meta and not directory.is_dir():
@@ -121,7 +121,7 @@ class AppliedAdapter(AppliedMethod):
 
 
 def described(config: PeftConfig) -> dict[str, Any]:
-    """What must be equal for one adapter to go on where another ended; the words are those of an experiment."""
+    """Returns what must match to start one adapter from another, in an experiment's terms."""
     targets = config.target_modules if not isinstance(config.target_modules, str) else [config.target_modules]
     facts: dict[str, Any] = {"targets": sorted(targets or ())}
     if isinstance(config, OFTConfig):

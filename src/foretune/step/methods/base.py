@@ -1,4 +1,4 @@
-"""What a method does to a denoiser."""
+"""The interface of training methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,30 +17,30 @@ class AppliedMethod(ABC):
     """A method attached to one denoiser."""
 
     trains_base: ClassVar[bool]
-    """Whether the base's own weights change."""
+    """Whether the base weights themselves are trained."""
 
     def __init__(self, choice: Method, family: Family, denoiser: nn.Module) -> None:
         self.choice, self.family, self.denoiser = choice, family, denoiser
 
     @classmethod
     def load_dtype(cls, policy: PrecisionPolicy) -> torch.dtype:
-        """The type the base's weights are loaded in."""
+        """Returns the dtype in which the base weights are loaded."""
         return policy.trained_dtype if cls.trains_base else policy.frozen_dtype
 
     @abstractmethod
     def attach(self, seed: int, dtype: torch.dtype) -> None:
-        """Adds what is trained, in the type of trained weights, and freezes what is not.
+        """Adds the trained weights in this dtype and freezes the others.
 
-        Drawn weights are a function of the seed. A base that is trained has its type already, from when it was loaded.
+        Random initial weights are a function of the seed. A trained base already has its dtype from loading.
         """
 
     @property
     def has_dropout(self) -> bool:
-        """Whether a forward pass in training draws random numbers, for the method's sake or the model's own."""
+        """Whether a forward pass in training draws random numbers, for the method or for the model itself."""
         return any(isinstance(module, _DropoutNd) and module.p > 0 for module in self.denoiser.modules())
 
     def trained(self) -> dict[str, nn.Parameter]:
-        """Names and tensors of what is trained, in a fixed order."""
+        """Returns the trained parameters by name, in a fixed order."""
         return {name: p for name, p in self.denoiser.named_parameters() if p.requires_grad}
 
     def frozen(self) -> dict[str, nn.Parameter]:
@@ -48,7 +48,7 @@ class AppliedMethod(ABC):
 
     @torch.no_grad()
     def load_trained(self, weights: Mapping[str, Tensor]) -> None:
-        """Puts saved weights in place; a missing, unknown or misshapen one is an error before any is changed."""
+        """Loads saved weights; raises on a missing, unknown or misshapen tensor before it changes any."""
         own = self.trained()
         wrong = sorted(set(own) ^ set(weights)) or [n for n, p in own.items() if p.shape != weights[n].shape]
         assert not wrong, f"saved weights do not belong to this model: {wrong[:5]}"

@@ -1,4 +1,4 @@
-"""Full fine-tuning: every weight of the denoiser."""
+"""Full fine-tuning: trains every weight of the denoiser."""
 
 import torch
 
@@ -6,7 +6,7 @@ from foretune.step.methods.base import AppliedMethod
 
 
 class AppliedFull(AppliedMethod):
-    """Nothing is added, nothing is frozen."""
+    """Adds nothing and freezes nothing."""
 
     trains_base = True
 

@@ -1,4 +1,4 @@
-"""LoKr's product made of activations, without the weight that its two matrices stand for."""
+"""LoKr computed on activations, without building the full weight update."""
 
 from typing import Any
 
@@ -8,16 +8,16 @@ from torch import Tensor
 
 
 class KroneckerLinear(LoKrLinear):  # type: ignore[misc]  # peft has no types
-    """A linear layer with LoKr beside it.
+    """A linear layer with LoKr.
 
-    peft builds the update of the whole weight for each pass and keeps it for the backward pass; on a quantised base it
-    asks for a dense copy of that, too. The larger matrix can as well be multiplied with pieces of each input, and the
-    smaller one with what comes out: the same numbers with about a factor-th of the multiplications and nothing of a
-    weight's size. peft also widens the result to the type of the input, which is fp32 after a normalisation under
-    autocast; here it stays what the base answers in, as with LoRA.
+    peft builds the full weight update in each forward pass and saves it for the backward pass; on a quantised base it
+    also dequantises the weight. Here the larger matrix is multiplied with slices of each input and the smaller one with
+    the results: the same values with about 1/factor of the multiplications and no tensor of the weight's size. peft
+    also casts the result to the input's dtype, which is fp32 after a normalisation under autocast; here it keeps the
+    dtype of the base layer's output, as with LoRA.
 
-    That is for training. In evaluation peft computes it, so that samples are, to the last bit, those of whoever loads
-    the export with peft.
+    This is for training. In evaluation peft computes it, so samples are bit-identical to those of anyone who loads the
+    export with peft.
     """
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:

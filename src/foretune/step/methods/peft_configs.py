@@ -1,4 +1,4 @@
-"""An adapter as it was asked for, in peft's words."""
+"""Builds the peft configuration of a requested adapter."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,13 +7,13 @@ from peft import LoHaConfig, LoKrConfig, LoraConfig, OFTConfig, PeftConfig
 
 from foretune.choices.method import AnyAdapter, Dora, Loha, Lokr, Lora, Oft, RsLora
 
-# peft keeps LoKr's larger matrix whole from a rank of half its side on. This one is above every matrix there is, and a
-# power of two, so that alpha scaled with it is the same strength to the last bit.
+# peft does not factorise LoKr's larger matrix if the rank is at least half its side. This rank is above every side, and
+# a power of two, so that alpha scaled with it gives bit-identical strength.
 WHOLE_RANK = 2**20
 
 
 def peft_config(choice: AnyAdapter, targets: Sequence[str]) -> PeftConfig:
-    """The settings with which peft builds this adapter, and with which anybody loads it again."""
+    """Returns the settings with which peft builds this adapter and loads it again."""
     names = list(targets)
     match choice:
         case Oft():
@@ -37,5 +37,5 @@ def peft_config(choice: AnyAdapter, targets: Sequence[str]) -> PeftConfig:
 
 
 def _whole(alpha: float) -> Any:
-    """peft writes alpha as given; a whole number stays one, which older readers insist on."""
+    """Converts an integral alpha to int: peft writes it as given, and older readers require an int."""
     return int(alpha) if alpha == int(alpha) else alpha

@@ -1,4 +1,4 @@
-"""Which layers an adapter goes to, and whether it fits them; refused before anything is changed."""
+"""Checks that the target layers exist and that the adapter fits them, before anything is changed."""
 
 import math
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from foretune.models.family import Family
 
 
 def check_targets(choice: AnyAdapter, targets: Sequence[str], family: Family, denoiser: nn.Module) -> None:
-    """Every target must name a layer of this model that the adapter can change, of a size it divides."""
-    # peft's OFT turns a convolution's input into overlapping patches and adds them up again, which changes the result
-    # even where nothing is rotated (peft 0.21).
+    """Raises unless every target names a layer of this model that the adapter supports, with a size it divides."""
+    # peft's OFT unfolds a convolution's input into overlapping patches and sums them up, which changes the result even
+    # without any rotation (peft 0.21).
     kinds = (nn.Linear,) if isinstance(choice, Oft) else (nn.Linear, nn.Conv2d)
     layers = {name: module for name, module in denoiser.named_modules() if isinstance(module, kinds)}
     chosen: dict[str, nn.Module] = {}
@@ -31,7 +31,7 @@ def check_targets(choice: AnyAdapter, targets: Sequence[str], family: Family, de
 
 
 def _check_block_size(asked: int, sides: Sequence[int]) -> None:
-    """peft would take another number in silence."""
+    """Raises if the block size does not divide every side: peft would silently use another."""
     common = math.gcd(*sides)
     if common % asked == 0:
         return

@@ -1,6 +1,6 @@
-"""A frozen LoRA that is on while another adapter trains, and off where images are made.
+"""A frozen LoRA that is active while another adapter trains, and inactive for sampling.
 
-It stands nearer to the base than what is trained, so that what is trained has the same names with it and without it.
+It wraps the base layers first, so that the trained weights have the same names with and without it.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ TRAINING_ADAPTER = "training_adapter"
 
 @torch.no_grad()
 def attach_training_adapter(family: Family, denoiser: nn.Module, directory: Path) -> None:
-    """Puts a LoRA beside a denoiser that has no adapter yet, frozen. On meta it has shapes only."""
+    """Attaches a frozen LoRA to a denoiser without adapters. On meta only its shapes are set."""
     try:
         stored = read_lora(family, directory)
     except Refused as refusal:
@@ -37,7 +37,7 @@ def attach_training_adapter(family: Family, denoiser: nn.Module, directory: Path
             )
     with torch.random.fork_rng(devices=[]):
         inject_adapter_in_model(stored.config, denoiser, adapter_name=TRAINING_ADAPTER, state_dict=stored.weights)
-    # peft would take what is attached next for one more of the same settings.
+    # Otherwise peft treats the next adapter as another one with this configuration.
     del denoiser.peft_config
     denoiser.requires_grad_(requires_grad=False)
     dtype = _usual_dtype(denoiser)
@@ -54,17 +54,17 @@ def attach_training_adapter(family: Family, denoiser: nn.Module, directory: Path
 
 
 def switch_training_adapter(denoiser: nn.Module, *, on: bool) -> None:
-    """Switches it on or off; what is trained stays on. Without one, nothing happens."""
+    """Activates or deactivates the training adapter; the trained one stays active. Does nothing if there is none."""
     for layer in denoiser.modules():
         if isinstance(layer, LoraLayer) and TRAINING_ADAPTER in layer.lora_A:
             trained = [ADAPTER_NAME] if ADAPTER_NAME in layer.lora_A else []
-            # peft's own switch would also decide what is trained. DoRA scales what comes before it: it goes first.
+            # peft's own switch would also change what is trained. DoRA scales what precedes it, so it goes first.
             layer._active_adapter = [*trained, TRAINING_ADAPTER] if on else trained
 
 
 @contextmanager
 def without_training_adapter(denoiser: nn.Module) -> Iterator[None]:
-    """The model as those will have it who load the export."""
+    """Deactivates the training adapter in this context: the model as users of the export have it."""
     switch_training_adapter(denoiser, on=False)
     try:
         yield
@@ -73,7 +73,7 @@ def without_training_adapter(denoiser: nn.Module) -> Iterator[None]:
 
 
 def _usual_dtype(denoiser: nn.Module) -> torch.dtype:
-    """The type of most frozen weights that were not quantised."""
+    """Returns the dtype of most frozen weights that are not quantised."""
     sizes: dict[torch.dtype, int] = {}
     for name, parameter in denoiser.named_parameters():
         if parameter.is_floating_point() and f".{TRAINING_ADAPTER}." not in name:

@@ -1,4 +1,4 @@
-"""peft's builders of adapters, with what a training step that is planned and resumed needs of them."""
+"""peft's adapter builders, changed where planning and resuming need it."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ from foretune.step.methods.kronecker import KroneckerLinear
 
 
 class _NoDraws:
-    """A layer that is always as in evaluation.
+    """A layer that always stays in evaluation mode.
 
-    In training peft's LoHa and LoKr draw a number at each layer and pass, even where nothing is to be dropped: it
-    would come from a generator that nobody seeded, and on fake tensors it has no value to ask for. Nothing else in
-    these layers depends on the mode; dropout is refused for them.
+    In training mode peft's LoHa and LoKr draw a number per layer and forward pass, even if nothing is dropped. It comes
+    from an unseeded generator, and has no value on fake tensors. Nothing else in these layers depends on the mode, and
+    dropout is refused for them.
     """
 
     def train(self, mode: bool = True) -> Any:
@@ -30,10 +30,10 @@ class _NoDraws:
 
 
 class _LoHaLinear(_NoDraws, LoHaLinear):  # type: ignore[misc]
-    """A linear layer with LoHa beside it."""
+    """A linear layer with LoHa."""
 
     def get_delta_weight(self, adapter_name: str, *, apply_rank_dropout: bool = False) -> Tensor:
-        """As in peft, but without asking the base for its shape, which would widen a quantised one at each pass."""
+        """Same as in peft, but does not read the shape from the base weight, which would dequantise it in each pass."""
         assert not apply_rank_dropout
         weights = (part[adapter_name] for part in (self.hada_w1_a, self.hada_w1_b, self.hada_w2_a, self.hada_w2_b))
         delta: Tensor = make_weight(*weights, scale=torch.tensor(self.scaling[adapter_name]))
@@ -41,11 +41,11 @@ class _LoHaLinear(_NoDraws, LoHaLinear):  # type: ignore[misc]
 
 
 class _LoHaConv2d(_NoDraws, LoHaConv2d):  # type: ignore[misc]
-    """A convolution with LoHa beside it."""
+    """A convolution with LoHa."""
 
 
 class _LoKrConv2d(_NoDraws, LoKrConv2d):  # type: ignore[misc]
-    """A convolution with LoKr beside it."""
+    """A convolution with LoKr."""
 
 
 class _LoHaTuner(LoHaModel):  # type: ignore[misc]
@@ -60,7 +60,7 @@ _OWN: dict[PeftType, type[BaseTuner]] = {PeftType.LOHA: _LoHaTuner, PeftType.LOK
 
 
 def inject(config: PeftConfig, denoiser: nn.Module, adapter_name: str) -> None:
-    """Puts an adapter beside the layers that its settings name, in place."""
+    """Attaches an adapter in place to the layers that its configuration names."""
     assert config.peft_type is not None
     kind = PeftType(config.peft_type)
     tuner = _OWN.get(kind, PEFT_TYPE_TO_TUNER_MAPPING[kind])

@@ -1,1 +1,1 @@
-"""How gradients become new weights: one file a library, and where the update happens."""
+"""Optimizers: one file per library, plus where the update runs."""

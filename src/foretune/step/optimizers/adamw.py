@@ -1,4 +1,4 @@
-"""AdamW as torch has it, and two that keep what bf16 weights lose to rounding."""
+"""torch's AdamW, and two variants that keep what bf16 weights lose to rounding."""
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ def build(asked: OptimizerRequest) -> Updater:
         **asked.common(),
         foreach=asked.foreach,
         # One pass over the weights instead of ten: on two cores 4 million weights took 28 ms instead of 244 ms. On a
-        # GPU torch's own choice is foreach, which is what plans of a GPU count.
+        # GPU, torch's default is foreach, which plans for a GPU count.
         fused=True if asked.foreach is None and on_cpu else None,
     )
     return Direct(inner, Layout(of_weight=_moments))

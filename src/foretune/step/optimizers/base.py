@@ -1,7 +1,7 @@
-"""What turns gradients into new weights, and what it keeps of each weight between two steps.
+"""The interface of optimizers, and the layout of their state in a checkpoint.
 
-A checkpoint holds what is kept under names, so that a piece that is missing, too much or of another shape is noticed.
-Libraries have no word for that; each optimizer here comes with its layout.
+A checkpoint stores state tensors by name, so that a missing, extra or misshapen one is detected. Libraries do not
+describe their state; each optimizer here comes with its layout.
 """
 
 from abc import ABC, abstractmethod
@@ -17,72 +17,72 @@ from foretune.choices.training import Optimizer
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerRequest:
-    """An optimizer to be made."""
+    """The arguments for building an optimizer."""
 
     choice: Optimizer
     weights: list[nn.Parameter]
     foreach: bool | None = None
-    """Updates over all tensors at once; None: as suits the device."""
+    """Whether updates work on all tensors at once; None chooses by device."""
     seed: int = 0
     first: int = 0
-    """Which of all trained weights is the first one here."""
+    """Index of the first of these weights among all trained weights."""
     tables: dict[str, Tensor] = field(default_factory=dict)
-    """Filled by the first optimizer of a model for the others: constants that all of them read."""
+    """Constant tables that all optimizers of a model read; the first one fills them."""
 
     def common(self) -> dict[str, Any]:
-        """The settings that most optimizers have, by the names that all libraries give them."""
+        """Returns the settings that most optimizers have, under the names that all libraries use."""
         choice = self.choice
         return {"lr": choice.lr, "betas": choice.betas, "eps": choice.eps, "weight_decay": choice.weight_decay}
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One thing that is kept: its shape and type in a checkpoint."""
+    """Shape and dtype of one state entry in a checkpoint."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     is_number: bool = False
-    """A Python number in the optimizer, which a tensor of one element holds exactly."""
+    """A Python number in the optimizer, which a one-element tensor represents exactly."""
     is_on_host: bool = False
-    """Never on the device, wherever the weight is."""
+    """Always in host memory, wherever the weight is."""
 
 
 COUNT = Form((), torch.int64, is_number=True)
 REAL = Form((), torch.float64, is_number=True)
 COUNT_AS_TENSOR = Form((), torch.float32, is_on_host=True)
-"""How torch's own optimizers count their steps."""
+"""The step count of torch's own optimizers."""
 
 
 def like(weight: Tensor, dtype: torch.dtype | None = None) -> Form:
-    """Of the weight's shape, and of its type unless another is given."""
+    """Returns a form with the weight's shape, and its dtype unless another is given."""
     return Form(tuple(weight.shape), dtype or weight.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What an optimizer of a library keeps."""
+    """The state of a library's optimizer."""
 
     of_weight: Callable[[Tensor], dict[str, Form]]
     of_all: Mapping[str, Form] = field(default_factory=dict)
-    """Kept once for all weights, in the optimizer's group of them."""
+    """State stored once for all weights, in the parameter group."""
     constants: frozenset[str] = frozenset()
-    """Tables that every weight's state points to; nothing ever changes them."""
+    """Tables that every weight's state refers to; they never change."""
     passing: frozenset[str] = frozenset()
-    """Written at each step and read only in it."""
+    """Entries that are written and read within one step."""
     begin: Callable[[Any, nn.Parameter], None] | None = None
-    """Makes the state of a weight as the library makes it; left out: tensors of the right shape are all it takes."""
+    """Creates a weight's state as the library does; None if tensors of the right shape are enough."""
     average: Callable[[Tensor, Mapping[str, Any], Mapping[str, Any]], Tensor] | None = None
-    """From a weight, its state and its group to the weight that is to be used, where that is another."""
+    """Computes the weight to use outside training from weight, state and group; None if it is the trained weight."""
 
 
 class Updater(torch.optim.Optimizer, ABC):
-    """Updates weights whose gradients are there. Its learning rate is set anew before each step."""
+    """Updates weights that have gradients. Its learning rate is set before each step."""
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__(list(parameters), {"lr": 0.0})
 
     def __init_subclass__(cls) -> None:
-        # Torch marks the steps of all optimizers for its profiler; those of the library's are enough.
+        # torch marks the steps of all optimizers for its profiler; the mark of the wrapped optimizer is enough.
         cls.step.hooked = True  # type: ignore[attr-defined]
 
     @abstractmethod
@@ -94,47 +94,47 @@ class Updater(torch.optim.Optimizer, ABC):
             group["lr"] = lr
 
     def weights_replaced(self) -> None:
-        """The weights were given other values from outside; most updaters keep no copy of them."""
+        """Called after the weights were overwritten from outside; most updaters store no copy of them."""
 
     @abstractmethod
     def kept(self, weight: nn.Parameter) -> list[Tensor]:
-        """The tensors in memory for this weight alone."""
+        """Returns the tensors in memory for this weight only."""
 
     @abstractmethod
     def kept_once(self) -> list[Tensor]:
-        """The tensors in memory once for all weights."""
+        """Returns the tensors in memory once for all weights."""
 
     @abstractmethod
     def forms(self, weight: nn.Parameter) -> dict[str, Form]:
-        """What `save` gives for a weight that a gradient has reached."""
+        """Returns the forms of what `save` returns for a weight that has received a gradient."""
 
     @abstractmethod
     def forms_once(self) -> dict[str, Form]:
-        """What `save_once` gives after the first step."""
+        """Returns the forms of what `save_once` returns after the first step."""
 
     @abstractmethod
     def save(self, weight: nn.Parameter) -> dict[str, Tensor]:
-        """What is kept of a weight, by name; nothing where no gradient has reached it yet. Tensors are live."""
+        """Returns a weight's state by name, empty before its first gradient. The tensors are not copies."""
 
     @abstractmethod
     def save_once(self) -> dict[str, Tensor]:
-        """What is kept once for all weights."""
+        """Returns the state shared by all weights."""
 
     @abstractmethod
     def load(self, weight: nn.Parameter, saved: Mapping[str, Tensor]) -> None:
-        """Puts back what `save` gave, in the forms that were asked for."""
+        """Restores what `save` returned, in the expected forms."""
 
     @abstractmethod
     def load_once(self, saved: Mapping[str, Tensor]) -> None:
-        """Puts back what `save_once` gave."""
+        """Restores what `save_once` returned."""
 
     @abstractmethod
     def averaged(self, weight: nn.Parameter) -> Tensor | None:
-        """The weight to use outside of training, where that is another than the one that is trained."""
+        """Returns the weight to use outside training, or None if it is the trained weight."""
 
 
 class Direct(Updater):
-    """A library's optimizer, on the device where the weights are."""
+    """A library's optimizer, on the weights' device."""
 
     def __init__(self, inner: torch.optim.Optimizer, layout: Layout) -> None:
         super().__init__([weight for group in inner.param_groups for weight in group["params"]])
@@ -200,7 +200,7 @@ class Direct(Updater):
 
 
 def _as_tensors(values: Mapping[str, Any], forms: Mapping[str, Form]) -> dict[str, Tensor]:
-    # A part that a writer forgets must not look like one that never was.
+    # An entry that was forgotten must not look like one that never existed.
     assert set(values) == set(forms), f"this optimizer remembers something else: {sorted(set(values) ^ set(forms))}"
     found = {}
     for name, form in forms.items():
@@ -214,6 +214,6 @@ def _put(state: dict[str, Any], name: str, saved: Tensor, form: Form, device: to
     if form.is_number:
         state[name] = saved.item()
     elif isinstance(state.get(name), Tensor):
-        state[name].copy_(saved)  # where the library wants it to be
+        state[name].copy_(saved)  # stays on the device that the library chose
     else:
         state[name] = saved.to("cpu" if form.is_on_host else device)

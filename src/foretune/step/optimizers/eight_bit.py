@@ -1,4 +1,4 @@
-"""Optimizers of bitsandbytes: states of one byte a number, in blocks of 256 with an fp32 scale each."""
+"""Optimizers of bitsandbytes: 8-bit states, in blocks of 256 with an fp32 scale each."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ def _built(
 
 
 def _with_tables(kind: Any, tables: dict[str, Tensor], device: torch.device) -> Any:
-    """The library computes what its bytes stand for anew for each optimizer; of many, all read the same tables."""
+    """Shares the dequantisation tables between optimizers: the library would compute them for each one."""
 
     def fill_qmap(optimizer: Any) -> None:
         if not tables:
@@ -56,7 +56,7 @@ def _with_tables(kind: Any, tables: dict[str, Tensor], device: torch.device) -> 
 
 
 def _begin(inner: Any, weight: nn.Parameter) -> None:
-    """As the library does at a weight's first gradient: a paged state is no common tensor."""
+    """Creates the state as the library does at the first gradient, because a paged state is not an ordinary tensor."""
     (group,) = inner.param_groups
     index = next(i for i, parameter in enumerate(group["params"]) if parameter is weight)
     inner.init_state(group, weight, 0, index)

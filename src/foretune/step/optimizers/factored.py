@@ -1,4 +1,4 @@
-"""Adafactor of transformers: of the averaged squares only the sums over rows and over columns are kept."""
+"""Adafactor of transformers: stores only the row and column sums of the averaged squares."""
 
 import torch
 from torch import Tensor
@@ -9,10 +9,10 @@ _NUM_FACTORED = 2
 
 
 def build(asked: OptimizerRequest) -> Updater:
-    """Its own ways to find a step size are off: they scale by the size of a weight, and a fresh adapter is zero.
+    """Builds Adafactor without its own step sizes: they scale with the weights, and a fresh adapter is zero.
 
-    Its decay of averages is its own, as in the paper (1 - step ** -0.8), and so is what it adds to squares: a number
-    that suits AdamW's eps would drown them.
+    The decay of its averages is as in the paper (1 - step ** -0.8). Its own epsilon is used too: AdamW's eps is far
+    larger than the squares it would be added to.
     """
     from transformers.optimization import Adafactor
 

@@ -1,4 +1,4 @@
-"""Each weight is updated in the backward pass, as soon as its gradient is there."""
+"""Updates each weight during the backward pass, as soon as its gradient is complete."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,13 +10,13 @@ from foretune.step.optimizers.base import Form, Updater
 
 
 class InBackward(Updater):
-    """An updater for each weight, run when its gradient is whole; the gradient is gone at once.
+    """Runs one updater per weight when its gradient is complete, and frees the gradient at once.
 
-    Numbers that an updater keeps for all of its weights are kept for each of them here.
+    State that an updater normally shares between its weights exists here once per weight.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], make: Callable[[int, nn.Parameter], Updater]) -> None:
-        """`make` takes the number of a weight and the weight."""
+        """`make` builds an updater from a weight's index and the weight."""
         parameters = list(parameters)
         super().__init__(parameters)
         self.updaters = {weight: make(index, weight) for index, weight in enumerate(parameters)}
@@ -24,7 +24,7 @@ class InBackward(Updater):
             weight.register_post_accumulate_grad_hook(self._arrived)
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """After a backward pass there is nothing left to do."""
+        """Does nothing: the backward pass has updated all weights."""
         for weight in self.updaters:
             if weight.grad is not None:
                 self._arrived(weight)

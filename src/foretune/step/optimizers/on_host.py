@@ -1,4 +1,4 @@
-"""The optimizer's states and its update are on the host; the device has weights and gradients alone."""
+"""Optimizer offload: states and update are on the host; the device holds only weights and gradients."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,13 +10,13 @@ from foretune.step.host import computing_on_host, to_host, wait_for_copies
 from foretune.step.optimizers.base import Form, Updater, like
 
 MASTER = "master"
-"""The name of the fp32 copy in a checkpoint, where the weight itself is not fp32."""
+"""Name of the fp32 copy in a checkpoint, present if the weight itself is not fp32."""
 
 
 class OnHost(Updater):
-    """Keeps an fp32 copy of each weight on the host. Gradients go there, the CPU updates the copy, the weight follows.
+    """Stores an fp32 copy of each weight on the host. Gradients go there; the CPU updates the copy; the weight follows.
 
-    Weights in bf16 lose nothing by it: what they cannot hold stays in the copy.
+    bf16 weights lose nothing to rounding, because the copy holds the full precision.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], make: Callable[[list[nn.Parameter]], Updater]) -> None:

@@ -1,4 +1,4 @@
-"""Optimizers of pytorch-optimizer that need no learning rate, or no schedule of it."""
+"""Optimizers of pytorch-optimizer that need no learning rate, or no schedule for it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +9,11 @@ from torch import Tensor
 from foretune.step.optimizers.base import COUNT, REAL, Direct, Form, Layout, OptimizerRequest, Updater, like
 
 BASE = "z"
-"""The name in a checkpoint of the base point from which schedule-free steps."""
+"""Name in a checkpoint of schedule-free's base point."""
 
 
 def prodigy(asked: OptimizerRequest) -> Updater:
-    """Bias correction and a safe warm-up are on, as in the training scripts of diffusers."""
+    """Builds Prodigy with bias correction and safe warm-up, as the training scripts of diffusers do."""
     inner = _library().Prodigy(
         asked.weights, **asked.common(), bias_correction=True, safeguard_warmup=True, foreach=asked.foreach
     )
@@ -22,10 +22,10 @@ def prodigy(asked: OptimizerRequest) -> Updater:
 
 
 def schedule_free(asked: OptimizerRequest) -> Updater:
-    """A warm-up comes with the learning rate of each step, so the library's own is left out."""
+    """Builds the schedule-free optimizer without the library's warm-up: each step's learning rate includes one."""
     foreach = asked.foreach
     if foreach is None:
-        # The library would take all tensors at once on a CPU too, for temporaries of 8 bytes a weight.
+        # The library would use foreach on a CPU too, with temporaries of 8 bytes per weight.
         foreach = any(weight.device.type == "cuda" for weight in asked.weights)
     inner = _library().ScheduleFreeAdamW(asked.weights, **asked.common(), foreach=foreach)
     sums = {"step": COUNT, "weight_sum": REAL, "lr_max": REAL}
@@ -33,7 +33,7 @@ def schedule_free(asked: OptimizerRequest) -> Updater:
 
 
 def average_of(weight: Tensor, base: Tensor, beta1: float) -> Tensor:
-    """Schedule-free trains at a point between an average and a base point; it is the average that is used."""
+    """Returns the average, which is used outside training: the trained weight lies between it and the base point."""
     return torch.lerp(weight, base, 1 - 1 / beta1)
 
 

@@ -1,4 +1,4 @@
-"""AdamW for bf16 weights that rounds up or down by chance, so that small updates count on average."""
+"""AdamW for bf16 weights with stochastic rounding, so that small updates count on average."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -14,14 +14,15 @@ _LOWER_HALF = 1 << 16
 
 
 class StochasticAdamW(torch.optim.Optimizer):
-    """AdamW whose weight and averages are bf16, computed in fp32 and rounded by chance.
+    """AdamW with bf16 weights and moments, computed in fp32 and rounded stochastically.
 
-    A number between two bf16 numbers becomes the upper one as often as it is near it, so that the expected value is the
-    number itself: an update of a thousandth of the distance arrives once in a thousand steps. The averages are rounded
-    in the same way; rounded to the nearest, the average of squares could not fall by less than 1/512 a step.
+    A value between two bf16 numbers is rounded up with a probability proportional to its distance from the lower one,
+    so its expectation is exact: an update of a thousandth of the distance takes effect once in a thousand steps. The
+    moments are rounded in the same way; with rounding to nearest, the second moment could not fall by less than 1/512
+    per step.
 
-    The random bits are a function of the seed, the step and the weight, so nothing is kept of them. Tensors are updated
-    one after another: 16 bytes for each number of the largest of them are there beside the states.
+    The random bits are a function of seed, step and weight, so no generator state is stored. Tensors are updated one by
+    one: temporaries take 16 bytes per element of the largest.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class StochasticAdamW(torch.optim.Optimizer):
         seed: int,
         first: int = 0,
     ) -> None:
-        """`first`: which of all trained weights is the first one here."""
+        """`first` is the index of the first of these weights among all trained weights."""
         super().__init__(list(parameters), {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._seed, self._first = seed, first
         self._generators: dict[torch.device, torch.Generator] = {}
@@ -82,7 +83,7 @@ class StochasticAdamW(torch.optim.Optimizer):
 
 
 def _round_into(low: Tensor, exact: Tensor, bits: torch.Generator) -> None:
-    """Random bits are added below what bf16 can hold; what they carry over rounds up, and the rest is cut off."""
+    """Adds random bits below bf16's precision, which may carry into the upper half, and cuts off the lower half."""
     assert low.dtype == torch.bfloat16, "rounding by chance is for bf16"
     noise = torch.randint(_LOWER_HALF, exact.shape, dtype=torch.int32, device=exact.device, generator=bits)
     noise.add_(exact.view(torch.int32)).bitwise_and_(-_LOWER_HALF)

@@ -1,4 +1,4 @@
-"""Frozen weights in fewer bits. One file a backend; imported when it is asked for."""
+"""Quantised frozen weights. One file per backend, imported when requested."""
 
 from foretune.step.quantizing.applying import Quantized, check_quantization, quantize_denoiser, quantize_encoder
 from foretune.step.quantizing.layer import QuantizedLinear

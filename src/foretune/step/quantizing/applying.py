@@ -1,4 +1,4 @@
-"""Which layers of a model are quantised, and what became of them."""
+"""Quantises the layers of a model and reports the result."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from foretune.step.quantizing.float8_products import is_emulated
 
 
 class Backend(Protocol):
-    """A class of layers that takes the place of dense ones."""
+    """A class of layers that replaces dense ones."""
 
     def takes(self, num_inputs: int, num_outputs: int) -> bool: ...
 
@@ -39,30 +39,30 @@ _replaced: Mapping[str, Backend] = {}
 """Backends that are used instead of those above."""
 _FLOAT8_PRODUCTS = ("float8-dynamic", "float8-training")
 _FIRST_WITH_FLOAT8 = (8, 9)
-"""Compute capability of the first NVIDIA GPUs that multiply 8-bit floating-point numbers: Ada and Hopper."""
+"""Compute capability of the first NVIDIA GPUs with FP8 matrix products: Ada and Hopper."""
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """What was done to a model's linear layers."""
+    """The result of quantising a model's linear layers."""
 
     kind: str
     num_layers: int
     num_weights: int
-    """Weights of the quantised layers, their biases aside."""
+    """Number of weights in the quantised layers, without biases."""
     num_dense_bytes: int
-    """What these weights took before."""
+    """Their size before quantisation."""
     num_bytes: int
-    """And take now, scales included."""
+    """Their size now, including scales."""
     kept: tuple[str, ...]
-    """Layers that stay as they are because they were to be kept."""
+    """Layers that stay dense by choice."""
     unfit: tuple[str, ...]
-    """Layers that stay as they are because the backend cannot take their sizes."""
+    """Layers that stay dense because the backend does not support their size."""
     is_emulated: bool
-    """Whether products that should be of 8-bit numbers are made of wider ones, which hold them exactly."""
+    """Whether FP8 products are computed in a wider dtype, which represents the factors exactly."""
 
     def facts(self) -> dict[str, Any]:
-        """For the record."""
+        """Returns the fields for the run's record."""
         return {**vars(self), "kept": list(self.kept), "unfit": list(self.unfit)}
 
 
@@ -78,7 +78,7 @@ def quantizing_with(backends: Mapping[str, Backend]) -> Iterator[None]:
 
 
 def check_quantization(choice: Quantize, device: torch.device) -> None:
-    """Refuses what is not installed or what the device cannot do, before anything is loaded."""
+    """Raises if a backend is not installed or the device does not support it, before anything is loaded."""
     for kind in (choice.denoiser, choice.text_encoders):
         if kind != "none":
             _backend(kind)
@@ -88,10 +88,10 @@ def check_quantization(choice: Quantize, device: torch.device) -> None:
 def quantize_denoiser(
     choice: Quantize, family: Family, denoiser: nn.Module, device: torch.device | None = None
 ) -> Quantized | None:
-    """Puts linear layers into fewer bits, in place; on any device, meta included.
+    """Quantises linear layers in place, on any device, including meta. Returns None if no quantisation is requested.
 
-    Each weight is quantised on `device`, one after the other, and its bits are put back to where the weight was. Two
-    cores of a CPU take 14 s (float8, int8-bnb) to 50 s (nf4) for a billion weights. None where nothing was asked for.
+    Weights are quantised one by one on `device`, and the result is moved back to where the weight was. Two CPU cores
+    take 14 s (float8, int8-bnb) to 50 s (nf4) for a billion weights.
     """
     if choice.denoiser == "none":
         return None
@@ -111,7 +111,7 @@ def quantize_denoiser(
 
 
 def quantize_encoder(kind: str, encoder: nn.Module, device: torch.device | None = None) -> Quantized:
-    """The same for a text encoder: all of its linear layers. Its embeddings stay as they are."""
+    """Quantises all linear layers of a text encoder. Its embeddings stay as they are."""
     done = _quantize(kind, encoder, _named(()), device)
     if done.unfit:
         raise Refused(
@@ -123,7 +123,7 @@ def quantize_encoder(kind: str, encoder: nn.Module, device: torch.device | None 
 
 def _quantize(kind: str, model: nn.Module, is_kept: Callable[[str], bool], device: torch.device | None) -> Quantized:
     backend = _backend(kind)
-    # By name: whoever holds the layers keeps their dense weights.
+    # By name: a list of the layers would hold their dense weights in memory.
     names = [name for name, module in model.named_modules() if type(module) is nn.Linear]
     kept, unfit = [], []
     num_layers = num_weights = num_dense_bytes = num_bytes = 0
@@ -180,7 +180,7 @@ def _check_names(parts: Iterable[str], model: nn.Module) -> None:
 
 
 def kept_by_default(family: Family, denoiser: nn.Module) -> Callable[[str], bool]:
-    """Tells the names of layers that stay as they are: all outside of the blocks, and those the family names."""
+    """Returns a predicate for names of layers that stay dense: all outside the blocks, and those the family names."""
     inside = {id(module) for block in family.blocks(denoiser) for module in block.modules()}
     names = {name for name, module in denoiser.named_modules() if id(module) not in inside}
     is_named = _named(family.kept_in_high_precision)

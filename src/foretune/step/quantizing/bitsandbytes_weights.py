@@ -1,4 +1,4 @@
-"""4-bit and 8-bit weights as bitsandbytes makes them."""
+"""4-bit and 8-bit weights of bitsandbytes."""
 
 from functools import cache
 from typing import Any
@@ -14,13 +14,13 @@ with quietly():
     import bitsandbytes.functional as bnb
 
 _BLOCK = 64
-"""Weights that share a scale."""
+"""Number of weights that share a scale."""
 _SCALE_BLOCK = 256
-"""Scales that share one."""
+"""Number of scales that share a second-level scale."""
 
 
 class Nf4Linear(QuantizedLinear):
-    """16 levels, as a normal distribution spreads its numbers; scales of blocks in 8 bits (QLoRA, arXiv:2305.14314)."""
+    """16 levels at quantiles of a normal distribution; scales of blocks are in 8 bits (QLoRA, arXiv:2305.14314)."""
 
     @classmethod
     def takes(cls, num_inputs: int, num_outputs: int) -> bool:
@@ -30,7 +30,7 @@ class Nf4Linear(QuantizedLinear):
     def quantised(weight: Tensor) -> dict[str, Tensor]:
         packed, state = bnb.quantize_4bit(weight.contiguous(), blocksize=_BLOCK, quant_type="nf4")
         mean_scale = state.absmax.mean()
-        # The library has one table of levels for all layers, on the first device it sees; one each keeps a layer whole.
+        # The library shares one table of levels, on the first device it sees; a copy per layer can move with the layer.
         levels = _scale_levels().to(weight.device, copy=True)
         scales, of_scales = bnb.quantize_blockwise(state.absmax - mean_scale, levels, blocksize=_SCALE_BLOCK)
         return {
@@ -44,7 +44,7 @@ class Nf4Linear(QuantizedLinear):
     def dense(self, bits: Bits, dtype: torch.dtype) -> Tensor:
         state = bnb.QuantState(
             absmax=bits["scales"],
-            # One row a block: for CPUs, version 0.50 takes a wrong scale where a block reaches over the end of a row.
+            # One row per block: on CPUs, version 0.50 uses a wrong scale if a block extends past the end of a row.
             shape=torch.Size((self.in_features * self.out_features // _BLOCK, _BLOCK)),
             dtype=dtype,
             blocksize=_BLOCK,
@@ -70,9 +70,9 @@ def _scale_levels() -> Tensor:
 
 
 class BnbInt8Linear(QuantizedLinear):
-    """Integers with one scale for each row; inputs are rounded row by row, so that the product is one of integers.
+    """int8 weights with one scale per row. Inputs are quantised row by row, so that the product is one of integers.
 
-    The gradient of the input is made with a dense copy of the weight.
+    The gradient of the input is computed with a dense copy of the weight.
     """
 
     numbers: Tensor
@@ -80,7 +80,7 @@ class BnbInt8Linear(QuantizedLinear):
 
     @classmethod
     def takes(cls, num_inputs: int, num_outputs: int) -> bool:
-        """Others are multiplied in fp32 by the library, without a word."""
+        """Whether the library has an integer product for this size; it silently multiplies others in fp32."""
         return num_inputs % 4 == 0 and num_outputs % 4 == 0
 
     @staticmethod
@@ -92,7 +92,7 @@ class BnbInt8Linear(QuantizedLinear):
         return bits["numbers"].to(dtype).mul_(bits["scale"][:, None] / 127)
 
     def product(self, values: Tensor) -> Tensor:
-        rows = values.reshape(-1, self.in_features).to(torch.float16)  # the one type that the library's kernel takes
+        rows = values.reshape(-1, self.in_features).to(torch.float16)  # the only dtype of the library's kernel
         numbers, scale, _ = bnb.int8_vectorwise_quant(rows)
         del rows
         sums = torch.ops.bitsandbytes.int8_linear_matmul(numbers, self.numbers)

@@ -1,4 +1,4 @@
-"""The type that products are made in, for layers that torch's autocast does not know."""
+"""The compute dtype, for layers that torch's autocast does not cover."""
 
 import torch
 from torch import Tensor
@@ -6,10 +6,9 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 
 def in_compute_type(values: Tensor) -> Tensor:
-    """The values as autocast would give them to a linear layer; outside of autocast as they are.
+    """Casts values as autocast does for a linear layer; outside autocast returns them unchanged.
 
-    It can be overridden like torch's own functions, so that a planner which imitates another device's autocast is
-    asked, too.
+    It supports `__torch_function__`, so that a planner can imitate another device's autocast here too.
     """
     if has_torch_function((values,)):
         return handle_torch_function(in_compute_type, (values,), values)

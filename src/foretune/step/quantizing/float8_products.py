@@ -1,4 +1,4 @@
-"""Products of 8-bit floating-point numbers: the device's own, or the same numbers multiplied in a wider type."""
+"""FP8 matrix products: the device's own kernel, or the same factors multiplied in a wider dtype."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,26 +7,26 @@ import torch
 from torch import Tensor
 
 LARGEST = torch.finfo(torch.float8_e4m3fn).max
-_MULTIPLE = 16  # of both sides of a matrix, as GPUs want it
-_SMALLEST_SCALE = 1e-12  # of an input that is all zeros
+_MULTIPLE = 16  # of both sides of a matrix, required by GPUs
+_SMALLEST_SCALE = 1e-12  # for an input that is all zeros
 
-# There torch's own kernel is far slower than a product in a wider type, in which all these numbers are exact.
+# torch's FP8 kernel for CPUs is far slower than a product in a wider dtype, which represents all factors exactly.
 _emulating = {"cpu"}
 
 
 def is_emulated(device_type: str) -> bool:
-    """Whether products of 8-bit numbers are made of wider ones there."""
+    """Whether FP8 products use a wider dtype on this device type."""
     return device_type in _emulating
 
 
 def fits(num_inputs: int, num_outputs: int) -> bool:
-    """Whether a device multiplies with a matrix of this size."""
+    """Whether devices support FP8 products with a matrix of this size."""
     return num_inputs % _MULTIPLE == 0 and num_outputs % _MULTIPLE == 0
 
 
 @contextmanager
 def as_on_gpus() -> Iterator[None]:
-    """Takes the device's own product everywhere meanwhile: a planner's tensors for a GPU are those of a CPU."""
+    """Uses the device's kernel everywhere in this context: a planner represents a GPU's tensors by CPU tensors."""
     previous = set(_emulating)
     _emulating.clear()
     try:
@@ -36,7 +36,7 @@ def as_on_gpus() -> Iterator[None]:
 
 
 def rounded(values: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix in 8 bits, and what it must be multiplied with."""
+    """Returns a matrix in FP8 and its scale."""
     lowest, highest = torch.aminmax(values)
     scale = (torch.maximum(-lowest, highest).float() / LARGEST).clamp(min=_SMALLEST_SCALE)
     return (values / scale).to(torch.float8_e4m3fn), scale.reshape(1, 1)
@@ -45,9 +45,9 @@ def rounded(values: Tensor) -> tuple[Tensor, Tensor]:
 def scaled_product(
     left: Tensor, right: Tensor, left_scale: Tensor, right_scale: Tensor, dtype: torch.dtype, bias: Tensor | None = None
 ) -> Tensor:
-    """left @ right of 8-bit matrices, scaled, in a wider type; sums are kept in fp32."""
+    """Returns left @ right of FP8 matrices, scaled, in a wider dtype; sums are accumulated in fp32."""
     if is_emulated(left.device.type):
-        wide = torch.float32 if dtype == torch.float16 else dtype  # sums before scaling are too large for fp16
+        wide = torch.float32 if dtype == torch.float16 else dtype  # unscaled sums overflow fp16
         with torch.autocast(left.device.type, enabled=False):
             out = (left.to(wide) @ right.to(wide)).mul_(left_scale * right_scale).to(dtype)
     else:

@@ -1,4 +1,4 @@
-"""Weights as they are, products in 8 bits: torchao's float8 training, with one scale for each matrix."""
+"""Unquantised weights with FP8 products: torchao's float8 training, with tensorwise scales."""
 
 from typing import Any, Self
 
@@ -15,14 +15,14 @@ with quietly():
     from torchao.float8.float8_scaling_utils import hp_tensor_to_float8_dynamic
     from torchao.float8.float8_training_tensor import GemmInputRole, LinearMMConfig
 
-# The gradient of a weight adds up over the tokens, whose number need not be a multiple of 16.
+# The gradient of a weight sums over tokens, whose number may not be a multiple of 16.
 _CONFIG = Float8LinearConfig(pad_inner_dim=True)
 
 
 class Float8TrainingLinear(Float8Linear):  # type: ignore[misc]
-    """torchao's layer, which knows autocast of NVIDIA GPUs alone and makes gradients of frozen weights, too.
+    """torchao's layer, which supports only autocast of NVIDIA GPUs and also computes gradients of frozen weights.
 
-    Here any device's autocast is followed, and of a frozen weight nothing but the gradient of its input is made.
+    This subclass follows any device's autocast, and for a frozen weight computes only the gradient of its input.
     """
 
     @classmethod
@@ -49,7 +49,7 @@ class Float8TrainingLinear(Float8Linear):  # type: ignore[misc]
 
 
 class _FrozenProduct(torch.autograd.Function):
-    """The same products without the gradient of the weight, so that the input need not be kept."""
+    """The same products without the gradient of the weight, so that the input need not be saved."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, weight: Tensor, config: LinearMMConfig) -> Tensor:

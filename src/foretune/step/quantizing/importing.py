@@ -1,4 +1,4 @@
-"""Importing the backends' libraries."""
+"""Imports the backends' libraries."""
 
 import logging
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Both libraries warn at import of kernels that are for other machines."""
+    """Silences both libraries' warnings at import about kernels for other machines."""
     previous = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

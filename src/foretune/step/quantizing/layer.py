@@ -1,4 +1,4 @@
-"""A linear layer whose frozen weight is kept in fewer bits."""
+"""A linear layer with a quantised frozen weight."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from foretune.step.quantizing.compute_type import in_compute_type
 
 Bits = Mapping[str, Tensor]
-"""The tensors that stand for a weight, by name."""
+"""The tensors of a quantised weight, by name."""
 
 
 class QuantizedLinear(nn.Linear):
-    """Keeps the bits and makes a dense copy of the weight for each product; the copy is gone when the product is there.
+    """Stores the quantised weight and makes a dense copy for each product, freed right after it.
 
-    Libraries that leave this to autograd keep every dense copy until the backward pass, which is more than an
-    unquantised base takes. Here nothing is kept: the backward pass makes the copy again. The bits are ordinary frozen
-    parameters, so that whoever moves, counts, traces or checks weights needs to know nothing of them.
+    Libraries that leave this to autograd hold every dense copy until the backward pass, which takes more memory than an
+    unquantised base. Here the backward pass makes the copy again. The quantised tensors are ordinary frozen parameters,
+    so code that moves, counts, traces or checks weights needs no special case.
     """
 
     bias: nn.Parameter | None  # type: ignore[assignment]
@@ -34,12 +34,12 @@ class QuantizedLinear(nn.Linear):
 
     @classmethod
     def takes(cls, num_inputs: int, num_outputs: int) -> bool:  # noqa: ARG003 - most take any
-        """Whether the backend can do a layer of this size."""
+        """Whether the backend supports a layer of this size."""
         return True
 
     @classmethod
     def of(cls, dense: nn.Linear, device: torch.device | None = None) -> Self:
-        """Quantises a layer on the device, or where it is, and leaves the bits where the weight was."""
+        """Quantises a layer on `device`, by default where it is, and leaves the result on the weight's device."""
         weight = dense.weight.detach()
         bits = cls.quantised(weight if device is None or weight.is_meta else weight.to(device))
         return cls(dense, {name: tensor.to(weight.device) for name, tensor in bits.items()})
@@ -47,14 +47,14 @@ class QuantizedLinear(nn.Linear):
     @staticmethod
     @abstractmethod
     def quantised(weight: Tensor) -> dict[str, Tensor]:
-        """The tensors that stand for a weight, by the names they have in the layer."""
+        """Returns the tensors of the quantised weight, by their names in the layer."""
 
     @abstractmethod
     def dense(self, bits: Bits, dtype: torch.dtype) -> Tensor:
-        """The weight that the bits stand for, as it is multiplied with."""
+        """Returns the dequantised weight for a product."""
 
     def product(self, values: Tensor) -> Tensor:
-        """What the layer answers; no gradient is followed through it."""
+        """Returns the layer's output, without autograd."""
         bias = None if self.bias is None else self.bias.to(values.dtype)
         return F.linear(values, self.dense(self.bits(), values.dtype), bias)
 
@@ -64,21 +64,21 @@ class QuantizedLinear(nn.Linear):
         return out
 
     def bits(self) -> dict[str, Tensor]:
-        """The tensors that stand for the weight, as the layer has them now."""
+        """Returns the layer's current tensors of the quantised weight."""
         return {name: tensor for name, tensor in self._parameters.items() if name != "bias" and tensor is not None}
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        """A dense copy, for those who ask; made anew each time."""
+        """A dense copy of the weight, made at each access."""
         return self.dense(self.bits(), self.dense_dtype)
 
     @property
     def num_weights(self) -> int:
-        """Weights that the bits stand for, the bias included."""
+        """The number of weights before quantisation, including the bias."""
         return self.in_features * self.out_features + (0 if self.bias is None else self.bias.numel())
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves with the model, but bits and their scales stay what they are when its other weights change type."""
+        """Moves with the model, but does not change the dtype of quantised tensors and their scales."""
 
         def moved(tensor: Tensor) -> Tensor:
             found = fn(tensor)
@@ -89,9 +89,9 @@ class QuantizedLinear(nn.Linear):
 
 
 class _Product(torch.autograd.Function):
-    """Keeps the bits, which are there anyhow, and neither its input nor a dense weight.
+    """Saves the quantised tensors, which exist anyway, and neither the input nor a dense weight.
 
-    It keeps those of its forward pass: the layer's own may be on the host again when the backward pass comes.
+    It saves those of its forward pass: with block swap, the layer's own may be on the host in the backward pass.
     """
 
     @staticmethod

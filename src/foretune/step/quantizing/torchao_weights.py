@@ -1,4 +1,4 @@
-"""8-bit weights as torchao makes them: integers, or floating-point numbers of 8 bits, with scales in fp32."""
+"""8-bit weights of torchao: int8 or FP8 with fp32 scales."""
 
 import torch
 from torch import Tensor
@@ -12,18 +12,18 @@ with quietly():
 
 
 class _ScaledLinear(QuantizedLinear):
-    """Numbers of 8 bits, and what they are multiplied with."""
+    """8-bit values and their scales."""
 
     numbers: Tensor
     scale: Tensor
 
     def dense(self, bits: Bits, dtype: torch.dtype) -> Tensor:
-        # Every 8-bit number is exact in 16 bits, and the product is rounded once: it is made in fp32.
+        # Every 8-bit value is exact in 16 bits, and the product is computed in fp32, so it is rounded once.
         return bits["numbers"].to(dtype).mul_(bits["scale"])
 
 
 class Int8Linear(_ScaledLinear):
-    """Integers with one scale for each row."""
+    """int8 weights with one scale per row."""
 
     @staticmethod
     def quantised(weight: Tensor) -> dict[str, Tensor]:
@@ -32,7 +32,7 @@ class Int8Linear(_ScaledLinear):
 
 
 class Float8Linear(_ScaledLinear):
-    """Numbers with 4 bits of exponent and 3 of mantissa, and one scale for each row."""
+    """FP8 (e4m3) weights with one scale per row."""
 
     @staticmethod
     def quantised(weight: Tensor) -> dict[str, Tensor]:
@@ -41,9 +41,9 @@ class Float8Linear(_ScaledLinear):
 
 
 class DynamicFloat8Linear(_ScaledLinear):
-    """Inputs are rounded to 8 bits, too, so that the product is one of 8-bit numbers; one scale for each matrix.
+    """FP8 weights with one scale per matrix. Inputs are quantised too, so that the product is an FP8 product.
 
-    The gradient of the input is made with a dense copy of the weight: rounded gradients would need another scale.
+    The gradient of the input is computed with a dense copy of the weight: FP8 gradients would need another scale.
     """
 
     @classmethod
