@@ -45,7 +45,8 @@ def test_a_number_that_varies_is_drawn_on_a_line(tmp_path: Path) -> None:
     for seed in range(3):
         for place, size in enumerate((1, 2, 16)):
             make_part(
-                tmp_path, f"batch_size-{size}", seed, protocol="speed", order=(0, place), step_s=0.1 * size + 0.01 * seed,
+                tmp_path, f"batch_size-{size}", seed, protocol="speed", order=(0, place),
+                step_s=0.1 * size + 0.01 * seed,
                 about={"changes": {"train.batch_size": size}, "epoch_samples": 50_000},
             )  # fmt: skip
     study = summarise_study(tmp_path / "hardware").to_mapping()

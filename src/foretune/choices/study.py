@@ -100,7 +100,7 @@ class StudyFile(Section):
     inference: StudyInference | None = None
     """equal-steps: left out, batch 256 in fp32, as papers compare diffusion models."""
     synthetic_data: bool = False
-    """speed: train on random latents and captions of the right shapes, so that neither images nor encoders are needed."""
+    """speed: train on random latents and captions of the right shapes, without images and encoders."""
     epoch_samples: int | None = Field(default=None, ge=1)
     """speed: also report the time for this many samples."""
     fixtures: StudyFixtures | None = None

@@ -14,8 +14,8 @@ from foretune.core.errors import Refused
 from foretune.core.observer import Observer
 from foretune.core.values import Plan
 from foretune.measure.bench import BENCH_FILE
-from foretune.measure.bench_request import TrainingRequest
 from foretune.measure.bench_inference import InferenceChoices, bench_inference
+from foretune.measure.bench_request import TrainingRequest
 from foretune.measure.fresh_process import MeasurementFailed, ask_fresh_process
 from foretune.record.run_directory import RunDirectory
 from foretune.studies.study_part import PartRequest
