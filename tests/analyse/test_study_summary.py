@@ -187,7 +187,7 @@ def test_speeds_of_steps_alone_are_ratios_of_samples_a_second(tmp_path: Path) ->
     assert summary.cells[0].numbers[STEP_TIME].value == pytest.approx(440.0)
     assert "lora trains 4.00 times as many samples/s as full (4.00 to 4.00), 3 seeds." in sentences(summary)
     assert "lora needs 701.0 MiB (698.5 to 703.5 MiB) at its peak" in sentences(summary)
-    assert "300.0 MiB (300.0 to 300.0 MiB) less, 3 seeds." in sentences(summary)
+    assert "full 1,001.0 MiB (998.5 to 1,003.5 MiB): 300 MiB (300 to 300 MiB) less, 3 seeds." in sentences(summary)
     assert (
         summary.held_equal == "20 optimizer steps for every run. Validation and saving are left out, on synthetic data."
     )

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,12 +62,13 @@ def demo(folder: str | Path = "foretune-demo", *, observer: DemoObserver | None 
     plans.write_page(plan_page)
     observer.real_model_planned(plans)
     observer.part(2)
-    import_libraries(observer, warns_if_busy=True)
+    is_busy = import_libraries(observer, warns_if_busy=True)
     from foretune.studies.demo.running import run_demo
     from foretune.training.forecast import plan_here
 
     live = LiveSteps(observer)
-    made = run_demo(folder, observer, lambda asked: plan_here(asked, live, observer.message), begin_s=begin_s)
+    forecast = partial(plan_here, live=live, told=observer.message)
+    made = run_demo(folder, observer, forecast, begin_s=begin_s, is_busy=is_busy)
     observer.part(3)
     page = folder / "report.html"
     return Demo(plans, plan_page, made, report([made.folder], page, title=_TITLE), page)

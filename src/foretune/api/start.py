@@ -76,13 +76,14 @@ def _absent_device(experiment: "Experiment") -> Iterator[str]:
         yield str(refusal)
 
 
-def import_libraries(observer: Observer, *, warns_if_busy: bool = False) -> None:
-    """Imports torch and what stands on it. Where speed matters, warns if other processes use the machine meanwhile."""
+def import_libraries(observer: Observer, *, warns_if_busy: bool = False) -> bool:
+    """Imports torch and what depends on it. With `warns_if_busy`, warns if other processes use the machine meanwhile,
+    and returns whether they do.
+    """
     from foretune.training.busyness import BusyWatch
 
     watch = BusyWatch() if warns_if_busy else None
     for name in ("torch", "diffusers.utils", "transformers.utils"):
         import_module(name)
     observer.imported()
-    if watch is not None:
-        watch.warn(observer)
+    return watch is not None and bool(watch.warn(observer))

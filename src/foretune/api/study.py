@@ -13,7 +13,7 @@ from foretune.core.errors import UnknownName, UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
 from foretune.core.units import duration_text
-from foretune.studies.shipped import SHIPPED_STUDIES
+from foretune.studies.shipped import SHIPPED_STUDIES as SHIPPED_STUDIES  # noqa: PLC0414 - for the command's help
 
 if TYPE_CHECKING:
     from foretune.analyse.study_summary import StudySummary
@@ -103,7 +103,7 @@ def _read(
     name: str | None,
     studies: Path,
     observer: Observer,
-    import_once: Callable[[], None],
+    import_once: Callable[[], bool],
     *,
     is_quick: bool,
 ) -> "StudyAsked":
@@ -130,7 +130,7 @@ def _read(
 
 
 def _run(
-    asked: "StudyAsked", studies: Path, observer: Observer, import_once: Callable[[], None]
+    asked: "StudyAsked", studies: Path, observer: Observer, import_once: Callable[[], bool]
 ) -> "tuple[PartDone, ...]":
     require("train", "Running a study")
     observer.message(f"{asked.name}: {asked.file.protocol}, {_length(asked.file, len(asked.parts))}.")

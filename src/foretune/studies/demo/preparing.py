@@ -13,16 +13,20 @@ _HEAD = "# The study of `foretune demo`. Change it and run it again: foretune st
 _NEEDS_QUANTIZE = "lora-int8"
 
 
-def write_demo_study(folder: Path, *, seconds: float | None = None) -> tuple[Path, tuple[str, ...]]:
+def write_demo_study(
+    folder: Path, *, seconds: float | None = None, is_second_try: bool = False
+) -> tuple[Path, tuple[str, ...]]:
     """Writes demo.yaml into the folder; returns it, and what had to be left out of it.
 
-    With other `seconds` it is another study, demo-60s, beside the first one.
+    A second try with other `seconds` is another study, demo-60s, beside the first one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     mapping: dict[str, Any] = load_mapping(STUDY)
     mapping["experiment"]["data"]["cache_dir"] = str(folder / "cache")
     if seconds is not None:
-        mapping |= {"name": f"{mapping['name']}-{seconds:g}s", "seconds": seconds}
+        mapping["seconds"] = seconds
+    if is_second_try:
+        mapping["name"] = f"{mapping['name']}-{seconds:g}s"
     left_out: tuple[str, ...] = ()
     if find_spec("torchao") is None:
         del mapping["configurations"][_NEEDS_QUANTIZE]

@@ -6,14 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foretune.config.study_files import StudyAsked, read_study
+from foretune.config.study_files import StudyAsked, load_study, read_study
 from foretune.core.observer import Observer
 from foretune.core.units import duration_text
 from foretune.record.run_directory import RunDirectory
 from foretune.stats.enough_steps import fewest_steps
-from foretune.studies.demo.preparing import write_demo_study
+from foretune.studies.demo.preparing import STUDY, write_demo_study
 from foretune.studies.study_file import Forecast, PartDone, run_study_file
 
+BUSY_SECONDS = 20.0
+"""Length of each training on a busy machine: with a busy process on each core, the study's own seconds are too few for
+the fewest steps about every second time, and training all of them again takes longer."""
 MOST_SECONDS = 60.0
 """Upper limit of each training, where the study's own seconds are not enough for the fewest steps."""
 WHOLE_S = 180.0
@@ -47,13 +50,20 @@ def run_demo(
     forecast: Forecast | None,
     *,
     begin_s: float,
+    is_busy: bool = False,
     now: Callable[[], float] = time.monotonic,
 ) -> DemoRun:
     """Every configuration once; longer where that made too few steps; then two more seeds where they fit.
 
-    `begin_s`: when the demonstration began, by `now`.
+    Args:
+        folder: where everything is written.
+        observer: receives progress.
+        forecast: expected memory of a run, to be stored with it.
+        begin_s: when the demonstration began, by `now`.
+        is_busy: whether other processes use the machine.
+        now: the clock.
     """
-    file, left_out = write_demo_study(folder)
+    file, left_out = write_demo_study(folder, seconds=_first_seconds(folder, is_busy=is_busy))
     for text in left_out:
         observer.warning(f"Left out: {text}")
     asked = read_study(file)
@@ -68,7 +78,7 @@ def run_demo(
             f"Not enough steps on this machine in {seconds:g} s: {named}. Training each again for {longer_s:g} s "
             f"(at most {MOST_SECONDS:g} s)."
         )
-        file, _ = write_demo_study(folder, seconds=longer_s)
+        file, _ = write_demo_study(folder, seconds=longer_s, is_second_try=True)
         asked = read_study(file)
         round_s, done = _first_round(asked, folder, observer, forecast, now)
         lacking = _lacking(done)
@@ -86,6 +96,14 @@ def run_demo(
             f"To run them: foretune study {file} --studies {folder}"
         )
     return DemoRun(folder / asked.name, file, done)
+
+
+def _first_seconds(folder: Path, *, is_busy: bool) -> float | None:
+    """How long each training takes at first: as long as those of an earlier demonstration in this folder."""
+    earlier = folder / STUDY.name
+    if earlier.is_file():
+        return load_study(earlier).seconds
+    return BUSY_SECONDS if is_busy else None
 
 
 def _first_round(
