@@ -27,6 +27,5 @@ def test_every_optimizer_has_its_row() -> None:
 
 
 def test_every_tracker_has_its_row() -> None:
-    found = {row[0]: row[-1] for row in rows("runs.md", "name")}
-    extras = {name: name if spec.packages else "train" for name, spec in TRACKER_SPECS.items()}
-    assert found == {name: f"`foretune[{extra}]`" for name, extra in extras.items()}
+    assert [row[0] for row in rows("runs.md", "tracker, install `foretune[NAME]`")] == list(TRACKER_SPECS)
+    assert all(spec.packages for spec in TRACKER_SPECS.values()), "the heading tells every reader to install something"
