@@ -144,7 +144,7 @@ def test_a_folder_is_evaluated_against_another(run: Path, tiny_pipeline: Callabl
     found = evaluate_run(model, dataclasses.replace(request, metrics=("loss", "diversity")), Observer())
     assert found.difference("held-out loss") is not None
     assert (found.run_id, found.base) == (None, "short (lora)")
-    assert found.warnings == ("2 prompts only: intervals are wide for lack of more, whatever the seeds",)
+    assert found.warnings == ("2 prompts only: intervals are wide, however many seeds there are",)
     with pytest.raises(Refused, match=r"loss: .*Evaluate a run"):
         evaluate_run(model, dataclasses.replace(request, against=model, metrics=("loss",)), Observer())
 

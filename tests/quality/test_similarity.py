@@ -133,4 +133,4 @@ def test_without_data_it_is_not_said_that_they_are_others(metric: OneScore) -> N
     assert (metric.why_absent(made_setting(data=None)) or "").endswith(
         "a model without a run has no data. Evaluate a run"
     )
-    assert (metric.why_absent(made_setting(data=MadeData())) or "").endswith("these data are others")
+    assert (metric.why_absent(made_setting(data=MadeData())) or "").endswith("this data is of another kind")

@@ -85,7 +85,7 @@ class TensorCache:
             data = path.read_bytes()
         except FileNotFoundError as error:
             raise MissingEntry(
-                f"The cache in {self.directory} has no entry {key}. Start the run again: it is made again."
+                f"The cache in {self.directory} has no entry {key}. Start the run again to recreate it."
             ) from error
         try:
             tensors: Entry = safetensors.load(data)
@@ -97,7 +97,7 @@ class TensorCache:
         if not is_whole:
             path.unlink(missing_ok=True)
             raise DamagedEntry(
-                f"The cache entry {path} was damaged and is removed. Start the run again: it is made again."
+                f"The cache entry {path} was damaged and is removed. Start the run again to recreate it."
             )
         return tensors
 

@@ -92,7 +92,7 @@ def load_adapter(family: Family, pipeline: Any, directory: Path) -> None:
         autocast_adapter_dtype=False,
     )
     if wrong := sorted(set(stored.weights) ^ set(adapter_state(denoiser))):
-        raise UserError(f"{path} does not belong to this model: {wrong[0]} is in one of them alone.")
+        raise UserError(f"{path} does not belong to this model: {wrong[0]} is only in one of them.")
 
 
 def refuse_foreign(family: Family, denoiser: nn.Module, directory: Path) -> None:
@@ -112,8 +112,8 @@ def refuse_foreign(family: Family, denoiser: nn.Module, directory: Path) -> None
     foreign = [name for name, shape in shapes.items() if not _has_place(modules, name, shape)]
     if foreign:
         raise UserError(
-            f"{path} does not belong to this model: {len(foreign)} of its {len(shapes)} tensors have no place in it, "
-            f"such as {min(foreign)}. Name the base that it was trained on."
+            f"{path} does not belong to this model: {len(foreign)} of its {len(shapes)} tensors fit none of its "
+            f"layers, such as {min(foreign)}. Give the base model that it was trained on."
         )
 
 

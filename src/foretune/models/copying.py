@@ -26,7 +26,7 @@ def copy_model(
         for path in files:
             open_input(path, _MOST_FILE_BYTES, within=within).close()
     except OutsideFile as error:
-        raise UserError(f"{error} To copy what links lead to: foretune export --follow-links") from error
+        raise UserError(f"{error} To copy the linked files: foretune export --follow-links") from error
     for path in files:
         target = output / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def _files(
     if within is not None and not real.is_relative_to(within.resolve()):
         raise OutsideFile(folder, str(real), within)
     if real in above or len(above) > _MOST_FOLDERS_DEEP:
-        raise RefusedFile(folder, "is a link that leads back to itself, or lies too deep. Take it away.")
+        raise RefusedFile(folder, "is a link to itself, or nested too deep. Remove it.")
     for entry in sorted(path for path in folder.iterdir() if not leaves_out(path)):
         if entry.is_dir():
             yield from _files(entry, within, leaves_out, (*above, real))

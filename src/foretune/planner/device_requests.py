@@ -83,6 +83,4 @@ def _card_of(typed: str, num_bytes: int, is_binary: bool) -> Device:
             return generic_card(name, memory_gb=num_bytes / GIB, reported_memory_mib=num_bytes // MIB)
         return generic_card(name, memory_gb=num_bytes / 10**9, reported_memory_mib=None)
     except ValueError as error:
-        raise UserError(
-            f"{typed}: no card has that much or that little memory. Run: foretune plan ... --on 24GiB"
-        ) from error
+        raise UserError(f"{typed}: no card has this much memory. Run: foretune plan ... --on 24GiB") from error

@@ -98,7 +98,7 @@ def _of_another_length(name: str, extent: Extent, traced_num_frames: int) -> str
     if extent.num_frames >= traced_num_frames:
         return None
     asked = "1 frame" if extent.num_frames == 1 else f"{extent.num_frames} frames"
-    return f"{name}: what it takes for {asked}; what it takes for {traced_num_frames} is counted, which is more"
+    return f"{name}: its memory for {asked}; the larger figure for {traced_num_frames} frames is used"
 
 
 def latent_positions(name: str, extent: Extent, num_frames: int) -> int:

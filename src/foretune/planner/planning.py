@@ -259,11 +259,11 @@ def _assumptions(
     segments = "expandable" if expandable_segments else "plain"
     said.append(f"the allocator has {segments} segments and nothing else uses the device")
     if device.arch == UNKNOWN:
-        said.append(f"{device.name}: driver and context take what they take on other {device.kind.upper()} cards")
+        said.append(f"{device.name}: driver and context take as much memory as on other {device.kind.upper()} cards")
     if transfers is not None and transfers.is_link_assumed:
         said.append(f"host and device are connected by {transfers.link}")
     if found.experiment.quantize.text_encoders != "none":
-        said.append("all weights of a text encoder but its table of tokens are those of linear layers")
+        said.append("all weights of a text encoder except its token embeddings are in linear layers")
     return tuple(said)
 
 
@@ -276,14 +276,14 @@ def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
     experiment = found.experiment
     if experiment.levers.compile != "off":
         width = share_text(COMPILED_ERROR.high)
-        yield f"what compiling blocks changes, which is not modelled: the high end of the band is {width} up instead"
+        yield f"the effect of torch.compile: the high end of the band is raised by {width} instead"
     if experiment.optimizer.spec.is_paged:
-        yield "pages of the optimizer's states that move to the host when the device is full; all are counted on it"
+        yield "paging of optimizer states to the host: all of them are counted on the device"
     if experiment.train.precision == "fp16":
-        yield "what fp16 keeps beyond bf16: 2 to 3 % of a FLUX step whose blocks are kept"
+        yield "the extra activations of fp16 compared with bf16: 2 to 3 % of a FLUX step without gradient checkpointing"
     elif device.kind == "cpu" and found.numerics != "cpu":
-        yield "what a CPU keeps unlike an accelerator; with torch installed, `foretune plan --live` records it"
+        yield "activations that differ on a CPU; with torch installed, `foretune plan --live` records them"
     elif device.kind == "mps":
-        yield "how Metal allocates; the step is taken to be as on CUDA"
+        yield "Metal's allocator; the step is planned as on CUDA"
         if found.run.on_host:
-            yield "that what waits on the host is in the same memory here"
+            yield "that offloaded tensors stay in the same memory"

@@ -160,11 +160,11 @@ def _warnings(setting: Setting) -> tuple[str, ...]:
     num = len(setting.sampling.prompts)
     if num < _FEW_PROMPTS:
         lack = "there is no interval" if num == 1 else "intervals are wide"
-        warnings.append(f"{counted_text(num, setting.repeats_over)} only: {lack} for lack of more, whatever the seeds")
+        warnings.append(f"{counted_text(num, setting.repeats_over)} only: {lack}, however many seeds there are")
     experiment = setting.subject.experiment
     if experiment is not None and experiment.quantize.denoiser not in ("none", "float8-training"):
         warnings.append(
-            f"trained on a base in {experiment.quantize.denoiser}; evaluated, as it would be exported, with the base "
+            f"trained on an {experiment.quantize.denoiser} base; evaluated, as an export would be, with the base "
             "as it is on disk"
         )
     return tuple(warnings)

@@ -80,8 +80,12 @@ class Setting:
         """Returns why a drawing cannot be read from the pixels; None if it can."""
         if self.data is not None and self.data.is_shapes:
             return None
-        lack = "these data are others" if self.data is not None else "a model without a run has no data. Evaluate a run"
-        return f"it is read off the pixels of drawn shapes (data.kind: shapes), and {lack}"
+        lack = (
+            "this data is of another kind"
+            if self.data is not None
+            else "a model without a run has no data. Evaluate a run"
+        )
+        return f"it is read from the pixels of drawn shapes (data.kind: shapes), and {lack}"
 
     def band_names(self) -> tuple[str, ...]:
         """Returns the noise levels of each band of the held-out loss."""

@@ -52,7 +52,7 @@ def side_by_side(
     """
     if output.suffix.lower() not in Image.registered_extensions():
         raise Refused(
-            f"{output} does not end like a picture, such as .png. Run again with: --output {output.with_suffix('.png')}"
+            f"{output} has no suffix of an image format. Run again with: --output {output.with_suffix('.png')}"
         )
     folder, _ = locate(resolve_model(request.base))
     family = open_family(folder)

@@ -119,7 +119,7 @@ def open_data(path: Path, most_bytes: int, within: Path | None) -> BinaryIO:
         raise _outside(error) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{shown(path)} cannot be opened ({reason}). Make it readable, or take it away.") from error
+        raise UserError(f"{shown(path)} cannot be opened ({reason}). Make it readable, or remove it.") from error
 
 
 def require_inside(folder: Path, within: Path | None) -> None:

@@ -241,7 +241,7 @@ def _split_name(file: Path, folder: Path, asked: str) -> str:
 
 def _column(rows: Any, name: str, setting: str) -> str:
     if name not in rows.column_names:
-        raise UnknownName(f"column (asked for by {setting})", name, rows.column_names)
+        raise UnknownName(f"column (from {setting})", name, rows.column_names)
     return name
 
 

@@ -39,8 +39,8 @@ def _with_kernel(backend: AttentionBackend, forward: Callable[..., Any]) -> Call
             except RuntimeError as error:
                 if any(words in str(error) for words in _NO_KERNEL):
                     raise Refused(
-                        f"levers.attention: the {backend} kernel cannot compute the attention of this model here, for "
-                        "its device, numbers, head size or mask. Nearest: levers.attention=auto"
+                        f"levers.attention: the {backend} kernel cannot compute the attention of this model, "
+                        "given its device, dtype, head size or mask. Nearest: levers.attention=auto"
                     ) from error
                 raise
 

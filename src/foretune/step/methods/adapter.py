@@ -103,7 +103,7 @@ class AppliedAdapter(AppliedMethod):
         if wrong := {key for key in there.keys() | here.keys() if there.get(key) != here.get(key)}:
             raise Refused(
                 f"method.start_from: {directory} holds {_text(there, wrong)}; the experiment asks for "
-                f"{_text(here, wrong)}. Ask for what is there, or start from another."
+                f"{_text(here, wrong)}. Change these settings to match, or start from another adapter."
             )
         own = self.weights()
         misfits = set(own) ^ set(stored.weights)
