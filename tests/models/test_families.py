@@ -50,7 +50,7 @@ def test_a_trainable_family_has_what_training_needs(name: str, tiny_pipeline: Ti
     for variant in facts.tiny_variants:
         bound = open_family(tiny_pipeline(name, variant))
         assert type(bound) is family
-        assert bound.objective(ObjectiveChoice())
+        bound.objective(ObjectiveChoice())  # refuses a scheduler that it cannot be trained with
     assert issubclass(family, TrainableFamily)
     assert bool(family.text_parts) == facts.has_text
     for method in ("encode_text", "pipeline_text"):

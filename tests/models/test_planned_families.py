@@ -1,6 +1,7 @@
 """Families that are planned from their architecture before they can be trained: arithmetic on small real models."""
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,13 @@ def test_every_family_has_its_module(name: str) -> None:
     assert not inspect.isabstract(family)
     assert issubclass(family, TrainableFamily) == family.facts.is_trainable
     assert family.pipeline_class().__name__ == family.facts.pipeline_class_name
+
+
+@pytest.mark.parametrize("name", catalog.FAMILY_FACTS)
+def test_a_pipeline_guides_as_the_facts_say(name: str) -> None:
+    code = inspect.getsource(FAMILIES[name].pipeline_class().__call__)
+    doubles = re.search(r"torch\.cat\(\[latents\] \* 2\)|latents_typed\.repeat\(2, 1, 1, 1\)", code) is not None
+    assert doubles == catalog.family_facts(name).guides_in_one_batch
 
 
 def test_there_are_as_many_classes_as_families() -> None:
