@@ -130,7 +130,7 @@ def read_bounded(read: Callable[[int], bytes], most_bytes: int, path: Path) -> b
         parts.append(part)
         num_bytes += len(part)
         if num_bytes > most_bytes:
-            raise RefusedFile(path, f"unpacks to more than {bytes_text(most_bytes)}, so it is not read. Take it away.")
+            raise RefusedFile(path, f"unpacks to more than {bytes_text(most_bytes)}, so it is not read. Remove it.")
     return b"".join(parts)
 
 
@@ -189,7 +189,7 @@ def _real_path(path: Path) -> str:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise RefusedFile(path, "is a link that leads back to itself. Take it away.") from error
+        raise RefusedFile(path, "is a link that leads back to itself. Remove it.") from error
 
 
 def _open_by_parts(path: Path, folder: Path, parts: list[str]) -> int:
@@ -213,4 +213,4 @@ def _open_by_parts(path: Path, folder: Path, parts: list[str]) -> int:
 def _require_regular(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
-        raise RefusedFile(path, f"is {kind}, not a file, so it is not read. Take it away, or replace it by a file.")
+        raise RefusedFile(path, f"is {kind}, not a file, so it is not read. Remove it, or replace it by a file.")
