@@ -11,7 +11,6 @@ MAY_NAME_FAMILIES = {
     "src/foretune/models/": "a family's own module, and its tiny pipeline",
     "src/foretune/catalog/families.py": "the table of facts",
     "src/foretune/backtests/": "habits of other trainers, by family",
-    "src/foretune/studies/named/": "each study trains small models of one family, which it chooses",
     "src/foretune/cli/tiny.py": "examples in the help text; tests/cli/test_tiny_verb.py compares them with the table",
 }
 """Files and folders, and why each names families."""
