@@ -3,7 +3,7 @@
 import pytest
 
 from foretune.planner.asking import Wanted, asked_of
-from foretune.reports.question_text import question_text
+from foretune.reports.question_text import _plain_words, question_text
 
 PLAIN = "LoRA rank 16, bf16, gradient checkpointing on all blocks"
 
@@ -40,11 +40,21 @@ PLAIN = "LoRA rank 16, bf16, gradient checkpointing on all blocks"
         ),
         (
             "levers.activation_offload=true levers.block_swap=1 levers.compile=regional levers.attention=flash",
-            f"{PLAIN}, activation offload, block swap (1 block), flash attention, compiled blocks",
+            f"{PLAIN}, activation offload, block swap (1 block), compiled blocks, flash attention",
         ),
         ("levers.optimizer_offload=true", f"{PLAIN}, optimizer on the host"),
+        (
+            "levers.activation_offload=true levers.activation_offload_parts=attention",
+            f"{PLAIN}, activation offload (attention)",
+        ),
+        ("levers.cache_text=false levers.cache_latents=false", PLAIN),
     ],
 )
 def test_choices_in_words(overrides: str, expected: str) -> None:
     asked = asked_of(Wanted(target="flux.1-dev", overrides=tuple(overrides.split())))
     assert question_text(asked) == expected
+
+
+def test_a_lever_without_words_of_its_own_is_called_by_its_key() -> None:
+    assert _plain_words("channels_last", True) == "channels last"
+    assert _plain_words("prefetched_blocks", 2) == "prefetched blocks 2"

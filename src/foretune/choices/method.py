@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from foretune.choices.section import INCIDENTAL, LATER, Section
+from foretune.choices.section import FORMS_STEP, INCIDENTAL, LATER, Section
 
 
 class Full(Section):
@@ -31,7 +31,7 @@ class Adapter(Section):
 class LowRank(Adapter):
     """Adapters whose size is an inner rank, and whose strength is alpha / rank."""
 
-    rank: int = Field(default=16, ge=1, le=4096)
+    rank: Annotated[int, FORMS_STEP] = Field(default=16, ge=1, le=4096)
     """Rank of the adapter matrices."""
     alpha: float | None = Field(default=None, gt=0)
     """The update is scaled by alpha / rank (rslora: by alpha / sqrt(rank)). Left out: equal to rank."""
@@ -69,10 +69,10 @@ class Lokr(LowRank):
     """Kronecker product of two small matrices: very few weights."""
 
     kind: Literal["lokr"] = "lokr"
-    factor: int = Field(default=-1, ge=-1)
+    factor: Annotated[int, FORMS_STEP] = Field(default=-1, ge=-1)
     """Rows and columns of the smaller matrix, if they divide those of the layer; otherwise the next smaller divisor, at
     most the square root. -1: two matrices of about equal size."""
-    full_matrix: bool = False
+    full_matrix: Annotated[bool, FORMS_STEP] = False
     """Train the larger matrix in full instead of as a low-rank pair."""
 
 
@@ -80,7 +80,7 @@ class Oft(Adapter):
     """Orthogonal fine-tuning: rotates blocks of the inputs; changes directions, never lengths."""
 
     kind: Literal["oft"] = "oft"
-    block_size: int = Field(default=32, ge=2, le=4096)
+    block_size: Annotated[int, FORMS_STEP] = Field(default=32, ge=2, le=4096)
     """Number of inputs that are rotated together."""
 
 

@@ -35,6 +35,12 @@ that experiments which were asked before it was there keep theirs. It stands out
 """
 
 
+FORMS_STEP = _Mark("FORMS_STEP")
+"""Marks a field that changes which operators a training step runs, or what it allocates: steps that differ in it do not
+share a trace (`choices/step_form.py`). It stands outermost, too.
+"""
+
+
 def question_in(value: Any) -> Any:
     """A section, or a field of one, as plain data without what is incidental."""
     if isinstance(value, BaseModel):

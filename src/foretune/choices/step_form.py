@@ -9,29 +9,13 @@ from foretune.choices.checkpointing import unit_width
 from foretune.choices.earlier_keys import old_key
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, LowRank, Method, MethodKind
+from foretune.choices.section import FORMS_STEP
 from foretune.core.values.base import content_hash
 
 Numerics = Literal["cuda", "cpu"]
 
-# Choices beside those with a field of their own that change what a step allocates or computes.
-_DECIDING = (
-    "method.rank",
-    "method.factor",
-    "method.full_matrix",
-    "method.block_size",
-    "quantize.denoiser",
-    "quantize.keep",
-    "optimizer.kind",
-    "levers.checkpoint_segment",
-    "levers.checkpoint_stride",
-    "levers.checkpoint_parts",
-    "levers.activation_offload",
-    "levers.activation_offload_parts",
-    "levers.attention",
-    "levers.channels_last",
-    "levers.fused_backward",
-    "levers.optimizer_offload",
-)
+_SECTIONS = ("method", "quantize", "optimizer", "levers")
+"""Sections with fields that are marked `FORMS_STEP`."""
 _PLAIN = frozenset({"quantize.denoiser", "optimizer.kind", "levers.attention"})
 """Choices whose value says by itself what it is."""
 
@@ -158,16 +142,14 @@ def rank_is_a_size(method: Method) -> bool:
 
 def _others(experiment: Experiment, numerics: Numerics, *, is_checkpointed: bool) -> tuple[tuple[str, Any], ...]:
     found = []
-    for key in _DECIDING:
-        section_name, _, field = key.partition(".")
+    for section_name in _SECTIONS:
         section: BaseModel = getattr(experiment, section_name)
-        if field not in type(section).model_fields:
-            continue
-        if not _is_decisive(experiment, key, numerics, is_checkpointed=is_checkpointed):
-            continue
-        value = getattr(section, field)
-        if value != type(section).model_fields[field].get_default():
-            found.append((key, value))
+        for name, field in type(section).model_fields.items():
+            key, value = f"{section_name}.{name}", getattr(section, name)
+            if FORMS_STEP not in field.metadata or value == field.get_default():
+                continue
+            if _is_decisive(experiment, key, numerics, is_checkpointed=is_checkpointed):
+                found.append((key, value))
     return tuple(sorted(found))
 
 

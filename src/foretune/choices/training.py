@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from foretune.choices.optimizers import OPTIMIZER_SPECS, OptimizerKind, OptimizerSpec, state_bytes_text
-from foretune.choices.section import INCIDENTAL, LATER, Section
+from foretune.choices.section import FORMS_STEP, INCIDENTAL, LATER, Section
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Clock = Literal["steps", "run"]
@@ -90,7 +90,7 @@ class ObjectiveChoice(Section):
 class Optimizer(Section):
     """Optimizer, learning rate and schedule."""
 
-    kind: OptimizerKind = Field(
+    kind: Annotated[OptimizerKind, FORMS_STEP] = Field(
         default="adamw", description=f"Optimizer. Bytes of state per fp32 weight: {state_bytes_text()}."
     )
     lr: float = Field(default=1e-4, gt=0)
@@ -127,30 +127,30 @@ class Levers(Section):
     vae_tiling: Annotated[bool, LATER] = False
     """Run the VAE in overlapping tiles: less memory for large images and videos, in caching and in validation samples.
     Latents and samples differ slightly where tiles are blended."""
-    checkpoint_segment: Annotated[int, LATER, INCIDENTAL] = Field(default=1, ge=1)
+    checkpoint_segment: Annotated[int, LATER, INCIDENTAL, FORMS_STEP] = Field(default=1, ge=1)
     """Blocks per checkpointed segment: larger segments store less in the forward pass and more in the backward pass.
     gradient_checkpointing is then the share of segments."""
-    checkpoint_stride: Annotated[int | None, LATER, INCIDENTAL] = Field(default=None, ge=1)
+    checkpoint_stride: Annotated[int | None, LATER, INCIDENTAL, FORMS_STEP] = Field(default=None, ge=1)
     """A checkpointed segment starts at every Nth block; the other blocks are not checkpointed. Set
     gradient_checkpointing to 1 with it."""
-    checkpoint_parts: Annotated[CheckpointParts, LATER, INCIDENTAL] = "blocks"
+    checkpoint_parts: Annotated[CheckpointParts, LATER, INCIDENTAL, FORMS_STEP] = "blocks"
     """feed_forward: checkpoint only the feed-forward layers of the chosen blocks; faster, and saves less."""
-    activation_offload: Annotated[bool, LATER, INCIDENTAL] = False
+    activation_offload: Annotated[bool, LATER, INCIDENTAL, FORMS_STEP] = False
     """Move activations to host memory until the backward pass: of checkpointed blocks only their inputs."""
-    activation_offload_parts: Annotated[OffloadParts, LATER, INCIDENTAL] = "blocks"
+    activation_offload_parts: Annotated[OffloadParts, LATER, INCIDENTAL, FORMS_STEP] = "blocks"
     """attention: offload only the activations of attention, also in checkpointed blocks."""
     block_swap: Annotated[int, LATER, INCIDENTAL] = Field(default=0, ge=0)
     """Block swap: number of blocks whose frozen weights stay in host memory until the block runs. Adapters only."""
     compile: Annotated[Literal["off", "regional"], LATER, INCIDENTAL] = "off"
     """regional: torch.compile on the repeated blocks; equal blocks are compiled once."""
-    attention: Annotated[AttentionBackend, LATER, INCIDENTAL] = "auto"
+    attention: Annotated[AttentionBackend, LATER, INCIDENTAL, FORMS_STEP] = "auto"
     """Attention kernel. auto: torch chooses. math stores the full score matrix and needs much memory."""
-    channels_last: Annotated[bool, LATER, INCIDENTAL] = False
+    channels_last: Annotated[bool, LATER, INCIDENTAL, FORMS_STEP] = False
     """channels_last memory format for a UNet, which tensor cores prefer."""
-    fused_backward: Annotated[bool, LATER, INCIDENTAL] = False
+    fused_backward: Annotated[bool, LATER, INCIDENTAL, FORMS_STEP] = False
     """Update each weight in the backward pass as soon as its gradient is ready, so that gradients are never all in
     memory. Not with gradient clipping or accumulation."""
-    optimizer_offload: Annotated[bool, LATER, INCIDENTAL] = False
+    optimizer_offload: Annotated[bool, LATER, INCIDENTAL, FORMS_STEP] = False
     """Keep the optimizer states in host memory and update on the CPU."""
     ema_offload: Annotated[bool, LATER, INCIDENTAL] = False
     """Keep the EMA weights in host memory."""

@@ -1,6 +1,6 @@
 """An experiment in words: what is trained and how, as far as it decides what a step takes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from foretune.core.units import counted_text, share_text
@@ -11,6 +11,23 @@ if TYPE_CHECKING:
     from foretune.choices.training import Levers
     from foretune.config.reading import Asked
 
+_LEVERS: "Mapping[str, Callable[[Levers], str]]" = {
+    "vae_tiling": lambda _: "VAE tiling",
+    "activation_offload": lambda levers: (
+        f"activation offload{' (attention)' if levers.activation_offload_parts == 'attention' else ''}"
+    ),
+    "block_swap": lambda levers: f"block swap ({counted_text(levers.block_swap, 'blocks')})",
+    "compile": lambda _: "compiled blocks",
+    "attention": lambda levers: f"{levers.attention} attention",
+    "fused_backward": lambda _: "fused backward pass",
+    "optimizer_offload": lambda _: "optimizer on the host",
+    "ema_offload": lambda _: "EMA on the host",
+}
+"""Levers that are not at their default, in words; others are called by their keys."""
+_SAID_WITH_OTHERS = frozenset(
+    {"gradient_checkpointing", "checkpoint_segment", "checkpoint_stride", "checkpoint_parts",
+     "activation_offload_parts", "cache_latents", "cache_text"}
+)  # fmt: skip
 _NAMES = {"lora": "LoRA", "dora": "DoRA", "rslora": "rsLoRA", "loha": "LoHa", "lokr": "LoKr"}
 
 
@@ -47,25 +64,15 @@ def _dtypes(experiment: "Experiment") -> Iterator[str]:
 
 def _levers(levers: "Levers") -> Iterator[str]:
     yield _checkpointing(levers)
-    if levers.vae_tiling:
-        yield "VAE tiling"
-    if levers.activation_offload:
-        attention = levers.activation_offload_parts == "attention"
-        yield "activation offload (attention)" if attention else "activation offload"
-    if levers.block_swap:
-        yield f"block swap ({counted_text(levers.block_swap, 'blocks')})"
-    if levers.optimizer_offload:
-        yield "optimizer on the host"
-    if levers.ema_offload:
-        yield "EMA on the host"
-    if levers.fused_backward:
-        yield "fused backward pass"
-    if levers.attention != "auto":
-        yield f"{levers.attention} attention"
-    if levers.channels_last:
-        yield "channels last"
-    if levers.compile != "off":
-        yield "compiled blocks"
+    for name, field in type(levers).model_fields.items():
+        value = getattr(levers, name)
+        if name not in _SAID_WITH_OTHERS and value != field.get_default():
+            yield _LEVERS[name](levers) if name in _LEVERS else _plain_words(name, value)
+
+
+def _plain_words(name: str, value: object) -> str:
+    """For a lever without words of its own."""
+    return name.replace("_", " ") if value is True else f"{name.replace('_', ' ')} {value}"
 
 
 def _checkpointing(levers: "Levers") -> str:

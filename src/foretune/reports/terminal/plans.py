@@ -136,7 +136,7 @@ def print_advice(out: "Console", plans: Sequence["Plan"]) -> None:
                 out.print(line)
     elif menus:
         out.print()
-        out.print("The whole menu for one device: the same command with --on DEVICE", style="dim")
+        out.print("The whole menu for one device: foretune plan ... --on DEVICE", style="dim")
     if len(plans) == 1 and plans[0].headroom:
         out.print()
         out.print("To use the memory that is left:", style="bold")
