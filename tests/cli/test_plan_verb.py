@@ -52,6 +52,15 @@ def test_the_table_says_what_json_says(foretune: Foretune) -> None:
         assert plan["verdict"] in line
 
 
+def test_a_band_over_two_units_names_both(foretune: Foretune) -> None:
+    line = next(
+        line
+        for line in foretune("plan", "ddpm-cifar10", "train.batch_size=1", "--on", "rtx-4090").stdout.splitlines()
+        if line.startswith("rtx-4090")
+    )
+    assert re.search(r"\d MiB to \d+\.\d GiB ", line), line
+
+
 def test_json_is_whole(foretune: Foretune) -> None:
     (plan,) = json.loads(foretune("plan", "sd3-medium", "--on", "l4", "--json").stdout)
     assert plan["format"] == "Plan"

@@ -97,7 +97,7 @@ def print_verdicts(out: "Console", plans: Sequence["Plan"]) -> None:
             plan.device,
             memory_text(plan.usable_bytes),
             memory_text(plan.process_bytes),
-            f"{_gib(plan.process_low_bytes)} to {_gib(plan.process_high_bytes)}",
+            _band(plan),
         ]
         if validates:
             cells.append(_validation_cell(plan))
@@ -243,5 +243,9 @@ def _counted(devices: Sequence[str]) -> str:
     return _names(devices) if len(devices) <= _MOST_NAMES else f"{len(devices)} devices"
 
 
-def _gib(num_bytes: int) -> str:
-    return memory_text(num_bytes).removesuffix(" GiB")
+def _band(plan: "Plan") -> str:
+    """From low to high; in GiB, as the columns beside it, without the unit."""
+    ends = [memory_text(num_bytes) for num_bytes in (plan.process_low_bytes, plan.process_high_bytes)]
+    if all(end.endswith(" GiB") for end in ends):
+        ends = [end.removesuffix(" GiB") for end in ends]
+    return " to ".join(ends)
