@@ -42,7 +42,7 @@ def test_held_out_images_are_the_level_to_compare_with() -> None:
 
 def test_too_few_images_to_tell() -> None:
     few = MadeData(training_images=TRAINING, held_out_images=smooth_images(9))
-    assert "9 held-out images cannot show" in (Memorisation().why_absent(made_setting(data=few)) or "")
+    assert "9 held-out images are too few to show" in (Memorisation().why_absent(made_setting(data=few)) or "")
     two = MadeData(training_images=TRAINING[:2], held_out_images=smooth_images(10))
     assert "fewer than three training images" in (Memorisation().why_absent(made_setting(data=two)) or "")
     assert Memorisation().why_absent(made_setting(data=DATA)) is None
