@@ -115,3 +115,17 @@ def test_a_quick_study_and_one_of_another_model_have_their_own_folders(
     assert heard[1].parts[0].asked.experiment.model == "flux.1-schnell"
     assert "cannot name a study" in foretune("study", "hardware.yaml", "--no-plot", "--name", "../up").stderr
     assert "nowhere.yaml does not exist" in foretune("study", "nowhere.yaml", "--no-plot").stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(("--name", "../up"), "cannot name a study"), (("--only", "batch_size-3"), "no configuration named")],
+)
+def test_mistakes_are_reported_before_a_model_is_generated(
+    options: tuple[str, ...], words: str, tmp_path: Path, foretune: Foretune
+) -> None:
+    answer = foretune("study", "batch-size", "--no-plot", "--studies", "studies", *options)
+    assert answer.returncode == 2
+    assert words in answer.stderr
+    assert not (tmp_path / "studies").exists()
+    assert not (tmp_path / "up").exists()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from foretune.config.overrides import only_steps
+from foretune.config.lengths import only_steps
 from foretune.config.reading import Asked, understand
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer

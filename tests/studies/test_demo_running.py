@@ -106,7 +106,7 @@ def test_a_second_demonstration_has_the_length_of_the_first(
 ) -> None:
     """Else its runs would be another question than those that are there, and be refused."""
     demo(Machine(step_s=0.05, is_busy=first_is_busy))
-    shutil.rmtree(tmp_path / "demo")  # this machine makes its runs anew
+    shutil.rmtree(tmp_path / "demo")  # the stand-in for a machine cannot reuse runs
     machine = Machine(step_s=0.05, is_busy=not first_is_busy)
     demo(machine)
     assert {part.asked.experiment.train.seconds for part in machine.trained} == {seconds}

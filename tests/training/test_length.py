@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from foretune.config.overrides import only_steps
+from foretune.config.lengths import only_steps
 from foretune.config.reading import understand
 from foretune.record.checking import check_run
 from foretune.record.environment import environment_fingerprint

@@ -256,7 +256,8 @@ def _memory_in_words(one: ComparedCells, first: Number, other: Number) -> str:
         return (
             f"{values}: {measured_text(abs(one.value), *_absolute(one), 'MiB')} {'less' if one.value < 0 else 'more'}"
         )
-    return f"{'no difference shown' if one.answer == 'no difference shown' else 'not decided'}: {values}"
+    doubts = {"no difference shown": "no difference shown: ", "inconclusive": "not decided: "}
+    return f"{doubts.get(one.answer, '')}{values}"
 
 
 def _absolute(one: ComparedCells) -> tuple[float | None, float | None]:

@@ -67,7 +67,7 @@ def demo(folder: str | Path = "foretune-demo", *, observer: DemoObserver | None 
     from foretune.training.forecast import plan_here
 
     live = LiveSteps(observer)
-    forecast = partial(plan_here, live=live, told=observer.message)
+    forecast = partial(plan_here, live=live, tell=observer.message)
     made = run_demo(folder, observer, forecast, begin_s=begin_s, is_busy=is_busy)
     observer.part(3)
     page = folder / "report.html"

@@ -13,7 +13,7 @@ from foretune.core.errors import UnknownName, UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
 from foretune.core.units import duration_text
-from foretune.studies.shipped import SHIPPED_STUDIES as SHIPPED_STUDIES  # noqa: PLC0414 - for the command's help
+from foretune.studies.shipped import SHIPPED_STUDIES
 
 if TYPE_CHECKING:
     from foretune.analyse.study_summary import StudySummary
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from foretune.config.study_files import StudyAsked
     from foretune.studies.study_file import PartDone
 
+STUDY_NAMES = tuple(SHIPPED_STUDIES)
+"""Names of the studies that need no file."""
 _FILE_ENDINGS = (".yaml", ".yml")
 _OPERATORS = "operators"
 """The name of an earlier study, which `profile` answers."""
@@ -89,11 +91,11 @@ def study_path(target: str | Path) -> Path:
     if str(target) in SHIPPED_STUDIES:
         return SHIPPED_STUDIES[str(target)]
     if str(target) == _OPERATORS:
-        raise UserError("The longest operators of a training step: foretune profile EXPERIMENT.yaml")
+        raise UserError("This study is gone: `foretune profile EXPERIMENT.yaml` lists the longest operators of a step.")
     path = Path(target)
     if path.is_dir() or path.suffix in _FILE_ENDINGS:
         return path
-    raise UnknownName("study or study file", str(target), tuple(SHIPPED_STUDIES))
+    raise UnknownName("study or study file", str(target), STUDY_NAMES)
 
 
 def _read(
@@ -108,14 +110,10 @@ def _read(
     is_quick: bool,
 ) -> "StudyAsked":
     """The study with its fixtures made. The file is checked before torch is imported to make them."""
-    from foretune.choices.study import as_name
     from foretune.config.study_files import load_study, read_study, study_name
 
-    file = load_study(path, is_quick=is_quick)
-    chosen = name or study_name(file, path, is_quick=is_quick)
-    if model is not None and name is None:
-        # Runs of another model are not runs of the same study.
-        chosen = f"{chosen}-{as_name(Path(model).name)}"
+    file = load_study(path, only=only, is_quick=is_quick)
+    chosen = study_name(file, path, name, model=None if model is None else str(model), is_quick=is_quick)
     changes: dict[str, Any] = {} if model is None else {"model": str(model)}
     fixtures = file.fixtures
     if fixtures is not None and model is not None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from foretune.api.study import SHIPPED_STUDIES, study_path
+from foretune.api.study import STUDY_NAMES, study_path
 from foretune.core.errors import UserError
 from foretune.reports.terminal.study import print_markdown, print_summary
 
@@ -17,7 +17,7 @@ def study(
     target: Annotated[
         str,
         typer.Argument(
-            help=f"A study file; the folder of a study, to summarise it again; or {', '.join(SHIPPED_STUDIES)}."
+            help=f"A study file; the folder of a study, to summarise it again; or {', '.join(STUDY_NAMES)}."
         ),
     ],
     only: Annotated[

@@ -1,6 +1,6 @@
 """`key=value` arguments, as one types them on a command line."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -8,8 +8,6 @@ import yaml
 from foretune.choices.earlier_keys import other_name
 from foretune.config.yaml_files import parse, what_is_wrong
 from foretune.core.errors import Mistakes, UserError
-
-_LENGTHS = ("epochs", "seconds", "clock")
 
 
 def parse_overrides(arguments: Iterable[str], mistakes: Mistakes) -> list[tuple[tuple[str, ...], Any]]:
@@ -41,13 +39,6 @@ def overridden(mapping: dict[str, Any], arguments: Iterable[str], mistakes: Mist
     for path, value in overrides:
         mistakes.attempt(_set, result, path, value)
     return result
-
-
-def only_steps(mapping: Mapping[str, Any], num_steps: int) -> dict[str, Any]:
-    """The experiment without what happens around its steps: no validation, no checkpoints, no trackers."""
-    result = {key: value for key, value in mapping.items() if key not in ("save", "track", "profile")}
-    train = {key: value for key, value in (result.get("train") or {}).items() if key not in _LENGTHS}
-    return {**result, "train": {**train, "steps": num_steps}, "validate": {"num_held_out": 0, "prompts": []}}
 
 
 def _parsed(argument: str) -> tuple[tuple[str, ...], Any]:

@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from foretune.choices.study import NAME, Protocol, StudyFile
+from foretune.choices.study import NAME, Protocol, StudyFile, as_name
+from foretune.config.lengths import only_steps, with_length
 from foretune.config.mistakes import describe_mistakes
-from foretune.config.overrides import apply_overrides, only_steps
+from foretune.config.overrides import apply_overrides
 from foretune.config.readiness import TO_TRAIN
 from foretune.config.reading import Asked, understand
 from foretune.config.yaml_files import load_mapping
@@ -19,7 +20,6 @@ from foretune.core.errors import ExperimentErrors, UnknownName, UserError
 
 ONLY_SETTING = "as-asked"
 """The setting of a study that names none."""
-_LENGTHS = ("steps", "epochs", "seconds", "clock", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +73,8 @@ class StudyAsked:
     warnings: tuple[str, ...]
 
 
-def load_study(path: Path, *, is_quick: bool = False) -> StudyFile:
-    """Reads a study file without its experiments; raises with all mistakes at once."""
+def load_study(path: Path, *, only: Sequence[str] = (), is_quick: bool = False) -> StudyFile:
+    """Reads a study file without its experiments; raises with all mistakes at once, also if `only` is not in it."""
     if not path.exists():
         raise UserError(
             f"{path} does not exist. A study file names a protocol, an experiment and configurations, for example:\n"
@@ -87,7 +87,12 @@ def load_study(path: Path, *, is_quick: bool = False) -> StudyFile:
     except ValidationError as error:
         problems = [*describe_mistakes(error, StudyFile), *_problems_of_base(mapping, path)]
         raise ExperimentErrors(str(path), problems) from error
-    return file.shortened() if is_quick else file
+    if is_quick:
+        file = file.shortened()
+    for name in only:
+        if name not in file.compared:
+            raise UnknownName("configuration", name, file.compared)
+    return file
 
 
 def read_study(
@@ -109,15 +114,10 @@ def read_study(
         is_quick: run the shorter study of the file's `quick` section.
         changes: settings of every experiment of the study by dotted key, such as a model made for it.
     """
-    file = load_study(path, is_quick=is_quick)
-    if name is not None and not re.match(NAME, name):
-        raise UserError(f"{name!r} cannot name a study: up to 100 letters, digits, '.', '_' and '-', no folders.")
-    for one in only:
-        if one not in file.compared:
-            raise UnknownName("configuration", one, file.compared)
+    file = load_study(path, only=only, is_quick=is_quick)
     if unknown := [seed for seed in seeds if seed not in file.seeds]:
         raise UserError(f"{path} has no seed {unknown[0]}; it has {', '.join(map(str, file.seeds))}.")
-    name = name or study_name(file, path, is_quick=is_quick)
+    name = study_name(file, path, name, is_quick=is_quick)
     base = _changed(_base(file, path), changes or {})
     found: dict[str, list[str]] = {}
     parts: dict[tuple[str, str, int], StudyPart] = {}
@@ -148,10 +148,18 @@ def read_study(
     return StudyAsked(name=name, file=file, parts=tuple(parts.values()), warnings=tuple(warnings))
 
 
-def study_name(file: StudyFile, path: Path, *, is_quick: bool = False) -> str:
-    """The name of a study's folder; a quick study has another one, because its runs are not those of the whole."""
+def study_name(
+    file: StudyFile, path: Path, name: str | None = None, *, model: str | None = None, is_quick: bool = False
+) -> str:
+    """The name of a study's folder: `name`, or the file's. Quick studies and those of another model have names of their
+    own, because their runs are not those of the file.
+    """
+    if name is not None:
+        if not re.match(NAME, name):
+            raise UserError(f"{name!r} cannot name a study: up to 100 letters, digits, '.', '_' and '-', no folders.")
+        return name
     whole = file.name or (path.stem if re.match(NAME, path.stem) else "study")
-    return f"{whole}-quick" if is_quick else whole
+    return "-".join((whole, *(["quick"] if is_quick else []), *([as_name(Path(model).name)] if model else [])))
 
 
 def _places(file: StudyFile, only: Sequence[str], seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
@@ -179,9 +187,8 @@ def _problems_of_base(mapping: Mapping[str, Any], path: Path) -> Sequence[str]:
         base = load_mapping(path.parent / asked) if isinstance(asked, str) else asked
         if isinstance(base, dict):
             train = base.get("train") or {}
-            if isinstance(train, dict):
-                train = {**{key: value for key, value in train.items() if key not in _LENGTHS}, "steps": 1}
-            understand({**base, "train": train}, source=str(path), needs=TO_TRAIN)
+            form = with_length(base, steps=1) if isinstance(train, dict) else base
+            understand(form, source=str(path), needs=TO_TRAIN)
     except ExperimentErrors as error:
         return [f"experiment: {problem}" for problem in error.problems]
     except UserError as error:
@@ -196,18 +203,15 @@ def _changed(mapping: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
 def _experiment(base: Mapping[str, Any], changes: Mapping[str, Any], file: StudyFile, seed: int) -> dict[str, Any]:
     """The experiment with the changes of a setting and a configuration in it, as long as the study says."""
     mapping = _changed(base, changes)
-    train = mapping.get("train") or {}
-    if not isinstance(train, dict):
+    if not isinstance(mapping.get("train") or {}, dict):
         return mapping  # the experiment's own check says what is wrong with it
-    if file.protocol == "speed":
-        assert file.steps is not None, "checked with the file"
-        mapping = only_steps(mapping, file.steps)
-        return {**mapping, "train": {**mapping["train"], "seed": seed}}
-    kept = {key: value for key, value in train.items() if key not in _LENGTHS}
     length: dict[str, Any] = {"steps": file.steps}
     if file.seconds is not None:
         length = {"seconds": file.seconds, "clock": file.clock or "steps"}
-    return {**mapping, "train": {**kept, **length, "seed": seed}}
+    if file.protocol == "speed":
+        assert file.steps is not None, "checked with the file"
+        mapping = only_steps(mapping, file.steps)
+    return with_length(mapping, **length, seed=seed)
 
 
 def _placed(problem: str, places: Sequence[str], num_places: int) -> str:

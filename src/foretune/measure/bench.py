@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretune.config.overrides import only_steps
+from foretune.config.lengths import only_steps
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer

@@ -19,11 +19,11 @@ from foretune.trace.program import IrregularStep
 from foretune.training.devices import choose_device, peak_host_bytes
 
 
-def plan_here(asked: Asked, live: LiveSource, told: Callable[[str], None]) -> Plan | None:
+def plan_here(asked: Asked, live: LiveSource, tell: Callable[[str], None]) -> Plan | None:
     """The forecast for this machine; None where there can be none; the reason is reported."""
     device = device_here(asked.experiment.parallel.device)
     if device is None:
-        told("No forecast: the catalogue has no device like this one.")
+        tell("No forecast: the catalogue has no device like this one.")
         return None
     try:
         wanted = Wanted(
@@ -32,7 +32,7 @@ def plan_here(asked: Asked, live: LiveSource, told: Callable[[str], None]) -> Pl
         (plan,) = plan_question(asked, wanted, [device], live)
     except (IrregularStep, UserError) as error:
         # Nothing about a forecast should keep a run from starting that would start without it.
-        told(f"No forecast: {error}")
+        tell(f"No forecast: {error}")
         return None
     return plan
 

@@ -36,7 +36,7 @@ def print_summary(summary: "StudySummary") -> None:
         typer.echo("In brackets the 95 % interval of the mean over seeds.")
     typer.echo("")
     for finding in summary.findings:
-        typer.echo(f"{finding.sentence[:1].upper()}{finding.sentence[1:]}")
+        typer.echo(_as_sentence(finding.sentence))
     for warning in summary.warnings:
         typer.secho(f"Warning: {warning}", fg="yellow")
 
@@ -52,9 +52,14 @@ def print_markdown(summary: "StudySummary") -> None:
         typer.echo(f"| {' | '.join([cell.setting, cell.configuration, *numbers, _seeds(cell)])} |")
     typer.echo("\nIn brackets the 95 % interval of the mean over seeds.\n")
     for finding in summary.findings:
-        typer.echo(f"- {finding.sentence[:1].upper()}{finding.sentence[1:]}")
+        typer.echo(f"- {_as_sentence(finding.sentence)}")
     for warning in summary.warnings:
         typer.echo(f"- Warning: {warning}")
+
+
+def _as_sentence(text: str) -> str:
+    """With a capital letter, unless it begins with the name of a configuration."""
+    return f"{text[:1].upper()}{text[1:]}" if text.startswith(("no ", "not ")) else text
 
 
 def _heads(summary: "StudySummary") -> list[str]:
