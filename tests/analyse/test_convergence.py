@@ -59,7 +59,7 @@ def test_a_falling_curve_goes_on_and_a_flat_one_is_stopped(tmp_path: Path) -> No
     assert f"after {off.settled_at_step} steps more of them no longer showed" in convergence_finding(off).sentence
     one = convergence("flat", flat[:1])
     assert one.kind == "training", "too few held-out losses of one seed alone"
-    assert convergence_finding(one).caveat == "one seed: not a claim"
+    assert convergence_finding(one).caveat == "One seed: another may settle elsewhere."
 
 
 def test_a_convergence_study_has_curves_and_findings(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_single_runs_do_not_hide_the_best_of_the_others(tmp_path: Path) -> None:
     task = made(tmp_path, full=(0.90, 0.91, 0.92), lora=(0.50, 0.51, 0.52), loha=(0.60,))
     assert task.recommendation.chosen is None or not task.recommendation.is_best_shown
     assert said(task).startswith(
-        "Of the 2 configurations with several runs, C (full fine-tuning) is shown to be best in style;"
+        "Of the 2 configurations with 3 runs or more, C (full fine-tuning) is shown to be best in style;"
     )
 
 
@@ -113,7 +113,7 @@ def test_one_configuration_alone(scores: tuple[float, ...], words: str, tmp_path
 
 
 def test_nothing_is_missing_where_a_best_is_shown(tmp_path: Path) -> None:
-    task = made(tmp_path, full=(0.90, 0.91, 0.92), lora=(0.100, 0.101))
+    task = made(tmp_path, full=(0.90, 0.91, 0.92), lora=(0.100, 0.101, 0.102))
     assert task.recommendation.is_best_shown
     assert task.missing == ()
 

@@ -35,7 +35,15 @@ def test_what_has_no_value_takes_no_part() -> None:
     assert rank([[], []], higher_is_better=True).leader is None
     alone = rank([[], [1.0, 2.0]], higher_is_better=True)
     assert (alone.best, alone.leader) == (None, 1)
-    assert rank([[float("nan")], [1.0, 1.1], [9.0, 9.1]], higher_is_better=True, alpha=0.2).tied == (2,)
+    assert rank([[float("nan")], [1.0, 1.1, 1.2], [9.0, 9.1, 9.2]], higher_is_better=True).tied == (2,)
+
+
+def test_two_runs_never_show_a_best() -> None:
+    """Two runs that happen to agree look like no spread at all."""
+    close = rank([[1.0, 1.0001], [9.0, 9.0001]], higher_is_better=True)
+    assert (close.best, close.leader, close.tied) == (None, 1, (0, 1))
+    one_more = rank([[1.0, 1.0001, 1.0002], [9.0, 9.0001, 9.0002]], higher_is_better=True)
+    assert one_more.best == 1
 
 
 def test_more_rivals_ask_for_more() -> None:

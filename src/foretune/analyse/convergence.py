@@ -101,7 +101,7 @@ def convergence(label: str, runs: Sequence[RunData], *, least: float = LEAST_GAI
 def convergence_finding(found: Convergence, *, least: float = LEAST_GAIN) -> Finding:
     """When to stop, in one sentence, with the interval it rests on."""
     seeds = "1 seed" if len(found.run_ids) == 1 else f"{len(found.run_ids)} seeds"
-    caveat = "one seed: not a claim" if len(found.run_ids) == 1 else None
+    caveat = "One seed: another may settle elsewhere." if len(found.run_ids) == 1 else None
     if found.last is None:
         sentence = f"{found.label}: too few values of the {found.kind} loss to say whether it still falls."
         return Finding(sentence=sentence, evidence=found.run_ids, caveat=caveat)

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from foretune.analyse.groups import Configuration
-from foretune.analyse.ranking import Ranking, rank
+from foretune.analyse.ranking import FEWEST_RUNS, Ranking, rank
 from foretune.analyse.run_numbers import CONFIDENCE, Evaluations, Measure
 from foretune.core.scores import is_share
 from foretune.core.units import measured_text
@@ -13,8 +13,6 @@ from foretune.core.values import Finding
 from foretune.stats.clusters import paired_difference
 from foretune.stats.student import student_quantile
 
-FEWEST_RUNS = 3
-"""The least that tell how runs differ well enough to claim anything but very large differences."""
 _POWER = 0.9
 """A difference is said to show where it would in so many of all cases."""
 _DF_SHARE = 0.65
@@ -91,7 +89,7 @@ def _few(
     standing = (
         "It can be shown neither best nor worse, because how much another seed would change it is not known"
         if is_single
-        else "Two runs show only very large differences"
+        else "Two runs are too few to show it better or worse"
     )
     shown = _showing(spread, FEWEST_RUNS, max(num_rival, FEWEST_RUNS), alpha)
     if abs(gap) >= shown:
@@ -111,8 +109,8 @@ def _few(
 
 
 def _best_of_repeated(able: Sequence[Configuration], measure: Measure, ranking: Ranking) -> Iterator[Finding]:
-    """Where only single runs stand in the way of a winner, the winner among the others is named."""
-    repeated = [one for one in able if len(measure.values(one.finished)) > 1]
+    """Where only too few runs stand in the way of a winner, the winner among the others is named."""
+    repeated = [one for one in able if len(measure.values(one.finished)) >= FEWEST_RUNS]
     if ranking.best is not None or not 1 < len(repeated) < len(able):
         return
     among = rank(
@@ -122,8 +120,8 @@ def _best_of_repeated(able: Sequence[Configuration], measure: Measure, ranking: 
     )
     if among.best is not None:
         yield _finding(
-            f"Of the {len(repeated)} configurations with several runs, {repeated[among.best].name} is shown to be "
-            f"best in {measure.name}; whether it is the best of all is open.",
+            f"Of the {len(repeated)} configurations with {FEWEST_RUNS} runs or more, {repeated[among.best].name} is "
+            f"shown to be best in {measure.name}; whether it is the best of all is open.",
             repeated,
         )
 

@@ -19,6 +19,8 @@ from foretune.stats.deciding import welch_spread
 from foretune.stats.student import student_quantile
 
 ALPHA = 0.05
+FEWEST_RUNS = 3
+"""Of each configuration, before any difference is claimed. Two runs that happen to agree look like no spread at all."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Margin:
     ahead_of: int
     value: float
     low: float | None
-    """None where there is no spread to tell from."""
+    """None where there are too few runs, or no spread, to tell from."""
     high: float | None
     confidence: float
     is_behind: bool
@@ -83,7 +85,7 @@ def rank(groups: Sequence[Sequence[float]], *, higher_is_better: bool, alpha: fl
 def _margin(a: Sequence[float], b: Sequence[float], other: int, alpha: float, num: int, floor: float) -> Margin:
     value = statistics.fmean(a) - statistics.fmean(b)
     found = welch_spread(a, b)
-    if found is None:
+    if found is None or min(len(a), len(b)) < FEWEST_RUNS:
         return Margin(other, value, None, None, 1 - alpha, is_behind=False)
     error, df = found
     if statistics.variance(a) <= 0 or statistics.variance(b) <= 0:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from foretune.analyse.comparability import overshot_clock, too_few_steps
 from foretune.analyse.groups import Configuration, environments_apart
-from foretune.analyse.ranking import ALPHA, Margin, Ranking, rank
+from foretune.analyse.ranking import ALPHA, FEWEST_RUNS, Margin, Ranking, rank
 from foretune.analyse.run_numbers import HELD_OUT_LOSS, MEMORY, MONEY, SPEED, TIME, Measure
 from foretune.core.units import measured_text
 from foretune.core.values import Finding
@@ -163,15 +163,15 @@ def _tie(
     criteria: Sequence[Measure],
     rankings: Sequence[tuple[str, Ranking]],
 ) -> Recommendation:
-    """Several may be best. Taking the cheapest by its mean costs little where it is wrong; single runs do not say what
-    it would cost, so none of them is chosen.
+    """Several may be best. Taking the cheapest by its mean costs little where it is wrong; one or two runs do not say
+    what it would cost, so none of them is chosen.
     """
     cheapest = next((m for name in (MONEY, TIME, MEMORY) for m in criteria if m.name == name), None)
     compared = _joined([measure.name for measure in criteria], "or") or "anything measured"
     chosen = None
-    single = [one for one in left if any(len(measure.values(one.finished)) == 1 for measure in criteria)]
-    if single:
-        headline = f"Tie: {_why_open(single, left)}, so no winner can be shown"
+    few = [one for one in left if any(len(measure.values(one.finished)) < FEWEST_RUNS for measure in criteria)]
+    if few:
+        headline = f"Tie: {_why_open(few, left)}, so no winner can be shown"
         detail = f"So far {_leads(left, criteria)}."
     elif cheapest is not None:
         headline = f"Tie: no difference in {compared} is shown between {_listed(left)}"
@@ -194,10 +194,12 @@ def _tie(
     return _made(headline, detail.strip(), able, chosen, _caveats(able, criteria), rankings)
 
 
-def _why_open(single: Sequence[Configuration], left: Sequence[Configuration]) -> str:
-    if len(single) == len(left):
-        return "one run each"
-    return f"{_listed(single)} {'has' if len(single) == 1 else 'have'} only one run"
+def _why_open(few: Sequence[Configuration], left: Sequence[Configuration]) -> str:
+    most = max(len(one.finished) for one in few)
+    runs = "one run" if most == 1 else f"fewer than {FEWEST_RUNS} runs"
+    if len(few) == len(left):
+        return f"{runs} each"
+    return f"{_listed(few)} {'has' if len(few) == 1 else 'have'} {'only ' if most == 1 else ''}{runs}"
 
 
 def _leads(left: Sequence[Configuration], criteria: Sequence[Measure]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.analyse.evaluations import evaluation_of
+from foretune.analyse.ranking import FEWEST_RUNS
 from foretune.analyse.run_data import RunData, runs_in
 from foretune.core.errors import UserError
 from foretune.core.input_files import MOST_JSON_BYTES, read_json
@@ -30,8 +31,6 @@ SAMPLE_RATE = "samples/s"
 STEP_TIME = "step time, ms"
 DATA_SHARE = "share of the step spent on data"
 START = "start beyond steady steps, s"
-FEWEST_SEEDS = 3
-"""Fewer are no claim."""
 _CONFIDENCE = 0.95
 
 
@@ -73,7 +72,7 @@ class Number:
         if not known:
             return None
         outcomes = {seed: num for seed, num in (outcomes_by_seed or {}).items() if seed in known}
-        if len(known) < FEWEST_SEEDS:
+        if len(known) < FEWEST_RUNS:
             return cls(statistics.fmean(known.values()), None, None, known, bounds, outcomes)
         interval = bounded_mean(list(known.values()), _CONFIDENCE, bounds, num_outcomes=sum(outcomes.values()))
         return cls(*interval, known, bounds, outcomes)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from foretune.analyse.comparability import why_not_compared
+from foretune.analyse.ranking import FEWEST_RUNS
 from foretune.analyse.study_cells import (
-    FEWEST_SEEDS,
     HELD_OUT_LOSS,
     INFERENCE_SPEED,
     PEAK_MEMORY,
@@ -91,14 +91,14 @@ def _compared(axis: CellAxis, first: StudyCell, other: StudyCell, *, confidence:
             return None
         value, low, high, neutral = decided.ratio, decided.low, decided.high, 1.0
         edges = (1 / (1 + SMALLEST_DIFFERENCE), 1 + SMALLEST_DIFFERENCE)
-        if len(seeds) < FEWEST_SEEDS:
+        if len(seeds) < FEWEST_RUNS:
             low = high = None
     else:
         differences = [y - x for x, y in zip(a, b, strict=True)]
         value, low, high, neutral = sum(differences) / len(differences), None, None, 0.0
         most = _SMALLEST_SHARE * abs(sum(a) / len(a))
         edges = (-most, most)
-        if len(differences) >= FEWEST_SEEDS:
+        if len(differences) >= FEWEST_RUNS:
             sides = zip((a, b), (number for number in numbers if number is not None), strict=True)
             shares = [
                 (sum(values) / len(values), sum(number.outcomes_by_seed[seed] for seed in seeds))
@@ -131,7 +131,7 @@ def _answer(
     higher_is_better: bool,
 ) -> Answer:
     """`edges`: differences between these are too small to matter."""
-    if num_pairs < FEWEST_SEEDS or low is None or high is None:
+    if num_pairs < FEWEST_RUNS or low is None or high is None:
         return "not a claim"
     if low > neutral:
         return "better" if higher_is_better else "worse"
@@ -204,12 +204,10 @@ def _finding(one: ComparedCells, cells: Sequence[StudyCell]) -> Finding:
         for name in (one.first, one.other)
     )
     pairs = "1 seed" if one.num_pairs == 1 else f"{one.num_pairs} seeds"
-    caveat = None
-    if one.answer == "not a claim":
-        caveat = "one seed: not a claim" if one.num_pairs == 1 else "two seeds: not a claim"
+    caveat = f"Not a claim: it takes {FEWEST_RUNS} seeds." if one.answer == "not a claim" else None
     sentence = _in_words(one, first.numbers[one.title], other.numbers[one.title], first)
     return Finding(
-        sentence=f"{_place(one.setting, cells)}{sentence}, {pairs}{f' ({caveat})' if caveat else ''}.",
+        sentence=f"{_place(one.setting, cells)}{sentence}, {pairs}.",
         evidence=(*first.run_ids, *other.run_ids),
         caveat=caveat,
     )

@@ -9,11 +9,11 @@ from typing import Any
 
 from foretune.analyse.comparability import overshot_clock, too_few_steps
 from foretune.analyse.convergence import Convergence, Curve, convergence, convergence_finding, curves
+from foretune.analyse.ranking import FEWEST_RUNS
 from foretune.analyse.study_cells import (
     BEFORE,
     COUNTED,
     DATA_SHARE,
-    FEWEST_SEEDS,
     HELD_OUT_LOSS,
     INFERENCE_SPEED,
     PEAK_MEMORY,
@@ -255,9 +255,9 @@ def _warnings(cells: Sequence[StudyCell], *, is_speed: bool) -> Iterator[str]:
         place = _label(cell, cells)
         for end in cell.unfinished:
             yield f"{place}: not counted, {end}"
-        if 0 < len(cell.parts) < FEWEST_SEEDS:
+        if 0 < len(cell.parts) < FEWEST_RUNS:
             seeds = "one seed" if len(cell.parts) == 1 else "two seeds"
-            yield f"{place}: {seeds}: not a claim; {FEWEST_SEEDS} are the fewest"
+            yield f"{place}: {seeds}; nothing is claimed from fewer than {FEWEST_RUNS}"
         runs = [part.run for part in cell.parts]
         whys = () if is_speed else (too_few_steps(runs), overshot_clock(runs))
         yield from (f"{place}: {why}" for why in whys if why is not None)

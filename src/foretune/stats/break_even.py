@@ -43,12 +43,13 @@ def break_even(plain_runs: Sequence[Sequence[float]], started_runs: Sequence[Seq
         return BreakEven(extra_s, plain, started, None, None, None, "one of the two never became steady")
     saved_s = plain.value - started.value
     least_s, most_s = _saved_interval(plain, started)
-    if saved_s <= 0 or most_s <= 0:
+    if most_s <= 0:
         return BreakEven(extra_s, plain, started, None, None, None, "never: its steps are not faster")
-    low, step = _steps(extra_s, most_s), _steps(extra_s, saved_s)
+    low = _steps(extra_s, most_s)
     if least_s <= 0:
         why = "not shown: within the interval its steps may be no faster; more repeats would show it"
         return BreakEven(extra_s, plain, started, None, low, None, why)
+    step = _steps(extra_s, saved_s)
     return BreakEven(extra_s, plain, started, step, low, _steps(extra_s, least_s), f"it has paid after {step} steps")
 
 

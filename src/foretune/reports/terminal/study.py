@@ -10,6 +10,7 @@ from foretune.reports.terminal.tables import console, right, table
 if TYPE_CHECKING:
     from foretune.analyse.study_cells import Number, StudyCell
     from foretune.analyse.study_summary import StudySummary
+    from foretune.core.values import Finding
 
 _TITLES = {
     "equal-time": "the same time for all: which quality?",
@@ -36,7 +37,7 @@ def print_summary(summary: "StudySummary") -> None:
         typer.echo("In brackets the 95 % interval of the mean over seeds.")
     typer.echo("")
     for finding in summary.findings:
-        typer.echo(_as_sentence(finding.sentence))
+        typer.echo(_in_full(finding))
     for warning in summary.warnings:
         typer.secho(f"Warning: {warning}", fg="yellow")
 
@@ -52,14 +53,16 @@ def print_markdown(summary: "StudySummary") -> None:
         typer.echo(f"| {' | '.join([cell.setting, cell.configuration, *numbers, _seeds(cell)])} |")
     typer.echo("\nIn brackets the 95 % interval of the mean over seeds.\n")
     for finding in summary.findings:
-        typer.echo(f"- {_as_sentence(finding.sentence)}")
+        typer.echo(f"- {_in_full(finding)}")
     for warning in summary.warnings:
         typer.echo(f"- Warning: {warning}")
 
 
-def _as_sentence(text: str) -> str:
-    """With a capital letter, unless it begins with the name of a configuration."""
-    return f"{text[:1].upper()}{text[1:]}" if text.startswith(("no ", "not ")) else text
+def _in_full(finding: "Finding") -> str:
+    """With its caveat, and a capital letter unless it begins with the name of a configuration."""
+    text = finding.sentence
+    sentence = f"{text[:1].upper()}{text[1:]}" if text.startswith(("no ", "not ")) else text
+    return f"{sentence} {finding.caveat}" if finding.caveat else sentence
 
 
 def _heads(summary: "StudySummary") -> list[str]:
