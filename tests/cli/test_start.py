@@ -1,9 +1,11 @@
 """The command line starts fast, brings nothing heavy in, and says its name."""
 
+import json
 import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -110,6 +112,21 @@ MISTAKES = (
 def test_a_mistake_in_the_arguments_is_found_without_torch(arguments: str) -> None:
     """Importing it takes up to ten seconds, which nobody should wait for a typo."""
     assert imported(("torch", "diffusers", "transformers"), *arguments.split(), code=2) == []
+
+
+def test_a_run_without_bitsandbytes_does_not_import_it(tiny_pipeline: Callable[..., Path], tmp_path: Path) -> None:
+    """diffusers and peft would, wherever it is installed: a seventh of the time until the first step."""
+    pytest.importorskip("bitsandbytes")
+    experiment = {
+        "model": str(tiny_pipeline("flux")),
+        "method": {"kind": "lora", "rank": 4},
+        "data": {"kind": "shapes", "num_samples": 4, "resolution": 32, "max_text_tokens": 16, "held_out": 0.0},
+        "train": {"steps": 1, "batch_size": 1, "precision": "fp32"},
+    }
+    file = tmp_path / "experiment.yaml"
+    file.write_text(json.dumps(experiment))  # JSON is YAML
+    packages = ("peft", "bitsandbytes", "torch._inductor.compile_fx")
+    assert imported(packages, "train", str(file), "--runs", str(tmp_path / "runs")) == ["peft"]
 
 
 def test_every_verb_has_a_mistake() -> None:

@@ -44,7 +44,7 @@ def train_and_note(arguments: list[str]) -> dict[str, Any]:
         mock.patch.object(Loop, "run", timed).start()
 
     with (
-        mock.patch.object(progress, "quieten", quieten_and_wrap),
+        mock.patch.object(progress, "imports_done", quieten_and_wrap),
         mock.patch.object(sys, "argv", ["foretune", "train", *arguments]),
     ):
         try:

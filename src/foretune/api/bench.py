@@ -42,7 +42,7 @@ def bench(
     observer = observer or Observer()
     needs: tuple[Need, ...] = ("adapters",) if synthetic else ("data", "adapters")
     asked = read_to_start(experiment, changes, "Measuring", needs)
-    import_libraries(observer)
+    import_libraries(observer, "foretune.measure.bench", "foretune.training.forecast")
     from foretune.measure.bench import BenchChoices
     from foretune.measure.bench import bench as run_bench
     from foretune.training.forecast import plan_here
@@ -100,7 +100,7 @@ def bench_inference(
         batch, precision = PRESETS[preset].batch_size, PRESETS[preset].precision
     check_subject(target)
     require("train", "Measuring inference")
-    import_libraries(observer, warns_if_busy=True)
+    import_libraries(observer, "foretune.measure.bench_inference", warns_if_busy=True)
     from foretune.measure.bench_inference import InferenceChoices
     from foretune.measure.bench_inference import bench_inference as run_bench
 

@@ -91,7 +91,7 @@ def measure_and_compare(
     mistakes.raise_all()
     assert asked_a is not None, "nothing was wrong with it"
     assert asked_b is not None, "nothing was wrong with it"
-    import_libraries(observer)
+    import_libraries(observer, "foretune.measure.interleaved")
     from foretune.analyse.run_data import runs_in
     from foretune.measure.interleaved import measure_in_turns
 

@@ -62,7 +62,9 @@ def demo(folder: str | Path = "foretune-demo", *, observer: DemoObserver | None 
     plans.write_page(plan_page)
     observer.real_model_planned(plans)
     observer.part(2)
-    is_busy = import_libraries(observer, warns_if_busy=True)
+    is_busy = import_libraries(
+        observer, "foretune.studies.demo.running", "foretune.training.forecast", warns_if_busy=True
+    )
     from foretune.studies.demo.running import run_demo
     from foretune.training.forecast import plan_here
 

@@ -75,7 +75,7 @@ def evaluate(
         check_subject(named)
     require("train", "Evaluating")
     observer = observer or Observer()
-    import_libraries(observer, warns_if_busy=True)
+    import_libraries(observer, "foretune.quality.evaluating", warns_if_busy=True)
     from foretune.quality.evaluating import Evaluator
     from foretune.quality.request import EvaluationRequest
 

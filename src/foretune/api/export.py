@@ -44,7 +44,7 @@ def export(
     require("train", "Exporting")
     observer = observer or Observer()
     observer.message(f"Exporting to {target}, then reloading it in a clean process ...")
-    import_libraries(observer)
+    import_libraries(observer, "foretune.training.exporting")
     from foretune.step.precision import PrecisionPolicy
     from foretune.training.exporting import ExportBroken
     from foretune.training.exporting import export as write_export

@@ -74,4 +74,4 @@ class LiveSteps:
 
     def _import(self) -> None:
         self._progress("importing torch")
-        import_libraries(self._observer)
+        import_libraries(self._observer, "foretune.trace.live")

@@ -60,7 +60,7 @@ def sample(
     require_writable(path)
     require("train", "Sampling")
     observer = observer or Observer()
-    import_libraries(observer)
+    import_libraries(observer, "foretune.quality.side_by_side")
     from foretune.quality.side_by_side import SideBySideRequest, side_by_side
 
     request = SideBySideRequest(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.core.errors import Mistakes, Refused
 from foretune.core.extras import is_installed, require
+from foretune.core.importing import collector_paused, imported_at_use
 from foretune.core.observer import Observer
 from foretune.core.output_files import require_writable
 
@@ -76,14 +77,16 @@ def _absent_device(experiment: "Experiment") -> Iterator[str]:
         yield str(refusal)
 
 
-def import_libraries(observer: Observer, *, warns_if_busy: bool = False) -> bool:
-    """Imports torch and what depends on it. With `warns_if_busy`, warns if other processes use the machine meanwhile,
-    and returns whether they do.
+def import_libraries(observer: Observer, *modules: str, warns_if_busy: bool = False) -> bool:
+    """Imports torch, diffusers and transformers, and the modules that will use them. With `warns_if_busy`, warns if
+    other processes use the machine meanwhile, and returns whether they do.
     """
     from foretune.training.busyness import BusyWatch
 
     watch = BusyWatch() if warns_if_busy else None
-    for name in ("torch", "diffusers.utils", "transformers.utils"):
-        import_module(name)
-    observer.imported()
+    # diffusers and peft import bitsandbytes wherever it is installed, which takes about as long as torch.
+    with collector_paused(), imported_at_use("bitsandbytes"):
+        for name in ("torch", "diffusers.models.modeling_utils", "transformers.utils", *modules):
+            import_module(name)
+        observer.imported()
     return watch is not None and bool(watch.warn(observer))

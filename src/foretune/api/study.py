@@ -80,7 +80,7 @@ def study(
         _refuse_for_folder(only=only, model=model, name=name, quick=quick)
         return _summarised(file, None, plot=plot)
     observer = observer or Observer()
-    import_once = cache(partial(import_libraries, observer, warns_if_busy=True))
+    import_once = cache(partial(import_libraries, observer, "foretune.studies.study_file", warns_if_busy=True))
     asked = _read(file, only, model, name, Path(studies), observer, import_once, is_quick=quick)
     done = _run(asked, Path(studies), observer, import_once)
     return _summarised(Path(studies) / asked.name, asked.file.least_gain, plot=plot, done=done)

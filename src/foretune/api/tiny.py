@@ -34,7 +34,7 @@ def tiny(
         # It might hold a model that took days to download, or one of another family, with which this would be mixed.
         raise UserError(f"{directory} has files already. Choose another folder, or type --force to write over them")
     require("train", "Writing a tiny pipeline")
-    import_libraries(observer or Observer())
+    import_libraries(observer or Observer(), "foretune.models.tiny")
     from foretune.models.tiny import write_tiny_pipeline
 
     return write_tiny_pipeline(family, path, seed=seed, variant=chosen)

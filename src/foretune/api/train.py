@@ -42,7 +42,7 @@ def train(
 
     observer = observer or Observer()
     asked = read_to_start(experiment, changes, "Training", TO_TRAIN, Path(runs))
-    import_libraries(observer, warns_if_busy=True)
+    import_libraries(observer, "foretune.training.forecast", "foretune.training.train", warns_if_busy=True)
     from foretune.training.forecast import plan_here
     from foretune.training.train import train as run_training
 
@@ -61,7 +61,7 @@ def resume(run: RunLike, *, stop_on_signals: bool = False, observer: Observer | 
     observer = observer or Observer()
     directory = RunDirectory.open(path_of(run))
     require("train", "Training")
-    import_libraries(observer, warns_if_busy=True)
+    import_libraries(observer, "foretune.training.train", warns_if_busy=True)
     from foretune.training.train import resume as go_on
 
     plan = directory.read_plan()

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from foretune.api.peak_memory import measures_device, peak_memory
-from foretune.cli.quiet import quieten
+from foretune.cli.own_process import imports_done
 from foretune.core.input_files import shown_lines
 from foretune.core.observer import Observer, StepReport
 from foretune.core.units import bytes_text, duration_text, rate_text
@@ -52,7 +52,7 @@ class ProgressObserver(Observer):
             self._line.stop()
 
     def imported(self) -> None:
-        quieten()
+        imports_done()
 
     def planned(self, plan: Plan) -> None:
         """Shows the forecast beside what is measured: tensors on a device, the whole process on the host."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
-from foretune.cli.quiet import quieten
+from foretune.cli.own_process import imports_done
 from foretune.core.input_files import shown_lines
 from foretune.core.observer import Observer
 
@@ -34,7 +34,7 @@ class StatusObserver(Observer):
         self._status.stop()
 
     def imported(self) -> None:
-        quieten()
+        imports_done()
 
     def preparing(self, what: str, done: int, total: int) -> None:
         assert self._status is not None, "it was entered"

@@ -40,7 +40,7 @@ class Observer:
     one, and half a second is soon enough for a person. Zero: after every step, for those who act on what they hear."""
 
     def imported(self) -> None:
-        """torch, diffusers and transformers are imported now, and nothing has been done with them."""
+        """torch, diffusers and transformers are imported now, with the modules that use them; nothing else was done."""
 
     def planned(self, plan: "Plan") -> None:
         """The forecast for this run on this machine, before its first step."""

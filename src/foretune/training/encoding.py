@@ -92,8 +92,9 @@ class EncoderPlan:
             return [{MOMENTS: one} for part in moments for one in part]
 
         report = _fill(maker.latents.cache, latent_jobs(maker, train, held_out), encode, "encoding images", progress)
-        loaded.clear()
-        free_memory()
+        if loaded:
+            loaded.clear()
+            free_memory()
         return report
 
     def fill_text(
@@ -115,8 +116,9 @@ class EncoderPlan:
 
         jobs = text_jobs(maker, train, held_out, prompts)
         report = _fill(maker.text.cache, jobs, encode, "encoding captions", progress)
-        loaded.clear()
-        free_memory()
+        if loaded:
+            loaded.clear()
+            free_memory()
         return report
 
 

@@ -8,6 +8,7 @@ from foretune import catalog
 from foretune.catalog.devices import Device, Kind, generic_card
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
+from foretune.core.importing import collector_paused
 from foretune.core.units import GIB, MIB
 from foretune.core.values.plan import Plan
 from foretune.planner.asking import LiveSource, Wanted, plan_question
@@ -67,6 +68,7 @@ def _card_here(found: torch.device) -> Device:
 def _host_context_bytes(asked: Asked) -> int:
     """What this process holds once everything is imported that the run will need."""
     family = family_of(asked.model)
-    family.denoiser_class()
-    family.pipeline_class()
+    with collector_paused():
+        family.denoiser_class()
+        family.pipeline_class()
     return peak_host_bytes()

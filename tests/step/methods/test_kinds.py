@@ -1,17 +1,22 @@
 """Every kind of adapter: what it computes, what it trains, what it draws, and what it refuses."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
+from torch import Tensor, nn
 
 from foretune.core.errors import Refused
 from foretune.models.locating import open_family
 from foretune.step.building import attach_method
 from foretune.step.methods.adapter import AppliedAdapter
+from foretune.step.methods.tuners import inject
+from foretune.step.quantizing.applying import quantize_encoder
 from foretune.step.weights import checksums
 from tests.step.methods.kinds import KINDS, adapter_of, disturb
 from tests.step.methods.test_methods import predict, run_steps
@@ -40,6 +45,25 @@ def test_the_adapter_is_trained_and_nothing_else(kind: str, tiny_pipeline: TinyP
     assert [name for name in after if after[name] == trained[name]] == []
     small.step.denoiser.eval()
     assert not torch.allclose(predict(small), untouched, atol=1e-4)
+
+
+@pytest.mark.parametrize("numbers", ["none", "int8", "nf4"])
+def test_lora_layers_are_the_ones_that_peft_chooses(numbers: str) -> None:
+    """Also where the base is quantised: peft looks for layers of the quantisation libraries first."""
+    pytest.importorskip("torchao")
+    pytest.importorskip("bitsandbytes")
+    layers = nn.ModuleDict({"linear": nn.Linear(64, 64), "conv": nn.Conv2d(4, 4, 3)})
+    if numbers != "none":
+        quantize_encoder(numbers, layers, torch.device("cpu"))
+        assert type(layers["linear"]) is not nn.Linear
+    config = LoraConfig(r=4, target_modules=["linear", "conv"])
+    ours, theirs = deepcopy(layers), deepcopy(layers)
+    inject(config, ours, "default")
+    inject_adapter_in_model(config, theirs, "default")
+    assert isinstance(ours["linear"], LoraLayer)
+    assert [(name, type(m)) for name, m in ours.named_modules()] == [
+        (name, type(m)) for name, m in theirs.named_modules()
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,6 +11,8 @@ from peft.tuners.loha.layer import Linear as LoHaLinear
 from peft.tuners.loha.layer import make_weight
 from peft.tuners.lokr import LoKrModel
 from peft.tuners.lokr.layer import Conv2d as LoKrConv2d
+from peft.tuners.lora import LoraConfig, LoraModel
+from peft.tuners.lora.layer import dispatch_default
 from peft.tuners.tuners_utils import BaseTuner
 from torch import Tensor, nn
 
@@ -56,7 +58,24 @@ class _LoKrTuner(LoKrModel):  # type: ignore[misc]
     layers_mapping = {nn.Conv2d: _LoKrConv2d, nn.Linear: KroneckerLinear}  # noqa: RUF012 - as in peft
 
 
-_OWN: dict[PeftType, type[BaseTuner]] = {PeftType.LOHA: _LoHaTuner, PeftType.LOKR: _LoKrTuner}
+class _LoraTuner(LoraModel):  # type: ignore[misc]
+    @staticmethod
+    def _create_new_module(lora_config: LoraConfig, adapter_name: str, target: nn.Module, **kwargs: Any) -> nn.Module:
+        """Same as in peft for layers of torch, of which ours with quantised weights are subclasses.
+
+        peft first looks for layers of the quantisation libraries; it imports bitsandbytes for that, which takes
+        seconds.
+        """
+        layer: nn.Module | None = dispatch_default(target, adapter_name, config=lora_config, **kwargs)
+        assert layer is not None, f"targets are checked before, but {target} is of another kind"
+        return layer
+
+
+_OWN: dict[PeftType, type[BaseTuner]] = {
+    PeftType.LOHA: _LoHaTuner,
+    PeftType.LOKR: _LoKrTuner,
+    PeftType.LORA: _LoraTuner,
+}
 
 
 def inject(config: PeftConfig, denoiser: nn.Module, adapter_name: str) -> None:
