@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import hypothesis
 import pytest
 
+from tests.proofs.rotation import VARIABLE, turn
+
 if TYPE_CHECKING:
     from foretune.trace.operator_memo import OperatorMemo
     from tests.forked_python import ForkedPython
@@ -46,6 +48,8 @@ def _prepare_environment() -> None:
         # The user's own cache must not decide a test. Workers inherit this directory from the controller.
         os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="foretune-hf-home-")
         atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
+        # Workers must collect the same tests, also when midnight passes between them.
+        os.environ[VARIABLE] = str(turn())
 
 
 _prepare_environment()

@@ -1,17 +1,18 @@
 """The cells that stand for the whole matrix: every pair of choices that goes together is in one of them."""
 
-import zlib
+import random
 from collections.abc import Iterator
 from functools import cache
 
 from foretune.catalog import TRAINABLE
 from foretune.choices.matrix import Cell, axes, refusals
 from tests.matrix.covering import Covering, cover
+from tests.proofs.rotation import places
 
 _COMPILED = "compile"
 """A compiled cell takes half a minute, so it has cells of its own instead of a pair with everything."""
-_ROUTINE_SHARE = 10
-"""A routine run executes one cell in so many, another fixed choice for each family."""
+_NUM_IN_TURN = 8
+"""Cells that a routine run takes because it is their turn; others complete them."""
 
 
 @cache
@@ -39,9 +40,28 @@ def all_cells() -> Iterator[tuple[str, Cell]]:
             yield family, cell
 
 
-def is_routine(family: str, cell: Cell) -> bool:
-    """A choice by the cell's own name, so that it stays when others come and go."""
-    return _COMPILED not in cell and zlib.crc32("/".join((family, *cell)).encode()) % _ROUTINE_SHARE == 0
+def routine_cells(turn: int) -> list[tuple[str, Cell]]:
+    """The next cells in turn, and others until each family has each value that it supports in one of them.
+
+    Those others are looked for from the turn's place on, so that they change with it, too.
+    """
+    cells = [each for each in all_cells() if _COMPILED not in each[1]]
+    random.Random(0).shuffle(cells)  # neighbours are alike
+    *first, last = (place % len(cells) for place in places(turn, _NUM_IN_TURN))
+    taken = [cells[place] for place in (*first, last)]
+    missing = set[tuple[str, int, str]]().union(*map(_values, cells)).difference(*map(_values, taken))
+    from_here = cells[last:] + cells[:last]
+    while missing:
+        taken.append(max(from_here, key=lambda each: len(_values(each) & missing)))
+        missing -= _values(taken[-1])
+    return taken
+
+
+@cache
+def _values(each: tuple[str, Cell]) -> frozenset[tuple[str, int, str]]:
+    """What a cell stands for by itself: values of its family, each with the number of its axis."""
+    family, cell = each
+    return frozenset((family, index, value) for index, value in enumerate(cell))
 
 
 def usual_cell() -> Cell:
