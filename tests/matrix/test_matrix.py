@@ -15,7 +15,7 @@ from foretune.core.errors import ExperimentErrors
 from tests.matrix.cells import all_cells, covering, name_of, routine_cells, usual_cell
 from tests.matrix.page import PAGE, page, without_run
 from tests.matrix.running import NUM_STEPS, asked_of, run_cell
-from tests.proofs.rotation import turn
+from tests.proofs.rotation import how_to_repeat, turn
 
 EXECUTED = list(all_cells()) if os.environ.get("FORETUNE_PROOFS") == "full" else routine_cells(turn())
 """Six hundred with FORETUNE_PROOFS=full; otherwise about 35 that change each day, with every value of every family."""
@@ -55,7 +55,10 @@ def test_what_no_cell_holds_is_refused_by_name(
     report_figure(f"{family}: {len(found.unsupported)} pairs refused by name, {len(found.cells)} cells hold all others")
 
 
-def test_routine_cells_have_every_value_of_every_family_and_meet_all_cells_in_turn() -> None:
+def test_routine_cells_have_every_value_of_every_family_and_meet_all_cells_in_turn(
+    report_figure: Callable[[str], None],
+) -> None:
+    report_figure(f"{len(EXECUTED)} cells executed ({how_to_repeat(turn())})")
     cells = [(family, cell) for family, cell in all_cells() if "compile" not in cell]
     every = {(family, *place) for family, cell in cells for place in enumerate(cell)}
     turns = [routine_cells(number) for number in range(len(cells) // 8 + 1)]
