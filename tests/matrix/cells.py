@@ -7,7 +7,7 @@ from functools import cache
 from foretune.catalog import TRAINABLE
 from foretune.choices.matrix import Cell, axes, refusals
 from tests.matrix.covering import Covering, cover
-from tests.proofs.rotation import places
+from tests.proofs.rotation import rows_of_turn
 
 _COMPILED = "compile"
 """A compiled cell takes half a minute, so it has cells of its own instead of a pair with everything."""
@@ -41,20 +41,10 @@ def all_cells() -> Iterator[tuple[str, Cell]]:
 
 
 def routine_cells(turn: int) -> list[tuple[str, Cell]]:
-    """The next cells in turn, and others until each family has each value that it supports in one of them.
-
-    Those others are looked for from the turn's place on, so that they change with it, too.
-    """
+    """Cells of a turn, among which each family has each value that it supports."""
     cells = [each for each in all_cells() if _COMPILED not in each[1]]
     random.Random(0).shuffle(cells)  # neighbours are alike
-    *first, last = (place % len(cells) for place in places(turn, _NUM_IN_TURN))
-    taken = [cells[place] for place in (*first, last)]
-    missing = set[tuple[str, int, str]]().union(*map(_values, cells)).difference(*map(_values, taken))
-    from_here = cells[last:] + cells[:last]
-    while missing:
-        taken.append(max(from_here, key=lambda each: len(_values(each) & missing)))
-        missing -= _values(taken[-1])
-    return taken
+    return rows_of_turn(cells, _values, turn, _NUM_IN_TURN)
 
 
 @cache
