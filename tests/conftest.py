@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import hypothesis
 import pytest
 
+from tests.proofs.rotation import VARIABLE, turn
+
 if TYPE_CHECKING:
     from foretune.trace.operator_memo import OperatorMemo
     from tests.forked_python import ForkedPython
@@ -46,6 +48,8 @@ def _prepare_environment() -> None:
         # The user's own cache must not decide a test. Workers inherit this directory from the controller.
         os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="foretune-hf-home-")
         atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
+        # Workers must collect the same tests, also when midnight passes between them.
+        os.environ[VARIABLE] = str(turn())
 
 
 _prepare_environment()
@@ -61,6 +65,21 @@ class ProofSize(Protocol):
         """Return the size for this run."""
 
 
+_FEW_MODULES = 50
+
+
+class _Frozen:
+    """What the garbage collector no longer looks through."""
+
+    num_modules = 0
+
+    @classmethod
+    def renew(cls) -> None:
+        gc.collect()
+        gc.freeze()
+        cls.num_modules = len(sys.modules)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _what_is_old_is_not_searched_again() -> None:
     """A run collects garbage several times; what libraries and earlier tests keep would be looked through each time.
@@ -69,8 +88,14 @@ def _what_is_old_is_not_searched_again() -> None:
     """
     gc.set_threshold(50_000, 20, 20)
     gc.enable()  # `foretune plan` turns it off for its process, which here is that of all tests
-    gc.collect()
-    gc.freeze()
+    _Frozen.renew()
+
+
+@pytest.fixture(autouse=True)
+def _what_was_imported_is_not_searched_again(_what_is_old_is_not_searched_again: None) -> None:
+    """The first test of a file may import diffusers, of which the others would look through 500,000 objects."""
+    if len(sys.modules) > _Frozen.num_modules + _FEW_MODULES:
+        _Frozen.renew()
 
 
 @pytest.fixture(scope="session")

@@ -1,17 +1,18 @@
 """The cells that stand for the whole matrix: every pair of choices that goes together is in one of them."""
 
-import zlib
+import random
 from collections.abc import Iterator
 from functools import cache
 
 from foretune.catalog import TRAINABLE
 from foretune.choices.matrix import Cell, axes, refusals
 from tests.matrix.covering import Covering, cover
+from tests.proofs.rotation import rows_of_turn
 
 _COMPILED = "compile"
 """A compiled cell takes half a minute, so it has cells of its own instead of a pair with everything."""
-_ROUTINE_SHARE = 10
-"""A routine run executes one cell in so many, another fixed choice for each family."""
+_NUM_IN_TURN = 8
+"""Cells that a routine run takes because it is their turn; others complete them."""
 
 
 @cache
@@ -39,9 +40,18 @@ def all_cells() -> Iterator[tuple[str, Cell]]:
             yield family, cell
 
 
-def is_routine(family: str, cell: Cell) -> bool:
-    """A choice by the cell's own name, so that it stays when others come and go."""
-    return _COMPILED not in cell and zlib.crc32("/".join((family, *cell)).encode()) % _ROUTINE_SHARE == 0
+def routine_cells(turn: int) -> list[tuple[str, Cell]]:
+    """Cells of a turn, among which each family has each value that it supports."""
+    cells = [each for each in all_cells() if _COMPILED not in each[1]]
+    random.Random(0).shuffle(cells)  # neighbours are alike
+    return rows_of_turn(cells, _values, turn, _NUM_IN_TURN)
+
+
+@cache
+def _values(each: tuple[str, Cell]) -> frozenset[tuple[str, int, str]]:
+    """What a cell stands for by itself: values of its family, each with the number of its axis."""
+    family, cell = each
+    return frozenset((family, index, value) for index, value in enumerate(cell))
 
 
 def usual_cell() -> Cell:

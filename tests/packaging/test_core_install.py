@@ -167,16 +167,18 @@ def check_backtest(core: CoreInstall) -> None:
 
 
 def check_types(core: CoreInstall) -> None:
-    """A user's own script, read by mypy against the installed wheel."""
-    script = core.cwd / "script.py"
-    script.write_text(USER_SCRIPT, encoding="utf-8")
+    """A user's own script, read by mypy against the installed wheel beside one with a mistake."""
+    (core.cwd / "script.py").write_text(USER_SCRIPT, encoding="utf-8")
+    mistaken = USER_SCRIPT.replace("verdict: str", "verdict: int")
+    (core.cwd / "mistaken.py").write_text(mistaken, encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--config-file", os.devnull]
-    command += ["--python-executable", str(core.bin / "python"), "script.py"]
-    accepted = subprocess.run(command, cwd=core.cwd, capture_output=True, text=True, check=False)
-    assert accepted.returncode == 0, accepted.stdout + accepted.stderr
-    script.write_text(USER_SCRIPT.replace("verdict: str", "verdict: int"), encoding="utf-8")
-    refused = subprocess.run(command, cwd=core.cwd, capture_output=True, text=True, check=False)
-    assert "Incompatible types in assignment" in refused.stdout, "the control: types are those of the package"
+    command += ["--python-executable", str(core.bin / "python"), "script.py", "mistaken.py"]
+    read = subprocess.run(command, cwd=core.cwd, capture_output=True, text=True, check=False)
+    errors = [line for line in read.stdout.splitlines() if ": error: " in line]
+    assert [line for line in errors if not line.startswith("mistaken.py:")] == [], read.stdout + read.stderr
+    (control,) = errors  # types are those of the package
+    assert "Incompatible types in assignment" in control, read.stdout
+    assert "checked 2 source files" in read.stdout, read.stdout
     planned = core("python", "-c", USER_SCRIPT)
     assert planned.stdout == "does not fit\n", planned.stdout + planned.stderr
 

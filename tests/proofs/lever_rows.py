@@ -68,13 +68,14 @@ LEVERS: tuple[Lever, ...] = (
 
 @dataclass(frozen=True)
 class LeverTraining:
-    """The model that all rows train."""
+    """The model that all rows train, with so many blocks of each kind."""
 
     lever: Lever
+    depths: tuple[int, int]
     accumulation = 1
 
     def model(self) -> Family:
-        return transformer("flux", num_heads=10, head_dim=48, depths=(3, 7))
+        return transformer("flux", num_heads=10, head_dim=48, depths=self.depths)
 
     def sizes(self) -> StepSizes:
         return StepSizes(batch_size=2, height_px=256, width_px=256, num_text_tokens=64)
@@ -102,11 +103,12 @@ class Row:
     same_bits: bool | None
 
 
-def examine(levers: Sequence[Lever], num_loss_steps: int, num_rounds: int) -> list[Row]:
+def examine(levers: Sequence[Lever], depths: tuple[int, int], num_loss_steps: int, num_rounds: int) -> list[Row]:
     """Forecast first; then memory; then losses and times, all rows in turns so that a slow moment hits all."""
-    traced = {lever.name: _traced(lever) for lever in levers if lever.is_modelled}
-    peaks = {lever.name: _measured_peak_bytes(lever) for lever in levers}
-    steps = {lever.name: _Running(lever) for lever in levers}
+    trainings = {lever.name: LeverTraining(lever, depths) for lever in levers}
+    traced = {name: _traced(training) for name, training in trainings.items() if training.lever.is_modelled}
+    peaks = {name: _measured_peak_bytes(training) for name, training in trainings.items()}
+    steps = {name: _Running(training) for name, training in trainings.items()}
     losses = {name: [running.step() for _ in range(num_loss_steps)] for name, running in steps.items()}
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(num_rounds):
@@ -116,16 +118,16 @@ def examine(levers: Sequence[Lever], num_loss_steps: int, num_rounds: int) -> li
             times[name].append(time.perf_counter() - began_s)
     rows = []
     for lever in levers:
-        other = lever.compared_to
+        other, training = lever.compared_to, trainings[lever.name]
         found, base = traced.get(lever.name), traced.get(other or "")
         rows.append(
             Row(
                 lever=lever,
                 forecast_peak_bytes=_peak_bytes(found) if found else None,
-                forecast_host_bytes=_peak_bytes(_traced(lever, "cuda"), only_host=True) if lever.uses_host else None,
+                forecast_host_bytes=_peak_bytes(_traced(training, "cuda"), only_host=True) if lever.uses_host else None,
                 peak_bytes=peaks[lever.name],
                 forecast_work=_flops(found) / _flops(base) if found and base else None,
-                step_time=_ratio(times[lever.name], times[other]) if other else None,
+                step_time=_ratio(times[lever.name], times[other]) if other and num_rounds else None,
                 loss=losses[lever.name][-1],
                 same_bits=losses[lever.name] == losses[other] if other else None,
             )
@@ -136,8 +138,7 @@ def examine(levers: Sequence[Lever], num_loss_steps: int, num_rounds: int) -> li
 class _Running:
     """A built training step, fed with the same drawn numbers as all others."""
 
-    def __init__(self, lever: Lever) -> None:
-        training = LeverTraining(lever)
+    def __init__(self, training: LeverTraining) -> None:
         family, sizes = training.model(), training.sizes()
         torch.manual_seed(0)
         self._step: TrainingStep = build(training, family)
@@ -154,14 +155,13 @@ class _Running:
         return float(outcome.loss)
 
 
-def _traced(lever: Lever, numerics: Numerics = "cpu") -> TracedStep:
-    training = LeverTraining(lever)
+def _traced(training: LeverTraining, numerics: Numerics = "cpu") -> TracedStep:
     return trace_step(training.experiment(), training.model(), training.sizes(), numerics)
 
 
-def _measured_peak_bytes(lever: Lever) -> int:
+def _measured_peak_bytes(training: LeverTraining) -> int:
     gc.collect()
-    return int(measured_by_profiler(LeverTraining(lever))["peak_bytes"])
+    return int(measured_by_profiler(training)["peak_bytes"])
 
 
 def _peak_bytes(traced: TracedStep, *, only_host: bool = False) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pytest
 
@@ -45,6 +45,7 @@ high end; and one between them."""
 _MOST_TIGHT = 1 / 3
 _SEED = 14
 _FAMILIES = ("ddpm", "sd3", "flux")
+AnyCase = TypeVar("AnyCase", Case, CellCase)
 
 
 class Worker:
@@ -105,8 +106,7 @@ def test_h14_memory_is_known_before(
 ) -> None:
     rows = cases(proof_size(64, 6))
     if not proof_size(1, 0):
-        # A CPU has no fp16 units: a step of five samples takes a quarter of a minute, and there are six for each row.
-        rows = [replace(case, batch_size=1) if case.precision == "fp16" else case for case in rows]
+        rows = [_quick(case) for case in rows]
     report_figure(f"{len(rows)} trainings with {share_of_pairs(rows):.0%} of all pairs of choices")
     _examine(rows, 0.02, worker, partial_counts, report_figure)
 
@@ -122,9 +122,20 @@ def test_h14_memory_of_quantised_bases_optimizers_and_levers_is_known_before(
     rows = cell_cases(proof_size(64, 16))
     is_full = bool(proof_size(1, 0))
     if not is_full:
-        rows = [next(case for case in rows if case.family == family and case.size != "large") for family in _FAMILIES]
+        rows = [
+            _quick(next(case for case in rows if case.family == family and case.size != "large"))
+            for family in _FAMILIES
+        ]
     report_figure(f"{len(rows)} trainings of the capability matrix")
     _examine(rows, 0.04, worker, partial_counts, report_figure, has_controls=is_full)
+
+
+def _quick(case: AnyCase) -> AnyCase:
+    """The case in a routine run: in low precision one small sample.
+
+    Many CPUs have no units for fp16 or bf16: a larger step takes a quarter of a minute, and there are six for each row.
+    """
+    return case if case.precision == "fp32" else replace(case, batch_size=1, size="small")
 
 
 def _examine(

@@ -17,13 +17,18 @@ from tests.proofs.conftest import TinyModels
 from tests.proofs.ends import end_of
 from tests.proofs.partial_counts import PartialCounts
 from tests.proofs.resume_cells import CELLS, NUM_STEPS_PER_EPOCH, RESUMED_AFTER, Cell
+from tests.proofs.rotation import how_to_repeat, rows_of_turn, turn
 from tests.proofs.stopping import Stopper, dying_in_window, go_on, restless_scaler, start
 
 pytestmark = pytest.mark.proof
 
-# Every value is in the first rows of the table, every pair in half of it.
-_NUM_CELLS_OF_CI = 14
+_NUM_CELLS_IN_TURN = 7
+"""A routine run takes so many, others each day, and a few more until every value of every choice is in one of them."""
 _NUM_CELLS_WITH_ALL_PAIRS = 42
+
+
+def cells_of_turn(number: int) -> list[Cell]:
+    return rows_of_turn(CELLS, lambda cell: set(enumerate(cell.values())), number, _NUM_CELLS_IN_TURN)
 
 
 def stop_and_resume(cell: Cell, experiment: dict[str, object], runs: Path) -> RunDirectory:
@@ -75,7 +80,7 @@ def test_r4_resume_is_bit_exact(
     proof_size: ProofSize,
     report_figure: Callable[[str], None],
 ) -> None:
-    chosen = CELLS[: proof_size(len(CELLS), _NUM_CELLS_OF_CI)]
+    chosen = CELLS if proof_size(1, 0) else cells_of_turn(turn())
     cells = [cell for cell in chosen if cell.family == family]
     found = {}
     for number, cell in enumerate(cells):
@@ -85,7 +90,7 @@ def test_r4_resume_is_bit_exact(
     different = {cell: parts for cell, parts in found.items() if parts}
     report_figure(
         f"{len(cells) - len(different)} of {len(cells)} cells of {family} on {device} bit-exact after a resume "
-        f"({len(chosen)} cells in all three families)"
+        f"({len(chosen)} cells in all three families; {how_to_repeat(turn())})"
     )
     assert different == {}
 
@@ -96,14 +101,18 @@ def test_r4_table_covers_what_meets(report_figure: Callable[[str], None]) -> Non
     values, pairs = _meeting(possible, 1), _meeting(possible, 2)
     triples = _meeting(possible, 3)
     in_all = _meeting([cell.values() for cell in CELLS], 3)
-    routine = [cell.values() for cell in CELLS[:_NUM_CELLS_OF_CI]]
+    turns = [cells_of_turn(number) for number in range(-(-len(CELLS) // _NUM_CELLS_IN_TURN))]
+    routine = [cell.values() for cell in cells_of_turn(turn())]
     report_figure(
         f"{len(set(CELLS))} cells; the {len(routine)} of a routine run hold {len(_meeting(routine, 2))} of "
         f"{len(pairs)} pairs of choices, all of them {len(in_all & triples)} of {len(triples)} triples"
     )
     assert len(set(CELLS)) == len(CELLS) >= 80
     assert all(cell.is_possible() for cell in CELLS)
-    assert values == _meeting(routine, 1)
+    for cells in turns:
+        assert values == _meeting([cell.values() for cell in cells], 1)
+        assert len(cells) <= 10
+    assert {cell for cells in turns for cell in cells} == set(CELLS)
     assert pairs == _meeting([cell.values() for cell in CELLS[:_NUM_CELLS_WITH_ALL_PAIRS]], 2)
     assert triples == in_all
 
