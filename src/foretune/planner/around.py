@@ -18,9 +18,9 @@ from foretune.planner.encoders import (
     sampling_pass,
     text_pass,
 )
-from foretune.planner.expansion import StepEvents
+from foretune.planner.expansion import StepEvents, bytes_by_category
 from foretune.planner.quantized import FEWER_BITS, dense_over_bits
-from foretune.planner.streams import Stream, bytes_by_category, lasting_only
+from foretune.planner.streams import Stream, lasting_only
 
 _FP32_BYTES = 4
 _CHECKSUM_BYTES = 8

@@ -1,12 +1,13 @@
 """Expands a StepTrace at given sizes and depths: every storage of the step, in order, with its bytes."""
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from foretune.core.values.step_trace import StepTrace, Storage
-from foretune.core.vocabulary import MemoryPart, StepPhase
+from foretune.core.vocabulary import StepPhase
 from foretune.planner.block_events import (
     LEFT,
     ON_HOST,
@@ -40,17 +41,14 @@ class StepEvents:
     left: list[Event]
     """The allocations among `passing` that the step does not release."""
     on_host: list[Event]
+    passing_bytes: Counter[str]
+    """All that `passing` allocates, by category."""
 
     @cached_property
     def update_start(self) -> int:
         """Index of the first event of the optimizer's update in `passing`."""
         phases = [event.phase for event in self.passing]
         return phases.index(StepPhase.OPTIMIZER) if StepPhase.OPTIMIZER in phases else len(phases)
-
-    @cached_property
-    def input_bytes(self) -> int:
-        """Bytes of the step's batch."""
-        return sum(event.num_bytes for event in self.passing if event.category == MemoryPart.INPUTS)
 
 
 def expand(
@@ -82,15 +80,14 @@ def expand_step(
     passing: list[Event] = []
     left: list[Event] = []
     on_the_host: list[Event] = []
+    passing_bytes: Counter[str] = Counter()
     for part in _Expansion((kept, checkpointed), sizes, None, variant, expansions).parts():
-        if part.by_fate is None:
-            passing += part.events
-        else:
-            lasting += part.by_fate.lasting
-            passing += part.by_fate.passing
-            left += part.by_fate.left
-            on_the_host += part.by_fate.on_host
-    return StepEvents(lasting, passing, left, on_the_host)
+        lasting += part.by_fate.lasting
+        passing += part.by_fate.passing
+        left += part.by_fate.left
+        on_the_host += part.by_fate.on_host
+        passing_bytes.update(part.by_fate.passing_bytes)
+    return StepEvents(lasting, passing, left, on_the_host, passing_bytes)
 
 
 def peaks_by_phase(
@@ -110,8 +107,7 @@ class _Part(NamedTuple):
     """All events in one slot of a step, in order."""
 
     events: list[Event]
-    by_fate: StepEvents | None
-    """None if all of them are passing."""
+    by_fate: StepEvents
     made_from: tuple[EventList, ...]
 
 
@@ -269,17 +265,30 @@ def _part(lists: tuple[EventList, ...]) -> _Part:
         order, unordered = _in_order(lists), [event for listed in lists for event in listed.events]
         events = [unordered[index] for index in order]
         fates = None if fates is None else [fates[index] for index in order]
-    return _Part(events, None if fates is None else _by_fate(events, fates), lists)
+    return _Part(events, _by_fate(events, fates), lists)
 
 
-def _by_fate(events: list[Event], fates: list[int]) -> StepEvents:
+def _by_fate(events: list[Event], fates: list[int] | None) -> StepEvents:
+    if fates is None:
+        return StepEvents([], events, [], [], bytes_by_category(events))
     pairs = list(zip(events, fates, strict=True))
+    passing = [event for event, fate in pairs if fate not in (STAYS, ON_HOST)]
     return StepEvents(
         lasting=[event for event, fate in pairs if fate == STAYS],
-        passing=[event for event, fate in pairs if fate not in (STAYS, ON_HOST)],
+        passing=passing,
         left=[event for event, fate in pairs if fate == LEFT],
         on_host=[event for event, fate in pairs if fate == ON_HOST],
+        passing_bytes=bytes_by_category(passing),
     )
+
+
+def bytes_by_category(events: Iterable[Event]) -> Counter[str]:
+    """Returns all that the events allocate."""
+    totals: Counter[str] = Counter()
+    for _, num_bytes, category, _ in events:
+        if num_bytes:
+            totals[category] += num_bytes
+    return totals
 
 
 def _changes(lists: tuple[Rows, ...]) -> _Changes:

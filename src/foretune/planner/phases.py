@@ -26,10 +26,11 @@ from foretune.planner.around import (
 )
 from foretune.planner.block_events import CUDA_ROUNDING_BYTES, Event
 from foretune.planner.encoders import BYTES_PER_WEIGHT, latent_positions
+from foretune.planner.expansion import bytes_by_category
 from foretune.planner.live_memory import find_peak
 from foretune.planner.pinned import pinned_rounding_bytes
 from foretune.planner.quantized import FEWER_BITS
-from foretune.planner.streams import Stream, bytes_by_category
+from foretune.planner.streams import Stream
 
 TRAINING = "training"
 """Loading, steps and saving, between which the allocator keeps its cache."""
@@ -231,7 +232,9 @@ def _training_step(run: RunToPlan, around: Around) -> Phase:
         stream.run_step(run.step)
     num_waiting = 2 * run.experiment.data.num_workers + 2
     moved_bytes = find_peak(run.step.on_host, num_largest=0).num_bytes
-    host = PhaseHostMemory(run.step.input_bytes * num_waiting + moved_bytes, pinned=run.step.on_host)
+    host = PhaseHostMemory(
+        run.step.passing_bytes[MemoryPart.INPUTS] * num_waiting + moved_bytes, pinned=run.step.on_host
+    )
     return _phase(run, name, stream, host=host, notes=around.notes)
 
 
@@ -322,7 +325,7 @@ def _caption_bytes(run: RunToPlan, around: Around) -> int:
         num_latents = channels * latent_positions(around.vae_name, run.extent, run.extent.num_frames)
     # Mean and log-variance, the sample drawn from them, and the noise.
     latent_bytes = 4 * num_latents * _FP32_BYTES
-    given = run.step.input_bytes / num_samples - latent_bytes
+    given = run.step.passing_bytes[MemoryPart.INPUTS] / num_samples - latent_bytes
     return max(0, round(given * BYTES_PER_WEIGHT[run.experiment.train.precision] / _FP32_BYTES))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from foretune.core.values.step_trace import is_on_host, off_host
 from foretune.core.vocabulary import LASTING
 from foretune.planner.block_events import Event
-from foretune.planner.expansion import StepEvents
+from foretune.planner.expansion import StepEvents, bytes_by_category
 
 # Above all storage numbers of a step.
 _FIRST_NUMBER = 1 << 40
@@ -75,7 +75,7 @@ def split(events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
 def by_fate(events: Sequence[Event]) -> StepEvents:
     """Returns the events of a step by what becomes of their storages."""
     lasting, passing = split(device_events(events))
-    return StepEvents(lasting, passing, lasting_only(passing), host_events(events))
+    return StepEvents(lasting, passing, lasting_only(passing), host_events(events), bytes_by_category(passing))
 
 
 def lasting_only(events: Sequence[Event]) -> list[Event]:
@@ -87,13 +87,6 @@ def lasting_only(events: Sequence[Event]) -> list[Event]:
         else:
             made.pop(event.storage, None)
     return list(made.values())
-
-
-def bytes_by_category(events: Iterable[Event]) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for event in events:
-        totals[event.category] = totals.get(event.category, 0) + event.num_bytes
-    return totals
 
 
 def device_events(events: Sequence[Event]) -> list[Event]:

@@ -45,7 +45,7 @@ def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, step: St
             work[found.phase, found.operator] += round(found.bytes_moved.at(sizes) * count)
     activations = sum(event.num_bytes for event in step.on_host if event.phase == StepPhase.FORWARD)
     by_blocks = work[StepPhase.FORWARD, TO_HOST]
-    swapped = sum([event.num_bytes for event in step.passing if event.category == MemoryPart.SWAPPED_WEIGHTS])
+    swapped = step.passing_bytes[MemoryPart.SWAPPED_WEIGHTS]
     average = 0
     if experiment.train.ema is not None and experiment.levers.ema_offload:
         average = sum(event.num_bytes for event in step.lasting if event.category == MemoryPart.TRAINED_WEIGHTS)

@@ -119,6 +119,8 @@ class Replays:
 
     def __init__(self) -> None:
         self._made: dict[Hashable, list[tuple[Sequence[Event], CachingAllocator]]] = {}
+        self._recognised: dict[tuple[int, bool], tuple[Sequence[Event], CachingAllocator]] = {}
+        """By identity. The events are kept, so that no others get their identity."""
 
     def free(self, events: Sequence[Event], overhead: Overhead, *, expandable_segments: bool) -> Held:
         found = self._replayed(events, expandable_segments=expandable_segments)
@@ -126,13 +128,17 @@ class Replays:
         return Held(found.peak_allocated_bytes + overhead.allocated_bytes, found.peak_reserved_bytes + held)
 
     def _replayed(self, events: Sequence[Event], *, expandable_segments: bool) -> CachingAllocator:
-        sample = tuple(event.num_bytes for event in events[:: len(events) // _NUM_SAMPLED + 1])
-        alike = self._made.setdefault((expandable_segments, len(events), sample), [])
-        for known, allocator in alike:
-            if known is events or _requests(known) == _requests(events):
-                return allocator
-        alike.append((events, replay(events, expandable_segments=expandable_segments)))
-        return alike[-1][1]
+        key = (id(events), expandable_segments)
+        if key not in self._recognised:
+            sample = tuple(event.num_bytes for event in events[:: len(events) // _NUM_SAMPLED + 1])
+            alike = self._made.setdefault((expandable_segments, len(events), sample), [])
+            equal = (allocator for known, allocator in alike if _requests(known) == _requests(events))
+            found = next(equal, None)
+            if found is None:
+                found = replay(events, expandable_segments=expandable_segments)
+                alike.append((events, found))
+            self._recognised[key] = (events, found)
+        return self._recognised[key][1]
 
 
 def _requests(events: Sequence[Event]) -> list[tuple[int, int]]:
