@@ -51,18 +51,11 @@ class Variant:
     """Units with blocks whose frozen weights are on the host."""
 
 
-class Place(NamedTuple):
-    """Where in the step something happens: a phase, and a block of it or none."""
-
-    phase: int
-    block: str
-    kind: int
-    offset: int
-    carry: int
-    """-1 for positions before the first one of the place: they are the last ones of the place before."""
-
-
-_AT_THE_START = Place(-1, "none", 0, 0, 0)
+Place = tuple[int, str, int, int, int]
+"""Where in the step something happens: phase, block, kind and offset as in a `Moment`, and a carry: -1 for positions
+before the first one of the place, which are the last ones of the place before.
+"""
+_AT_THE_START: Place = (-1, "none", 0, 0, 0)
 """Before every event of the step."""
 Row = tuple[int, int, str, str]
 """An event; its storage is numbered within the block."""
@@ -172,7 +165,7 @@ def located(moment: Moment) -> tuple[Place, int]:
     """Returns the place of a moment, and its position there. Positions are even, so that there is room between two."""
     phase, block, kind, offset, position, shift = moment
     position = 2 * (position * ROOM + shift)
-    return _new(Place, (phase, block, kind, offset, position >> POSITION_BITS)), position & POSITIONS
+    return (phase, block, kind, offset, position >> POSITION_BITS), position & POSITIONS
 
 
 class Placing:
@@ -200,7 +193,7 @@ class Placing:
 
     def window(self, phase: int, number: int) -> tuple[int, int]:
         """Returns moments just before and just after a block's events in a phase, which nothing else uses."""
-        first = self.slot(Place(phase, "own", 0, 0, 0), number) << POSITION_BITS
+        first = self.slot((phase, "own", 0, 0, 0), number) << POSITION_BITS
         return first - 1, first + POSITIONS - 2
 
 
@@ -231,9 +224,9 @@ def as_rows(storages: Iterable[SwapStorage]) -> list[tuple[int, Rows]]:
     for made, released, num_bytes, category, made_in, released_in in storages:
         start, end = _when(made, made_in), None if released is None else _when(released, released_in)
         listed.add(num_bytes, category, start, end, is_host=is_on_host(category))
-    return [(place.phase, Rows(entries)) for place, entries in listed.by_place.items()]
+    return [(place[0], Rows(entries)) for place, entries in listed.by_place.items()]
 
 
 def _when(moment: int, phase: str) -> _When:
     """Returns a moment with its slot in place of a phase: it is of one block, so its place is known."""
-    return _new(Place, (moment >> POSITION_BITS, "", 0, 0, 0)), moment & POSITIONS, phase
+    return (moment >> POSITION_BITS, "", 0, 0, 0), moment & POSITIONS, phase
