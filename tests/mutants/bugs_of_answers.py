@@ -184,14 +184,14 @@ BUGS = (
     ),
     bug(
         "blocks of the backward pass run forward",
-        "planner/expansion.py",
-        "-_ONE_BLOCK if is_backward else _ONE_BLOCK",
-        "_ONE_BLOCK",
+        "planner/block_events.py",
+        "self._num_blocks - number if phase in self._backward else number + 1",
+        "number + 1",
         "planner/test_expansion.py",
     ),
     bug(
         "a moving average is as wide as the weights",
-        "planner/expansion.py",
+        "planner/block_events.py",
         "average_bytes = num_bytes * _FP32_BYTES // variant.bytes_per_trained_weight",
         "average_bytes = num_bytes",
         "planner/test_expansion.py",

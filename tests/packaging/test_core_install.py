@@ -17,7 +17,6 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 MOST_BYTES = 80 * 10**6
 MOST_WHEEL_BYTES = 12 * 10**6
-MOST_S = 3.0
 NUM_RUNS = 5
 # Processor time of this on a machine on which MOST_S holds; a slower machine, or a busier one, takes longer for both.
 YARDSTICK = (
@@ -26,6 +25,12 @@ YARDSTICK = (
 )
 YARDSTICK_S = 0.73
 PLAN = ("plan", "flux.1-dev", "method.kind=lora", "--on", "rtx-4090,l4,h100-sxm")
+MOST_S = {
+    PLAN: 2.0,
+    ("plan", "flux.1-dev", "method.kind=lora", "--on", "all"): 4.0,
+    ("plan", "sdxl-unet", "method.kind=full", "--on", "rtx-4090"): 3.6,
+}
+"""Processor time of a question, above what was measured on a busy machine."""
 USER_SCRIPT = """
 import foretune as ft
 
@@ -210,14 +215,17 @@ def check_size(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
 
 def check_time(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
     """The fastest of a few runs by the processor's time, in turns with a yardstick for how fast the machine is now."""
-    taken = [(_timed(core, "foretune", *PLAN), _timed(core, "python", "-c", YARDSTICK)) for _ in range(NUM_RUNS)]
-    wall_s = min(wall_s for (_, wall_s), _ in taken)
-    used_s, yardstick_s = min(plan[0] for plan, _ in taken), min(yardstick[0] for _, yardstick in taken)
-    report_figure(
-        f"core install, foretune {' '.join(PLAN)}: fastest of {NUM_RUNS} runs {wall_s:.2f} s, at work {used_s:.2f} s; "
-        f"the yardstick {yardstick_s:.2f} s, where the limit holds {YARDSTICK_S:.2f} s"
-    )
-    assert used_s < MOST_S * max(1.0, yardstick_s / YARDSTICK_S)
+    for question, most_s in MOST_S.items():
+        taken = [
+            (_timed(core, "foretune", *question), _timed(core, "python", "-c", YARDSTICK)) for _ in range(NUM_RUNS)
+        ]
+        wall_s = min(wall_s for (_, wall_s), _ in taken)
+        used_s, yardstick_s = min(plan[0] for plan, _ in taken), min(yardstick[0] for _, yardstick in taken)
+        report_figure(
+            f"core install, foretune {' '.join(question)}: fastest of {NUM_RUNS} runs {wall_s:.2f} s, at work "
+            f"{used_s:.2f} s; the yardstick {yardstick_s:.2f} s, where the limit holds {YARDSTICK_S:.2f} s"
+        )
+        assert used_s < most_s * max(1.0, yardstick_s / YARDSTICK_S), " ".join(question)
 
 
 def _timed(core: CoreInstall, *command: str) -> tuple[float, float]:

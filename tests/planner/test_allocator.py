@@ -16,8 +16,8 @@ from foretune.planner.allocator import (
     DeviceFullError,
     PlainSegments,
 )
+from foretune.planner.block_events import Event
 from foretune.planner.expandable_segments import ExpandableSegments
-from foretune.planner.expansion import Event
 from foretune.planner.replay import replay
 
 

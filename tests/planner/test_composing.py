@@ -9,9 +9,10 @@ from foretune import catalog
 from foretune.choices.optimizers import OPTIMIZER_SPECS
 from foretune.choices.step_form import StepForm
 from foretune.core.values.step_trace import MARK
+from foretune.planner.block_events import CUDA_ROUNDING_BYTES
 from foretune.planner.composing.forms import composed_trace, composition_of, is_covered, what_is_missing
 from foretune.planner.expansion import expand
-from foretune.planner.live_memory import CUDA_ROUNDING_BYTES, find_peak
+from foretune.planner.live_memory import find_peak
 from foretune.planner.sizing import StepSize
 from foretune.planner.streams import device_events
 from foretune.planner.traces import NotTraced, Traces

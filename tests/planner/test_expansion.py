@@ -12,8 +12,9 @@ from foretune.choices.checkpointing import chosen_blocks
 from foretune.choices.experiment import Experiment
 from foretune.core.values.step_trace import NEVER, BlockKind, Growth, Moment, StepTrace, Storage
 from foretune.models.locating import open_family
-from foretune.planner.expansion import Event, Expansions, Variant, expand, expand_variant, storages_at
-from foretune.planner.live_memory import CUDA_ROUNDING_BYTES, device_peaks_by_phase, find_peak
+from foretune.planner.block_events import CUDA_ROUNDING_BYTES, Event, Variant
+from foretune.planner.expansion import Expansions, expand, expand_variant, peaks_by_phase
+from foretune.planner.live_memory import find_peak
 from foretune.planner.streams import device_events
 from foretune.trace.making import make_point_trace
 from foretune.trace.recorder import Allocation
@@ -278,4 +279,4 @@ def test_quick_peaks_by_phase_are_those_of_the_events(model: str) -> None:
     assert trace is not None
     sizes, counts = (2, 4096, 256, 16), [kind.count for kind in trace.kinds]
     expected = find_peak(device_events(expand(trace, sizes)), CUDA_ROUNDING_BYTES, 0).by_phase
-    assert device_peaks_by_phase(storages_at(trace, sizes, counts, Variant(), Expansions())) == expected
+    assert peaks_by_phase(trace, sizes, counts, Variant(), Expansions()) == expected

@@ -10,7 +10,7 @@ from foretune.core.errors import UserError
 from foretune.core.units import GIB, MIB
 from foretune.core.values.plan import HostMemory
 from foretune.core.values.step_trace import on_host
-from foretune.planner.expansion import Event
+from foretune.planner.block_events import Event
 from foretune.planner.host_memory import ERROR_SHARE, HostBudget, budget_named
 from foretune.planner.overheads import other_programs_on_host
 from foretune.planner.phases import _loaded

@@ -10,10 +10,11 @@ from foretune.choices.experiment import Experiment
 from foretune.core.values.step_trace import TO_DEVICE, TO_HOST
 from foretune.models.family import Family
 from foretune.models.locating import open_family
-from foretune.planner.expansion import Event, expand_variant
+from foretune.planner.block_events import Event
+from foretune.planner.expansion import expand_variant
 from foretune.planner.live_memory import find_peak
 from foretune.planner.sizing import StepSize
-from foretune.planner.streams import device_events, host_events
+from foretune.planner.streams import by_fate, device_events, host_events
 from foretune.planner.traces import Traces, mixed_step, variant_of
 from foretune.planner.transfers import Moved, moved_in_a_step
 from foretune.trace.geometry import geometry_of
@@ -70,7 +71,7 @@ def predicted(family: Family, experiment: Experiment) -> tuple[list[Event], Move
     sizes = SIZE.in_trace(geometry)
     mixed = mixed_step(traces, experiment, SIZE, geometry)
     events = expand_variant(mixed.kept, mixed.checkpointed, sizes, variant_of(experiment, geometry))
-    return events, moved_in_a_step(mixed, experiment, sizes, events)
+    return events, moved_in_a_step(mixed, experiment, sizes, by_fate(events))
 
 
 def true_peaks(step: TracedStep) -> tuple[int, int]:

@@ -4,7 +4,7 @@ import pytest
 
 from foretune.catalog import device, devices
 from foretune.core.units import GIB, MIB
-from foretune.planner.expansion import Event
+from foretune.planner.block_events import Event
 from foretune.planner.overheads import overhead_for, usable_bytes, with_workspaces
 from foretune.planner.replay import replay
 

@@ -11,10 +11,11 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.forward_form import ForwardForm
 from foretune.core.values.step_trace import NEVER, Growth, Moment, StepTrace, Storage, on_host
 from foretune.planner.around import RunToPlan
+from foretune.planner.block_events import Event
 from foretune.planner.encoders import Extent
-from foretune.planner.expansion import Event
 from foretune.planner.live_memory import find_peak
 from foretune.planner.phases import Phase, plan_phases, replay_streams, worst_phase
+from foretune.planner.streams import by_fate
 
 KIB = 1024
 WEIGHTS = {"encode": 3, "decode": 3, "text": 5}
@@ -103,7 +104,7 @@ def run(
     return RunToPlan(
         experiment=experiment,
         denoiser=catalog.denoiser(model),
-        step=step() if events is None else events,
+        step=by_fate(step() if events is None else events),
         sizes=(experiment.train.batch_size, positions, 512, 16),
         extent=Extent(height_px=size_px, width_px=size_px),
         forwards=forwards,
@@ -266,7 +267,7 @@ def with_moved(**sections: Any) -> dict[str, Phase]:
         Event(202, 32 * KIB, on_host("activations"), "forward"),
         Event(202, 0, on_host("activations"), "backward"),
     ]
-    asked = replace(run(**sections), on_host=moved, largest_swapped_bytes=8 * KIB)
+    asked = replace(run(events=[*step(), *moved], **sections), largest_swapped_bytes=8 * KIB)
     return {phase.name: phase for phase in plan_phases(asked)}
 
 
@@ -364,8 +365,8 @@ def test_a_video_of_another_length_is_taken_as_the_traced_one() -> None:
         return trace.model_copy(update={"growths": (growth, *trace.growths[1:])})
 
     video = RunToPlan(
-        experiment=asked.experiment, denoiser=catalog.denoiser("cogvideox-2b"), step=step(), sizes=(1, 192, 226, 16),
-        extent=extent, forwards=usual_only,
+        experiment=asked.experiment, denoiser=catalog.denoiser("cogvideox-2b"), step=by_fate(step()),
+        sizes=(1, 192, 226, 16), extent=extent, forwards=usual_only,
     )  # fmt: skip
     found = plan_phases(video)[0]
     assert ForwardForm(component="vae-cogvideox", kind="encode", precision="fp32", num_frames=9) in seen

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from foretune.choices.experiment import Experiment
-from foretune.planner.live_memory import CUDA_ROUNDING_BYTES, find_peak
+from foretune.planner.block_events import CUDA_ROUNDING_BYTES
+from foretune.planner.live_memory import find_peak
 from foretune.planner.quick import quick_peak_bytes
 from foretune.planner.sizing import StepSize, size_of
 from foretune.planner.traces import Traces, step_events

@@ -5,7 +5,8 @@ import pytest
 from foretune.core.errors import Refused
 from foretune.core.values.step_trace import NEVER, BlockKind, Growth, Moment, StepTrace, Storage
 from foretune.core.vocabulary import MemoryPart
-from foretune.planner.expansion import Event, Variant, expand_variant
+from foretune.planner.block_events import Event, Variant
+from foretune.planner.expansion import expand_variant
 from foretune.planner.live_memory import find_peak
 from foretune.planner.streams import device_events, host_events, lasting_only
 from foretune.planner.swapping import SwappedUnit, moved_bytes, swapped_units

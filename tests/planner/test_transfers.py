@@ -8,7 +8,8 @@ from foretune import catalog
 from foretune.choices.experiment import Experiment
 from foretune.core.values.step_trace import OUTSIDE, TO_DEVICE, TO_HOST, BlockKind, Growth, StepTrace, Work, on_host
 from foretune.core.vocabulary import MemoryPart
-from foretune.planner.expansion import Event
+from foretune.planner.block_events import Event
+from foretune.planner.streams import by_fate
 from foretune.planner.traces import Mixed, work_of
 from foretune.planner.transfers import NOTHING_MOVED, Moved, moved_in_a_step, transfers_on
 
@@ -66,7 +67,7 @@ def test_each_pass_moves_activations_and_each_step_gradients() -> None:
         Event(2, 0, on_host("activations"), "backward"),
         Event(3, 70, on_host("optimizer state"), "optimizer"),
     ]
-    assert moved_in_a_step(MIXED, experiment, ONE, events) == Moved(4 * 690 + 5000, 4 * 690 + 7000)
+    assert moved_in_a_step(MIXED, experiment, ONE, by_fate(events)) == Moved(4 * 690 + 5000, 4 * 690 + 7000)
 
 
 def test_swapped_weights_and_the_average_are_put_in() -> None:
@@ -79,9 +80,9 @@ def test_swapped_weights_and_the_average_are_put_in() -> None:
     ]
     nothing = Mixed(MIXED.kept.model_copy(update={"work": ()}), MIXED.kept.model_copy(update={"work": ()}), frozenset())
     train = {"steps": 1, "gradient_accumulation": 2, "ema": {}}
-    found = moved_in_a_step(nothing, asked(train=train, levers={"ema_offload": True}), ONE, events)
+    found = moved_in_a_step(nothing, asked(train=train, levers={"ema_offload": True}), ONE, by_fate(events))
     assert found == Moved(40, 2 * 600)
-    assert moved_in_a_step(nothing, asked(train=train), ONE, events).to_host_bytes == 0
+    assert moved_in_a_step(nothing, asked(train=train), ONE, by_fate(events)).to_host_bytes == 0
 
 
 def test_work_of_a_mixed_step_is_counted_by_its_blocks() -> None:

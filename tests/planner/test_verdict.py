@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from foretune.core.units import MIB
-from foretune.planner.expansion import Event
+from foretune.planner.block_events import Event
 from foretune.planner.overheads import Overhead, Range
 from foretune.planner.verdict import COMPILED_ERROR, TRACE_ERROR, ErrorShares, decide, judge
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from foretune import catalog
-from foretune.planner.expansion import Event
+from foretune.planner.block_events import Event
 from foretune.planner.overheads import in_this_process, overhead_for
 from foretune.planner.verdict import Judgement, judge
 from foretune.step.methods import METHODS

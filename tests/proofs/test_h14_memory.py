@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 
 import pytest
 
-from foretune.planner.expansion import Event
+from foretune.planner.block_events import Event
 from foretune.planner.verdict import TRACE_ERROR
 from tests.conftest import ProofSize
 from tests.cpu_kernels import tolerance

@@ -7,8 +7,9 @@ import pytest
 from foretune import catalog
 from foretune.choices.step_form import StepForm
 from foretune.models.locating import family_from_catalogue
+from foretune.planner.block_events import CUDA_ROUNDING_BYTES
 from foretune.planner.expansion import expand
-from foretune.planner.live_memory import CUDA_ROUNDING_BYTES, find_peak
+from foretune.planner.live_memory import find_peak
 from foretune.trace.probing import Probe
 from foretune.trace.recorder import Allocation
 from foretune.trace.shipped import read_trace

@@ -9,14 +9,14 @@ from foretune.catalog.devices import Device
 from foretune.choices.method import rank_of
 from foretune.choices.training import Precision
 from foretune.core.values.plan import Verdict
-from foretune.core.vocabulary import MemoryPart, RunPhase, StepPhase
+from foretune.core.vocabulary import LASTING, MemoryPart, RunPhase, StepPhase
 from foretune.planner.allocator import CachingAllocator
+from foretune.planner.block_events import Event
 from foretune.planner.encoders import BYTES_PER_WEIGHT, Extent, autoencoder_pass, text_pass
-from foretune.planner.expansion import Event
 from foretune.planner.overheads import Overhead, overhead_for, usable_bytes, with_workspaces
 from foretune.planner.replay import replay
 from foretune.planner.sizing import StepSize, with_default_targets
-from foretune.planner.streams import LASTING, Stream, split
+from foretune.planner.streams import Stream, split
 from foretune.planner.traces import Traces, step_events
 from foretune.planner.verdict import Held, Replays, judge
 from foretune.trace.shipped import geometries
@@ -159,5 +159,5 @@ class _Replayed(Replays):
         super().__init__()
         self._held = held
 
-    def free(self, name: str, events: Sequence[Event], overhead: Overhead, *, expandable_segments: bool) -> Held:
+    def free(self, events: Sequence[Event], overhead: Overhead, *, expandable_segments: bool) -> Held:
         return self._held

@@ -68,3 +68,5 @@ class MemoryPart(StrEnum):
 
 
 WEIGHTS = (MemoryPart.FROZEN_WEIGHTS, MemoryPart.TRAINED_WEIGHTS)
+LASTING = (*WEIGHTS, MemoryPart.OPTIMIZER_STATE, MemoryPart.EMA)
+"""What outlives a training step."""

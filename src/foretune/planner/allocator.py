@@ -19,7 +19,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 from foretune.core.units import MIB
-from foretune.planner.expansion import Event
+from foretune.planner.block_events import Event
 
 ROUNDING_BYTES = 512
 MOST_SMALL_BYTES = MIB
@@ -34,7 +34,7 @@ _LEAST_LARGE_REST_BYTES = MIB
 _ADDRESS_BITS = 36
 _ADDRESSES = (1 << _ADDRESS_BITS) - 1
 _MOST_SMALL = MOST_SMALL_BYTES // ROUNDING_BYTES
-_LEAST_LARGE_REST = _LEAST_LARGE_REST_BYTES // ROUNDING_BYTES
+_LEAST_LARGE_REST = _LEAST_LARGE_REST_BYTES // ROUNDING_BYTES + 1
 
 
 class DeviceFullError(Exception):
@@ -99,57 +99,60 @@ class PlainSegments(CachingAllocator):
 
     def serve(self, events: Iterable[Event]) -> None:
         live, starts, ends = self._live, self._starts, self._ends
+        small, large = self._free_small, self._free_large
         allocated, peak = self.allocated_bytes // ROUNDING_BYTES, self.peak_allocated_bytes // ROUNDING_BYTES
         try:
             for storage, num_bytes, _, _ in events:
                 if num_bytes:
                     size = -(-num_bytes // ROUNDING_BYTES)
-                    is_small = size <= _MOST_SMALL
-                    pool = self._free_small if is_small else self._free_large
-                    index = bisect_left(pool, size << _ADDRESS_BITS)
-                    if index < len(pool):
-                        # The smallest free block that fits.
-                        block = pool.pop(index)
-                        whole, address = block >> _ADDRESS_BITS, block & _ADDRESSES
-                        del starts[address]
-                        del ends[address + whole]
+                    key = size << _ADDRESS_BITS
+                    if size <= _MOST_SMALL:
+                        pool, least_rest = small, 1
                     else:
-                        address, whole = self._new_segment(size)
+                        pool, least_rest = large, _LEAST_LARGE_REST
+                    index = bisect_left(pool, key)
+                    if index == len(pool):
+                        self._add_segment(size, pool)
+                        index = bisect_left(pool, key)
+                    # The smallest free block that fits.
+                    block = pool.pop(index)
+                    address, whole = block & _ADDRESSES, block >> _ADDRESS_BITS
+                    del starts[address]
                     rest = whole - size
-                    if rest and (is_small or rest > _LEAST_LARGE_REST):
+                    if rest >= least_rest:
                         start = address + size
                         insort(pool, rest << _ADDRESS_BITS | start)
-                        starts[start] = rest
-                        ends[address + whole] = start
-                        whole = size
-                    live[storage] = whole << _ADDRESS_BITS | address
+                        starts[start], ends[address + whole] = rest, start
+                        block, whole = key | address, size
+                    else:
+                        del ends[address + whole]
+                    live[storage] = block
                     allocated += whole
                     peak = max(peak, allocated)
                 else:
                     block = live.pop(storage)
-                    whole, address = block >> _ADDRESS_BITS, block & _ADDRESSES
+                    address, whole = block & _ADDRESSES, block >> _ADDRESS_BITS
                     allocated -= whole
                     # Small requests leave no remainder, so the size of a block identifies its pool.
-                    pool = self._free_small if whole <= _MOST_SMALL else self._free_large
+                    pool = small if whole <= _MOST_SMALL else large
                     end = address + whole
-                    before = ends.pop(address, None)
-                    if before is not None:
-                        size = starts.pop(before)
-                        del pool[bisect_left(pool, size << _ADDRESS_BITS | before)]
-                        address = before
-                    size = starts.pop(end, 0)
-                    if size:
+                    if address in ends:
+                        address = ends.pop(address)
+                        size = starts[address]
+                        del pool[bisect_left(pool, size << _ADDRESS_BITS | address)]
+                        whole += size
+                    if end in starts:
+                        size = starts.pop(end)
                         del pool[bisect_left(pool, size << _ADDRESS_BITS | end)]
-                        end += size
-                    insort(pool, (end - address) << _ADDRESS_BITS | address)
-                    starts[address] = end - address
-                    ends[end] = address
+                        whole, end = whole + size, end + size
+                    insort(pool, whole << _ADDRESS_BITS | address)
+                    starts[address], ends[end] = whole, address
         finally:
             self.allocated_bytes = allocated * ROUNDING_BYTES
             self.peak_allocated_bytes = peak * ROUNDING_BYTES
 
-    def _new_segment(self, size: int) -> tuple[int, int]:
-        """Returns address and size. If the device is full, completely free segments are returned first."""
+    def _add_segment(self, size: int, pool: list[int]) -> None:
+        """Reserves a segment for a request. If the device is full, completely free segments are returned first."""
         num_bytes = _segment_bytes(size * ROUNDING_BYTES)
         if not self._reserve(num_bytes):
             self.give_back()
@@ -160,7 +163,9 @@ class PlainSegments(CachingAllocator):
         self._segments[address] = whole
         self._next_address += whole + 1
         assert self._next_address <= _ADDRESSES, "addresses have so many bits"
-        return address, whole
+        insort(pool, whole << _ADDRESS_BITS | address)
+        self._starts[address] = whole
+        self._ends[address + whole] = address
 
     def give_back(self) -> None:
         for pool in (self._free_large, self._free_small):

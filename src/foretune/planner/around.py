@@ -1,6 +1,5 @@
 """The parts of a run around its training step: loaded encoders, validation, checksums of weights."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -9,6 +8,7 @@ from foretune.catalog import ModelComponent
 from foretune.choices.experiment import Experiment
 from foretune.core.vocabulary import MemoryPart, RunPhase
 from foretune.data.at_once import IN_A_BATCH, images_at_once
+from foretune.planner.block_events import Sizes
 from foretune.planner.encoders import (
     BYTES_PER_WEIGHT,
     Extent,
@@ -18,9 +18,9 @@ from foretune.planner.encoders import (
     sampling_pass,
     text_pass,
 )
-from foretune.planner.expansion import Event, Sizes
+from foretune.planner.expansion import StepEvents, bytes_by_category
 from foretune.planner.quantized import FEWER_BITS, dense_over_bits
-from foretune.planner.streams import Stream, bytes_by_category, lasting_only, split
+from foretune.planner.streams import Stream, lasting_only
 
 _FP32_BYTES = 4
 _CHECKSUM_BYTES = 8
@@ -32,16 +32,14 @@ class RunToPlan:
 
     experiment: Experiment
     denoiser: ModelComponent
-    step: Sequence[Event]
-    """One training step on the largest bucket, with everything that outlives it: its device memory."""
+    step: StepEvents
+    """One training step on the largest bucket, with everything that outlives it."""
     sizes: Sizes
     """The sizes at which the step was expanded."""
     extent: Extent
     forwards: Forwards
     num_images: int | None = None
     """None if the data has not been counted."""
-    on_host: Sequence[Event] = ()
-    """The host memory of the step: tensors that levers offload, and the host's own computation."""
     largest_swapped_bytes: int = 0
     """Weights of the largest swapped block, which are on the device while it runs."""
     trains_on_host: bool = False
@@ -57,8 +55,8 @@ class Around:
 
     def __init__(self, run: RunToPlan) -> None:
         levers, train, system = run.experiment.levers, run.experiment.train, run.denoiser.system
-        self.lasting, self.passing = split(run.step)
-        self.lasting_on_host = lasting_only(run.on_host)
+        self.lasting = run.step.lasting
+        self.lasting_on_host = lasting_only(run.step.on_host)
         self.notes: tuple[str, ...] = ()
         batch = train.batch_size
         self.vae_name = system.vae if system is not None else None

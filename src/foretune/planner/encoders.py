@@ -10,9 +10,9 @@ from foretune.choices.training import Precision
 from foretune.core.values.step_trace import StepTrace
 from foretune.core.vocabulary import WEIGHTS
 from foretune.data.at_once import TILE_OVERLAP, TILE_PX, VIDEO_TILE_PX
-from foretune.planner.expansion import Event, Sizes, expand
+from foretune.planner.block_events import Event, Sizes
+from foretune.planner.expansion import bytes_by_category, expand
 from foretune.planner.quantized import largest_dense_bytes, quantized_share
-from foretune.planner.streams import bytes_by_category
 
 Forwards = Callable[[ForwardForm], StepTrace | None]
 """Finds the trace of a forward pass; None if there is none."""

@@ -15,8 +15,8 @@ from foretune.planner.allocator import (
     SMALL_SEGMENT_BYTES,
     CachingAllocator,
 )
+from foretune.planner.block_events import Event
 from foretune.planner.blocks import Block
-from foretune.planner.expansion import Event
 
 _FreeBlock = tuple[int, int, int, Block]
 

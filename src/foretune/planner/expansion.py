@@ -1,45 +1,54 @@
 """Expands a StepTrace at given sizes and depths: every storage of the step, in order, with its bytes."""
 
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
-from foretune.core.values.step_trace import MARK, NEVER, ROOM, Moment, StepTrace, Storage, on_host
-from foretune.core.vocabulary import MemoryPart, StepPhase
-from foretune.planner.swapping import SwappedUnit, SwapStorage, swapped
+from foretune.core.values.step_trace import StepTrace, Storage
+from foretune.core.vocabulary import StepPhase
+from foretune.planner.block_events import (
+    LEFT,
+    ON_HOST,
+    STAYS,
+    Event,
+    EventList,
+    Placing,
+    Rows,
+    Sizes,
+    Templates,
+    Variant,
+    as_rows,
+    as_storages,
+)
+from foretune.planner.swapping import SwappedUnit, swapped
 
-Sizes = tuple[float, float, float, float]
+_Listed = TypeVar("_Listed")
 
-# Before every event of the step.
-_AT_THE_START = 0
-_FP32_BYTES = 4
-# Creates a named tuple in half the time of calling its class; a plan makes hundreds of thousands.
-_new = tuple.__new__
+# More storages than any block has.
+_NUMBERS_PER_BLOCK = 1 << 20
 
 
-class Event(NamedTuple):
-    """An allocation (positive bytes) or release (zero bytes) of a storage."""
+@dataclass(frozen=True)
+class StepEvents:
+    """The events of one step, in order, by what becomes of their storages."""
 
-    storage: int
-    num_bytes: int
-    category: str
-    phase: str
+    lasting: list[Event]
+    """Allocations on the device that outlive the step."""
+    passing: list[Event]
+    """All other events on the device."""
+    left: list[Event]
+    """The allocations among `passing` that the step does not release."""
+    on_host: list[Event]
+    passing_bytes: Counter[str]
+    """All that `passing` allocates, by category."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Variant:
-    """Settings of a step that its trace was not recorded with."""
-
-    chosen: frozenset[int] = frozenset()
-    """Indices of the recomputed blocks, or units of neighbouring blocks."""
-    accumulates: bool = False
-    """Whether gradients of earlier passes exist from the start."""
-    averages: bool = False
-    """Whether every trained weight has an fp32 moving average."""
-    averages_on_host: bool = False
-    bytes_per_trained_weight: int = _FP32_BYTES
-    swapped: tuple[SwappedUnit, ...] = ()
-    """Units with blocks whose frozen weights are on the host."""
+    @cached_property
+    def update_start(self) -> int:
+        """Index of the first event of the optimizer's update in `passing`."""
+        phases = [event.phase for event in self.passing]
+        return phases.index(StepPhase.OPTIMIZER) if StepPhase.OPTIMIZER in phases else len(phases)
 
 
 def expand(
@@ -49,198 +58,249 @@ def expand(
 
     `counts` is the number of blocks of each kind, by default the model's own.
     """
-    return _in_order(_expanded((trace, trace), sizes, counts, variant or Variant()))
+    expansion = _Expansion((trace, trace), sizes, counts, variant or Variant(), Expansions())
+    return [event for part in expansion.parts() for event in part.events]
 
 
-def storages_at(
-    trace: StepTrace, sizes: Sizes, counts: Sequence[int], variant: Variant, expansions: "Expansions"
-) -> list[SwapStorage]:
-    """Returns the storages of a step of another depth, not in the order of the step."""
-    return _expanded((trace, trace), sizes, counts, variant, expansions)
-
-
-class Expansions:
-    """A cache of expanded blocks. Settings tried for one plan differ in few of them."""
-
-    def __init__(self) -> None:
-        self._templates: dict[Hashable, _Templates] = {}
-
-    def templates(self, trace: StepTrace, sizes: Sizes, counts: tuple[int, ...], variant: Variant) -> "_Templates":
-        key = (id(trace), sizes, counts, replace(variant, chosen=frozenset(), swapped=()))
-        if key not in self._templates:
-            placing = _Placing(counts, frozenset(trace.backward_phases))
-            self._templates[key] = _Templates(trace, sizes, placing, variant)
-        return self._templates[key]
-
-
-def expand_variant(
-    kept: StepTrace, checkpointed: StepTrace, sizes: Sizes, variant: Variant, expansions: Expansions | None = None
-) -> list[Event]:
+def expand_variant(kept: StepTrace, checkpointed: StepTrace, sizes: Sizes, variant: Variant) -> list[Event]:
     """Returns the events of a step with some of the blocks checkpointed.
 
     Each block's storages come from the trace of its kind: no blocks checkpointed, or all. Storages outside the blocks
     do not depend on it.
     """
-    return _in_order(_expanded((kept, checkpointed), sizes, None, variant, expansions))
+    expansion = _Expansion((kept, checkpointed), sizes, None, variant, Expansions())
+    return [event for part in expansion.parts() for event in part.events]
 
 
-def _expanded(
-    traces: tuple[StepTrace, StepTrace],
-    sizes: Sizes,
-    counts: Sequence[int] | None,
-    variant: Variant,
-    expansions: Expansions | None = None,
-) -> list[SwapStorage]:
-    base, chosen = traces[0], variant.chosen
-    assert all(trace.phases == base.phases for trace in traces), "both traces are of the same step"
-    counts = tuple(kind.count for kind in base.kinds) if counts is None else tuple(counts)
-    placing = _Placing(counts, frozenset(base.backward_phases))
-    # Outside the blocks, a step that recomputes any of them is like one that recomputes all of them.
-    outside = traces[1] if chosen else base
-    expansions = expansions or Expansions()
-    templates = {id(trace): expansions.templates(trace, sizes, counts, variant) for trace in traces}
-    lives = list(templates[id(outside)].at(outside.outside, 0))
-    on_the_host = {unit.number: unit for unit in variant.swapped}
-    number = 0
-    for index, count in enumerate(counts):
-        for block in range(count):
-            trace = traces[1] if number in chosen else traces[0]
-            found = templates[id(trace)].at(trace.kinds[index].of_block(block, count), number)
-            if number in on_the_host:
-                windows = [
-                    placing.window(base.phases.index(phase), number)
-                    for phase in (StepPhase.FORWARD, StepPhase.BACKWARD)
-                ]
-                found = list(swapped(found, on_the_host[number], windows))
-            lives += found
-            number += 1
-    return lives
+def expand_step(
+    kept: StepTrace, checkpointed: StepTrace, sizes: Sizes, variant: Variant, expansions: "Expansions"
+) -> StepEvents:
+    """Returns the events of `expand_variant` by what becomes of their storages."""
+    lasting: list[Event] = []
+    passing: list[Event] = []
+    left: list[Event] = []
+    on_the_host: list[Event] = []
+    passing_bytes: Counter[str] = Counter()
+    for part in _Expansion((kept, checkpointed), sizes, None, variant, expansions).parts():
+        lasting += part.by_fate.lasting
+        passing += part.by_fate.passing
+        left += part.by_fate.left
+        on_the_host += part.by_fate.on_host
+        passing_bytes.update(part.by_fate.passing_bytes)
+    return StepEvents(lasting, passing, left, on_the_host, passing_bytes)
 
 
-def _in_order(lives: list[SwapStorage]) -> list[Event]:
-    moments: list[int] = []
-    events: list[Event] = []
-    for storage, (made, released, num_bytes, category, made_in, released_in) in enumerate(lives):
-        moments.append(made)
-        events.append(_new(Event, (storage, num_bytes, category, made_in)))
-        if released is not None:
-            moments.append(released)
-            events.append(_new(Event, (storage, 0, category, released_in)))
-    return [events[index] for index in in_order_of(moments)]
+def peaks_by_phase(
+    trace: StepTrace, sizes: Sizes, counts: Sequence[int], variant: Variant, expansions: "Expansions"
+) -> dict[str, int]:
+    """Returns the peak of live device bytes in each phase of a step of another depth, without making its events."""
+    total = 0
+    by_phase: dict[str, int] = {}
+    for net_bytes, peaks in _Expansion((trace, trace), sizes, counts, variant, expansions).changes():
+        for phase, peak_bytes in peaks.items():
+            by_phase[phase] = max(by_phase.get(phase, 0), total + peak_bytes)
+        total += net_bytes
+    return by_phase
 
 
-def in_order_of(moments: Sequence[int]) -> list[int]:
-    """Returns indices sorted by moment; at equal moments, the earlier storage first."""
-    return sorted(range(len(moments)), key=moments.__getitem__)
+class _Part(NamedTuple):
+    """All events in one slot of a step, in order."""
+
+    events: list[Event]
+    by_fate: StepEvents
+    made_from: tuple[EventList, ...]
 
 
-class _Life(NamedTuple):
-    """A storage that exists in every block of its kind: its moments move with the block."""
+class _Changes(NamedTuple):
+    """The live bytes in one slot of a step: their change, and the peak in each phase, both from those before it."""
 
-    made: int
-    made_step: int
-    """How much the moment moves from one block to the next."""
-    released: int | None
-    released_step: int
-    num_bytes: int
-    category: str
-    made_in: str
-    released_in: str
-
-    def at(self, number: int) -> SwapStorage:
-        """Returns the storage in a block, by the block's index in the whole model."""
-        made, made_step, released, released_step, num_bytes, category, made_in, released_in = self
-        if released is not None:
-            released += number * released_step
-        return _new(SwapStorage, (made + number * made_step, released, num_bytes, category, made_in, released_in))
+    net_bytes: int
+    peaks: dict[str, int]
+    made_from: tuple[Rows, ...]
 
 
-class _Templates:
-    """The storages of one trace at given sizes; blocks that share a list of them share the work."""
+class Expansions:
+    """A cache of expanded blocks. Settings tried for one plan differ in few of them.
 
-    def __init__(self, trace: StepTrace, sizes: Sizes, placing: "_Placing", variant: Variant) -> None:
-        self._trace, self._placing, self._variant = trace, placing, variant
-        self._bytes = [max(0, round(growth.at(sizes))) for growth in trace.growths]
-        self._names = [None if name.startswith(MARK) else name for name in trace.categories]
-        self._made: dict[int, list[_Life]] = {}
-        self._placed: dict[tuple[int, int], list[SwapStorage]] = {}
-
-    def at(self, storages: tuple[Storage, ...], number: int) -> list[SwapStorage]:
-        """Returns the storages of a block, by its index in the whole model."""
-        key = (id(storages), number)
-        if key not in self._placed:
-            self._placed[key] = [life.at(number) for life in self._of(storages)]
-        return self._placed[key]
-
-    def _of(self, storages: tuple[Storage, ...]) -> list[_Life]:
-        if id(storages) not in self._made:
-            self._made[id(storages)] = self._lives(storages)
-        return self._made[id(storages)]
-
-    def _lives(self, storages: tuple[Storage, ...]) -> list[_Life]:
-        key, phases, variant = self._placing.key, self._trace.phases, self._variant
-        lives: list[_Life] = []
-        for made_at, released_at, growth, number in storages:
-            num_bytes, category = self._bytes[growth], self._names[number]
-            if not num_bytes or category is None:
-                continue
-            made, made_step = key(made_at)
-            released, released_step, released_in = None, 0, ""
-            if released_at.phase != NEVER:
-                released, released_step = key(released_at)
-                released_in = phases[released_at.phase]
-            made_in = phases[made_at.phase]
-            if category == MemoryPart.GRADIENTS and variant.accumulates:
-                # The pass allocates a gradient, adds it to the existing one, and frees it.
-                lives.append(
-                    _Life(made, made_step, made + 1, made_step, num_bytes, MemoryPart.TEMPORARIES, made_in, made_in)
-                )
-                made, made_step = _AT_THE_START, 0
-            lives.append(
-                _new(_Life, (made, made_step, released, released_step, num_bytes, category, made_in, released_in))
-            )
-            if category == MemoryPart.TRAINED_WEIGHTS and variant.averages:
-                average_bytes = num_bytes * _FP32_BYTES // variant.bytes_per_trained_weight
-                average = on_host(MemoryPart.EMA) if variant.averages_on_host else MemoryPart.EMA
-                lives.append(_Life(_AT_THE_START, 0, None, 0, average_bytes, average, made_in, ""))
-        return lives
-
-
-class _Placing:
-    """Maps a moment to its position in the whole step: phase, index of the block in it, position within the block.
-
-    The three form one integer. The increment per block, for moments of a storage's own block, is returned separately.
+    Lists are recognised by identity, so each cached result holds the lists it was made from.
     """
 
-    def __init__(self, counts: tuple[int, ...], backward_phases: frozenset[int]) -> None:
-        self._counts, self._backward = counts, backward_phases
-        self._starts = [sum(counts[:index]) for index in range(len(counts))]
-        self._num_blocks = sum(counts)
+    def __init__(self) -> None:
+        self._templates: dict[Hashable, Templates] = {}
+        self.placed: dict[Hashable, list[tuple[int, Rows]]] = {}
+        self.numbered: dict[Hashable, list[tuple[int, EventList]]] = {}
+        self.parts: dict[tuple[int, ...], _Part] = {}
+        self.changes: dict[tuple[int, ...], _Changes] = {}
+        self._merged: dict[tuple[int, ...], tuple[Rows, list[Rows]]] = {}
 
-    def key(self, moment: Moment) -> tuple[int, int]:
-        """Returns the position for the model's first block, and the increment from one block to the next."""
-        phase, block, kind, offset, position, shift = moment
-        position = position * ROOM + shift
-        if block == "none":
-            return _key(phase, 0, position), 0
-        is_backward = phase in self._backward
-        if block == "own":
-            place = self._num_blocks - offset if is_backward else offset + 1
-            return _key(phase, place, position), -_ONE_BLOCK if is_backward else _ONE_BLOCK
-        number = self._starts[kind] + (offset if block == "from start" else self._counts[kind] - 1 - offset)
-        return _key(phase, self._num_blocks - number if is_backward else number + 1, position), 0
+    def templates(self, trace: StepTrace, sizes: Sizes, variant: Variant) -> Templates:
+        key = (id(trace), sizes, replace(variant, chosen=frozenset(), swapped=()))
+        if key not in self._templates:
+            self._templates[key] = Templates(trace, sizes, variant)
+        return self._templates[key]
 
-    def window(self, phase: int, number: int) -> tuple[int, int]:
-        """Returns positions just before and just after a block's events in a phase, which nothing else uses."""
-        place = self._num_blocks - number if phase in self._backward else number + 1
-        return _key(phase, place, 0) - 1, _key(phase, place + 1, 0) - 3
-
-
-# Positions are even, so that there is room between two of them.
-_POSITION_BITS = 36
-_BLOCK_BITS = 16
-_ONE_BLOCK = 1 << _POSITION_BITS
+    def merged(self, lists: list[Rows]) -> Rows:
+        """Returns events that a block has at different places as one list, if these coincide for this block."""
+        if len(lists) == 1:
+            return lists[0]
+        key = tuple(map(id, lists))
+        if key not in self._merged:
+            self._merged[key] = Rows([entry for rows in lists for entry in rows.entries]), lists
+        return self._merged[key][0]
 
 
-def _key(phase: int, place: int, position: int) -> int:
-    return (((phase + 1 << _BLOCK_BITS) + place) << _POSITION_BITS) + 2 * position
+class _Block(NamedTuple):
+    """A block, or what is outside all of them (number 0), and where its storages come from."""
+
+    templates: Templates
+    storages: tuple[Storage, ...]
+    number: int
+    first_number: int
+    """Of its storages in the step."""
+    unit: SwappedUnit | None
+
+
+class _Expansion:
+    """One step at given sizes and depth."""
+
+    def __init__(
+        self,
+        traces: tuple[StepTrace, StepTrace],
+        sizes: Sizes,
+        counts: Sequence[int] | None,
+        variant: Variant,
+        expansions: Expansions,
+    ) -> None:
+        base = traces[0]
+        assert all(trace.phases == base.phases for trace in traces), "both traces are of the same step"
+        self._traces, self._sizes, self._variant, self._expansions = traces, sizes, variant, expansions
+        self._counts = tuple(kind.count for kind in base.kinds) if counts is None else tuple(counts)
+        self._placing = Placing(self._counts, base.backward_phases)
+
+    def parts(self) -> Iterator[_Part]:
+        """Yields the events slot by slot."""
+        cache = self._expansions.parts
+        for lists in _by_slot(map(self._events, self._blocks())):
+            key = tuple(map(id, lists))
+            if key not in cache:
+                cache[key] = _part(lists)
+            yield cache[key]
+
+    def changes(self) -> Iterator[tuple[int, dict[str, int]]]:
+        """Yields the change and the peaks of live bytes slot by slot."""
+        cache = self._expansions.changes
+        for lists in _by_slot(map(self._placed, self._blocks())):
+            key = tuple(map(id, lists))
+            if key not in cache:
+                cache[key] = _changes(lists)
+            yield cache[key].net_bytes, cache[key].peaks
+
+    def _blocks(self) -> Iterator[_Block]:
+        variant, expansions = self._variant, self._expansions
+        templates = [expansions.templates(trace, self._sizes, variant) for trace in self._traces]
+        # Outside the blocks, a step that recomputes any of them is like one that recomputes all of them.
+        is_any = bool(variant.chosen)
+        yield _Block(templates[is_any], self._traces[is_any].outside, 0, 0, None)
+        units = {unit.number: unit for unit in variant.swapped}
+        number = 0
+        for index, count in enumerate(self._counts):
+            for block in range(count):
+                is_chosen = number in variant.chosen
+                storages = self._traces[is_chosen].kinds[index].of_block(block, count)
+                first_number = (number + 1) * _NUMBERS_PER_BLOCK
+                yield _Block(templates[is_chosen], storages, number, first_number, units.get(number))
+                number += 1
+
+    def _placed(self, block: _Block) -> list[tuple[int, Rows]]:
+        key = (id(block.templates), id(block.storages), block.number, block.first_number, block.unit, self._counts)
+        cache = self._expansions.placed
+        if key not in cache:
+            by_slot: dict[int, list[Rows]] = {}
+            for place, rows in block.templates.of(block.storages):
+                by_slot.setdefault(self._placing.slot(place, block.number), []).append(rows)
+            placed = [(slot, self._expansions.merged(lists)) for slot, lists in by_slot.items()]
+            cache[key] = placed if block.unit is None else self._swapped(placed, block.unit)
+        return cache[key]
+
+    def _swapped(self, placed: list[tuple[int, Rows]], unit: SwappedUnit) -> list[tuple[int, Rows]]:
+        phases = self._traces[0].phases
+        windows = [
+            self._placing.window(phases.index(phase), unit.number) for phase in (StepPhase.FORWARD, StepPhase.BACKWARD)
+        ]
+        return as_rows(swapped(as_storages(placed), unit, windows))
+
+    def _events(self, block: _Block) -> list[tuple[int, EventList]]:
+        key = (id(block.templates), id(block.storages), block.first_number, block.unit, self._counts)
+        cache = self._expansions.numbered
+        if key not in cache:
+            cache[key] = [(slot, rows.numbered(block.first_number)) for slot, rows in self._placed(block)]
+        return cache[key]
+
+
+def _by_slot(blocks: Iterable[list[tuple[int, _Listed]]]) -> Iterator[tuple[_Listed, ...]]:
+    """Yields the lists of all blocks in each slot, slots in order, blocks in order."""
+    by_slot: dict[int, list[_Listed]] = {}
+    for block in blocks:
+        for slot, listed in block:
+            by_slot.setdefault(slot, []).append(listed)
+    for slot in sorted(by_slot):
+        yield tuple(by_slot[slot])
+
+
+def _in_order(lists: Sequence[Rows] | Sequence[EventList]) -> list[int]:
+    """Returns indices into the concatenated lists, by position; at equal positions, the earlier block first."""
+    positions = [position for listed in lists for position in listed.positions]
+    return sorted(range(len(positions)), key=positions.__getitem__)
+
+
+def _fates(lists: Sequence[EventList]) -> list[int] | None:
+    if all(listed.fates is None for listed in lists):
+        return None
+    return [fate for listed in lists for fate in listed.fates or [0] * len(listed.events)]
+
+
+def _part(lists: tuple[EventList, ...]) -> _Part:
+    events, fates = lists[0].events, _fates(lists)
+    if len(lists) > 1:
+        order, unordered = _in_order(lists), [event for listed in lists for event in listed.events]
+        events = [unordered[index] for index in order]
+        fates = None if fates is None else [fates[index] for index in order]
+    return _Part(events, _by_fate(events, fates), lists)
+
+
+def _by_fate(events: list[Event], fates: list[int] | None) -> StepEvents:
+    if fates is None:
+        return StepEvents([], events, [], [], bytes_by_category(events))
+    pairs = list(zip(events, fates, strict=True))
+    passing = [event for event, fate in pairs if fate not in (STAYS, ON_HOST)]
+    return StepEvents(
+        lasting=[event for event, fate in pairs if fate == STAYS],
+        passing=passing,
+        left=[event for event, fate in pairs if fate == LEFT],
+        on_host=[event for event, fate in pairs if fate == ON_HOST],
+        passing_bytes=bytes_by_category(passing),
+    )
+
+
+def bytes_by_category(events: Iterable[Event]) -> Counter[str]:
+    """Returns all that the events allocate."""
+    totals: Counter[str] = Counter()
+    for _, num_bytes, category, _ in events:
+        if num_bytes:
+            totals[category] += num_bytes
+    return totals
+
+
+def _changes(lists: tuple[Rows, ...]) -> _Changes:
+    total = 0
+    peaks: dict[str, int] = {}
+    changes = [change for rows in lists for change in rows.changes]
+    phases = [row[3] for rows in lists for row in rows.rows]
+    for index in _in_order(lists):
+        change = changes[index]
+        total += change
+        if change > 0:
+            phase = phases[index]
+            if phase not in peaks or total > peaks[phase]:
+                peaks[phase] = total
+    return _Changes(total, peaks, lists)

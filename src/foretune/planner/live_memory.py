@@ -4,12 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from foretune.core.values.step_trace import is_on_host
-from foretune.planner.expansion import Event, in_order_of
-from foretune.planner.swapping import SwapStorage
-
-# The CUDA allocator rounds every allocation up to this.
-CUDA_ROUNDING_BYTES = 512
+from foretune.planner.block_events import Event
 
 
 @dataclass(frozen=True)
@@ -55,29 +50,6 @@ def find_peak(events: Iterable[Event], rounding_bytes: int = 1, num_largest: int
         by_phase=by_phase,
         largest=tuple((category, num_bytes, count) for (category, num_bytes), count in most),
     )
-
-
-def device_peaks_by_phase(storages: Iterable[SwapStorage]) -> dict[str, int]:
-    """Returns the peak of live device bytes in each phase, at a third of the cost of `find_peak`."""
-    moments: list[int] = []
-    changes: list[tuple[int, str]] = []
-    for made, released, num_bytes, category, made_in, released_in in storages:
-        if is_on_host(category):
-            continue
-        rounded = -(-num_bytes // CUDA_ROUNDING_BYTES) * CUDA_ROUNDING_BYTES
-        moments.append(made)
-        changes.append((rounded, made_in))
-        if released is not None:
-            moments.append(released)
-            changes.append((-rounded, released_in))
-    total = 0
-    by_phase: dict[str, int] = {}
-    for index in in_order_of(moments):
-        change, phase = changes[index]
-        total += change
-        if change > 0 and total > by_phase.get(phase, 0):
-            by_phase[phase] = total
-    return by_phase
 
 
 def _alive(events: Iterable[Event]) -> list[Event]:

@@ -13,7 +13,7 @@ from foretune.catalog.devices import Device, devices
 from foretune.catalog.overheads import Constant, OverheadRow, architecture, overheads
 from foretune.core.units import GIB, MIB
 from foretune.core.vocabulary import MemoryPart
-from foretune.planner.expansion import Event
+from foretune.planner.block_events import Event
 
 MOST_FIRST_USE_BYTES = 256 * MIB
 """Kernels that oneDNN builds and caches when a shape first occurs: up to 3.4 MiB each was measured, for some dozens."""

@@ -12,7 +12,7 @@ from foretune.choices.run_schedule import PREPARATION, RunSchedule
 from foretune.core.units import MIB
 from foretune.core.values.plan import PhaseMemory, Tensor
 from foretune.core.values.step_trace import on_host
-from foretune.core.vocabulary import MemoryPart, RunPhase, StepPhase
+from foretune.core.vocabulary import LASTING, MemoryPart, RunPhase, StepPhase
 from foretune.data.at_once import IN_A_BATCH
 from foretune.planner.around import (
     Around,
@@ -24,12 +24,13 @@ from foretune.planner.around import (
     play_pass,
     play_validation,
 )
+from foretune.planner.block_events import CUDA_ROUNDING_BYTES, Event
 from foretune.planner.encoders import BYTES_PER_WEIGHT, latent_positions
-from foretune.planner.expansion import Event
-from foretune.planner.live_memory import CUDA_ROUNDING_BYTES, find_peak
+from foretune.planner.expansion import bytes_by_category
+from foretune.planner.live_memory import find_peak
 from foretune.planner.pinned import pinned_rounding_bytes
 from foretune.planner.quantized import FEWER_BITS
-from foretune.planner.streams import LASTING, Stream, bytes_by_category
+from foretune.planner.streams import Stream
 
 TRAINING = "training"
 """Loading, steps and saving, between which the allocator keeps its cache."""
@@ -125,12 +126,10 @@ def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tupl
         if phase is RunPhase.VALIDATE and validates:
             play_validation(stream, run, around)
         elif phase is RunPhase.STEP and done == 1:
-            # The first step creates the optimizer's state between its gradients and its update.
-            update = _start_of(around.passing, StepPhase.OPTIMIZER)
-            stream.run([*around.passing[:update], *states, *around.passing[update:]], keeps=LASTING)
+            stream.run_step(run.step, states)
         elif phase is RunPhase.STEP:
             play_live(stream, around, RunPhase.STEP)
-            stream.run(around.passing)
+            stream.run_step(run.step)
     return tuple(stream.events)
 
 
@@ -222,7 +221,7 @@ def _training_step(run: RunToPlan, around: Around) -> Phase:
     name, stream = RunPhase.STEP, Stream()
     hold_live(stream, around, name)
     stream.run(around.lasting, keeps=LASTING)
-    body = around.passing
+    body = run.step.passing
     if around.live_vae_bytes or around.live_text_bytes:
         # Accumulated gradients exist while the next images are encoded.
         accumulated = body[: _start_of(body, StepPhase.INPUTS)]
@@ -230,11 +229,12 @@ def _training_step(run: RunToPlan, around: Around) -> Phase:
         play_live(stream, around, name)
         stream.run(body[len(accumulated) :])
     else:
-        stream.run(body)
-    batch_bytes = bytes_by_category(e for e in body if e.category == MemoryPart.INPUTS).get(MemoryPart.INPUTS, 0)
+        stream.run_step(run.step)
     num_waiting = 2 * run.experiment.data.num_workers + 2
-    moved_bytes = find_peak(run.on_host, num_largest=0).num_bytes
-    host = PhaseHostMemory(batch_bytes * num_waiting + moved_bytes, pinned=run.on_host)
+    moved_bytes = find_peak(run.step.on_host, num_largest=0).num_bytes
+    host = PhaseHostMemory(
+        run.step.passing_bytes[MemoryPart.INPUTS] * num_waiting + moved_bytes, pinned=run.step.on_host
+    )
     return _phase(run, name, stream, host=host, notes=around.notes)
 
 
@@ -318,7 +318,6 @@ def _loaded(num_bytes: int, bytes_per_weight: int, *, beside_bytes: int = 0) -> 
 
 def _caption_bytes(run: RunToPlan, around: Around) -> int:
     """Returns a sample's input bytes without latents, noise and level (which are fp32), in the cached dtype."""
-    inputs = [e for e in run.step if e.num_bytes and e.category == MemoryPart.INPUTS]
     num_samples = run.sizes[0]
     num_latents = 0
     if around.vae_name is not None:
@@ -326,7 +325,7 @@ def _caption_bytes(run: RunToPlan, around: Around) -> int:
         num_latents = channels * latent_positions(around.vae_name, run.extent, run.extent.num_frames)
     # Mean and log-variance, the sample drawn from them, and the noise.
     latent_bytes = 4 * num_latents * _FP32_BYTES
-    given = sum(event.num_bytes for event in inputs) / num_samples - latent_bytes
+    given = run.step.passing_bytes[MemoryPart.INPUTS] / num_samples - latent_bytes
     return max(0, round(given * BYTES_PER_WEIGHT[run.experiment.train.precision] / _FP32_BYTES))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from foretune.core.values.step_trace import on_host
 from foretune.core.vocabulary import MemoryPart
-from foretune.planner.expansion import Event
+from foretune.planner.block_events import Event
 from foretune.planner.live_memory import find_peak
 
 # The optimizer creates its states on the host; everything else is a copy from the device.

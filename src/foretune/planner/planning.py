@@ -13,16 +13,17 @@ from foretune.core.units import share_text
 from foretune.core.values.plan import Plan, Transfers, ValidationMemory
 from foretune.core.vocabulary import RunPhase
 from foretune.planner.around import RunToPlan
-from foretune.planner.expansion import Event, expand_variant
+from foretune.planner.block_events import Event
+from foretune.planner.expansion import expand_step, expand_variant
 from foretune.planner.host_memory import HostBudget, host_memory_of
 from foretune.planner.overheads import Overhead, in_this_process, overhead_for, usable_bytes
 from foretune.planner.phases import Phase, plan_phases, replay_streams, validation_stream, worst_phase
 from foretune.planner.sizing import StepSize
-from foretune.planner.streams import as_one, device_events, host_events
+from foretune.planner.streams import as_one, by_fate
 from foretune.planner.swapping import moved_bytes
 from foretune.planner.traces import Traces, mixed_step, variant_of
 from foretune.planner.transfers import NOTHING_MOVED, Moved, moved_in_a_step, transfers_on
-from foretune.planner.verdict import COMPILED_ERROR, TRACE_ERROR, Ends, ErrorShares, Judgement, Replays, judge
+from foretune.planner.verdict import COMPILED_ERROR, TRACE_ERROR, Ends, ErrorShares, Judgement, judge
 from foretune.trace.shipped import Geometry
 
 _VERDICTS = ("fits", "tight", "does not fit")
@@ -77,8 +78,6 @@ class Footprint:
         overhead = overhead_for(device)
         return overhead if self.context_bytes is None else in_this_process(overhead, self.context_bytes)
 
-    replays: Replays = field(default_factory=Replays)
-    """Cached replays: many devices need the same."""
     others: dict[Hashable, "Footprint"] = field(default_factory=dict)
     """Footprints of the same model with other settings that were tried."""
     quick_errors: dict[Hashable, float] = field(default_factory=dict)
@@ -110,15 +109,17 @@ def footprint(
     """Expands the traces at the experiment's sizes, phase by phase."""
     geometry, sizes = subject.geometry, size.in_trace(subject.geometry)
     mixed, variant = mixed_step(traces, experiment, size, geometry, numerics), variant_of(experiment, geometry)
-    events = expand_variant(mixed.kept, mixed.checkpointed, sizes, variant, traces.expansions)
+    step = expand_step(mixed.kept, mixed.checkpointed, sizes, variant, traces.expansions)
+    moved = moved_in_a_step(mixed, experiment, sizes, step)
+    if trains_on_host:
+        step = by_fate(as_one(expand_variant(mixed.kept, mixed.checkpointed, sizes, variant)))
     run = RunToPlan(
         experiment=experiment,
         denoiser=subject.row,
-        step=as_one(events) if trains_on_host else device_events(events),
+        step=step,
         sizes=sizes,
         extent=size.extent(geometry),
         forwards=traces.forward,
-        on_host=() if trains_on_host else host_events(events),
         largest_swapped_bytes=max(moved_bytes(mixed.kept, sizes, variant.swapped), default=0),
         trains_on_host=trains_on_host,
     )
@@ -131,7 +132,7 @@ def footprint(
         trains_on_host=trains_on_host,
         numerics=numerics,
         context_bytes=context_bytes,
-        moved=moved_in_a_step(mixed, experiment, sizes, events),
+        moved=moved,
     )
 
 
@@ -166,8 +167,7 @@ def _judged(found: Footprint, device: Device, *, expandable_segments: bool) -> t
             usable,
             expandable_segments=expandable_segments,
             error_share=found.error_share,
-            replays=found.replays,
-            name=name,
+            replays=found.traces.replays,
         )
         for name, events in found.streams
     }
@@ -186,8 +186,8 @@ def fits_on(found: Footprint, device: Device, *, expandable_segments: bool = Fal
     return all(
         ends.high(held.reserved_bytes) <= usable
         for held in (
-            found.replays.free(name, events, overhead, expandable_segments=expandable_segments)
-            for name, events in found.streams
+            found.traces.replays.free(events, overhead, expandable_segments=expandable_segments)
+            for _, events in found.streams
         )
     )
 
@@ -202,8 +202,7 @@ def validation_on(found: Footprint, device: Device, *, expandable_segments: bool
         usable_bytes(device),
         expandable_segments=expandable_segments,
         error_share=found.error_share,
-        replays=found.replays,
-        name=RunPhase.VALIDATE,
+        replays=found.traces.replays,
     )
     return ValidationMemory(
         allocated_bytes=judged.allocated_bytes,
@@ -285,5 +284,5 @@ def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
         yield "activations that differ on a CPU; with torch installed, `foretune plan --live` records them"
     elif device.kind == "mps":
         yield "Metal's allocator; the step is planned as on CUDA"
-        if found.run.on_host:
+        if found.run.step.on_host:
             yield "that offloaded tensors stay in the same memory"

@@ -5,8 +5,8 @@ from dataclasses import replace
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import Numerics
 from foretune.core.values.step_trace import StepTrace
-from foretune.planner.expansion import Expansions, Sizes, Variant, storages_at
-from foretune.planner.live_memory import device_peaks_by_phase
+from foretune.planner.block_events import Sizes, Variant
+from foretune.planner.expansion import Expansions, peaks_by_phase
 from foretune.planner.sizing import StepSize
 from foretune.planner.swapping import moved_bytes
 from foretune.planner.traces import Mixed, Traces, mixed_step, variant_of
@@ -49,19 +49,13 @@ def _swapped_bytes(mixed: Mixed, sizes: Sizes, variant: Variant) -> int:
 def _peak_bytes(trace: StepTrace, sizes: Sizes, variant: Variant, expansions: Expansions) -> float:
     full = [kind.count for kind in trace.kinds]
     few = [count if not kind.middle else min(count, _FEWEST) for kind, count in zip(trace.kinds, full, strict=True)]
-    at_few = _by_phase(trace, sizes, few, variant, expansions)
+    at_few = peaks_by_phase(trace, sizes, few, variant, expansions)
     totals = {phase: float(num_bytes) for phase, num_bytes in at_few.items()}
     for index, (count, whole) in enumerate(zip(few, full, strict=True)):
         if count < whole:
             more = [*few]
             more[index] += 1
-            at_more = _by_phase(trace, sizes, more, variant, expansions)
+            at_more = peaks_by_phase(trace, sizes, more, variant, expansions)
             for phase, num_bytes in at_more.items():
                 totals[phase] += (num_bytes - at_few[phase]) * (whole - count)
     return max(totals.values())
-
-
-def _by_phase(
-    trace: StepTrace, sizes: Sizes, counts: list[int], variant: Variant, expansions: Expansions
-) -> dict[str, int]:
-    return device_peaks_by_phase(storages_at(trace, sizes, counts, variant, expansions))

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from foretune.planner.allocator import CachingAllocator, DeviceFullError, PlainSegments
+from foretune.planner.block_events import Event
 from foretune.planner.expandable_segments import ExpandableSegments
-from foretune.planner.expansion import Event
 
 
 def replay(

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, rank_of
 from foretune.core.errors import UserError
+from foretune.planner.block_events import Sizes
 from foretune.planner.encoders import Extent
-from foretune.planner.expansion import Sizes
 from foretune.trace.shipped import Geometry
 
 

@@ -3,12 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from foretune.core.values.step_trace import is_on_host, off_host
-from foretune.core.vocabulary import MemoryPart
-from foretune.planner.expansion import Event
-
-LASTING = (MemoryPart.FROZEN_WEIGHTS, MemoryPart.TRAINED_WEIGHTS, MemoryPart.OPTIMIZER_STATE, MemoryPart.EMA)
-"""Storages that outlive a training step."""
-
+from foretune.core.vocabulary import LASTING
+from foretune.planner.block_events import Event
+from foretune.planner.expansion import StepEvents, bytes_by_category
 
 # Above all storage numbers of a step.
 _FIRST_NUMBER = 1 << 40
@@ -29,6 +26,16 @@ class Stream:
             for event in lasting_only(events)
             if event.category not in keeps
         ]
+
+    def run_step(self, step: StepEvents, states: Sequence[Event] = ()) -> None:
+        """Adds a step without what was there before it, and frees what it leaves.
+
+        `states` stay; they are created between the gradients and the update.
+        """
+        self.events += step.passing[: step.update_start]
+        self.events += states
+        self.events += step.passing[step.update_start :]
+        self.events += [Event(event.storage, 0, event.category, event.phase) for event in step.left]
 
     def hold(self, num_bytes: int, part: str, phase: str) -> int | None:
         """Allocates a storage that stays until it is released; None for zero bytes."""
@@ -65,6 +72,12 @@ def split(events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
     return kept, [event for event in events if event.storage not in kept_storages]
 
 
+def by_fate(events: Sequence[Event]) -> StepEvents:
+    """Returns the events of a step by what becomes of their storages."""
+    lasting, passing = split(device_events(events))
+    return StepEvents(lasting, passing, lasting_only(passing), host_events(events), bytes_by_category(passing))
+
+
 def lasting_only(events: Sequence[Event]) -> list[Event]:
     """Returns the allocations that are not released."""
     made: dict[int, Event] = {}
@@ -74,13 +87,6 @@ def lasting_only(events: Sequence[Event]) -> list[Event]:
         else:
             made.pop(event.storage, None)
     return list(made.values())
-
-
-def bytes_by_category(events: Iterable[Event]) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for event in events:
-        totals[event.category] = totals.get(event.category, 0) + event.num_bytes
-    return totals
 
 
 def device_events(events: Sequence[Event]) -> list[Event]:

@@ -9,11 +9,13 @@ from foretune.choices.forward_form import ForwardForm
 from foretune.choices.step_form import NO_HABITS, Numerics, StepForm, TrainerHabits
 from foretune.core.errors import UserError
 from foretune.core.values.step_trace import OUTSIDE, StepTrace, Work
+from foretune.planner.block_events import Event, Variant
 from foretune.planner.composing.forms import composed_trace, composition_of, is_covered, what_is_missing
-from foretune.planner.expansion import Event, Expansions, Variant, expand_variant
+from foretune.planner.expansion import Expansions, expand_variant
 from foretune.planner.sizing import StepSize
 from foretune.planner.streams import device_events
 from foretune.planner.swapping import swapped_units
+from foretune.planner.verdict import Replays
 from foretune.trace.shipped import Geometry, read_trace
 
 LiveTracer = Callable[[StepForm, StepSize], StepTrace]
@@ -40,6 +42,8 @@ class Traces:
     quick_peaks: dict[Hashable, float] = field(default_factory=dict)
     """Cached quick estimates; other devices need the same."""
     expansions: Expansions = field(default_factory=Expansions)
+    replays: Replays = field(default_factory=Replays)
+    """Cached replays: many devices and settings need the same."""
     _found: dict[str, StepTrace] = field(default_factory=dict)
 
     def step(self, form: StepForm, size: StepSize) -> StepTrace:

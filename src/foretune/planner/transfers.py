@@ -8,8 +8,8 @@ from foretune.choices.experiment import Experiment
 from foretune.core.values.plan import Transfers
 from foretune.core.values.step_trace import TO_DEVICE, TO_HOST
 from foretune.core.vocabulary import MemoryPart, StepPhase
-from foretune.planner.expansion import Event, Sizes
-from foretune.planner.streams import host_events
+from foretune.planner.block_events import Sizes
+from foretune.planner.expansion import StepEvents
 from foretune.planner.traces import Mixed, work_of
 
 _ASSUMED_LINK = "PCIe 4.0 x16"
@@ -32,7 +32,7 @@ class Moved:
 NOTHING_MOVED = Moved()
 
 
-def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, events: list[Event]) -> Moved:
+def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, step: StepEvents) -> Moved:
     """Returns gradients and updates as in the trace; the rest from the storages on the host and their device copies.
 
     Activations go to the host in the forward pass and return in the backward pass. Neighbouring blocks share some of
@@ -43,12 +43,12 @@ def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, events: 
     for found, count in work_of(mixed):
         if found.operator in (TO_HOST, TO_DEVICE):
             work[found.phase, found.operator] += round(found.bytes_moved.at(sizes) * count)
-    activations = sum(event.num_bytes for event in host_events(events) if event.phase == StepPhase.FORWARD)
+    activations = sum(event.num_bytes for event in step.on_host if event.phase == StepPhase.FORWARD)
     by_blocks = work[StepPhase.FORWARD, TO_HOST]
-    swapped = sum(event.num_bytes for event in events if event.category == MemoryPart.SWAPPED_WEIGHTS)
+    swapped = step.passing_bytes[MemoryPart.SWAPPED_WEIGHTS]
     average = 0
     if experiment.train.ema is not None and experiment.levers.ema_offload:
-        average = sum(event.num_bytes for event in events if event.category == MemoryPart.TRAINED_WEIGHTS)
+        average = sum(event.num_bytes for event in step.lasting if event.category == MemoryPart.TRAINED_WEIGHTS)
     to_host = activations + work[StepPhase.BACKWARD, TO_HOST]
     to_device = (
         activations + work[StepPhase.FORWARD, TO_DEVICE] + work[StepPhase.BACKWARD, TO_DEVICE] - by_blocks + swapped

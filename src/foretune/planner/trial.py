@@ -149,7 +149,7 @@ class Trial:
         events = dict(found.streams).get(stretch)
         if events is None:
             return True
-        held = found.replays.free(stretch, events, found.overhead_on(self.device), expandable_segments=False)
+        held = found.traces.replays.free(events, found.overhead_on(self.device), expandable_segments=False)
         return self._ends.high(held.reserved_bytes) <= self.usable_bytes
 
     def changed(self, change: SettingChange) -> Footprint | None:
@@ -171,8 +171,8 @@ class Trial:
         overhead = found.overhead_on(self.device)
         ends = Ends(overhead, found.error_share)
         most_bytes = max(
-            found.replays.free(name, events, overhead, expandable_segments=change.expandable).reserved_bytes
-            for name, events in found.streams
+            found.traces.replays.free(events, overhead, expandable_segments=change.expandable).reserved_bytes
+            for _, events in found.streams
         )
         return Look(change, found, self.usable_bytes - ends.high(most_bytes))
 

@@ -1,16 +1,18 @@
 """Decides whether a run fits: from its events to the process's memory on a device, with a band and a verdict."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from foretune.catalog.backtest import backtest_record
 from foretune.planner.allocator import OWN_ROUNDING_BYTES, CachingAllocator
-from foretune.planner.expansion import Event
+from foretune.planner.block_events import Event
 from foretune.planner.overheads import Overhead, with_workspaces
 from foretune.planner.replay import replay
 
 Verdict = Literal["fits", "tight", "does not fit"]
+_NUM_SAMPLED = 50
+"""Requests that are compared first, before all of two runs are."""
 
 
 class ErrorShares(NamedTuple):
@@ -112,18 +114,35 @@ class Replays:
     """Cached replays without a limit: the run is the same for all devices, except for the workspaces.
 
     Workspaces are allocated first and stay, in their own segments, so they are added to the result of one replay.
+    Settings that do not change the requests of a stretch, such as those of another stretch, share its replay.
     """
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, bool], CachingAllocator] = {}
+        self._made: dict[Hashable, list[tuple[Sequence[Event], CachingAllocator]]] = {}
+        self._recognised: dict[tuple[int, bool], tuple[Sequence[Event], CachingAllocator]] = {}
+        """By identity. The events are kept, so that no others get their identity."""
 
-    def free(self, name: str, events: Sequence[Event], overhead: Overhead, *, expandable_segments: bool) -> Held:
-        key = (name, expandable_segments)
-        if key not in self._made:
-            self._made[key] = replay(events, expandable_segments=expandable_segments)
-        found = self._made[key]
+    def free(self, events: Sequence[Event], overhead: Overhead, *, expandable_segments: bool) -> Held:
+        found = self._replayed(events, expandable_segments=expandable_segments)
         held = sum(-(-num_bytes // OWN_ROUNDING_BYTES) * OWN_ROUNDING_BYTES for num_bytes in overhead.workspaces_bytes)
         return Held(found.peak_allocated_bytes + overhead.allocated_bytes, found.peak_reserved_bytes + held)
+
+    def _replayed(self, events: Sequence[Event], *, expandable_segments: bool) -> CachingAllocator:
+        key = (id(events), expandable_segments)
+        if key not in self._recognised:
+            sample = tuple(event.num_bytes for event in events[:: len(events) // _NUM_SAMPLED + 1])
+            alike = self._made.setdefault((expandable_segments, len(events), sample), [])
+            equal = (allocator for known, allocator in alike if _requests(known) == _requests(events))
+            found = next(equal, None)
+            if found is None:
+                found = replay(events, expandable_segments=expandable_segments)
+                alike.append((events, found))
+            self._recognised[key] = (events, found)
+        return self._recognised[key][1]
+
+
+def _requests(events: Sequence[Event]) -> list[tuple[int, int]]:
+    return [(event.storage, event.num_bytes) for event in events]
 
 
 def judge(
@@ -135,28 +154,31 @@ def judge(
     is_headless: bool = False,
     error_share: ErrorShares = TRACE_ERROR,
     replays: Replays | None = None,
-    name: str = "",
 ) -> Judgement:
     """Replays a step and compares it with a device.
 
     The high end is what the allocator would hold without a limit. The low end is what it cannot do without: it is
     replayed with the device's memory if trace, context and driver are all as small as possible, and the allocator
     returns its cache before it fails. The second replay runs only if it can change the verdict. `replays` caches the
-    first, under `name`, for the next device.
+    first for the next device.
     """
     ends = Ends(overhead, error_share, is_headless=is_headless)
-    free = (replays or Replays()).free(name, events, overhead, expandable_segments=expandable_segments)
-    squeezed: CachingAllocator | None = None
+    free = (replays or Replays()).free(events, overhead, expandable_segments=expandable_segments)
+    num_retries, stays = 0, False
     needed_bytes = free.reserved_bytes
     if ends.high(needed_bytes) > usable_bytes:
         needed_bytes = free.allocated_bytes
         if ends.low(needed_bytes) <= usable_bytes:
             limit_bytes = ends.most_reserved(usable_bytes)
-            all_events = with_workspaces(events, overhead)
-            squeezed = replay(all_events, expandable_segments=expandable_segments, limit_bytes=limit_bytes)
-            needed_bytes = squeezed.least_needed_bytes
+            if not overhead.workspaces_bytes and limit_bytes >= free.reserved_bytes:
+                # A limit that is never reached changes nothing.
+                needed_bytes, stays = free.reserved_bytes, True
+            else:
+                all_events = with_workspaces(events, overhead)
+                squeezed = replay(all_events, expandable_segments=expandable_segments, limit_bytes=limit_bytes)
+                needed_bytes, stays = squeezed.least_needed_bytes, not squeezed.ran_out_of_memory
+                num_retries = squeezed.num_retries
     low = ends.low(needed_bytes)
-    stays = squeezed is not None and not squeezed.ran_out_of_memory
     likely = (needed_bytes if stays else free.reserved_bytes) + overhead.context.likely
     high = ends.high(free.reserved_bytes)
     return Judgement(
@@ -164,6 +186,6 @@ def judge(
         reserved_bytes=free.reserved_bytes,
         process=Band(low, likely, high),
         usable_bytes=usable_bytes,
-        num_retries=squeezed.num_retries if squeezed is not None else 0,
+        num_retries=num_retries,
         verdict=decide(low, likely, high, usable_bytes),
     )

@@ -4,6 +4,7 @@ This is exact because a quantised layer stores only its quantised tensors (`step
 forward and backward, it allocates and frees what the recipe lists. The marked trace was recorded with such products.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 
 from foretune.core.values.recipes import Act, Count, LayerRecipe, Piece
@@ -18,6 +19,7 @@ def quantise(composer: Composer, recipe: LayerRecipe) -> None:
     """Replaces the weights of linear layers in blocks, and adds the allocations of their products."""
     for place in composer.lists:
         _replace_weights(composer, recipe, place)
+        results = _Results(composer, place)
         for what, pieces, before, after in (
             ("product", recipe.pieces, recipe.before_product, recipe.after_product),
             ("gradient", recipe.gradient_pieces, recipe.before_gradient, recipe.after_gradient),
@@ -27,8 +29,9 @@ def quantise(composer: Composer, recipe: LayerRecipe) -> None:
                 num_inputs, num_outputs = _whole(inputs), _whole(outputs)
                 if _takes(recipe, num_inputs, num_outputs):
                     result = num_outputs if what == "product" else num_inputs
-                    counts = _counts(num_inputs, num_outputs, _rows(composer, place, inputs, result))
+                    counts = _counts(num_inputs, num_outputs, results.rows(inputs, result))
                     _add(composer, place, inputs, counts, pieces, before, after)
+                    results.update()
 
 
 def _replace_weights(composer: Composer, recipe: LayerRecipe, place: Place) -> None:
@@ -57,15 +60,32 @@ def _takes(recipe: LayerRecipe, num_inputs: int, num_outputs: int) -> bool:
     return fits and num_inputs * num_outputs % recipe.weights_multiple == 0
 
 
-def _rows(composer: Composer, place: Place, mark: Mark, num_results: int) -> Growth:
-    """Returns the rows of a product, from its result: the last storage allocated in it."""
-    found = constant(0)
-    for storage in composer.lists[place]:
-        made = storage.made
-        is_there = (made.phase, made.block, made.offset) == (mark.made.phase, mark.made.block, mark.made.offset)
-        if is_there and _in_block(mark.made) <= _in_block(made) <= _in_block(mark.released):
-            found = scaled(composer.growth(storage), 1 / num_results / _BYTES_IN_COMPUTE_TYPE)
-    return found
+class _Results:
+    """The storages of one list by when they are allocated, to find the results of products."""
+
+    def __init__(self, composer: Composer, place: Place) -> None:
+        self._composer, self._storages = composer, composer.lists[place]
+        self._by_block: dict[tuple[int, str, int], list[tuple[int, int, int]]] = {}
+        self._num_known = 0
+        self.update()
+
+    def update(self) -> None:
+        """Adds the storages that were appended since."""
+        for number in range(self._num_known, len(self._storages)):
+            phase, block, _, offset, position, shift = self._storages[number].made
+            insort(self._by_block.setdefault((phase, block, offset), []), (position, shift, number))
+        self._num_known = len(self._storages)
+
+    def rows(self, mark: Mark, num_results: int) -> Growth:
+        """Returns the rows of a product, from its result: the last storage allocated in it."""
+        phase, block, _, offset, position, shift = mark.made
+        made = self._by_block.get((phase, block, offset), [])
+        start = bisect_left(made, (position, shift))
+        end = bisect_left(made, (mark.released.position, mark.released.shift + 1))
+        last = max((number for _, _, number in made[start:end]), default=None)
+        if last is None:
+            return constant(0)
+        return scaled(self._composer.growth(self._storages[last]), 1 / num_results / _BYTES_IN_COMPUTE_TYPE)
 
 
 def _counts(num_inputs: int, num_outputs: int, rows: Growth) -> dict[Count, Growth]:
@@ -99,10 +119,6 @@ def _add(
 
 def _number(counts: dict[Count, Growth], piece: Piece) -> Growth:
     return constant(1) if piece.count == "one" else counts[piece.count]
-
-
-def _in_block(moment: Moment) -> tuple[int, int]:
-    return moment.position, moment.shift
 
 
 def _whole(mark: Mark) -> int:
