@@ -63,7 +63,7 @@ _Entry = tuple[int, int, Row, int, int]
 """Position, index among the events of the block, the event, what becomes of its storage, change of live bytes."""
 
 
-class Rows:
+class StorageRows:
     """Events of one block at one place of the step, in order."""
 
     def __init__(self, entries: list[_Entry]) -> None:
@@ -100,12 +100,12 @@ class Templates:
         self._bytes = [max(0, round(growth.at(sizes))) for growth in trace.growths]
         self._names = [None if name.startswith(MARK) else name for name in trace.categories]
         self._on_host = [is_on_host(name) for name in trace.categories]
-        self._made: dict[int, list[tuple[Place, Rows]]] = {}
+        self._made: dict[int, list[tuple[Place, StorageRows]]] = {}
 
-    def of(self, storages: tuple[Storage, ...]) -> list[tuple[Place, Rows]]:
+    def of(self, storages: tuple[Storage, ...]) -> list[tuple[Place, StorageRows]]:
         if id(storages) not in self._made:
             by_place = self._listed(storages)
-            self._made[id(storages)] = [(place, Rows(entries)) for place, entries in by_place.items()]
+            self._made[id(storages)] = [(place, StorageRows(entries)) for place, entries in by_place.items()]
         return self._made[id(storages)]
 
     def _listed(self, storages: tuple[Storage, ...]) -> dict[Place, list[_Entry]]:
@@ -202,7 +202,7 @@ POSITIONS = (1 << POSITION_BITS) - 1
 _BLOCK_BITS = 16
 
 
-def as_storages(placed: Iterable[tuple[int, Rows]]) -> list[SwapStorage]:
+def as_storages(placed: Iterable[tuple[int, StorageRows]]) -> list[SwapStorage]:
     """Returns the storages of a block from its events, with their moments in the whole step."""
     made: dict[int, SwapStorage] = {}
     released: dict[int, tuple[int, str]] = {}
@@ -218,13 +218,13 @@ def as_storages(placed: Iterable[tuple[int, Rows]]) -> list[SwapStorage]:
     return [made[storage] for storage in sorted(made)]
 
 
-def as_rows(storages: Iterable[SwapStorage]) -> list[tuple[int, Rows]]:
+def as_rows(storages: Iterable[SwapStorage]) -> list[tuple[int, StorageRows]]:
     """Returns the events of a block from its storages, by slot."""
     listed = _Listed()
     for made, released, num_bytes, category, made_in, released_in in storages:
         start, end = _when(made, made_in), None if released is None else _when(released, released_in)
         listed.add(num_bytes, category, start, end, is_host=is_on_host(category))
-    return [(place[0], Rows(entries)) for place, entries in listed.by_place.items()]
+    return [(place[0], StorageRows(entries)) for place, entries in listed.by_place.items()]
 
 
 def _when(moment: int, phase: str) -> _When:

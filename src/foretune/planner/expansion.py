@@ -15,7 +15,7 @@ from foretune.planner.block_events import (
     Event,
     EventList,
     Placing,
-    Rows,
+    StorageRows,
     Sizes,
     Templates,
     Variant,
@@ -116,7 +116,7 @@ class _Changes(NamedTuple):
 
     net_bytes: int
     peaks: dict[str, int]
-    made_from: tuple[Rows, ...]
+    made_from: tuple[StorageRows, ...]
 
 
 class Expansions:
@@ -127,11 +127,11 @@ class Expansions:
 
     def __init__(self) -> None:
         self._templates: dict[Hashable, Templates] = {}
-        self.placed: dict[Hashable, list[tuple[int, Rows]]] = {}
+        self.placed: dict[Hashable, list[tuple[int, StorageRows]]] = {}
         self.numbered: dict[Hashable, list[tuple[int, EventList]]] = {}
         self.parts: dict[tuple[int, ...], _Part] = {}
         self.changes: dict[tuple[int, ...], _Changes] = {}
-        self._merged: dict[tuple[int, ...], tuple[Rows, list[Rows]]] = {}
+        self._merged: dict[tuple[int, ...], tuple[StorageRows, list[StorageRows]]] = {}
 
     def templates(self, trace: StepTrace, sizes: Sizes, variant: Variant) -> Templates:
         key = (id(trace), sizes, replace(variant, chosen=frozenset(), swapped=()))
@@ -139,13 +139,13 @@ class Expansions:
             self._templates[key] = Templates(trace, sizes, variant)
         return self._templates[key]
 
-    def merged(self, lists: list[Rows]) -> Rows:
+    def merged(self, lists: list[StorageRows]) -> StorageRows:
         """Returns events that a block has at different places as one list, if these coincide for this block."""
         if len(lists) == 1:
             return lists[0]
         key = tuple(map(id, lists))
         if key not in self._merged:
-            self._merged[key] = Rows([entry for rows in lists for entry in rows.entries]), lists
+            self._merged[key] = StorageRows([entry for rows in lists for entry in rows.entries]), lists
         return self._merged[key][0]
 
 
@@ -211,18 +211,18 @@ class _Expansion:
                 yield _Block(templates[is_chosen], storages, number, first_number, units.get(number))
                 number += 1
 
-    def _placed(self, block: _Block) -> list[tuple[int, Rows]]:
+    def _placed(self, block: _Block) -> list[tuple[int, StorageRows]]:
         key = (id(block.templates), id(block.storages), block.number, block.first_number, block.unit, self._counts)
         cache = self._expansions.placed
         if key not in cache:
-            by_slot: dict[int, list[Rows]] = {}
+            by_slot: dict[int, list[StorageRows]] = {}
             for place, rows in block.templates.of(block.storages):
                 by_slot.setdefault(self._placing.slot(place, block.number), []).append(rows)
             placed = [(slot, self._expansions.merged(lists)) for slot, lists in by_slot.items()]
             cache[key] = placed if block.unit is None else self._swapped(placed, block.unit)
         return cache[key]
 
-    def _swapped(self, placed: list[tuple[int, Rows]], unit: SwappedUnit) -> list[tuple[int, Rows]]:
+    def _swapped(self, placed: list[tuple[int, StorageRows]], unit: SwappedUnit) -> list[tuple[int, StorageRows]]:
         phases = self._traces[0].phases
         windows = [
             self._placing.window(phases.index(phase), unit.number) for phase in (StepPhase.FORWARD, StepPhase.BACKWARD)
@@ -247,7 +247,7 @@ def _by_slot(blocks: Iterable[list[tuple[int, _Listed]]]) -> Iterator[tuple[_Lis
         yield tuple(by_slot[slot])
 
 
-def _in_order(lists: Sequence[Rows] | Sequence[EventList]) -> list[int]:
+def _in_order(lists: Sequence[StorageRows] | Sequence[EventList]) -> list[int]:
     """Returns indices into the concatenated lists, by position; at equal positions, the earlier block first."""
     positions = [position for listed in lists for position in listed.positions]
     return sorted(range(len(positions)), key=positions.__getitem__)
@@ -291,7 +291,7 @@ def bytes_by_category(events: Iterable[Event]) -> Counter[str]:
     return totals
 
 
-def _changes(lists: tuple[Rows, ...]) -> _Changes:
+def _changes(lists: tuple[StorageRows, ...]) -> _Changes:
     total = 0
     peaks: dict[str, int] = {}
     changes = [change for rows in lists for change in rows.changes]
