@@ -1,8 +1,9 @@
 """Run as a program: `forked_client.py SOCKET PYTHON ARGUMENTS...`, in place of `PYTHON ARGUMENTS...`.
 
-`-m foretune...` becomes a copy of the server behind the socket (`tests/forked_python.py`), with this process's folder,
-environment, input and outputs. It gets the signals that this process gets, and this process ends as it does. All else
-is left to Python itself. Only the standard library is imported, so that asking takes hundredths of a second.
+`-m foretune...` and `-m tests...` become a copy of the server behind the socket (`tests/forked_python.py`), with this
+process's folder, environment, input and outputs. It gets the signals that this process gets, and this process ends as
+it does. All else is left to Python itself. Only the standard library is imported, so that asking takes hundredths of a
+second.
 """
 
 import json
@@ -19,7 +20,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signa
 def main() -> None:
     """Ends as what was asked for ends."""
     address, python, *arguments = sys.argv[1:]
-    if len(arguments) > 1 and arguments[0] == "-m" and arguments[1].partition(".")[0] == "foretune":
+    if len(arguments) > 1 and arguments[0] == "-m" and arguments[1].partition(".")[0] in ("foretune", "tests"):
         code = _forked(address, arguments[1], arguments[2:])
         if code is not None:
             _end(code)

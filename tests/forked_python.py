@@ -53,6 +53,10 @@ _READ_ONCE = (
 """Beginnings of the names of variables that Python and libraries read when they start or are imported."""
 
 
+_READ_LATER = frozenset({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE"})
+"""Names that begin as those do, but are read when they are needed."""
+
+
 class ForkedPython:
     """The test's side: two commands in a folder, for as long as it is open."""
 
@@ -86,6 +90,12 @@ class ForkedPython:
             assert self._process.stdout is not None
             assert self._process.stdout.readline() == b"ready\n", self.log.read_text()
 
+    @property
+    def server_pid(self) -> int:
+        """The process of which all others are copies, and whose children they are."""
+        assert self._process is not None, "nothing can be copied here"
+        return self._process.pid
+
     def __enter__(self) -> Self:
         return self
 
@@ -100,7 +110,7 @@ def read_once(environment: Mapping[str, str]) -> dict[str, str]:
     complete = with_passive_waiting({**_SET_BY_THE_PROGRAM, **environment})
     # The server finds the Foretune that is tested; whoever leaves the path out finds the same one.
     complete["PYTHONPATH"] = environment.get("PYTHONPATH") or str(_ROOT / "src")
-    return {name: value for name, value in complete.items() if name.startswith(_READ_ONCE)}
+    return {name: value for name, value in complete.items() if name.startswith(_READ_ONCE) and name not in _READ_LATER}
 
 
 @dataclass

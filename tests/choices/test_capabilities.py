@@ -10,6 +10,8 @@ from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections import Objection
 
+SHARDED = {"devices": 2, "sharding": "full"}
+
 
 def experiment(**changes: Any) -> Experiment:
     base = {"model": "flux.1-dev", "data": {"kind": "shapes"}, "train": {"steps": 10}}
@@ -84,12 +86,40 @@ def test_what_bf16_weights_lose_is_warned_about() -> None:
     assert objections(fixed, "flux", distilled=False) == ()
 
 
-def test_more_devices_are_refused_with_the_accumulation_that_does_the_same() -> None:
-    asked = experiment(parallel={"devices": 2}, train={"steps": 10, "gradient_accumulation": 3})
-    found = only(objections(asked, "flux", distilled=False))
+def test_more_devices_are_trained_on_and_not_planned() -> None:
+    asked = experiment(parallel={"devices": 2, "sharding": "full"})
+    assert objections(asked, "flux", distilled=False) == ()
+    found = only(objections(asked, "flux", distilled=False, only_planned=True))
     assert found.severity == "refused"
-    assert "2 devices are not supported for flux yet" in found.text
-    assert "parallel.devices=1 with train.gradient_accumulation=6" in found.text
+    assert "memory on one of 2 devices is not planned yet" in found.text
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"parallel": {"sharding": "full"}}, "parallel.sharding: full takes several devices"),
+        ({"parallel": {"devices": 4, "shard_devices": 2}}, "parallel.shard_devices is for parallel.sharding=hybrid"),
+        (
+            {"parallel": {"devices": 4, "sharding": "hybrid", "shard_devices": 3}},
+            "4 devices are not several groups of 3",
+        ),
+        (
+            {"parallel": {"devices": 2}, "levers": {"fused_backward": True}, "train": {"max_grad_norm": None}},
+            "levers.fused_backward: it updates weights before",
+        ),
+        ({"parallel": SHARDED, "quantize": {"denoiser": "int8"}}, "a quantised base is not sharded yet"),
+        ({"parallel": SHARDED, "train": {"precision": "fp16"}}, "Nearest: train.precision=bf16"),
+        ({"parallel": SHARDED, "optimizer": {"kind": "adafactor"}}, "the state of this optimizer is not sharded yet"),
+        ({"parallel": SHARDED, "levers": {"block_swap": 1}}, "sharded blocks are gathered, not swapped"),
+        ({"parallel": SHARDED, "levers": {"optimizer_offload": True}}, "not with sharding yet"),
+        ({"parallel": SHARDED, "method": {"kind": "dora"}}, "method.kind: dora is not sharded yet"),
+    ],
+)
+def test_what_several_devices_cannot_do_is_refused_with_the_nearest(sections: dict[str, Any], words: str) -> None:
+    sections["train"] = {"steps": 10, **sections.get("train", {})}
+    texts = [one.text for one in objections(experiment(**sections), "flux", distilled=False)]
+    assert any(words in text for text in texts)
+    assert all("Nearest" in text for text in texts if "shard" in text)
 
 
 def test_captions_of_a_model_without_text_are_warned_about() -> None:
@@ -121,7 +151,7 @@ def test_all_objections_come_at_once() -> None:
     asked = experiment(
         method={"kind": "full"},
         train={"steps": 10, "precision": "fp16", "loss_scaling": "off"},
-        parallel={"devices": 4},
+        parallel={"devices": 4, "shard_devices": 2},
     )
     assert [found.severity for found in objections(asked, "flux", distilled=True)] == ["refused"] * 3
 

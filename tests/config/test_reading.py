@@ -192,9 +192,9 @@ def test_fp16_without_scaling_is_refused_with_the_alternative() -> None:
     assert read(SHORT, "train.precision=fp16").warnings == ()
 
 
-def test_a_second_device_is_refused_with_the_alternative() -> None:
-    (problem,) = problems(SHORT, "parallel.devices=2", "train.gradient_accumulation=4")
-    assert "parallel.devices=1 with train.gradient_accumulation=8" in problem
+def test_sharding_on_one_device_is_refused_with_the_alternative() -> None:
+    (problem,) = problems(SHORT, "parallel.sharding=full")
+    assert "Nearest: parallel.sharding=none, or parallel.devices=2" in problem
 
 
 def test_a_distilled_base() -> None:

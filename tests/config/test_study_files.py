@@ -118,9 +118,7 @@ def test_mistakes_of_experiments_say_where_they_are(tmp_path: Path) -> None:
 
 def test_several_devices_are_refused_here_and_not_asked_about_where_another_machine_runs_them(tmp_path: Path) -> None:
     configurations = {"cpu": {"parallel.device": "cpu"}, "four-gpus": {"parallel.devices": 4}}
-    assert "parallel.devices: 4 devices are not supported for flux yet" in mistakes(
-        tmp_path, configurations=configurations
-    )
+    assert "parallel.devices: a study trains on one device" in mistakes(tmp_path, configurations=configurations)
     path = written(tmp_path, configurations=configurations)
     assert {part.configuration for part in read_study(path, only=["cpu"]).parts} == {"cpu"}
     with pytest.raises(UnknownName, match="Did you mean 'four-gpus'"):

@@ -1,18 +1,21 @@
 """`train` and `resume`: an experiment becomes a verified run."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from foretune.api.live_steps import LiveSteps
 from foretune.api.process_state import torch_kept
-from foretune.api.run import Run, RunFailed, RunLike, path_of
+from foretune.api.run import Run, RunFailed, RunLike, open_run, path_of
 from foretune.api.start import Changes, ExperimentLike, import_libraries, read_to_start
+from foretune.core.errors import UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
 from foretune.core.units import bytes_text
 from foretune.core.values import Plan
 
 if TYPE_CHECKING:
+    from foretune.choices.experiment import Experiment
     from foretune.training.train import Trained
 
 
@@ -42,16 +45,21 @@ def train(
 
     observer = observer or Observer()
     asked = read_to_start(experiment, changes, "Training", TO_TRAIN, Path(runs))
-    import_libraries(observer, "foretune.training.forecast", "foretune.training.train", warns_if_busy=True)
+    if _must_launch(asked.experiment):
+        request = {"mapping": asked.as_asked, "name": asked.experiment.name, "runs": str(runs)}
+        return _launched(asked.experiment, request, observer)
+    import_libraries(observer, "foretune.training.forecast", "foretune.training.several", warns_if_busy=True)
     from foretune.training.forecast import plan_here
-    from foretune.training.train import train as run_training
+    from foretune.training.several import train_in_ranks
 
-    plan = plan_here(asked, LiveSteps(observer), observer.message)
+    # The memory of one of several devices is not planned yet.
+    is_planned = asked.experiment.parallel.devices == 1
+    plan = plan_here(asked, LiveSteps(observer), observer.message) if is_planned else None
     if plan is not None:
         _tell_expected(plan, observer)
         observer.planned(plan)
     with torch_kept():
-        return _finished(run_training(asked, Path(runs), observer, plan, handles_signals=stop_on_signals))
+        return _finished(train_in_ranks(asked, Path(runs), observer, plan, handles_signals=stop_on_signals))
 
 
 def resume(run: RunLike, *, stop_on_signals: bool = False, observer: Observer | None = None) -> Run:
@@ -61,14 +69,53 @@ def resume(run: RunLike, *, stop_on_signals: bool = False, observer: Observer | 
     observer = observer or Observer()
     directory = RunDirectory.open(path_of(run))
     require("train", "Training")
-    import_libraries(observer, "foretune.training.train", warns_if_busy=True)
-    from foretune.training.train import resume as go_on
+    _, experiment, _ = directory.read_experiment()
+    if _must_launch(experiment):
+        return _launched(experiment, {"run": str(directory.path)}, observer)
+    import_libraries(observer, "foretune.training.several", warns_if_busy=True)
+    from foretune.training.several import resume_in_ranks
 
     plan = directory.read_plan()
     if plan is not None:
         observer.planned(plan)
     with torch_kept():
-        return _finished(go_on(directory, observer, handles_signals=stop_on_signals))
+        return _finished(resume_in_ranks(directory, observer, handles_signals=stop_on_signals))
+
+
+def _must_launch(experiment: "Experiment") -> bool:
+    """Whether the run takes processes that nobody has started."""
+    from foretune.training.ranks import found_ranks
+
+    return experiment.parallel.devices > 1 and found_ranks() is None
+
+
+def _launched(experiment: "Experiment", request: dict[str, Any], observer: Observer) -> Run:
+    """The run that as many processes made as there are devices."""
+    observer.message(f"Starting {experiment.parallel.devices} processes.")
+    from foretune.training.launching import launch
+
+    launched = launch(experiment.parallel, request, observer)
+    if "refused" in launched.told:
+        raise UserError(launched.told["refused"]["text"])
+    if "began" not in launched.told:
+        raise UserError(f"No step was made. {launched.why()}")
+    run = open_run(launched.told["began"]["run"])
+    if run.record is None:
+        raise ProcessesLost(run, launched.why())
+    run = replace(run, **launched.told.get("trained", {}))
+    if run.status not in ("finished", "interrupted"):
+        raise RunFailed(run)
+    return run
+
+
+class ProcessesLost(UserError):
+    """Processes of a run ended before they could write its record; its last checkpoint is there."""
+
+    exit_code = 1
+
+    def __init__(self, run: Run, why: str) -> None:
+        self.run = run
+        super().__init__(f"{why}\nContinue with: foretune resume {run.path}")
 
 
 def _finished(trained: "Trained") -> Run:

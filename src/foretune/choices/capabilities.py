@@ -13,8 +13,9 @@ from foretune.choices.objections.levers import lever_objections
 from foretune.choices.objections.methods import method_objections
 from foretune.choices.objections.numbers import number_objections
 from foretune.choices.objections.optimizers import optimizer_objections
+from foretune.choices.objections.parallel import parallel_objections
 from foretune.choices.objections.quantization import quantization_objections
-from foretune.choices.objections.situation import device_count_objections, distilled_objections, text_objections
+from foretune.choices.objections.situation import distilled_objections, text_objections
 from foretune.core.errors import closest
 
 
@@ -43,7 +44,7 @@ def objections(
         *quantization_objections(experiment, facts, device_type),
         *optimizer_objections(experiment, device_type),
         *lever_objections(experiment, facts, device_type),
-        *device_count_objections(experiment, facts),
+        *parallel_objections(experiment, device_type, only_planned=only_planned),
         *text_objections(experiment, facts),
         *(distilled_objections(experiment, distilled=distilled) if facts.is_trainable else ()),
     )

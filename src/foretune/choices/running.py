@@ -7,6 +7,8 @@ from pydantic import Field
 from foretune.choices.section import INCIDENTAL, LATER, Section
 from foretune.core.trackers import TRACKER_SPECS
 
+Sharding = Literal["none", "full", "hybrid"]
+
 if TYPE_CHECKING:
     Tracker: TypeAlias = str
 else:
@@ -57,11 +59,20 @@ class Save(Section):
 
 
 class Parallel(Section):
-    """Which device, how many, how many threads."""
+    """Which device, how many, how they share the model, how many threads."""
 
     devices: int = Field(default=1, ge=1)
-    """Number of devices."""
+    """Number of devices, over all nodes; one process each. The global batch is train.batch_size times this number."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """auto: an accelerator if there is one, otherwise the CPU."""
     threads: Annotated[int | None, LATER] = Field(default=None, ge=1)
-    """Number of CPU threads. Left out: OMP_NUM_THREADS, or torch's default."""
+    """Number of CPU threads of each process. Left out: OMP_NUM_THREADS, or torch's default."""
+    sharding: Annotated[Sharding, LATER] = "none"
+    """none: each device holds the whole model (DDP). full: weights, gradients and optimizer states are sharded over all
+    devices (FSDP2). hybrid: sharded inside each group of shard_devices, replicated across the groups (HSDP)."""
+    shard_devices: Annotated[int | None, LATER] = Field(default=None, ge=2)
+    """Devices of one shard group of hybrid sharding. Left out: the devices of one node."""
+    timeout_s: Annotated[float, LATER] = Field(default=600.0, gt=0)
+    """Seconds that a process waits for the others before the run is ended."""
+    restarts: Annotated[int, LATER] = Field(default=0, ge=0)
+    """How often the processes are started again from the last checkpoint after one of them was lost."""

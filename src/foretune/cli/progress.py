@@ -87,10 +87,12 @@ class ProgressObserver(Observer):
         else:
             left_s = (total - done) * step_s
         speed = rate_text(report.samples_per_step / max(step_s, 1e-9), "sample")
-        if self._peak_bytes is None:
+        peak_bytes = report.peak_bytes
+        if peak_bytes is None:
             # Asked for here, because it imports torch.
-            self._peak_bytes = peak_memory()
-        memory = bytes_text(self._peak_bytes())
+            self._peak_bytes = self._peak_bytes or peak_memory()
+            peak_bytes = self._peak_bytes()
+        memory = bytes_text(peak_bytes)
         if self._planned_bytes is not None:
             memory += f" ({bytes_text(self._planned_bytes)} planned)"
         left = f"{duration_text(left_s)} left" if left_s else "done"

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from foretune.choices.experiment import Experiment
 from foretune.choices.study import NAME, Protocol, StudyFile, as_name
 from foretune.config.lengths import only_steps, with_length
 from foretune.config.mistakes import describe_mistakes
@@ -95,6 +96,14 @@ def load_study(path: Path, *, only: Sequence[str] = (), is_quick: bool = False) 
     return file
 
 
+def _on_one_device(experiment: Experiment) -> Iterator[str]:
+    if experiment.parallel.devices > 1:
+        yield (
+            f"parallel.devices: a study trains on one device, and {experiment.parallel.devices} are asked for. "
+            "Nearest: parallel.devices=1"
+        )
+
+
 def read_study(
     path: Path,
     *,
@@ -125,7 +134,8 @@ def read_study(
     for configuration, setting, seed in _places(file, only, seeds):
         differing = {**file.settings.get(setting, {}), **file.compared[configuration]}
         try:
-            asked = understand(_experiment(base, differing, file, seed), source=str(path), name=name, needs=TO_TRAIN)
+            form = _experiment(base, differing, file, seed)
+            asked = understand(form, source=str(path), name=name, needs=TO_TRAIN, checks=[_on_one_device])
         except ExperimentErrors as error:
             for problem in error.problems:
                 found.setdefault(problem, []).append(f"{configuration}/{setting}")

@@ -30,6 +30,8 @@ class StepReport:
     """What process ("host") and device hold after the step."""
     left_s: float | None = None
     """Until the run's time is up; None where it ends after a number of steps."""
+    peak_bytes: int | None = None
+    """High-water mark of device or process memory, where the run is in another process than the observer."""
 
 
 class Observer:
@@ -44,6 +46,9 @@ class Observer:
 
     def planned(self, plan: "Plan") -> None:
         """The forecast for this run on this machine, before its first step."""
+
+    def began(self, run: Path) -> None:
+        """The run directory is there; every file of the run will be in it."""
 
     def message(self, text: str) -> None:
         """Something a person should read."""
@@ -81,6 +86,10 @@ class Observers(Observer):
     def planned(self, plan: "Plan") -> None:
         for observer in self._observers:
             observer.planned(plan)
+
+    def began(self, run: Path) -> None:
+        for observer in self._observers:
+            observer.began(run)
 
     def message(self, text: str) -> None:
         for observer in self._observers:

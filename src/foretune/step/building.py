@@ -10,6 +10,7 @@ from torch.utils.checkpoint import noop_context_fn
 from foretune.choices.experiment import Experiment
 from foretune.models.family import Family
 from foretune.step.ema import MovingAverage
+from foretune.step.engine import ALONE, Engine
 from foretune.step.levers import AppliedLevers, ContextPair, apply_levers
 from foretune.step.methods import METHODS, AppliedMethod
 from foretune.step.optimizing import build_optimizer
@@ -62,6 +63,7 @@ def build_step(
     device: torch.device,
     *,
     foreach: bool | None = None,
+    engine: Engine = ALONE,
 ) -> TrainingStep:
     """Returns the training step for a denoiser that is already on its device.
 
@@ -92,4 +94,5 @@ def build_step(
         max_grad_norm=experiment.train.max_grad_norm,
         guidance_scale=experiment.objective.guidance_scale,
         dropout_seed=experiment.train.seed if method.has_dropout else None,
+        engine=engine,
     )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from foretune.step.engine import sharded_like
 from foretune.step.host import computing_on_host, to_host, wait_for_copies
 
 
@@ -41,7 +42,7 @@ class MovingAverage:
     def load(self, average: Mapping[str, Tensor]) -> None:
         assert set(average) == set(self.average), "a saved average belongs to other weights"
         for name, tensor in self.average.items():
-            tensor.copy_(average[name])
+            tensor.copy_(sharded_like(average[name], tensor))
 
     def _started(self, weight: Tensor) -> Tensor:
         copy = self._copied(weight)

@@ -14,6 +14,7 @@ from foretune.data.batch import Batch
 from foretune.models.family import Family
 from foretune.models.objectives import Objective
 from foretune.step.ema import MovingAverage
+from foretune.step.engine import ALONE, Engine, whole
 from foretune.step.optimizers.base import Updater
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.sample_loss import clean_sample, sample_losses
@@ -57,6 +58,8 @@ class TrainingStep:
     guidance_scale: float
     dropout_seed: int | None
     """None if no forward pass draws random numbers."""
+    engine: Engine = ALONE
+    """How several processes share the model."""
 
     def __call__(
         self, step: int, lr: float, batches: Iterable[Batch], num_batches: int, mark: PhaseMarker = unmarked
@@ -71,20 +74,21 @@ class TrainingStep:
         self.optimizer.set_lr(lr)
         for micro, batch in enumerate(batches):
             self._seed_dropout(step, micro)
-            with mark(StepPhase.FORWARD), self.around_forward():
-                loss = self.loss(batch) / num_batches
-            with mark(StepPhase.BACKWARD):
-                self.scaler.scale(loss).backward()
+            with self.engine.synchronising(is_last=micro == num_batches - 1):
+                with mark(StepPhase.FORWARD), self.around_forward():
+                    loss = self.loss(batch) / num_batches
+                with mark(StepPhase.BACKWARD):
+                    self.scaler.scale(loss).backward()
             total = loss.detach() if total is None else total + loss.detach()
         assert total is not None, "a step has at least one batch"
         with mark(StepPhase.OPTIMIZER):
             grad_norm = self._update()
-        return StepOutcome(total, grad_norm)
+        return StepOutcome(self.engine.mean(total), grad_norm)
 
     def loss(self, batch: Batch) -> Tensor:
         """Returns the weighted squared error of the prediction, averaged over the samples."""
         return sample_losses(
-            self.denoiser,
+            self.engine.module or self.denoiser,
             batch,
             family=self.family,
             objective=self.objective,
@@ -108,7 +112,8 @@ class TrainingStep:
         grad_norm = None
         if self.max_grad_norm is not None:
             self.scaler.unscale_(self.optimizer)
-            grad_norm = nn.utils.clip_grad_norm_(self.trained.values(), self.max_grad_norm, foreach=self.foreach)
+            norm = nn.utils.clip_grad_norm_(self.trained.values(), self.max_grad_norm, foreach=self.foreach)
+            grad_norm = whole(norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
@@ -118,4 +123,6 @@ class TrainingStep:
 
     def _seed_dropout(self, step: int, micro: int) -> None:
         if self.dropout_seed is not None:
-            torch.manual_seed(derive_seed(self.dropout_seed, "dropout", step, micro))
+            # Each process has samples of its own, so it drops out others too.
+            of_process = (self.engine.rank,) if self.engine.rank else ()
+            torch.manual_seed(derive_seed(self.dropout_seed, "dropout", step, micro, *of_process))

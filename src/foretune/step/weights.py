@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from foretune.step.engine import own_part, sums_over_shards
 from foretune.step.methods import AppliedMethod
 from foretune.step.quantizing import QuantizedLinear
 
@@ -35,13 +36,13 @@ def checksums(parameters: Mapping[str, nn.Parameter]) -> dict[str, int]:
     """
     sums = {
         name: flat.view(_INTEGER_OF_SIZE[flat.element_size()]).sum(dtype=torch.int64)
-        for name, flat in ((name, parameter.detach().reshape(-1)) for name, parameter in parameters.items())
+        for name, flat in ((name, own_part(parameter.detach()).reshape(-1)) for name, parameter in parameters.items())
     }
     found: dict[str, int] = {}
     for device in {total.device for total in sums.values()}:  # swapped weights are on the host
         names = [name for name, total in sums.items() if total.device == device]
         found |= zip(names, torch.stack([sums[name] for name in names]).tolist(), strict=True)
-    return {name: found[name] for name in sums}
+    return sums_over_shards({name: found[name] for name in sums}, parameters)
 
 
 def num_changed(before: Mapping[str, int], after: Mapping[str, int]) -> int:

@@ -47,14 +47,18 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "Apple GPU"
 
 
-def choose_device(asked: str) -> torch.device:
-    """The device that was asked for, or the best there is."""
+def choose_device(asked: str, local_rank: int = 0) -> torch.device:
+    """The device that was asked for, or the best there is. Of several GPUs, each process of a node takes its own."""
     devices = available_devices()
-    if asked == "auto":
-        return devices[0]
-    for device in devices:
-        if device.type == asked:
-            return device
+    wanted = devices[0].type if asked == "auto" else asked
+    of_type = [device for device in devices if device.type == wanted]
+    if wanted == "cuda" and of_type and local_rank >= len(of_type):
+        raise Refused(
+            f"parallel.devices: process {local_rank + 1} of this node has no GPU: torch sees {len(of_type)}. "
+            f"Nearest: parallel.devices={len(of_type)}"
+        )
+    if of_type:
+        return of_type[local_rank if wanted == "cuda" else 0]
     there = ", ".join(sorted({device.type for device in devices}))
     raise Refused(f"parallel.device: there is no {asked} device here. Present: {there}. Run: foretune doctor")
 

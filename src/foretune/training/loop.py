@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count, islice
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import torch
 
@@ -27,6 +27,7 @@ from foretune.training.memory_now import MemoryNow
 from foretune.training.meter import Meter, StepReading
 from foretune.training.phases import PhaseClock
 from foretune.training.preparing import Prepared
+from foretune.training.ranks import Agreement, Wants
 from foretune.training.state import collect
 from foretune.training.validating import Validator
 
@@ -79,8 +80,12 @@ class Loop:
     """Optimizer steps of the whole run so far."""
     meter: Meter = field(init=False)
     _last_report_s: float = -math.inf
+    _stops: bool = False
+    _failure: NotFinite | None = None
+    _agreement: Agreement = field(init=False)
 
     def __post_init__(self) -> None:
+        self._agreement = Agreement(self.prepared.ranks, at_once=self.length.limit_s is not None)
         self.meter = Meter(self.clock, MemoryNow(self.prepared.device))
 
     def run(self, first_step: int) -> Literal["finished", "interrupted"]:
@@ -97,11 +102,11 @@ class Loop:
 
         def is_last(done: int) -> bool:
             nonlocal ends
-            ends = self.length.is_over(done, self.meter.num_pending)
+            ends = self._is_over(done, is_first=done == first_step)
             return ends
 
         phases = self.schedule.phases(
-            first_step, is_last, is_stopping=lambda _: bool(self.stop), validated=self.tally.validated_steps
+            first_step, is_last, is_stopping=lambda _: self._stops, validated=self.tally.validated_steps
         )
         for phase, done in phases:
             if phase is RunPhase.STEP:
@@ -112,6 +117,26 @@ class Loop:
                 self._validate(done)
         self.drain()
         return "finished" if ends else "interrupted"
+
+    def _is_over(self, done: int, *, is_first: bool) -> bool:
+        """Whether no step follows; asks the other processes what they want, so that all do the same after a step."""
+        is_over = self.length.is_over(done, self.meter.num_pending)
+        if is_first:
+            return is_over
+        # The clocks of processes differ: that of the first one counts.
+        own = Wants(self.stop.reason, is_over and self.prepared.ranks.is_first, self._failure is not None)
+        agreed = self._agreement.after_step(own)
+        if agreed.has_failed:
+            self._fail()
+        if agreed.stop is not None:
+            self.stop.reason = agreed.stop
+        self._stops = agreed.stop is not None
+        return agreed.is_over if self.length.limit_s is not None else is_over
+
+    def _fail(self) -> NoReturn:
+        if self._failure is None:
+            self.drain()  # what another process has read before is still on its way
+        raise self._failure or NotFinite("the loss of another process is no longer finite")
 
     def steps(self, first_step: int) -> Generator[int, None, None]:
         """Makes one optimizer step after the other, as long as it is asked for one; yields how many are done."""
@@ -138,7 +163,7 @@ class Loop:
                 self.meter.record(step, lr, outcome)
                 if self._report_is_due():
                     with self.clock.phase(TimePhase.LOGGING):
-                        self._report(self.meter.arrived())
+                        self._report_arrived()
                 with self.clock.phase(TimePhase.LOGGING, in_trace=False):
                     instruments.after_step(step)
                 yield step + 1
@@ -179,6 +204,15 @@ class Loop:
             return False
         self._last_report_s = now_s
         return True
+
+    def _report_arrived(self) -> None:
+        """One of several processes does not leave by itself: the others would wait for it."""
+        try:
+            self._report(self.meter.arrived())
+        except NotFinite as failure:
+            if self.prepared.ranks.size == 1:
+                raise
+            self._failure = failure
 
     def _report(self, readings: Iterable[StepReading]) -> None:
         p = self.prepared
@@ -223,7 +257,11 @@ class Loop:
         # The numbers of the steps are on the disk before the checkpoint that makes repeating them needless.
         self.events.flush()
         counted_s = None if self.length.limit_s is None else self.length.counted_s
-        path = self.store.write(collect(self.prepared.step, done, counted_s))
+        is_first = self.prepared.ranks.is_first
+        checkpoint = collect(self.prepared.step, done, counted_s, is_kept=is_first)
+        if not is_first:
+            return
+        path = self.store.write(checkpoint)
         self.events.append("saved", step=done, path=path.name)
         self.events.flush()
         self.observer.saved(done, path)

@@ -1,7 +1,7 @@
 """Everything before the first step: the model found, the data ordered, the caches filled, the step built."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from foretune.core.errors import Refused
 from foretune.core.observer import Observer
 from foretune.core.values.base import content_hash
 from foretune.data.batch import Batch
+from foretune.data.cache import FillReport
 from foretune.data.grouping import buckets_for, members_by_bucket
 from foretune.data.held_out import held_out_batches
 from foretune.data.maker import BatchMaker
@@ -28,6 +29,8 @@ from foretune.models.family import Conditioning, Family
 from foretune.models.locating import open_family
 from foretune.models.trainable import TrainableFamily
 from foretune.step.building import Assembled, assemble, attach_method, build_step
+from foretune.step.engine import ALONE as ONE_PROCESS
+from foretune.step.engine import share
 from foretune.step.methods import METHODS, AppliedMethod
 from foretune.step.methods.adapter import AppliedAdapter
 from foretune.step.optimizing import require_optimizer
@@ -37,6 +40,7 @@ from foretune.step.training_step import TrainingStep
 from foretune.step.weights import checksums, num_trained_and_all
 from foretune.training.devices import choose_device, refuse_what_the_device_cannot, use_threads
 from foretune.training.encoding import EncoderPlan, LiveEncoders, encode_captions
+from foretune.training.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +65,15 @@ class Prepared:
     num_text_tokens: int
     effective: dict[str, Any]
     """What followed from the experiment: everything that was not asked for by number."""
+    ranks: Ranks = ALONE
+    """Which process of the run this is."""
 
 
-def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepared:
-    """From an experiment and its model's folder to a run that can start."""
+def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ranks = ALONE) -> Prepared:
+    """From an experiment and its model's folder to a run that can start, in each of its processes."""
     family = open_family(folder)
     read_adapters = checked_adapters(experiment, family)
-    device = checked_device(experiment, family)
+    device = checked_device(experiment, family, ranks)
     resolution_px = checked_resolution(experiment, family)
     num_text_tokens = experiment.data.max_text_tokens or family.own_text_tokens()
     policy = PrecisionPolicy.of(experiment.train)
@@ -86,14 +92,15 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
     _warn_of_data(family, source, observer)
     train, held_out = split(source, experiment.data.held_out)
     held_out = held_out[: experiment.validation.num_held_out]
-    maker = _batch_maker(experiment, family, encoder_plan, source, train, resolution_px)
+    maker = _batch_maker(experiment, family, encoder_plan, source, train, resolution_px, ranks)
     num_steps = _num_steps(experiment.train, maker.order)
     prompts = experiment.validation.prompts if family.text_parts else ()
-    encoding = _Encoding(encoder_plan, maker, _needed(maker.order, num_steps, train), held_out, prompts, observer)
+    needed = _needed(maker.order, num_steps, train)
+    encoding = _Encoding(encoder_plan, maker, needed, held_out, prompts, observer, ranks)
     # In the order of `choices.run_schedule.PREPARATION`, which plans replay.
     live_vae = encoding.latents()
     live_text, texts = encoding.text()
-    built = build_model(experiment, family, folder, device, observer)
+    built = build_model(experiment, family, folder, device, observer, ranks)
     held_out_maker = dataclasses.replace(maker, seed=experiment.validation.seed)
     return Prepared(
         experiment=experiment,
@@ -117,6 +124,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer) -> Prepare
             "resolution_px": resolution_px,
             "num_text_tokens": num_text_tokens,
         },
+        ranks=ranks,
     )
 
 
@@ -153,7 +161,12 @@ class Built:
 
 
 def build_model(
-    experiment: Experiment, family: TrainableFamily, folder: Path, device: torch.device, observer: Observer
+    experiment: Experiment,
+    family: TrainableFamily,
+    folder: Path,
+    device: torch.device,
+    observer: Observer,
+    ranks: Ranks = ALONE,
 ) -> Built:
     """Loads the denoiser, attaches the method and the levers, and builds the step around it."""
     observer.message(f"Loading {family.name} from {folder} on {device}.")
@@ -162,7 +175,12 @@ def build_model(
     base_checksum = content_hash(checksums(dict(denoiser.named_parameters())))
     assembled = assemble(experiment, family, denoiser, quantize_on=device)
     assembled.levers.place(denoiser, device)
-    step = build_step(experiment, family, assembled, device)
+    engine = ONE_PROCESS
+    if ranks.size > 1:
+        parallel = experiment.parallel
+        group = parallel.shard_devices or ranks.local_size
+        engine = share(denoiser, family, parallel.sharding, device, group)
+    step = build_step(experiment, family, assembled, device, engine=engine)
     return Built(
         method=assembled.method,
         step=step,
@@ -179,10 +197,15 @@ def checked_adapters(experiment: Experiment, family: Family) -> dict[str, str]:
     return checksums_by_key
 
 
-def checked_device(experiment: Experiment, family: Family) -> torch.device:
+def checked_device(experiment: Experiment, family: Family, ranks: Ranks = ALONE) -> torch.device:
     """The device to run on; what it or the installed libraries cannot do is refused before anything is loaded."""
+    if experiment.parallel.devices != ranks.size:
+        raise Refused(
+            f"parallel.devices: {experiment.parallel.devices} devices are used by train and resume; this runs on "
+            f"{ranks.size}. Nearest: parallel.devices={ranks.size}"
+        )
     use_threads(experiment.parallel.threads)
-    device = choose_device(experiment.parallel.device)
+    device = choose_device(experiment.parallel.device, ranks.local_rank)
     refuse_what_the_device_cannot(experiment, family.name, device)
     check_quantization(experiment.quantize, device)
     require_optimizer(experiment.optimizer)
@@ -225,6 +248,7 @@ def _batch_maker(
     source: Source,
     train: Sequence[int],
     resolution_px: int,
+    ranks: Ranks,
 ) -> BatchMaker:
     buckets = buckets_for(source, train, experiment.data, resolution_px)
     order = Order(members_by_bucket(source, train, buckets), experiment.samples_per_step(), experiment.train.seed)
@@ -238,6 +262,8 @@ def _batch_maker(
         seed=experiment.train.seed,
         batch_size=experiment.train.batch_size,
         gradient_accumulation=experiment.train.gradient_accumulation,
+        rank=ranks.rank,
+        world_size=ranks.size,
         latent_shape=family.latent_shape,
         latents=encoder_plan.latent_lookup() if caches_latents else None,
         text=encoder_plan.text_lookup() if caches_text else None,
@@ -260,12 +286,15 @@ class _Encoding:
     held_out: Sequence[int]
     prompts: Sequence[str]
     observer: Observer
+    ranks: Ranks
 
     def latents(self) -> nn.Module | None:
         """The autoencoder, where it is used at each step."""
         if self.maker.latents is None:
             return self.plan.load_vae() if self.plan.family.has_latents else None
-        report = self.plan.fill_latents(self.maker, self.needed, self.held_out, self.observer.preparing)
+        report = self._filled(
+            lambda needed, held_out: self.plan.fill_latents(self.maker, needed, held_out, self.observer.preparing)
+        )
         self.observer.message(f"Images: {report.num_encoded} encoded, {report.num_reused} from the cache.")
         return None
 
@@ -274,7 +303,11 @@ class _Encoding:
         family, lookup = self.plan.family, self.maker.text
         texts = tuple(dict.fromkeys((*self.prompts, ""))) if self.prompts else ()
         if lookup is not None:
-            report = self.plan.fill_text(self.maker, self.needed, self.held_out, texts, self.observer.preparing)
+            report = self._filled(
+                lambda needed, held_out: self.plan.fill_text(
+                    self.maker, needed, held_out, texts, self.observer.preparing
+                )
+            )
             self.observer.message(f"Captions: {report.num_encoded} encoded, {report.num_reused} from the cache.")
             return None, {text: lookup.conditioning(text) for text in texts}
         if not family.text_parts:
@@ -282,6 +315,23 @@ class _Encoding:
         live = self.plan.load_text()
         encoded = encode_captions(family, live, texts, self.plan.num_text_tokens) if texts else []
         return live, dict(zip(texts, encoded, strict=True))
+
+    def _filled(self, fill: Callable[[Sequence[int], Sequence[int]], FillReport]) -> FillReport:
+        """Each process encodes its share. Then all look for everything: on a disk that is not shared between nodes,
+        each node encodes what the others have.
+        """
+        ranks = self.ranks
+        report = fill(self.needed[ranks.rank :: ranks.size], self.held_out[ranks.rank :: ranks.size])
+        if ranks.size == 1:
+            return report
+        ranks.wait()
+        if ranks.local_rank == 0:
+            rest = fill(self.needed, self.held_out)
+            report = FillReport(
+                num_encoded=report.num_encoded + rest.num_encoded, num_reused=rest.num_reused - report.num_encoded
+            )
+        ranks.wait()
+        return report
 
 
 def _effective_model(

@@ -17,7 +17,7 @@ from foretune.core.observer import Observer, Observers
 from foretune.core.values import Outcome, RunRecord
 from foretune.core.values.run_record import Measured
 from foretune.record.environment import environment_fingerprint, environment_hash
-from foretune.record.events import EventLog
+from foretune.record.events import EventLog, SilentLog
 from foretune.record.log_summary import NOTHING_SAVED
 from foretune.record.run_directory import RunDirectory
 from foretune.stats.speed import median_step_s, samples_per_s
@@ -55,24 +55,29 @@ class Session:
         """
         self.run, self.prepared = run, prepared
         self.environment = environment_fingerprint()
-        run.write_environment(self.environment)
-        self.events = EventLog(run.events) if events is None else events
-        # Of several CUDA devices, the one that the run is on.
-        self.sampler = Sampler(self.events, open_sensors(uuids_of(prepared.device)))
+        is_first = prepared.ranks.is_first
+        if is_first:
+            run.write_environment(self.environment)
+        if events is None:
+            events = EventLog(run.events) if is_first else SilentLog()
+        self.events = events
+        # Of several CUDA devices, the one that this process is on.
+        self.sampler = Sampler(self.events, open_sensors(uuids_of(prepared.device)) if is_first else ())
         experiment, tally = prepared.experiment, Tally(warnings=list(warnings))
         clock = PhaseClock(clock_of(prepared.device))
+        watches_speed = is_first and not steps_only
         self.loop = Loop(
             prepared=prepared,
             schedule=RunSchedule.of(experiment, steps_only=steps_only),
             store=CheckpointStore(run.checkpoints, experiment.save.keep),
             validator=validator_for(prepared, run.samples),
             events=self.events,
-            observer=observer if steps_only else Observers(observer, self._alarm(observer, tally.warnings)),
+            observer=Observers(observer, self._alarm(observer, tally.warnings)) if watches_speed else observer,
             stop=StopRequest() if stop is None else stop,
             clock=clock,
             tally=tally,
             length=Length.of(experiment.train, prepared.num_steps),
-            instruments=(*profilers(prepared, clock, run, self.events, observer), self.sampler),
+            instruments=(*profilers(prepared, clock, run, self.events, observer), self.sampler) if is_first else (),
             now=now,
         )
         self.started_s = self._ended_s = 0.0

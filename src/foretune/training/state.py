@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from foretune.choices.training import Optimizer
+from foretune.step.engine import is_sharded, sharded_like, whole
 from foretune.step.optimizers.base import Form, like
 from foretune.step.optimizers.on_host import MASTER
 from foretune.step.optimizers.self_tuning import BASE, average_of
@@ -27,9 +29,10 @@ def components(step: TrainingStep) -> tuple[str, ...]:
     return ("weights", "optimizer", "ema") if step.ema is not None else ("weights", "optimizer")
 
 
-def collect(step: TrainingStep, steps_done: int, counted_s: float | None = None) -> Checkpoint:
-    """References to the live tensors; they are copied when they are written.
+def collect(step: TrainingStep, steps_done: int, counted_s: float | None = None, *, is_kept: bool = True) -> Checkpoint:
+    """References to the live tensors; they are copied when they are written. Sharded ones are gathered on the host.
 
+    All processes must call it; where it is not kept, what they gather is dropped.
     Where the run ends when its time is up, the seconds that its clock has counted are part of the state.
     """
     tensors: dict[str, dict[str, Tensor]] = {"weights": dict(step.trained), "optimizer": {}}
@@ -41,7 +44,12 @@ def collect(step: TrainingStep, steps_done: int, counted_s: float | None = None)
             untouched.append(name)
     tensors["optimizer"] |= _named(_ALL, step.optimizer.save_once())
     if step.ema is not None:
-        tensors["ema"] = step.ema.average
+        tensors["ema"] = dict(step.ema.average)
+    for part in tensors.values():
+        for name, tensor in part.items():
+            if is_sharded(tensor):
+                gathered = whole(tensor.detach())
+                part[name] = gathered.cpu() if is_kept else torch.empty(0)
     time_counted = {} if counted_s is None else {COUNTED: counted_s}
     return Checkpoint(steps_done, tensors, {"scaler": step.scaler.state_dict(), "untouched": untouched, **time_counted})
 
@@ -75,7 +83,7 @@ def check(step: TrainingStep, checkpoint: Checkpoint, *, has_clock: bool = False
 def restore(step: TrainingStep, checkpoint: Checkpoint) -> None:
     """Puts a checked checkpoint's state into a freshly built step."""
     for name, parameter in step.trained.items():
-        parameter.data.copy_(checkpoint.tensors["weights"][name])
+        parameter.data.copy_(sharded_like(checkpoint.tensors["weights"][name], parameter))
     step.optimizer.weights_replaced()
     kept: dict[str, dict[str, Tensor]] = {}
     for key, tensor in checkpoint.tensors["optimizer"].items():

@@ -22,10 +22,12 @@ from foretune.record.locking import locked
 from foretune.record.redaction import MARK
 from foretune.record.run_directory import RunDirectory
 from foretune.step.weights import checksums, num_changed
+from foretune.training.alike import check_alike, parallel_text
 from foretune.training.checkpoints import CheckpointStore
 from foretune.training.devices import peak_host_bytes, use_threads
 from foretune.training.loop import Tally
 from foretune.training.preparing import Prepared, prepare
+from foretune.training.ranks import ALONE, Ranks
 from foretune.training.session import Session, status_of
 from foretune.training.state import COUNTED, check, components, restore
 from foretune.training.trackers import open_trackers, require_trackers
@@ -52,8 +54,11 @@ def train(
     handles_signals: bool = True,
     folder_name: str | None = None,
     about: Mapping[str, Any] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Trained:
     """Starts a new run. Its plan, where there is one, is stored before the first step.
+
+    With several processes each of them calls it; the first one owns the run directory, and the observer should be its.
 
     `handles_signals`: a signal to stop ends the run after its step, with a checkpoint. The run directory is made in a
     folder of the experiment's name, or of another one. `about` is what else the
@@ -67,25 +72,44 @@ def train(
         observer.warning(warning)
     try:
         with told_if_interrupted("No step was made. What was encoded is kept: the same command continues with it."):
-            prepared = prepare(asked.experiment, folder, observer)
+            prepared = _prepared(asked.experiment, folder, observer, ranks)
     except UserError:
         raise  # said before anything was made
     except Exception as error:
+        if not ranks.is_first:
+            raise
         run = RunDirectory.create(runs, folder_name)
         effective = {"model_folder": str(folder.resolve()), **(about or {})}
         run.write_experiment(asked.as_asked, asked.experiment, effective)
         run.write_plan(plan)
         raise _preparation_failed(run, asked.experiment, error) from error
-    run = RunDirectory.create(runs, folder_name)
-    effective = {**prepared.effective, "model_revision": revision, **(about or {})}
-    run.write_experiment(asked.as_asked, asked.experiment, effective)
-    run.write_plan(plan)
+    run = _new_run(runs, folder_name, ranks)
+    if ranks.is_first:
+        effective = {**prepared.effective, "model_revision": revision, **(about or {})}
+        run.write_experiment(asked.as_asked, asked.experiment, effective)
+        run.write_plan(plan)
+    observer.began(run.path)
     observer.message(f"Run directory: {run.path}")
-    with locked(run.lock), told_if_interrupted(_go_on(run)):
+    with locked(run.lock) if ranks.is_first else nullcontext(), told_if_interrupted(_go_on(run)):
         return _run(run, prepared, observer, list(asked.warnings), begun_s, handles_signals=handles_signals)
 
 
-def resume(run: RunDirectory, observer: Observer, *, handles_signals: bool = True) -> Trained:
+def _prepared(experiment: Experiment, folder: Path, observer: Observer, ranks: Ranks) -> Prepared:
+    """A run that can start in all of its processes."""
+    prepared = prepare(experiment, folder, observer, ranks)
+    if ranks.size > 1:
+        check_alike(prepared)
+        observer.message(parallel_text(prepared))
+    return prepared
+
+
+def _new_run(runs: Path, folder_name: str, ranks: Ranks) -> RunDirectory:
+    """The directory that the first process makes; the others are told its name."""
+    path = str(RunDirectory.create(runs, folder_name).path) if ranks.is_first else None
+    return RunDirectory(Path(ranks.from_first(path)))
+
+
+def resume(run: RunDirectory, observer: Observer, *, handles_signals: bool = True, ranks: Ranks = ALONE) -> Trained:
     """Goes on with a run from its newest whole checkpoint, as if it had never stopped."""
     run.require_own_files()
     _, experiment, effective = run.read_experiment()
@@ -105,10 +129,11 @@ def resume(run: RunDirectory, observer: Observer, *, handles_signals: bool = Tru
         raise UserError(f"The base model of {run.path} is gone: {folder} does not exist. Put it back where it was.")
     # Sums are split over threads: another number of them gives other last bits.
     use_threads(effective.get("num_threads"))
-    with locked(run.lock), told_if_interrupted(_go_on(run)):
+    observer.began(run.path)
+    with locked(run.lock) if ranks.is_first else nullcontext(), told_if_interrupted(_go_on(run)):
         begun_s = time.perf_counter()
         try:
-            prepared = prepare(experiment, folder, observer)
+            prepared = _prepared(experiment, folder, observer, ranks)
         except NoFolder as error:
             is_relative = error.path != str(error.looked_for)
             fix = "Go to the directory that the run was started in" if is_relative else "Put it back"
@@ -118,7 +143,8 @@ def resume(run: RunDirectory, observer: Observer, *, handles_signals: bool = Tru
             ) from error
         _refuse_another_run(run, effective, prepared)
         _refuse_without_checkpoints(run, observer)
-        run.remove_record()
+        if ranks.is_first:
+            run.remove_record()
         return _run(run, prepared, observer, [], begun_s, handles_signals=handles_signals)
 
 
@@ -197,7 +223,9 @@ def _run(
     handles_signals: bool,
 ) -> Trained:
     experiment = prepared.experiment
-    observer = Observers(observer, *open_trackers(experiment.track, run.path, observer))
+    is_first = prepared.ranks.is_first
+    if is_first:
+        observer = Observers(observer, *open_trackers(experiment.track, run.path, observer))
     initial, base = checksums(prepared.step.trained), checksums(prepared.method.frozen())
     with stop_on_signals() if handles_signals else nullcontext(StopRequest()) as stop:
         session = Session(run, prepared, observer, stop=stop, warnings=warnings)
@@ -205,7 +233,8 @@ def _run(
         outcome = session.run_loop(first_step)
     record = session.finish(outcome, session.measured(prepare_s=session.started_s - begun_s))
     observer.ended()
-    run.write_record(record)
+    if is_first:
+        run.write_record(record)
     return Trained(
         run=run,
         record=record,

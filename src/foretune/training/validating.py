@@ -1,6 +1,6 @@
 """Looking at the model while it trains: the held-out loss at fixed noise, and samples at fixed seeds."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,12 @@ from foretune.data.batch import Batch
 from foretune.models.family import Conditioning
 from foretune.models.tiling import tile_autoencoder
 from foretune.models.trainable import TrainableFamily
+from foretune.step.engine import contents_replaced, is_sharded
 from foretune.step.methods.training_adapter import without_training_adapter
 from foretune.step.training_step import TrainingStep
 from foretune.training.encoding import LiveEncoders
 from foretune.training.preparing import Prepared
+from foretune.training.ranks import ALONE, Ranks
 from foretune.training.sampling import SampleRequest, sample, to_image
 
 
@@ -34,6 +36,7 @@ class Validator:
     encoders: LiveEncoders
     vae_tiling: bool = False
     """Whether samples are decoded in tiles."""
+    ranks: Ranks = ALONE
 
     def held_out_loss(self) -> float | None:
         """The loss at fixed noise and levels; None where no samples are held out.
@@ -43,11 +46,17 @@ class Validator:
         if not self.held_out:
             return None
         with _averaged_weights(self.step), _evaluating(self.step):
-            return mean_loss(self.step, (self.encoders.ready(b, self.device) for b in self.held_out), self.device)
+            return mean_loss(
+                self.step, self.held_out, self.device, self.ranks, ready=lambda b: self.encoders.ready(b, self.device)
+            )
 
     def samples(self, steps_done: int) -> tuple[Path, ...]:
-        """Pictures of the asked prompts, at fixed seeds."""
-        if not self.request.prompts:
+        """Pictures of the asked prompts, at fixed seeds, which the first process writes.
+
+        Where the weights are sharded all processes sample the same pictures, because none has the model alone.
+        """
+        is_sharded_model = any(map(is_sharded, self.step.denoiser.parameters()))
+        if not self.request.prompts or not (self.ranks.is_first or is_sharded_model):
             return ()
         with _averaged_weights(self.step), _evaluating(self.step), without_training_adapter(self.step.denoiser):
             return tuple(self._sample(steps_done))
@@ -67,7 +76,7 @@ class Validator:
         unconditional = _moved(self.unconditional, self.device, compute) if self.unconditional else None
         with self.step.policy.autocast(self.device.type):
             images = sample(self.family, pipeline, self.request, encoded, unconditional)
-        for index, pixels in enumerate(images):
+        for index, pixels in enumerate(images if self.ranks.is_first else ()):
             path = self.samples_dir / f"step-{steps_done:09d}-{index}.png"
             to_image(pixels).save(path)
             yield path
@@ -94,19 +103,31 @@ def validator_for(prepared: Prepared, samples_dir: Path) -> Validator:
         samples_dir=samples_dir,
         encoders=prepared.encoders,
         vae_tiling=prepared.experiment.levers.vae_tiling,
+        ranks=prepared.ranks,
     )
 
 
 @torch.no_grad()
-def mean_loss(step: TrainingStep, batches: Iterable[Batch], device: torch.device) -> float:
-    """The mean loss over samples, each batch weighted by its size. Waits for the device once, at the end."""
+def mean_loss(
+    step: TrainingStep,
+    batches: Sequence[Batch],
+    device: torch.device,
+    ranks: Ranks = ALONE,
+    ready: Callable[[Batch], Batch] = lambda batch: batch,
+) -> float:
+    """The mean loss over samples, each batch weighted by its size. Waits for the device once, at the end.
+
+    Each process takes every so many batches. All of them make as many forward passes, which sharded weights need: one
+    without a batch of its own repeats one, which does not count.
+    """
     total = torch.zeros((), device=device)
-    num_samples = 0
-    for batch in batches:
-        size = len(batch.indices)
-        total += step.loss(batch) * size
-        num_samples += size
-    return float(total) / num_samples
+    for first in range(0, len(batches), ranks.size):
+        index = first + ranks.rank
+        batch = batches[min(index, len(batches) - 1)]
+        loss = step.loss(ready(batch))
+        if index < len(batches):
+            total += loss * len(batch.indices)
+    return float(step.engine.mean(total)) * ranks.size / sum(len(batch.indices) for batch in batches)
 
 
 @contextmanager
@@ -122,15 +143,8 @@ def _evaluating(step: TrainingStep) -> Iterator[None]:
 @contextmanager
 def _averaged_weights(step: TrainingStep) -> Iterator[None]:
     """The moving average, or that of the optimizer, in the place of the weights, which come back bit for bit."""
-    shown = step.shown_weights()
-    kept = {name: step.trained[name].data for name in shown}
-    for name, weight in shown.items():
-        step.trained[name].data = weight
-    try:
+    with contents_replaced(step.trained, step.shown_weights()):
         yield
-    finally:
-        for name, weight in kept.items():
-            step.trained[name].data = weight
 
 
 def _moved(conditioning: Conditioning, device: torch.device, dtype: torch.dtype) -> Conditioning:

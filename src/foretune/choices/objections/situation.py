@@ -7,18 +7,6 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
 from foretune.choices.objections.base import Objection, refused, warning
 
-_MAX_DEVICES = 1
-
-
-def device_count_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable[Objection]:
-    devices = experiment.parallel.devices
-    if devices > _MAX_DEVICES:
-        yield refused(
-            f"parallel.devices: {devices} devices are not supported for {facts.name} yet. Nearest: "
-            f"parallel.devices={_MAX_DEVICES} with train.gradient_accumulation="
-            f"{experiment.train.gradient_accumulation * devices}, which makes the same optimizer steps"
-        )
-
 
 def text_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable[Objection]:
     if not facts.has_text and experiment.data.caption_dropout > 0:

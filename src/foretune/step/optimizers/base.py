@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from foretune.choices.training import Optimizer
+from foretune.step.engine import sharded_like
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +182,7 @@ class Direct(Updater):
             self._layout.begin(self.inner, weight)
         state = self.state[weight]
         for name, form in self.forms(weight).items():
-            _put(state, name, saved[name], form, weight.device)
+            _put(state, name, sharded_like(saved[name], weight), form, weight.device)
 
     def load_once(self, saved: Mapping[str, Tensor]) -> None:
         for name, form in self.forms_once().items():

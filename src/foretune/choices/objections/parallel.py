@@ -1,0 +1,66 @@
+"""What several devices cannot do together, or not yet."""
+
+from collections.abc import Iterable
+
+from foretune.choices.experiment import Experiment
+from foretune.choices.objections.base import DeviceType, Objection, refused
+
+_SHARDED_OPTIMIZERS = ("adamw",)
+"""Their states are sharded as the weights are."""
+
+
+def parallel_objections(
+    experiment: Experiment, device_type: DeviceType | None, *, only_planned: bool
+) -> Iterable[Objection]:
+    parallel = experiment.parallel
+    if only_planned and parallel.devices > 1:
+        yield refused(
+            f"parallel.devices: memory on one of {parallel.devices} devices is not planned yet. "
+            "Nearest: parallel.devices=1 and parallel.sharding=none"
+        )
+        return
+    if parallel.sharding != "none" and parallel.devices == 1:
+        yield refused(
+            f"parallel.sharding: {parallel.sharding} takes several devices, and parallel.devices is 1. "
+            "Nearest: parallel.sharding=none, or parallel.devices=2"
+        )
+    if parallel.shard_devices is not None and parallel.sharding != "hybrid":
+        yield refused("parallel.shard_devices is for parallel.sharding=hybrid. Nearest: parallel.shard_devices=null")
+    group = parallel.shard_devices
+    if parallel.sharding == "hybrid" and group is not None and (parallel.devices % group or parallel.devices == group):
+        yield refused(
+            f"parallel.shard_devices: {parallel.devices} devices are not several groups of {group}. "
+            "Nearest: parallel.sharding=full"
+        )
+    if parallel.devices == 1:
+        return
+    if device_type == "mps":
+        yield refused("parallel.devices: an Apple GPU trains alone. Nearest: parallel.devices=1")
+    if experiment.levers.fused_backward:
+        yield refused(
+            "levers.fused_backward: it updates weights before the gradients of the other devices are there. "
+            "Nearest: levers.fused_backward=false"
+        )
+    if parallel.sharding != "none":
+        yield from _sharding_objections(experiment)
+
+
+def _sharding_objections(experiment: Experiment) -> Iterable[Objection]:
+    alike = "Nearest: parallel.sharding=none"
+    if experiment.quantize.denoiser != "none":
+        yield refused(f"quantize.denoiser: a quantised base is not sharded yet. {alike}")
+    if experiment.train.precision == "fp16":
+        yield refused(
+            "train.precision: the loss scale of fp16 is not shared between shards yet. Nearest: train.precision=bf16"
+        )
+    optimizer = experiment.optimizer
+    if optimizer.kind not in _SHARDED_OPTIMIZERS or optimizer.compensation != "none":
+        yield refused(f"optimizer.kind: the state of this optimizer is not sharded yet. Nearest: adamw; or {alike}")
+    if experiment.levers.block_swap:
+        yield refused("levers.block_swap: sharded blocks are gathered, not swapped. Nearest: levers.block_swap=0")
+    if experiment.levers.optimizer_offload or experiment.levers.ema_offload:
+        yield refused(f"levers.optimizer_offload, levers.ema_offload: not with sharding yet. {alike}")
+    if experiment.method.kind not in ("full", "lora", "rslora"):
+        yield refused(
+            f"method.kind: {experiment.method.kind} is not sharded yet. Nearest: method.kind=lora; or {alike}"
+        )

@@ -1,0 +1,164 @@
+"""How the processes of a run share one model: DDP, FSDP2 or HSDP of torch.distributed, or one process alone.
+
+What only several processes need is imported where they need it: one process alone pays nothing.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from foretune.choices.running import Sharding
+from foretune.models.family import Family
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What several processes add to a training step; the defaults are those of one process alone."""
+
+    num_processes: int = 1
+    rank: int = 0
+    module: nn.Module | None = None
+    """Called instead of the denoiser, if the engine wraps it."""
+    without_sync: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Surrounds the passes of a step before its last one: gradients add up on each device and are not sent."""
+
+    def synchronising(self, *, is_last: bool) -> AbstractContextManager[object]:
+        """Surrounds the forward and backward pass of one batch of a step."""
+        return nullcontext() if is_last else self.without_sync()
+
+    def mean(self, loss: Tensor) -> Tensor:
+        """Returns the mean of a number over all processes, on the device; the host does not wait for it on a GPU."""
+        if self.num_processes == 1:
+            return loss
+        import torch.distributed as dist
+
+        total = loss.clone()
+        dist.all_reduce(total)
+        return total / self.num_processes
+
+
+ALONE = Engine()
+"""One process, no collective."""
+
+
+def share(
+    denoiser: nn.Module, family: Family, sharding: Sharding, device: torch.device, shard_devices: int | None = None
+) -> Engine:
+    """Lets all processes of the default group train one denoiser, which is on its device and whole in each of them.
+
+    Sharded weights become DTensors, so an optimizer must be built afterwards.
+    """
+    import torch.distributed as dist
+
+    num_processes, rank = dist.get_world_size(), dist.get_rank()
+    if sharding == "none":
+        from torch.nn.parallel import DistributedDataParallel
+
+        wrapped = DistributedDataParallel(
+            denoiser,
+            device_ids=[device] if device.type == "cuda" else None,
+            # Every process has read the same files, which is checked: nothing has to be sent.
+            init_sync=False,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+        )
+        return Engine(num_processes, rank, wrapped, wrapped.no_sync)
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = _mesh(num_processes, device, shard_devices if sharding == "hybrid" else None)
+    for block in family.blocks(denoiser):
+        fully_shard(block, mesh=mesh)
+    fully_shard(denoiser, mesh=mesh)
+    # Gradients are reduced in every pass: to keep them whole until the last one would undo the sharding.
+    return Engine(num_processes, rank)
+
+
+def _mesh(num_processes: int, device: torch.device, shard_devices: int | None) -> "DeviceMesh":
+    from torch.distributed.device_mesh import init_device_mesh
+
+    if shard_devices is None:
+        return init_device_mesh(device.type, (num_processes,))
+    shape = (num_processes // shard_devices, shard_devices)
+    return init_device_mesh(device.type, shape, mesh_dim_names=("replicate", "shard"))
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether a tensor is a DTensor, of which this process has a part."""
+    loaded: Any = sys.modules.get("torch.distributed.tensor")
+    return loaded is not None and isinstance(tensor, loaded.DTensor)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Returns a tensor with all of its shards. All processes must call it."""
+    if not is_sharded(tensor):
+        return tensor
+    gathered: Tensor = tensor.full_tensor()  # type: ignore[attr-defined]
+    return gathered
+
+
+def sharded_like(tensor: Tensor, weight: Tensor) -> Tensor:
+    """Returns this process's part of a whole tensor that every process has, sharded as the weight is."""
+    if not is_sharded(weight) or tensor.shape != weight.shape:
+        return tensor
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(weight, DTensor)
+    # Without a source every process takes its part of what it has, and nothing is sent.
+    return distribute_tensor(tensor.to(weight.device), weight.device_mesh, weight.placements, src_data_rank=None)
+
+
+def own_part(tensor: Tensor) -> Tensor:
+    """Returns the part of a tensor that this process has."""
+    if not is_sharded(tensor):
+        return tensor
+    part: Tensor = tensor.to_local()  # type: ignore[attr-defined]
+    return part
+
+
+def sums_over_shards(sums: Mapping[str, int], tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Returns sums over parts of tensors as sums over the whole ones. All processes must call it."""
+    sharded = [name for name in sums if is_sharded(tensors[name])]
+    if not sharded:
+        return dict(sums)
+    from torch.distributed.tensor import DTensor, Partial
+
+    like = tensors[sharded[0]]
+    assert isinstance(like, DTensor)
+    parts = torch.tensor([sums[name] for name in sharded], device=like.device)
+    # Each shard counts once, however many groups hold it.
+    placements = [Partial() if placement.is_shard() else placement for placement in like.placements]
+    totals = DTensor.from_local(parts, like.device_mesh, placements, run_check=False).full_tensor().tolist()
+    return {**sums, **dict(zip(sharded, totals, strict=True))}
+
+
+@contextmanager
+def contents_replaced(weights: dict[str, nn.Parameter], by: dict[str, Tensor]) -> Iterator[None]:
+    """Puts other values into weights for a while, which come back bit for bit.
+
+    Sharded weights are overwritten, because FSDP2 gathers them from memory of its own; others only change places.
+    """
+    kept: dict[str, Tensor] = {}
+    for name, value in by.items():
+        weight = weights[name]
+        if is_sharded(weight):
+            kept[name] = weight.detach().clone()
+            weight.data.copy_(value)
+        else:
+            kept[name] = weight.data
+            weight.data = value
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            if is_sharded(weights[name]):
+                weights[name].data.copy_(value)
+            else:
+                weights[name].data = value

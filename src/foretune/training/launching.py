@@ -1,0 +1,138 @@
+"""Starts the processes of a run on this machine, with torch's elastic agent.
+
+The processes find each other through files in a private folder and talk over the loopback interface: nothing listens on
+a public address. Several nodes are started by torchrun or SLURM instead.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from foretune.choices.running import Parallel
+from foretune.core.observer import Observer
+from foretune.core.observer_lines import tell_observer
+from foretune.core.thread_waiting import with_passive_waiting
+
+REQUEST_VARIABLE = "FORETUNE_RANK_REQUEST"
+"""Where a process of a run finds what it should do."""
+_WORKER = "foretune.training.rank_worker"
+_STOPPING_S = 600
+"""Asked to stop, the processes finish their step and save; what takes longer than this is killed."""
+
+
+@dataclass
+class Launched:
+    """What the processes left behind."""
+
+    told: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The last line of each kind that the first process told."""
+    failures: dict[int, str] = field(default_factory=dict)
+    """By rank, why processes failed."""
+    signal: str | None = None
+    """The signal that ended all of them."""
+
+    def why(self) -> str:
+        """Why there is no record, in a sentence."""
+        if self.failures:
+            rank, reason = min(self.failures.items())
+            return f"Process {rank} of the run failed: {reason}"
+        return f"The processes of the run were ended by {self.signal or 'something that left no trace'}."
+
+
+def launch(parallel: Parallel, request: Mapping[str, Any], observer: Observer) -> Launched:
+    """Runs a request in as many processes as there are devices; returns when all have ended."""
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException, Std
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    result = Launched()
+    with tempfile.TemporaryDirectory(prefix="foretune-ranks-") as folder:
+        scratch = Path(folder)
+        (scratch / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=parallel.devices,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint=str(scratch / "rendezvous"),
+            rdzv_configs={"store_type": "file"},
+            logs_specs=DefaultLogsSpecs(log_dir=str(scratch), redirects=Std.ALL),
+            max_restarts=parallel.restarts,
+            local_addr="127.0.0.1",
+            signals_to_handle="SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
+            shutdown_timeout=_STOPPING_S,
+        )
+        with _heard(scratch, observer, result), _variables(scratch):
+            try:
+                elastic_launch(config, sys.executable)("-m", _WORKER)
+            except ChildFailedError as error:
+                result.failures = {rank: _reason(one.message) for rank, one in error.failures.items()}
+            except SignalException as stopped:
+                result.signal = stopped.sigval.name
+    return result
+
+
+def _reason(message: Any) -> str:
+    """What a failed process wrote, or torch's words for how it ended."""
+    text = message.get("message", message) if isinstance(message, dict) else message
+    return str(text).strip().splitlines()[0] if str(text).strip() else "it left no message"
+
+
+@contextmanager
+def _heard(scratch: Path, observer: Observer, result: Launched) -> Iterator[None]:
+    """Passes on what the first process tells, through a pipe that outlives it: it may be started again."""
+    path = scratch / "told"
+    os.mkfifo(path, 0o600)
+    # Open for both, so that the reader sees no end when a process closes its side.
+    descriptor = os.open(path, os.O_RDWR)
+    errors: list[BaseException] = []
+
+    def hear() -> None:
+        with os.fdopen(descriptor, "r", encoding="utf-8") as lines:
+            for line in lines:
+                if line == "\n":
+                    return
+                try:
+                    kind, fields = tell_observer(line, observer)
+                except BaseException as error:  # noqa: BLE001 - raised where the processes are waited for
+                    errors.append(error)
+                    return
+                result.told[kind] = fields
+
+    listener = threading.Thread(target=hear, name="foretune-ranks", daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        with path.open("w", encoding="utf-8") as end:
+            end.write("\n")
+        listener.join()
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def _variables(scratch: Path) -> Iterator[None]:
+    """The agent gives its own environment to the processes; it gets back what it had."""
+    before = dict(os.environ)
+    os.environ.update(with_passive_waiting(os.environ))
+    os.environ[REQUEST_VARIABLE] = str(scratch)
+    # The processes do not need the agent's store, which would listen on every address.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        os.environ.setdefault(name, "lo")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

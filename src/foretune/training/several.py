@@ -1,0 +1,34 @@
+"""A run in all of its processes: each joins the others, then trains."""
+
+from pathlib import Path
+
+from foretune.config.reading import Asked
+from foretune.core.observer import Observer
+from foretune.core.values import Plan
+from foretune.record.run_directory import RunDirectory
+from foretune.training.devices import choose_device
+from foretune.training.ranks import ALONE, check_ranks, found_ranks, joined
+from foretune.training.train import Trained, resume, train
+
+
+def train_in_ranks(
+    asked: Asked, runs: Path, observer: Observer, plan: Plan | None = None, *, handles_signals: bool = True
+) -> Trained:
+    """Starts a new run in this process and those that a launcher started beside it. The first one is observed."""
+    parallel, found = asked.experiment.parallel, found_ranks()
+    check_ranks(parallel, found)
+    place = found or ALONE
+    with joined(parallel, place, choose_device(parallel.device, place.local_rank)) as ranks:
+        observer = observer if ranks.is_first else Observer()
+        return train(asked, runs, observer, plan, handles_signals=handles_signals, ranks=ranks)
+
+
+def resume_in_ranks(run: RunDirectory, observer: Observer, *, handles_signals: bool = True) -> Trained:
+    """Goes on with a run in as many processes as it was started with."""
+    _, experiment, _ = run.read_experiment()
+    found = found_ranks()
+    check_ranks(experiment.parallel, found)
+    place = found or ALONE
+    with joined(experiment.parallel, place, choose_device(experiment.parallel.device, place.local_rank)) as ranks:
+        observer = observer if ranks.is_first else Observer()
+        return resume(run, observer, handles_signals=handles_signals, ranks=ranks)

@@ -1,0 +1,132 @@
+"""`parallel.devices=2` starts two processes on this machine, with torch's elastic agent."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+import yaml
+
+from foretune.record.run_directory import RunDirectory
+from tests.training.short_runs import events_of, losses_of, short_mapping
+from tests.waiting import HANG_S
+
+if TYPE_CHECKING:
+    from tests.forked_python import ForkedPython
+
+TinyPipeline = Callable[..., Path]
+
+
+def experiment_file(model: Path, work: Path, **sections: Any) -> Path:
+    path = work / "two.yaml"
+    path.write_text(yaml.safe_dump(short_mapping(model, work, **sections)))
+    return path
+
+
+def started(forked: "ForkedPython", work: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [forked.foretune, *arguments],
+        cwd=work,
+        env={**os.environ, **forked.variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_of(work: Path) -> RunDirectory:
+    (path,) = (work / "runs" / "short").glob("2*")
+    return RunDirectory(path)
+
+
+def rank_worker(server: int, *, rank: int) -> psutil.Process:
+    """The process that the agent has started with this rank; with it ends the copy that it asked for."""
+    below = psutil.Process(server).children(recursive=True)
+    (found,) = [one for one in below if one.environ().get("RANK") == str(rank)]
+    return found
+
+
+def waited_for_step(work: Path, step: int) -> None:
+    """Returns when the log has a step."""
+    until_s = time.monotonic() + HANG_S
+    while time.monotonic() < until_s:
+        if any((work / "runs").rglob("events.jsonl")) and any(
+            event.get("step", 0) >= step for event in events_of(run_of(work), "step")
+        ):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the run never came to its step")
+
+
+def test_two_processes_are_started_and_nothing_listens_on_a_public_address(
+    tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
+) -> None:
+    path = experiment_file(
+        tiny_pipeline("ddpm"), tmp_path, train={"steps": 40}, parallel={"devices": 2}, save={"every": 10}
+    )
+    process = started(forked_python, tmp_path, "train", str(path))
+    waited_for_step(tmp_path, 2)
+    listening = [
+        connection.laddr.ip
+        for one in psutil.Process(forked_python.server_pid).children(recursive=True)
+        for connection in one.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    out, errors = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, errors
+    assert set(listening) == {"127.0.0.1"}
+    assert "2 processes on cpu (gloo, started by Foretune), DDP: each holds all" in out + errors
+    assert "Global batch: 4 = 2 x 2 processes." in out + errors
+    run = run_of(tmp_path)
+    record = json.loads((run.path / "record.json").read_text())
+    assert record["outcome"]["status"] == "finished"
+    assert len(losses_of(run)) == 40
+
+
+def test_asked_to_stop_they_save_and_resume_goes_on(
+    tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
+) -> None:
+    path = experiment_file(tiny_pipeline("ddpm"), tmp_path, train={"steps": 400}, parallel={"devices": 2})
+    process = started(forked_python, tmp_path, "train", str(path))
+    waited_for_step(tmp_path, 2)
+    process.send_signal(signal.SIGTERM)
+    out, errors = process.communicate(timeout=HANG_S)
+    assert process.returncode == 130, errors
+    run = run_of(tmp_path)
+    record = run.read_record()
+    assert record is not None
+    assert record.outcome.status == "interrupted"
+    assert f"foretune resume {Path('runs') / 'short' / run.run_id}" in out + errors
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_lost_process_ends_the_others_or_all_start_again(
+    restarts: int, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
+) -> None:
+    path = experiment_file(
+        tiny_pipeline("ddpm"),
+        tmp_path,
+        train={"steps": 60},
+        parallel={"devices": 2, "restarts": restarts},
+        save={"every": 5},
+    )
+    process = started(forked_python, tmp_path, "train", str(path))
+    waited_for_step(tmp_path, 8)
+    rank_worker(forked_python.server_pid, rank=1).kill()
+    _, errors = process.communicate(timeout=HANG_S)
+    run = run_of(tmp_path)
+    if restarts:
+        assert process.returncode == 0, errors
+        first_steps = [event["first_step"] for event in events_of(run, "started")]
+        assert len(first_steps) == 2
+        assert first_steps[1] >= 5
+        assert {event["step"] for event in events_of(run, "step")} == set(range(60))
+    else:
+        assert process.returncode == 1
+        assert f"foretune resume runs/short/{run.run_id}" in errors

@@ -1,0 +1,203 @@
+"""Several processes train one model: the same losses as one, one run directory, one decision."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from foretune.choices.running import Parallel
+from foretune.core.errors import Refused
+from foretune.record.run_directory import RunDirectory
+from foretune.training.ranks import Ranks, check_ranks, first_host, found_ranks
+from tests.training.rank_runs import run_ranks
+from tests.training.short_runs import events_of, losses_of, short_mapping
+
+if TYPE_CHECKING:
+    from tests.forked_python import ForkedPython
+
+TinyPipeline = Callable[..., Path]
+
+
+def mapping(model: Path, work: Path, size: int, *, batch: int = 4, **sections: Any) -> dict[str, Any]:
+    """An experiment of ten steps whose global batch is the same for every number of processes."""
+    accumulation = sections.get("train", {}).get("gradient_accumulation", 1)
+    train = {"steps": 10, "batch_size": batch // size // accumulation, **sections.pop("train", {})}
+    parallel = {"devices": size, "device": "cpu", **sections.pop("parallel", {})}
+    return short_mapping(model, work, sections.pop("method", "lora"), train=train, parallel=parallel, **sections)
+
+
+def final_weights(run: Path) -> dict[str, torch.Tensor]:
+    weights: dict[str, torch.Tensor] = load_file(max((run / "checkpoints").iterdir()) / "weights.safetensors")
+    return weights
+
+
+def distance(ends: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
+    """Of all weights together: where a gradient is almost zero, Adam makes a whole step of its rounding."""
+    differences = torch.cat([(ends[key] - weight).flatten() for key, weight in expected.items()])
+    return float(differences.norm() / torch.cat([weight.flatten() for weight in expected.values()]).norm())
+
+
+CASES: dict[str, tuple[int, dict[str, Any]]] = {
+    "DDP": (2, {}),
+    "DDP of four": (4, {}),
+    "DDP, accumulated": (2, {"train": {"gradient_accumulation": 2}}),
+    "FSDP2": (2, {"parallel": {"sharding": "full"}}),
+    "FSDP2, accumulated": (2, {"parallel": {"sharding": "full"}, "train": {"gradient_accumulation": 2}}),
+    "HSDP": (4, {"parallel": {"sharding": "hybrid", "shard_devices": 2}}),
+}
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("family", ["ddpm", "flux"])
+def test_losses_and_weights_are_those_of_one_process(
+    family: str, method: str, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
+) -> None:
+    model = tiny_pipeline(family)
+    (alone,) = run_ranks(
+        forked_python.python, 1, "trained", mapping=mapping(model, tmp_path, 1, method=method), runs=str(tmp_path / "1")
+    )
+    losses, weights = losses_of(RunDirectory(Path(alone["run"]))), final_weights(Path(alone["run"]))
+    assert len(losses) == 10
+    assert losses[0] != losses[-1]
+    for name, (size, sections) in CASES.items():
+        asked = mapping(model, tmp_path, size, method=method, **sections)
+        found = run_ranks(forked_python.python, size, "trained", mapping=asked, runs=str(tmp_path / name))
+        assert {one["run"] for one in found} == {found[0]["run"]}, "one run directory"
+        assert {one["status"] for one in found} == {"finished"}
+        assert len(list((tmp_path / name / "short").glob("2*"))) == 1
+        run = RunDirectory(Path(found[0]["run"]))
+        assert losses_of(run) == pytest.approx(losses, rel=1e-5), name
+        held_out = [event["held_out_loss"] for event in events_of(run, "validated")]
+        expected = [event["held_out_loss"] for event in events_of(RunDirectory(Path(alone["run"])), "validated")]
+        assert held_out == pytest.approx(expected, rel=1e-5), name
+        ends = final_weights(run.path)
+        assert ends.keys() == weights.keys()
+        assert distance(ends, weights) < 1e-3, name
+        assert all(one["num_changed"] == alone["num_changed"] for one in found), "sums over shards"
+        assert all(one["base_unchanged"] == alone["base_unchanged"] for one in found)
+
+
+def test_sharded_weights_are_held_in_parts(
+    tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
+) -> None:
+    model = tiny_pipeline("flux")
+    asked = mapping(model, tmp_path, 2, method="full", parallel={"sharding": "full"})
+    found = run_ranks(forked_python.python, 2, "prepared", mapping=asked)
+    assert sum(one["num_own"] for one in found) == found[0]["num_weights"]
+    assert max(one["num_own"] for one in found) < 0.52 * found[0]["num_weights"]
+    asked = mapping(model, tmp_path, 2, method="full")
+    found = run_ranks(forked_python.python, 2, "prepared", mapping=asked)
+    assert all(one["num_own"] == one["num_weights"] for one in found), "DDP holds all of them in each"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
+def test_r6_a_global_batch_is_the_same_samples_in_the_same_order(
+    size: int, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
+) -> None:
+    asked = mapping(tiny_pipeline("ddpm"), tmp_path, size, batch=12, data={"num_samples": 80})
+    found = run_ranks(forked_python.python, size, "prepared", mapping=asked, num_batches=5)
+    steps = [[index for one in found for index in one["indices"][step]] for step in range(5)]
+    assert all(len(set(step)) == 12 for step in steps), "each sample once"
+    single = mapping(tiny_pipeline("ddpm"), tmp_path, 1, batch=12, data={"num_samples": 80})
+    (alone,) = run_ranks(forked_python.python, 1, "prepared", mapping=single, num_batches=5)
+    assert steps == alone["indices"]
+
+
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_a_signal_to_one_process_stops_all_after_the_same_step_and_the_run_goes_on(
+    sharding: str, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
+) -> None:
+    asked = mapping(tiny_pipeline("ddpm"), tmp_path, 2, parallel={"sharding": sharding}, train={"ema": {}})
+    (whole, _) = run_ranks(forked_python.python, 2, "trained", mapping=asked, runs=str(tmp_path / "whole"))
+    stopped = run_ranks(
+        forked_python.python,
+        2,
+        "trained",
+        mapping=asked,
+        runs=str(tmp_path / "stopped"),
+        by_rank={"0": {"signal_after": 4}},
+    )
+    assert [one["status"] for one in stopped] == ["interrupted", "interrupted"]
+    assert "SIGUSR1" in stopped[1]["reason"]
+    assert stopped[0]["steps_done"] == stopped[1]["steps_done"] <= 6
+    path = Path(stopped[0]["run"])
+    assert [event["step"] for event in events_of(RunDirectory(path), "saved")] == [stopped[0]["steps_done"]]
+    ended = run_ranks(forked_python.python, 2, "trained", resume=str(path))
+    assert [one["status"] for one in ended] == ["finished", "finished"]
+    for part in ("weights", "optimizer", "ema"):
+        first, again = (
+            load_file(Path(run) / "checkpoints" / "step-000000010" / f"{part}.safetensors")
+            for run in (whole["run"], path)
+        )
+        assert first.keys() == again.keys()
+        assert all(torch.equal(first[key], again[key]) for key in first), part
+
+
+def test_processes_that_would_train_different_things_are_refused(
+    tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
+) -> None:
+    model = tiny_pipeline("ddpm")
+    other = mapping(model, tmp_path, 2, optimizer={"lr": 1e-2})
+    found = run_ranks(
+        forked_python.python,
+        2,
+        "trained",
+        mapping=mapping(model, tmp_path, 2),
+        runs=str(tmp_path / "runs"),
+        by_rank={"1": {"mapping": other}},
+    )
+    assert all("differ in their experiment, data or model" in one["refused"] for one in found)
+
+
+SLURM = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, None),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        (
+            {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"},
+            Ranks(3, 4, 1, 2, "torchrun"),
+        ),
+        (
+            {**SLURM, "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"},
+            Ranks(3, 4, 1, 2, "SLURM"),
+        ),
+        (SLURM, None),
+    ],
+)
+def test_a_process_finds_its_place(variables: dict[str, str], expected: Ranks | None) -> None:
+    assert found_ranks(variables) == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "host"), [("a", "a"), ("a,b", "a"), ("node[01-04,7],b", "node01"), ("n-1-[3,5]", "n-1-3")]
+)
+def test_the_first_node_of_a_list(nodes: str, host: str) -> None:
+    assert first_host(nodes) == host
+
+
+@pytest.mark.parametrize(
+    ("devices", "found", "words"),
+    [
+        (8, None, "nothing started more than this process"),
+        (8, Ranks(0, 4, 0, 4, "torchrun"), "torchrun started 4. Nearest: parallel.devices=4"),
+        (1, Ranks(0, 2, 0, 2, "SLURM"), "SLURM started 2. Nearest: parallel.devices=2"),
+    ],
+)
+def test_another_number_of_processes_than_devices_is_refused(devices: int, found: Ranks | None, words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        check_ranks(Parallel(devices=devices), found)
+
+
+def test_what_is_sent_between_processes_is_json() -> None:
+    alone = Ranks()
+    assert alone.from_first({"a": [1, None]}) == {"a": [1, None]}
+    assert alone.from_all("x") == ["x"]
+    assert json.dumps(alone.from_all(1)) == "[1]"
