@@ -13,7 +13,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
@@ -49,7 +48,7 @@ def _prepare_environment() -> None:
         atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
         # Workers must collect the same tests, also when midnight passes between them.
         # Imported here: a copy of this file is tested on its own.
-        with suppress(ModuleNotFoundError):
+        if importlib.util.find_spec("tests") is not None:
             from tests.proofs.rotation import VARIABLE, turn
 
             os.environ[VARIABLE] = str(turn())
