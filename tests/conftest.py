@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import hypothesis
 import pytest
 
-from tests.proofs.rotation import VARIABLE, turn
-
 if TYPE_CHECKING:
     from foretune.trace.operator_memo import OperatorMemo
     from tests.forked_python import ForkedPython
@@ -49,7 +47,11 @@ def _prepare_environment() -> None:
         os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="foretune-hf-home-")
         atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
         # Workers must collect the same tests, also when midnight passes between them.
-        os.environ[VARIABLE] = str(turn())
+        # Imported here: a copy of this file is tested on its own.
+        if importlib.util.find_spec("tests") is not None:
+            from tests.proofs.rotation import VARIABLE, turn
+
+            os.environ[VARIABLE] = str(turn())
 
 
 _prepare_environment()

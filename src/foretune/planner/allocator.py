@@ -34,6 +34,7 @@ _LEAST_LARGE_REST_BYTES = MIB
 _ADDRESS_BITS = 36
 _ADDRESSES = (1 << _ADDRESS_BITS) - 1
 _MOST_SMALL = MOST_SMALL_BYTES // ROUNDING_BYTES
+# The rest of a large block is split off only if it is more than 1 MiB.
 _LEAST_LARGE_REST = _LEAST_LARGE_REST_BYTES // ROUNDING_BYTES + 1
 
 

@@ -162,7 +162,10 @@ class _Listed:
 
 
 def located(moment: Moment) -> tuple[Place, int]:
-    """Returns the place of a moment, and its position there. Positions are even, so that there is room between two."""
+    """Returns the place of a moment, and its position there.
+
+    Positions are even: an odd one is free between any two moments.
+    """
     phase, block, kind, offset, position, shift = moment
     position = 2 * (position * ROOM + shift)
     return (phase, block, kind, offset, position >> POSITION_BITS), position & POSITIONS
