@@ -48,13 +48,13 @@ def train(
     if _must_launch(asked.experiment):
         request = {"mapping": asked.as_asked, "name": asked.experiment.name, "runs": str(runs)}
         return _launched(asked.experiment, request, observer)
-    import_libraries(observer, "foretune.training.forecast", "foretune.training.several", warns_if_busy=True)
+    is_alone = asked.experiment.parallel.devices == 1  # otherwise the other processes would count as busy ones
+    import_libraries(observer, "foretune.training.forecast", "foretune.training.several", warns_if_busy=is_alone)
     from foretune.training.forecast import plan_here
     from foretune.training.several import train_in_ranks
 
     # The memory of one of several devices is not planned yet.
-    is_planned = asked.experiment.parallel.devices == 1
-    plan = plan_here(asked, LiveSteps(observer), observer.message) if is_planned else None
+    plan = plan_here(asked, LiveSteps(observer), observer.message) if is_alone else None
     if plan is not None:
         _tell_expected(plan, observer)
         observer.planned(plan)
@@ -72,7 +72,7 @@ def resume(run: RunLike, *, stop_on_signals: bool = False, observer: Observer | 
     _, experiment, _ = directory.read_experiment()
     if _must_launch(experiment):
         return _launched(experiment, {"run": str(directory.path)}, observer)
-    import_libraries(observer, "foretune.training.several", warns_if_busy=True)
+    import_libraries(observer, "foretune.training.several", warns_if_busy=experiment.parallel.devices == 1)
     from foretune.training.several import resume_in_ranks
 
     plan = directory.read_plan()

@@ -1,6 +1,7 @@
 """How a run ends in a terminal: what was trained, what changed, how fast, what to do next."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,18 +16,24 @@ if TYPE_CHECKING:
 
 def finished_run(start: "Callable[[Observer], Run]") -> None:
     """Runs it with progress and prints its summary; a run that did not finish ends the process with an error."""
+    from foretune.api.processes import later_rank
     from foretune.api.run import RunFailed
-    from foretune.cli.progress import ProgressObserver
+    from foretune.cli.progress import ProgressObserver, SilentObserver
 
+    # Of several processes the first one shows what all of them do.
+    is_silent = later_rank() is not None
     try:
-        with ProgressObserver() as observer:
+        with nullcontext(SilentObserver()) if is_silent else ProgressObserver() as observer:
             run = start(observer)
     except Interrupted as interrupt:
         typer.secho(str(interrupt), err=True)
         raise typer.Exit(130) from interrupt
     except RunFailed as failure:
         run = failure.run
-    _print(run)
+    if not is_silent:
+        _print(run)
+    assert run.record is not None
+    _exit_unless_finished(run.record.outcome.status)
 
 
 def _print(run: "Run") -> None:
@@ -49,4 +56,8 @@ def _print(run: "Run") -> None:
     typer.secho(f"{outcome.status.capitalize()} after step {outcome.steps_done}: {outcome.reason}", fg="red", err=True)
     if run.can_resume:
         typer.secho(f"Continue with: foretune resume {run.path}", err=True)
-    raise typer.Exit(130 if outcome.status == "interrupted" else 1)
+
+
+def _exit_unless_finished(status: str) -> None:
+    if status != "finished":
+        raise typer.Exit(130 if status == "interrupted" else 1)

@@ -107,7 +107,7 @@ def main() -> None:
     try:
         app(prog_name="foretune", color=color)
     except UserError as error:
-        typer.secho(f"Error: {shown_lines(str(error))}", fg="red", err=True, color=color)
+        _print_error(str(error), color)
         if isinstance(error, AmbiguousName):
             for command in commands_with(error, sys.argv[1:]):
                 typer.echo(f"  {command}", err=True)
@@ -116,8 +116,17 @@ def main() -> None:
         fault = disk_fault(error)
         if fault is None:
             raise
-        typer.secho(f"Error: {shown_lines(str(fault))}", fg="red", err=True, color=color)
+        _print_error(fault, color)
         sys.exit(UserError.exit_code)
+
+
+def _print_error(text: str, color: bool | None) -> None:
+    """Prints what went wrong. Of several processes each names itself: only one of them may have failed."""
+    from foretune.api.processes import later_rank
+
+    rank = later_rank()
+    where = "" if rank is None else f" in process {rank}"
+    typer.secho(f"Error{where}: {shown_lines(text)}", fg="red", err=True, color=color)
 
 
 if __name__ == "__main__":

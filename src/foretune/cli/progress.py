@@ -26,6 +26,13 @@ _BAR_WIDTH = 24
 _SMOOTHING = 0.1
 
 
+class SilentObserver(Observer):
+    """Shows nothing: another process of the run does."""
+
+    def imported(self) -> None:
+        imports_done()
+
+
 class ProgressObserver(Observer):
     """Shows preparation, steps with samples/s, loss, memory and time left, and messages above them."""
 

@@ -67,7 +67,7 @@ def share(
             device_ids=[device] if device.type == "cuda" else None,
             # Every process has read the same files, which is checked: nothing has to be sent.
             init_sync=False,
-            broadcast_buffers=False,
+            forward_sync_buffers=False,
             gradient_as_bucket_view=True,
         )
         return Engine(num_processes, rank, wrapped, wrapped.no_sync)
