@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -183,6 +184,15 @@ def chromium() -> None:
     """For tests that look at a page as a browser shows it."""
     if shutil.which("chromium") is None:
         lacking("the chromium browser: apt-get install chromium")
+
+
+@pytest.fixture(scope="session")
+def namespaces() -> None:
+    """For tests whose hosts are network namespaces."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--net", "true"], check=False).returncode:
+        pytest.skip("hosts of their own take root and namespaces")
+    if shutil.which("ip") is None:
+        lacking("network namespaces: apt-get install iproute2")
 
 
 @pytest.fixture

@@ -19,9 +19,7 @@ _TWO_NODES = ("srun", "--nodes", "2", "--ntasks", "2", "--kill-on-bad-exit=1", s
 
 
 def begun(*arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [*_TWO_NODES, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    return subprocess.Popen([*_TWO_NODES, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def ended(process: "subprocess.Popen[str]") -> dict[str, Any]:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 import yaml
 
 from foretune.record.run_directory import RunDirectory
@@ -23,29 +22,22 @@ if TYPE_CHECKING:
     from tests.forked_python import ForkedPython
 
 ROOT = Path(__file__).parents[2]
+SLURM = ROOT / ".ci" / "slurm"
 TinyPipeline = Callable[..., Path]
 
 
-@pytest.fixture(scope="module")
-def slurm() -> Path:
-    """The script that runs a command on a cluster."""
-    if os.geteuid() != 0 or subprocess.run(["unshare", "--net", "true"], check=False).returncode:
-        pytest.skip("a cluster takes root and namespaces")
-    if not all(shutil.which(program) for program in ("slurmctld", "slurmd", "srun", "munged", "ip")):
-        lacking("SLURM: apt-get install slurmctld slurmd slurm-client munge iproute2")
-    return ROOT / ".ci" / "slurm"
-
-
 def test_a_task_of_two_nodes_is_lost_and_the_run_ends_as_if_nothing_had_happened(
-    slurm: Path, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
+    namespaces: None, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
 ) -> None:
+    if not all(map(shutil.which, ("slurmctld", "slurmd", "srun", "munged"))):
+        lacking("SLURM: apt-get install slurmctld slurmd slurm-client munge")
     asked = mapping(tiny_pipeline("ddpm"), tmp_path, 2, parallel={"sharding": "full"}, save={"every": 5})
     asked["train"]["steps"] = 40
     (tmp_path / "two.yaml").write_text(yaml.safe_dump(asked))
     (whole, _) = run_ranks(forked_python.python, 2, "trained", mapping=asked, runs=str(tmp_path / "whole"))
 
     answer = subprocess.run(
-        [slurm, sys.executable, "-m", "tests.training.slurm_program", tmp_path / "two.yaml", tmp_path / "runs"],
+        [SLURM, sys.executable, "-m", "tests.training.slurm_program", tmp_path / "two.yaml", tmp_path / "runs"],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "GLOO_SOCKET_IFNAME": "lo"},
         cwd=ROOT,
         capture_output=True,

@@ -41,7 +41,9 @@ def _print(run: "Run") -> None:
 
     record = run.record
     assert record is not None, "a run that ended has a record"
-    changed = f"{run.num_changed_tensors} of {run.num_trained_tensors} trained tensors changed"
+    changed = None
+    if run.num_changed_tensors is not None:
+        changed = f"{run.num_changed_tensors} of {run.num_trained_tensors} trained tensors changed"
     for line in weight_lines(record, changed, base_unchanged=run.base_unchanged):
         typer.echo(line)
     for line in measurements(record, run.experiment.profile):

@@ -9,7 +9,7 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from foretune.config.reading import understand
 from foretune.core.errors import UserError
@@ -20,7 +20,6 @@ from foretune.record.run_directory import RunDirectory
 from foretune.training.launching import REQUEST_VARIABLE
 from foretune.training.ranks import STORE_VARIABLE, found_ranks
 
-_RUN = "run"
 _SET_PARENT_DEATH_SIGNAL = 1
 
 
@@ -39,23 +38,19 @@ def _main() -> None:
     # Each start has its own: a store remembers the processes that are gone.
     os.environ[STORE_VARIABLE] = str(scratch / f"store-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}")
     if not ranks.is_first:
-        _run(request, scratch, Observer())
+        _run(request, Observer())
         return
     with (scratch / "told").open("w", encoding="utf-8") as file:
-        teller = _FirstProcess(file, scratch)
+        teller = _FirstProcess(file)
         try:
-            teller.tell("trained", **_run(request, scratch, teller))
+            teller.tell("trained", **_run(request, teller))
         except UserError as error:
             teller.tell("refused", text=str(error))
             raise
 
 
 class _FirstProcess(LineObserver):
-    """Also notes the run directory for the processes that are started after a loss."""
-
-    def __init__(self, file: TextIO, scratch: Path) -> None:
-        super().__init__(file)
-        self._scratch = scratch
+    """Adds its own peak to what it tells of a step: the process that is told has another one."""
 
     def stepped(self, report: StepReport) -> None:
         from foretune.training.devices import available_devices, peak_device_bytes, peak_host_bytes
@@ -63,16 +58,10 @@ class _FirstProcess(LineObserver):
         peak_bytes = peak_device_bytes(available_devices()[0]) or peak_host_bytes()
         super().stepped(replace(report, peak_bytes=peak_bytes))
 
-    def began(self, run: Path) -> None:
-        (self._scratch / _RUN).write_text(str(run), encoding="utf-8")
-        super().began(run)
 
-
-def _run(request: dict[str, Any], scratch: Path, observer: Observer) -> dict[str, Any]:
+def _run(request: dict[str, Any], observer: Observer) -> dict[str, Any]:
     with collector_paused(), imported_at_use("bitsandbytes"):
         from foretune.training.several import resume_in_ranks, train_in_ranks
-    if (scratch / _RUN).exists():
-        request = {"run": (scratch / _RUN).read_text(encoding="utf-8")}
     if "run" in request:
         trained = resume_in_ranks(RunDirectory.open(Path(request["run"])), observer)
     else:

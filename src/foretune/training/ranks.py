@@ -154,6 +154,22 @@ def joined(asked: Parallel, found: Ranks, device: "torch.device") -> Iterator[Ra
         dist.destroy_process_group()
 
 
+def lost_process(error: Exception, asked: Parallel) -> str | None:
+    """That another process is gone or cannot be reached, in a sentence; None for an error of another kind."""
+    import torch.distributed as dist
+
+    text = str(error)
+    is_network = isinstance(error, dist.DistError) or "/gloo/" in text
+    if not is_network:
+        return None
+    if "Timed out" in text or "timeout" in text.lower():
+        return (
+            f"another process of the run did not answer for {asked.timeout_s:g} s (parallel.timeout_s): it is gone, it "
+            "hangs, or the network is cut"
+        )
+    return "the connection to another process of the run was closed: it ended, was killed, or its node is gone"
+
+
 def _slurm_address(variables: Mapping[str, str]) -> str:
     """The first node of the job step, and a port that follows from the job, so that two jobs seldom meet on it."""
     nodes = variables.get("SLURM_STEP_NODELIST", variables.get("SLURM_JOB_NODELIST", "127.0.0.1"))

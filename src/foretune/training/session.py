@@ -30,6 +30,7 @@ from foretune.training.loop import Loop, NotFinite, Tally
 from foretune.training.phases import PhaseClock, clock_of
 from foretune.training.preparing import Prepared
 from foretune.training.profiling.instrument import profilers
+from foretune.training.ranks import lost_process
 from foretune.training.telemetry.sampler import Sampler, open_sensors, uuids_of
 from foretune.training.validating import validator_for
 
@@ -104,7 +105,8 @@ class Session:
             reason = f"{error}. {NOTHING_SAVED}. Try a lower optimizer.lr, or train.precision=bf16"
         except Exception as error:  # noqa: BLE001 - the record of a crash is a record too
             fault = disk_fault(error, unnamed=f"A file in {self.run.path}")
-            status, reason = status_of(error), fault or f"{type(error).__name__}: {error}"
+            lost = lost_process(error, self.prepared.experiment.parallel) if self.prepared.ranks.size > 1 else None
+            status, reason = status_of(error), fault or lost or f"{type(error).__name__}: {error}"
             self.events.append("crashed", traceback=traceback.format_exc())
         else:
             if end == "interrupted":

@@ -39,10 +39,11 @@ class Trained:
 
     run: RunDirectory
     record: RunRecord
-    num_changed_tensors: int
+    num_changed_tensors: int | None
+    """None where a process was lost: its part of the weights is gone."""
     num_trained_tensors: int
     base_unchanged: bool | None
-    """None where the base itself is trained."""
+    """None where the base itself is trained, or a process was lost."""
 
 
 def train(
@@ -235,12 +236,14 @@ def _run(
     observer.ended()
     if is_first:
         run.write_record(record)
+    # Sums over shards need every process, and after a failure one may be gone.
+    can_sum = prepared.ranks.size == 1 or outcome.status in ("finished", "interrupted")
     return Trained(
         run=run,
         record=record,
-        num_changed_tensors=num_changed(initial, checksums(prepared.step.trained)),
+        num_changed_tensors=num_changed(initial, checksums(prepared.step.trained)) if can_sum else None,
         num_trained_tensors=len(initial),
-        base_unchanged=checksums(prepared.method.frozen()) == base if base else None,
+        base_unchanged=checksums(prepared.method.frozen()) == base if base and can_sum else None,
     )
 
 

@@ -21,13 +21,13 @@ def run_lines(path: Path, record: RunRecord | None, profile: Profile | None) -> 
         yield f"{outcome.status.capitalize()} after step {outcome.steps_done}: {outcome.reason}: {path}"
 
 
-def weight_lines(record: RunRecord, changed: str, *, base_unchanged: bool | None) -> Iterator[str]:
+def weight_lines(record: RunRecord, changed: str | None, *, base_unchanged: bool | None) -> Iterator[str]:
     """What was trained, how much of it changed, and whether the base is what it was."""
     assert record.num_trainable_params is not None, "a run that was prepared knows its sizes"
     assert record.num_params is not None, "a run that was prepared knows its sizes"
     share = record.num_trainable_params / record.num_params
     sizes = f"{count_text(record.num_trainable_params)} of {count_text(record.num_params)} weights"
-    yield f"Trained {sizes} ({share_text(share)}); {changed}"
+    yield f"Trained {sizes} ({share_text(share)})" + (f"; {changed}" if changed else "")
     if base_unchanged is not None:
         state = "is unchanged (checksum over all bits)" if base_unchanged else "HAS CHANGED: please report this"
         yield f"The base model {state}"

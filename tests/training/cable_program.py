@@ -1,0 +1,83 @@
+"""Runs beside two hosts (`.ci/two-hosts`): `python -m tests.training.cable_program EXPERIMENT RUNS NUM_CUTS`.
+
+torchrun trains on both. Their cable is pulled out in the middle of the run and put back, so many times. Prints how
+torchrun ended on each host, as JSON.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from foretune.record.events import read_events
+from tests.waiting import HANG_S
+
+_ADDRESSES = {"a": "192.0.2.1", "b": "192.0.2.2"}
+_STEPS_BETWEEN_CUTS = 4
+# Longer than parallel.timeout_s of the experiment, shorter than the agents' patience with each other (15 s).
+_CUT_S = 6.0
+
+
+def begun(host: str, *arguments: str) -> "subprocess.Popen[str]":
+    launcher = ("torchrun", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "100", "--rdzv-backend", "c10d")
+    meeting = ("--rdzv-endpoint", "192.0.2.1:29500", "--rdzv-id", "cable", "--local-addr", _ADDRESSES[host])
+    is_host = ("--rdzv-conf", f"is_host={int(host == 'a')}")
+    return subprocess.Popen(
+        ["ip", "netns", "exec", host, *launcher, *meeting, *is_host, "-m", "foretune", *arguments],
+        env={**os.environ, "GLOO_SOCKET_IFNAME": "cable"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def starts_and_steps(runs: Path) -> tuple[int, int]:
+    """How often the run was started, and the last step since then."""
+    starts, last = 0, -1
+    for log in runs.rglob("events.jsonl"):
+        for event in read_events(log):
+            if event["kind"] == "started":
+                starts, last = starts + 1, -1
+            elif event["kind"] == "step":
+                last = event["step"]
+    return starts, last
+
+
+def wait_for_step(runs: Path, start: int, step: int, hosts: "list[subprocess.Popen[str]]") -> None:
+    """Returns when the run has been started so often and has come to a step since."""
+    until_s = time.monotonic() + HANG_S
+    while time.monotonic() < until_s:
+        starts, last = starts_and_steps(runs)
+        if starts == start and last >= step:
+            return
+        for host in hosts:
+            assert host.poll() is None, host.communicate()[0]
+        time.sleep(0.02)
+    raise AssertionError(f"start {start} never came to step {step}")
+
+
+def set_cable(state: str) -> None:
+    subprocess.run(["ip", "-n", "a", "link", "set", "cable", state], check=True)
+
+
+def ended(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    shown, _ = process.communicate(timeout=HANG_S)
+    return {"code": process.returncode, "shown": shown}
+
+
+def main() -> None:
+    experiment, runs, num_cuts = sys.argv[1:]
+    hosts = [begun(host, "train", experiment, "--runs", runs) for host in ("a", "b")]
+    for cut in range(int(num_cuts)):
+        wait_for_step(Path(runs), cut + 1, (cut + 1) * _STEPS_BETWEEN_CUTS, hosts)
+        set_cable("down")
+        time.sleep(_CUT_S)
+        set_cable("up")
+    print(json.dumps([ended(host) for host in hosts]))
+
+
+if __name__ == "__main__":
+    main()
