@@ -40,7 +40,7 @@ def trained(request: dict[str, Any]) -> dict[str, Any]:
     after = request.get("signal_after")
     observer = Observer() if after is None else Signalled(after)
     if "resume" in request:
-        run = resume_in_ranks(RunDirectory.open(Path(request["resume"])), observer)
+        run = resume_in_ranks(RunDirectory.open(Path(request["resume"])), observer, request.get("overrides", ()))
     else:
         run = train_in_ranks(understand(request["mapping"], source=None), Path(request["runs"]), observer)
     return _told(run)

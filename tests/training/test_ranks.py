@@ -10,8 +10,10 @@ import torch
 from safetensors.torch import load_file
 
 from foretune.choices.running import Parallel
+from foretune.config.reading import understand
 from foretune.core.errors import Refused
 from foretune.record.run_directory import RunDirectory
+from foretune.training.changed_run import read_changed
 from foretune.training.ranks import Ranks, check_ranks, first_host, found_ranks
 from tests.training.rank_runs import run_ranks
 from tests.training.short_runs import events_of, losses_of, short_mapping
@@ -135,6 +137,63 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step_and_the_run_goes_
         )
         assert first.keys() == again.keys()
         assert all(torch.equal(first[key], again[key]) for key in first), part
+
+
+RESHARDED: dict[str, tuple[int, dict[str, Any], int, list[str]]] = {
+    "2 to 1": (2, {"sharding": "full"}, 1, ["parallel.sharding=none", "train.gradient_accumulation=2"]),
+    "1 to 2": (1, {}, 2, ["parallel.sharding=full", "train.batch_size=2"]),
+    "4 to 2": (
+        4,
+        {"sharding": "hybrid", "shard_devices": 2},
+        2,
+        ["parallel.sharding=none", "parallel.shard_devices=null", "train.batch_size=2"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RESHARDED)
+def test_a_run_goes_on_with_another_number_of_processes(
+    case: str, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
+) -> None:
+    before, parallel, after, overrides = RESHARDED[case]
+    model = tiny_pipeline("ddpm")
+    asked = mapping(model, tmp_path, 1, train={"ema": {}})
+    (alone,) = run_ranks(forked_python.python, 1, "trained", mapping=asked, runs=str(tmp_path / "alone"))
+    stopped = run_ranks(
+        forked_python.python,
+        before,
+        "trained",
+        mapping=mapping(model, tmp_path, before, train={"ema": {}}, parallel=parallel),
+        runs=str(tmp_path / "runs"),
+        by_rank={"0": {"signal_after": 4}},
+    )
+    assert {one["status"] for one in stopped} == {"interrupted"}
+    path = Path(stopped[0]["run"])
+    changes = [f"parallel.devices={after}", *overrides]
+    ended = run_ranks(forked_python.python, after, "trained", resume=str(path), overrides=changes)
+    assert {one["status"] for one in ended} == {"finished"}
+    run, whole = RunDirectory(path), RunDirectory(Path(alone["run"]))
+    assert losses_of(run) == pytest.approx(losses_of(whole), rel=1e-5)
+    assert distance(final_weights(path), final_weights(whole.path)) < 1e-3
+    assert run.read_experiment()[1].parallel.devices == after, "the directory says how the run went on"
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("optimizer.lr=1", "optimizer.lr: a resumed run may change only parallel"),
+        ("levers.optimizer_offload=true", "levers.optimizer_offload: a resumed run may change only"),
+        ("parallel.devices=2", "x 2 .parallel.devices. x 1 .train.gradient_accumulation. is 8"),
+        ("train.batch_size=2", "The global batch of the run is 4.* Nearest: train.gradient_accumulation=2"),
+        ("parallel.devices=8", "is 32$"),
+    ],
+)
+def test_a_resumed_run_is_the_same_run(override: str, words: str, tiny_pipeline: TinyPipeline, tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path, "short")
+    asked = mapping(tiny_pipeline("ddpm"), tmp_path, 1)
+    run.write_experiment(asked, understand(asked, source=None).experiment, {})
+    with pytest.raises(Refused, match=words):
+        read_changed(run, [override])
 
 
 def test_processes_that_would_train_different_things_are_refused(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from foretune.api.live_steps import LiveSteps
 from foretune.api.process_state import torch_kept
 from foretune.api.run import Run, RunFailed, RunLike, open_run, path_of
-from foretune.api.start import Changes, ExperimentLike, import_libraries, read_to_start
+from foretune.api.start import Changes, ExperimentLike, import_libraries, overrides_of, read_to_start
 from foretune.core.errors import UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
@@ -62,16 +62,30 @@ def train(
         return _finished(train_in_ranks(asked, Path(runs), observer, plan, handles_signals=stop_on_signals))
 
 
-def resume(run: RunLike, *, stop_on_signals: bool = False, observer: Observer | None = None) -> Run:
-    """Continues an interrupted run, bit for bit as if it had never stopped. Arguments as for `train`."""
+def resume(
+    run: RunLike,
+    changes: Changes | None = None,
+    *,
+    stop_on_signals: bool = False,
+    observer: Observer | None = None,
+) -> Run:
+    """Continues an interrupted run, bit for bit as if it had never stopped. Arguments as for `train`.
+
+    `changes` may alter how it is computed, not what: devices and sharding, batch size and accumulation with the same
+    global batch, levers, saving. The results are then the same but for rounding.
+    """
     from foretune.record.run_directory import RunDirectory
+    from foretune.training.changed_run import read_changed
 
     observer = observer or Observer()
     directory = RunDirectory.open(path_of(run))
     require("train", "Training")
+    overrides = overrides_of(changes)
     _, experiment, _ = directory.read_experiment()
+    if overrides:
+        experiment = read_changed(directory, overrides).experiment
     if _must_launch(experiment):
-        return _launched(experiment, {"run": str(directory.path)}, observer)
+        return _launched(experiment, {"run": str(directory.path), "overrides": overrides}, observer)
     import_libraries(observer, "foretune.training.several", warns_if_busy=experiment.parallel.devices == 1)
     from foretune.training.several import resume_in_ranks
 
@@ -79,7 +93,7 @@ def resume(run: RunLike, *, stop_on_signals: bool = False, observer: Observer | 
     if plan is not None:
         observer.planned(plan)
     with torch_kept():
-        return _finished(resume_in_ranks(directory, observer, handles_signals=stop_on_signals))
+        return _finished(resume_in_ranks(directory, observer, overrides, handles_signals=stop_on_signals))
 
 
 def _must_launch(experiment: "Experiment") -> bool:

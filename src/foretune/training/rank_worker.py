@@ -63,7 +63,7 @@ def _run(request: dict[str, Any], observer: Observer) -> dict[str, Any]:
     with collector_paused(), imported_at_use("bitsandbytes"):
         from foretune.training.several import resume_in_ranks, train_in_ranks
     if "run" in request:
-        trained = resume_in_ranks(RunDirectory.open(Path(request["run"])), observer)
+        trained = resume_in_ranks(RunDirectory.open(Path(request["run"])), observer, request["overrides"])
     else:
         asked = understand(request["mapping"], source=None, name=request["name"])
         trained = train_in_ranks(asked, Path(request["runs"]), observer)

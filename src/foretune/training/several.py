@@ -1,11 +1,13 @@
 """A run in all of its processes: each joins the others, then trains."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from foretune.config.reading import Asked
 from foretune.core.observer import Observer
 from foretune.core.values import Plan
 from foretune.record.run_directory import RunDirectory
+from foretune.training.changed_run import read_changed
 from foretune.training.devices import choose_device
 from foretune.training.ranks import ALONE, Ranks, check_ranks, found_ranks, joined
 from foretune.training.restarts import LAUNCH, launch_id, num_restarts, unfinished_run
@@ -43,12 +45,15 @@ def _begun_before(asked: Asked, runs: Path, ranks: Ranks) -> RunDirectory | None
     return None if path is None else RunDirectory(Path(path))
 
 
-def resume_in_ranks(run: RunDirectory, observer: Observer, *, handles_signals: bool = True) -> Trained:
-    """Goes on with a run in as many processes as it was started with."""
-    _, experiment, _ = run.read_experiment()
+def resume_in_ranks(
+    run: RunDirectory, observer: Observer, overrides: Sequence[str] = (), *, handles_signals: bool = True
+) -> Trained:
+    """Goes on with a run in as many processes as it was started with, or as the overrides say."""
+    changed = read_changed(run, overrides) if overrides else None
+    parallel = (run.read_experiment()[1] if changed is None else changed.experiment).parallel
     found = found_ranks()
-    check_ranks(experiment.parallel, found)
+    check_ranks(parallel, found)
     place = found or ALONE
-    with joined(experiment.parallel, place, choose_device(experiment.parallel.device, place.local_rank)) as ranks:
+    with joined(parallel, place, choose_device(parallel.device, place.local_rank)) as ranks:
         observer = observer if ranks.is_first else Observer()
-        return resume(run, observer, handles_signals=handles_signals, ranks=ranks)
+        return resume(run, observer, changed=changed, handles_signals=handles_signals, ranks=ranks)

@@ -110,10 +110,22 @@ def _new_run(runs: Path, folder_name: str, ranks: Ranks) -> RunDirectory:
     return RunDirectory(Path(ranks.from_first(path)))
 
 
-def resume(run: RunDirectory, observer: Observer, *, handles_signals: bool = True, ranks: Ranks = ALONE) -> Trained:
-    """Goes on with a run from its newest whole checkpoint, as if it had never stopped."""
+def resume(
+    run: RunDirectory,
+    observer: Observer,
+    *,
+    changed: Asked | None = None,
+    handles_signals: bool = True,
+    ranks: Ranks = ALONE,
+) -> Trained:
+    """Goes on with a run from its newest whole checkpoint, as if it had never stopped.
+
+    `changed`: its experiment with another way to compute the same thing, which the run directory keeps from now on.
+    """
     run.require_own_files()
     _, experiment, effective = run.read_experiment()
+    if changed is not None:
+        experiment = changed.experiment
     record = run.read_record()
     if record is not None and record.outcome.status == "finished":
         raise UserError(
@@ -146,7 +158,14 @@ def resume(run: RunDirectory, observer: Observer, *, handles_signals: bool = Tru
         _refuse_without_checkpoints(run, observer)
         if ranks.is_first:
             run.remove_record()
+            if changed is not None:
+                run.write_experiment(changed.as_asked, experiment, {**effective, **_of_experiment(prepared)})
         return _run(run, prepared, observer, [], begun_s, handles_signals=handles_signals)
+
+
+def _of_experiment(prepared: Prepared) -> dict[str, Any]:
+    """What follows from the experiment alone; the rest was found when the run began, such as its data."""
+    return {key: prepared.effective[key] for key in ("experiment_hash", "samples_per_step")}
 
 
 def _go_on(run: RunDirectory) -> str:
