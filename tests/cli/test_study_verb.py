@@ -53,7 +53,7 @@ def test_a_part_is_run_alone_and_several_devices_are_refused_for_now(
     (tmp_path / "hardware.yaml").write_text(FILE)
     answer = foretune("study", "hardware.yaml", "--no-plot")
     assert answer.returncode == 2
-    assert "parallel.devices: 4 devices are not supported for flux yet" in answer.stderr
+    assert "parallel.devices: a study trains on one device, and 4 are asked for" in answer.stderr
     assert "(in four-gpus/as-asked)" in answer.stderr
     wrong = foretune("study", "hardware.yaml", "--no-plot", "--only", "one-tread")
     assert "There is no configuration named 'one-tread'. Did you mean 'one-thread'?" in wrong.stderr

@@ -29,8 +29,8 @@ BUGS = (
     bug(
         "dropout is the same in every pass",
         "step/training_step.py",
-        'derive_seed(self.dropout_seed, "dropout", step, micro)',
-        'derive_seed(self.dropout_seed, "dropout", step, 0)',
+        'derive_seed(self.dropout_seed, "dropout", step, micro, *of_process)',
+        'derive_seed(self.dropout_seed, "dropout", step, 0, *of_process)',
         "step/methods/test_methods.py",
     ),
     bug(

@@ -29,7 +29,7 @@ def stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory
     for index in range(8):
         Image.new("RGB", (32, 32), (index * 30, 0, 0)).save(images / f"{index + 1}.png")
     with monkeypatch.context() as patch:
-        patch.setattr(StopRequest, "__bool__", lambda _: True)
+        patch.setattr(StopRequest, "__init__", lambda stop: setattr(stop, "reason", "SIGTERM"))
         trained = short_run(model, tmp_path, data={"kind": "cifar10", "path": str(images.parent), "held_out": 0.2})
     assert trained.record.outcome.status == "interrupted"
     return trained.run

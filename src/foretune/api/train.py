@@ -46,6 +46,9 @@ def train(
     observer = observer or Observer()
     asked = read_to_start(experiment, changes, "Training", TO_TRAIN, Path(runs))
     if _must_launch(asked.experiment):
+        from foretune.models.locating import locate
+
+        locate(asked.model)  # downloaded once, before several processes look for it
         request = {"mapping": asked.as_asked, "name": asked.experiment.name, "runs": str(runs)}
         return _launched(asked.experiment, request, observer)
     is_alone = asked.experiment.parallel.devices == 1  # otherwise the other processes would count as busy ones
@@ -109,14 +112,14 @@ def _launched(experiment: "Experiment", request: dict[str, Any], observer: Obser
     from foretune.training.launching import launch
 
     launched = launch(experiment.parallel, request, observer)
-    if "refused" in launched.told:
-        raise UserError(launched.told["refused"]["text"])
-    if "began" not in launched.told:
+    if "refused" in launched.reports:
+        raise UserError(launched.reports["refused"]["text"])
+    if "began" not in launched.reports:
         raise UserError(f"No step was made. {launched.why()}")
-    run = open_run(launched.told["began"]["run"])
+    run = open_run(launched.reports["began"]["run"])
     if run.record is None:
         raise ProcessesLost(run, launched.why())
-    run = replace(run, **launched.told.get("trained", {}))
+    run = replace(run, **launched.reports.get("trained", {}))
     if run.status not in ("finished", "interrupted"):
         raise RunFailed(run)
     return run

@@ -23,6 +23,8 @@ from foretune.core.thread_waiting import with_passive_waiting
 
 REQUEST_VARIABLE = "FORETUNE_RANK_REQUEST"
 """Where a process of a run finds what it should do."""
+PIPE = "reports"
+"""Through which the first process reports, in the folder that all of them know."""
 _WORKER = "foretune.training.rank_worker"
 _STOPPING_S = 600
 """Asked to stop, the processes finish their step and save; what takes longer than this is killed."""
@@ -32,8 +34,8 @@ _STOPPING_S = 600
 class Launched:
     """What the processes left behind."""
 
-    told: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The last line of each kind that the first process told."""
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The last line of each kind that the first process sent."""
     failures: dict[int, str] = field(default_factory=dict)
     """By rank, why processes failed."""
     signal: str | None = None
@@ -89,8 +91,8 @@ def _reason(message: Any) -> str:
 
 @contextmanager
 def _heard(scratch: Path, observer: Observer, result: Launched) -> Iterator[None]:
-    """Passes on what the first process tells, through a pipe that outlives it: it may be started again."""
-    path = scratch / "told"
+    """Passes on what the first process reports, through a pipe that outlives it: it may be started again."""
+    path = scratch / PIPE
     os.mkfifo(path, 0o600)
     # Open for both, so that the reader sees no end when a process closes its side.
     descriptor = os.open(path, os.O_RDWR)
@@ -106,7 +108,7 @@ def _heard(scratch: Path, observer: Observer, result: Launched) -> Iterator[None
                 except BaseException as error:  # noqa: BLE001 - raised where the processes are waited for
                     errors.append(error)
                     return
-                result.told[kind] = fields
+                result.reports[kind] = fields
 
     listener = threading.Thread(target=hear, name="foretune-ranks", daemon=True)
     listener.start()

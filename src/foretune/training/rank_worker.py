@@ -1,6 +1,6 @@
 """One process of a run that was started on several devices of this machine: `python -m foretune.training.rank_worker`.
 
-The first process tells what happens to the one that started it. The others are silent.
+The first process reports what happens to the one that started it. The others are silent.
 """
 
 import json
@@ -17,7 +17,7 @@ from foretune.core.importing import collector_paused, imported_at_use
 from foretune.core.observer import Observer, StepReport
 from foretune.core.observer_lines import LineObserver
 from foretune.record.run_directory import RunDirectory
-from foretune.training.launching import REQUEST_VARIABLE
+from foretune.training.launching import PIPE, REQUEST_VARIABLE
 from foretune.training.ranks import STORE_VARIABLE, found_ranks
 
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -40,7 +40,7 @@ def _main() -> None:
     if not ranks.is_first:
         _run(request, Observer())
         return
-    with (scratch / "told").open("w", encoding="utf-8") as file:
+    with (scratch / PIPE).open("w", encoding="utf-8") as file:
         teller = _FirstProcess(file)
         try:
             teller.tell("trained", **_run(request, teller))
@@ -50,7 +50,7 @@ def _main() -> None:
 
 
 class _FirstProcess(LineObserver):
-    """Adds its own peak to what it tells of a step: the process that is told has another one."""
+    """Adds this process's peak to the report of a step: the process that shows it has another one."""
 
     def stepped(self, report: StepReport) -> None:
         from foretune.training.devices import available_devices, peak_device_bytes, peak_host_bytes
