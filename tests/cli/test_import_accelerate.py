@@ -19,7 +19,7 @@ def test_sections_are_printed_and_what_has_no_equivalent_is_warned_about(foretun
     answer = foretune("import-accelerate", "config.yaml")
     assert answer.returncode == 0
     assert answer.stdout == import_accelerate(file).yaml
-    assert answer.stdout.startswith("# From config.yaml, a config of Hugging Face accelerate. ")
+    assert answer.stdout.startswith("# From config.yaml, a config of Hugging Face accelerate. Add these keys ")
     assert parse(answer.stdout) == {
         "parallel": {"devices": 2, "sharding": "full"},
         "train": {"precision": "fp32"},

@@ -251,6 +251,13 @@ def test_strategies_of_fsdp_1(strategy: str, key: str, machines: int, file: Path
         assert any("inside each group" in sentence for sentence in imported.found.same) == (sharding == "hybrid")
 
 
+@pytest.mark.parametrize("reshards", [True, False])
+def test_version_2_says_whether_gathered_weights_are_kept(reshards: bool, file: Path) -> None:
+    asked = fsdp(fsdp_version=2, fsdp_reshard_after_forward=reshards)
+    differs = ft.import_accelerate(write_config(file, **asked)).found.differs
+    assert any("keeps gathered weights" in sentence for sentence in differs) != reshards
+
+
 def test_hybrid_sharding_with_one_device_per_machine_is_ddp(file: Path) -> None:
     where = {"num_processes": 4, "num_machines": 4, "main_process_ip": "node-0", "main_process_port": 29600}
     imported = ft.import_accelerate(write_config(file, **{**fsdp(fsdp_reshard_after_forward="HYBRID_SHARD"), **where}))
@@ -328,6 +335,18 @@ downcast_bf16: no
 """,
         {"parallel.devices": 1, "parallel.device": "cpu", "train.precision": "fp32"},
     ),
+    "switches as words": (
+        """
+distributed_type: FSDP
+num_processes: 4
+fsdp_config: {fsdp_activation_checkpointing: off, fsdp_offload_params: "False", fsdp_version: "2"}
+""",
+        {"parallel.sharding": "full", "train.precision": "fp32"},
+    ),
+    "JSON made of YAML 1.1, in which NO is false": (
+        '{"distributed_type": false, "mixed_precision": false, "use_cpu": true}',
+        {"parallel.devices": 1, "train.precision": "fp32"},
+    ),
     "Apple": ("distributed_type: MPS\nmixed_precision: 'no'", {"parallel.device": "mps", "train.precision": "fp32"}),
     "mpirun": (
         """
@@ -348,6 +367,7 @@ def test_files_of_earlier_versions_and_by_hand(name: str, file: Path) -> None:
     file.write_text(text, encoding="utf-8")
     imported = ft.import_accelerate(file)
     assert settings.items() <= imported.settings.items()
+    assert [setting for setting in imported.settings if setting.startswith("levers.") and setting not in settings] == []
     assert [answer.key for answer in imported.keys if answer.outcome == "unknown"] == []
     merged(imported)
 
@@ -371,13 +391,14 @@ def test_what_is_set_is_refused_by_no_family(file: Path) -> None:
 def test_the_text_of_a_file_cannot_leave_its_comment(file: Path) -> None:
     file.write_text(
         'distributed_type: MULTI_GPU\nnum_processes: 2\nnum_machines: 2\nmain_process_ip: "a;b\\nsave: {every: 1}"\n'
-        '"x\\nparallel: {devices: 9}": "y\\ntrain: {steps: 1}"\ntpu_env: [TOKEN=secret]\n',
+        '"x\\nparallel: {devices: 9}\\e[2K": "y\\ntrain: {steps: 1}"\ntpu_env: [TOKEN=secret]\n',
         encoding="utf-8",
     )
     imported = ft.import_accelerate(file)
     sections = yaml.safe_load(imported.yaml)
     assert set(sections) == {"parallel", "train"}
     assert sections["parallel"]["devices"] == 2
+    assert "\x1b" not in imported.yaml, "nothing moves a terminal's cursor"
     assert "secret" not in imported.yaml
     assert "--rdzv-endpoint 'a;b" in imported.yaml, "a shell takes it as one word"
 

@@ -70,6 +70,12 @@ ZERO3 = {
 }
 
 
+def test_without_a_stage_it_is_the_second(file: Path) -> None:
+    """As in accelerate's DeepSpeedPlugin."""
+    imported = ft.import_accelerate(write_config(file, **deepspeed()))
+    assert answers(imported)["distributed_type"].text.startswith("ZeRO-2 becomes ")
+
+
 def test_a_deepspeed_file_with_numbers(file: Path) -> None:
     imported = ft.import_accelerate(write_deepspeed(file, ZERO3))
     assert imported.unsupported == ()

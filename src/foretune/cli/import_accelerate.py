@@ -13,7 +13,7 @@ def import_accelerate(
 ) -> None:
     """Translate a config of Hugging Face accelerate. DeepSpeed configs become FSDP2.
 
-    Prints YAML to paste into an experiment file, with comments: what became of each key, and what differs.
+    Prints YAML for an experiment file, with comments: what became of each key, and what differs.
     """
     from foretune.api.accelerate import import_accelerate as translate
 

@@ -56,7 +56,7 @@ def _set_fp8(keys: ConfigKeys, draft: Draft) -> None:
     refusal = draft.refusal("quantize.denoiser", "float8-training")
     if refusal is not None:
         keys.answer("mixed_precision", "not supported", f"{refusal}; or {taken} alone, as in the sections above")
-        keys.answer(backend, "not supported", "see mixed_precision")
+        keys.answer(backend, "not needed", "float8 is not used; see mixed_precision")
         return
     taken = f"{taken} {draft.take('quantize.denoiser', 'float8-training')}"
     keys.answer("mixed_precision", "translated", f"{taken}: matrix products in float8")

@@ -24,9 +24,7 @@ _MOST_LETTERS = 40
 
 def fragment(source: str, found: Translation) -> str:
     """Sections that can be pasted into an experiment file, then comments."""
-    lines = [
-        f"# From {shown(source)}, a config of Hugging Face accelerate. Paste the sections into an experiment file."
-    ]
+    lines = [f"# From {shown(source)}, a config of Hugging Face accelerate. Add these keys to an experiment file."]
     sections = sections_of(dict(found.settings))
     lines += [f"{name}: {typed(sections[name])}" for name in sorted(sections, key=_ORDER.index)]
     machines = "" if found.num_machines == 1 else f", on each of the {found.num_machines} machines"

@@ -113,7 +113,7 @@ def _compare_fsdp(draft: Draft, strategy: str) -> None:
     where = "inside each group of devices" if sharding_of(draft) == "hybrid" else "over all devices"
     draft.same.append(
         f"Weights, gradients and optimizer states are sharded {where}, and the weights of a block are gathered when it "
-        "runs. Losses agree up to rounding."
+        "runs. Sharding changes nothing that is computed, apart from rounding."
     )
     if strategy in _KEEPS_GATHERED:
         draft.differs.append(
