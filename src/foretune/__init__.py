@@ -16,6 +16,7 @@ from importlib import import_module
 # As in `typing`, whose import alone would take longer than all else here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from foretune.api.accelerate import ImportedConfig, import_accelerate
     from foretune.api.backtest import backtest
     from foretune.api.bench import bench, bench_inference
     from foretune.api.compare import Gated, compare, gate, measure_and_compare
@@ -40,6 +41,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Gated",
+    "ImportedConfig",
     "Observer",
     "Plans",
     "ProfiledRun",
@@ -59,6 +61,7 @@ __all__ = [
     "evaluate",
     "export",
     "gate",
+    "import_accelerate",
     "init",
     "list_devices",
     "list_methods",
@@ -77,6 +80,7 @@ __all__ = [
 ]
 
 _WHERE = {
+    "api.accelerate": ("ImportedConfig", "import_accelerate"),
     "api.backtest": ("backtest",),
     "api.bench": ("bench", "bench_inference"),
     "api.compare": ("Gated", "compare", "gate", "measure_and_compare"),

@@ -13,7 +13,10 @@ import foretune as ft
 from foretune.cli.main import app
 
 # Verbs of the command line that are several functions, or have another name than theirs.
-_OTHER_NAMES = {"list": ("list_models", "list_devices", "list_methods")}
+_OTHER_NAMES = {
+    "list": ("list_models", "list_devices", "list_methods"),
+    "import-accelerate": ("import_accelerate",),
+}
 _MOST_IMPORT_S = 0.060
 _NUM_STARTS = 10
 

@@ -21,10 +21,10 @@ from foretune.config.places import fields_by_key, sections_in
 from tests.architecture.source_tree import PACKAGE, SOURCE, Module, Plant, by_name, imports_of, read_tree
 
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
-_VERB = re.compile(r"\bforetune ([a-z]+)\b(?! (?:is|was|has|needs|and|or|the)\b)")
-_OTHER_PROGRAM = re.compile(r"\b(?:pip|uv|git) [a-z]+ ")
+_VERB = re.compile(r"\bforetune ([a-z]+(?:-[a-z]+)*)\b(?! (?:is|was|has|needs|and|or|the)\b)")
+_OTHER_PROGRAM = re.compile(r"\b(?:(?:pip|uv|git) [a-z]+|torchrun) ")
 _KEY = re.compile(r"(?<![\w./-])([a-z_]+(?:\.[a-z_0-9]+)+)=")
-_MODULES = {"list": "listing"}
+_MODULES = {"list": "listing", "import-accelerate": "import_accelerate"}
 _tree = cache(read_tree)
 
 
@@ -104,7 +104,7 @@ def unknown_verbs(source: Path) -> list[str]:
         f"{module.at(line)}: foretune {verb}"
         for module in _tree(source)
         for line, text in _messages(module)
-        for verb in re.findall(r"(?:Type|Run|Next|run): foretune ([a-z]+)", text)
+        for verb in re.findall(r"(?:Type|Run|Next|run): foretune ([a-z]+(?:-[a-z]+)*)", text)
         if verb not in _options()
     ]
 

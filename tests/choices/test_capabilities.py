@@ -112,6 +112,7 @@ def test_more_devices_are_trained_on_and_not_planned() -> None:
         ({"parallel": SHARDED, "optimizer": {"kind": "adafactor"}}, "the state of this optimizer is not sharded yet"),
         ({"parallel": SHARDED, "levers": {"block_swap": 1}}, "sharded blocks are gathered, not swapped"),
         ({"parallel": SHARDED, "levers": {"optimizer_offload": True}}, "not with sharding yet"),
+        ({"parallel": SHARDED, "levers": {"activation_offload": True}}, "levers.activation_offload: "),
         ({"parallel": SHARDED, "method": {"kind": "dora"}}, "method.kind: dora is not sharded yet"),
     ],
 )

@@ -16,7 +16,7 @@ from tests.waiting import HANG_S
 NUM_STARTS = 10
 VERBS = (
     *("init", "plan", "backtest", "train", "resume", "sample", "export", "list", "schema", "doctor", "tiny"),
-    *("bench", "study", "profile", "compare", "gate", "check", "evaluate", "report", "demo"),
+    *("bench", "study", "profile", "compare", "gate", "check", "evaluate", "report", "demo", "import-accelerate"),
 )
 HEAVY = ("accelerate", "datasets", "diffusers", "huggingface_hub", "numpy", "peft", "PIL", "torch", "transformers")
 
@@ -78,6 +78,7 @@ def test_torch_is_not_imported_without_need(arguments: str) -> None:
 
 MISTAKES = (
     "init x.yaml --model flx.1-dev",
+    "import-accelerate nowhere.yaml",
     "plan flx.1-dev",
     "backtest --data nowhere.csv",
     "train nowhere.yaml",
@@ -112,6 +113,10 @@ MISTAKES = (
 def test_a_mistake_in_the_arguments_is_found_without_torch(arguments: str) -> None:
     """Importing it takes up to ten seconds, which nobody should wait for a typo."""
     assert imported(("torch", "diffusers", "transformers"), *arguments.split(), code=2) == []
+
+
+def test_a_config_that_does_not_exist_is_found_before_the_schema_is_imported() -> None:
+    assert imported(("foretune.config", "yaml"), "import-accelerate", "nowhere.yaml", code=2) == []
 
 
 def test_a_run_without_bitsandbytes_does_not_import_it(tiny_pipeline: Callable[..., Path], tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_readme_experiment_is_accepted() -> None:
 
 
 def test_readme_names_every_command() -> None:
-    named = set(re.findall(r"^\| `foretune (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+    named = set(re.findall(r"^\| `foretune ([\w-]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
     assert named == {c.name for c in app.registered_commands} | {g.name for g in app.registered_groups}
 
 

@@ -18,6 +18,7 @@ from foretune.cli import (
     evaluate,
     export,
     gate,
+    import_accelerate,
     init,
     listing,
     plan,
@@ -60,6 +61,9 @@ def _root(
 
 app.command("demo", short_help="See it all in three minutes, on a CPU.")(demo.demo)
 app.command("init", short_help="Write an experiment file to start from.")(init.init)
+app.command("import-accelerate", short_help="Translate a config of Hugging Face accelerate.")(
+    import_accelerate.import_accelerate
+)
 app.command("plan", short_help="Report what fits, before anything is downloaded.")(plan.plan)
 app.command("backtest", short_help="Hold the plan against published measurements.")(backtest.backtest)
 app.command("train", short_help="Train what an experiment file asks for.")(train.train)
@@ -71,7 +75,7 @@ app.command("compare", short_help="Test whether two sets of runs differ.", conte
 )
 app.command("report", short_help="Put the results of runs on one page.")(report.report)
 app.command("gate", short_help="Fail where a candidate is slower.")(gate.gate)
-app.command("study", short_help="Answer a question about speed or quality with several runs.")(study.study)
+app.command("study", short_help="Answer a question about speed or quality by several runs.")(study.study)
 app.command("resume", short_help="Resume an interrupted run.")(resume.resume)
 app.command("sample", short_help="Sample the base model and the trained one.")(sample.sample)
 app.command("evaluate", short_help="Measure the quality of a run's images.")(evaluate.evaluate)

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from foretune.choices.experiment import Experiment
 from foretune.config.places import KeyPlace, fields_by_key, find_place, kind_of, places_of_key, sections_in
+from foretune.config.yaml_files import typed
 from foretune.core.errors import closest
 
 
@@ -69,13 +69,13 @@ def _kind_unknown(place: KeyPlace, details: ErrorDetails) -> str:
     asked = details["input"].get("kind")
     if asked is None:
         return _kind_missing(place, details)
-    return _not_one_of(asked, [kind_of(section) for section in _sections(place)])
+    return not_one_of(asked, [kind_of(section) for section in _sections(place)])
 
 
 def _not_in_list(_: KeyPlace, details: ErrorDetails) -> str:
     expected = details["ctx"]["expected"]
     known = [part.strip().strip("'") for part in expected.replace(" or ", ", ").split(",")]
-    return _not_one_of(details["input"], known)
+    return not_one_of(details["input"], known)
 
 
 def _not_a_section(place: KeyPlace, details: ErrorDetails) -> str:
@@ -87,7 +87,7 @@ def _not_a_section(place: KeyPlace, details: ErrorDetails) -> str:
         return f"should be a section. Did you mean `{_as_written(place, _outline(kinds[guess], kind=guess))}`?"
     required = _required(sections[0])
     if len(sections) == 1 and len(required) == 1 and isinstance(value, str):
-        return f"should be a section. Did you mean `{_as_written(place, _typed({required[0]: value}))}`?"
+        return f"should be a section. Did you mean `{_as_written(place, typed({required[0]: value}))}`?"
     return f"should be a section, for example `{_example(place)}`{_found(details)}"
 
 
@@ -98,7 +98,7 @@ def _not_a_list(place: KeyPlace, details: ErrorDetails) -> str:
     length = _fixed_length(place)
     if length is not None:
         return f"should be a list of {length}{_found(details)}"
-    return f"should be a list. Did you mean `{_as_written(place, _typed([value]))}`?"
+    return f"should be a list. Did you mean `{_as_written(place, typed([value]))}`?"
 
 
 def _too_long(_: KeyPlace, details: ErrorDetails) -> str:
@@ -113,11 +113,11 @@ def _not_text(place: KeyPlace, details: ErrorDetails) -> str:
     value = details["input"]
     if value is None or isinstance(value, (list, dict)):
         return f"should be text{_found(details)}. {_help(place)}".rstrip()
-    return f"should be text, so it needs quotes: '{_typed(value)}'"
+    return f"should be text, so it needs quotes: '{typed(value)}'"
 
 
 def _wrong_form(place: KeyPlace, details: ErrorDetails) -> str:
-    return f"{_shown(details['input'])} is not valid. {_help(place)}".rstrip()
+    return f"{shown_value(details['input'])} is not valid. {_help(place)}".rstrip()
 
 
 def _our_own(_: KeyPlace, details: ErrorDetails) -> str:
@@ -128,7 +128,7 @@ def _should_be(what: str) -> Callable[[KeyPlace, ErrorDetails], str]:
     """A sentence with the error's limit in it, where it has one."""
 
     def describe(_: KeyPlace, details: ErrorDetails) -> str:
-        limits = {name: _typed(int(limit) if limit == int(limit) else limit) for name, limit in _limits(details)}
+        limits = {name: typed(int(limit) if limit == int(limit) else limit) for name, limit in _limits(details)}
         return f"should be {what.format(**limits)}{_found(details)}"
 
     return describe
@@ -196,7 +196,7 @@ def _help(place: KeyPlace) -> str:
 def _example(place: KeyPlace) -> str:
     """The field as it could stand in a file."""
     if place.field is not None and place.field.examples:
-        return _as_written(place, _typed(place.field.examples[0]))
+        return _as_written(place, typed(place.field.examples[0]))
     (section,) = _sections(place)
     return _as_written(place, _outline(section))
 
@@ -206,7 +206,7 @@ def _outline(section: type[BaseModel], **known: str) -> str:
     keys = dict.fromkeys(_required(section), "...") | known
     if not keys:
         defaults = {key: field.get_default() for key, field in fields_by_key(section).items()}
-        keys = {key: _typed(value) for key, value in defaults.items() if value}
+        keys = {key: typed(value) for key, value in defaults.items() if value}
         keys = dict(list(keys.items())[:1])
     return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}"
 
@@ -220,12 +220,12 @@ def _as_written(place: KeyPlace, text: str) -> str:
     return text if place.key.isdecimal() else f"{place.key}: {text}"
 
 
-def _not_one_of(found: Any, known: Sequence[str]) -> str:
+def not_one_of(found: Any, known: Sequence[str]) -> str:
     if len(known) == 1:
-        return f"should be {known[0]!r} (found {_shown(found)})"
+        return f"should be {known[0]!r} (found {shown_value(found)})"
     guess = closest(str(found), known)
     hint = f" Did you mean {guess!r}?" if guess else ""
-    return f"{_shown(found)} is not one of {', '.join(known)}.{hint}"
+    return f"{shown_value(found)} is not one of {', '.join(known)}.{hint}"
 
 
 def _either(names: Sequence[str]) -> str:
@@ -233,15 +233,10 @@ def _either(names: Sequence[str]) -> str:
 
 
 def _found(details: ErrorDetails) -> str:
-    return f" (found {_shown(details['input'])})"
+    return f" (found {shown_value(details['input'])})"
 
 
-def _shown(value: Any, most: int = 60) -> str:
+def shown_value(value: Any, most: int = 60) -> str:
     """A value that was found, text in quotes."""
-    text = "nothing" if value is None else repr(value) if isinstance(value, str) else _typed(value)
+    text = "nothing" if value is None else repr(value) if isinstance(value, str) else typed(value)
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _typed(value: Any) -> str:
-    """A value as one types it in YAML, on one line."""
-    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")

@@ -18,11 +18,20 @@ _MOST_DEEP = 100
 
 
 def load_mapping(path: Path) -> dict[str, Any]:
-    """The mapping a YAML file holds."""
+    """The mapping that a YAML file of choices holds."""
+    return load_foreign_mapping(
+        path,
+        if_missing=f"Run: foretune init {path}",
+        example="`model: flux.1-dev`. Run: foretune init --help",
+    )
+
+
+def load_foreign_mapping(path: Path, *, if_missing: str, example: str) -> dict[str, Any]:
+    """The mapping that a YAML file holds; the sentences say how one gets such a file, and what it looks like."""
     try:
         text = read_text(path, _MOST_BYTES)
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist. Run: foretune init {path}") from None
+        raise UserError(f"{path} does not exist. {if_missing}") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
@@ -30,7 +39,7 @@ def load_mapping(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise UserError(f"{path} cannot be read as YAML: {what_is_wrong(error)}") from error
     if not isinstance(mapping, dict):
-        raise UserError(f"{path} should hold keys and values, such as `model: flux.1-dev`. Run: foretune init --help")
+        raise UserError(f"{path} should hold keys and values, such as {example}")
     return mapping
 
 
@@ -54,6 +63,15 @@ def parse_written(text: str) -> Any:
         if depth > _MOST_DEEP:
             raise yaml.YAMLError("it is nested too deeply")
     return yaml.load(text, Loader=_WrittenLoader)  # noqa: S506 - a SafeLoader
+
+
+def typed(value: Any) -> str:
+    """A value as one types it in YAML, on one line."""
+    return (
+        yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+        .removesuffix("\n")
+        .removesuffix("\n...")
+    )
 
 
 def what_is_wrong(error: yaml.YAMLError) -> str:

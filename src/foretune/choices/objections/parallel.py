@@ -60,6 +60,11 @@ def _sharding_objections(experiment: Experiment) -> Iterable[Objection]:
         yield refused("levers.block_swap: sharded blocks are gathered, not swapped. Nearest: levers.block_swap=0")
     if experiment.levers.optimizer_offload or experiment.levers.ema_offload:
         yield refused(f"levers.optimizer_offload, levers.ema_offload: not with sharding yet. {alike}")
+    if experiment.levers.activation_offload:
+        yield refused(
+            "levers.activation_offload: not with sharding yet. Nearest: levers.gradient_checkpointing=1 with "
+            "levers.activation_offload=false, or parallel.sharding=none"
+        )
     if experiment.method.kind not in ("full", "lora", "rslora"):
         yield refused(
             f"method.kind: {experiment.method.kind} is not sharded yet. Nearest: method.kind=lora; or {alike}"
