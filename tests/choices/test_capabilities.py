@@ -86,12 +86,18 @@ def test_what_bf16_weights_lose_is_warned_about() -> None:
     assert objections(fixed, "flux", distilled=False) == ()
 
 
-def test_more_devices_are_trained_on_and_not_planned() -> None:
+def test_more_devices_are_trained_on_and_planned() -> None:
     asked = experiment(parallel={"devices": 2, "sharding": "full"})
+    assert objections(asked, "flux", distilled=False) == ()
+    assert objections(asked, "flux", distilled=False, only_planned=True) == ()
+
+
+def test_a_plan_must_be_told_how_many_devices_a_node_has() -> None:
+    asked = experiment(parallel={"devices": 16, "sharding": "hybrid"})
     assert objections(asked, "flux", distilled=False) == ()
     found = only(objections(asked, "flux", distilled=False, only_planned=True))
     assert found.severity == "refused"
-    assert "memory on one of 2 devices is not planned yet" in found.text
+    assert "Nearest: parallel.shard_devices=8" in found.text
 
 
 @pytest.mark.parametrize(

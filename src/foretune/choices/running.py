@@ -8,6 +8,8 @@ from foretune.choices.section import INCIDENTAL, LATER, Section
 from foretune.core.trackers import TRACKER_SPECS
 
 Sharding = Literal["none", "full", "hybrid"]
+ENGINES: dict[Sharding, str] = {"none": "DDP", "full": "FSDP2", "hybrid": "HSDP"}
+"""What torch calls each way to share a model."""
 
 if TYPE_CHECKING:
     Tracker: TypeAlias = str

@@ -22,6 +22,7 @@ from foretune.planner.knobs import (
     lora_instead,
     quantised_bases,
     recompute,
+    sharding,
     smaller_images,
     smaller_ranks,
 )
@@ -93,6 +94,7 @@ def _menu(trial: Trial) -> Iterator[Look]:
             return
     # All settings that add computation without changing the result, as a base for further changes.
     saving = {**needed, **(cheap[-1].settings if cheap else {})}
+    yield from _found(trial.first_that_fits(_on_top(sharding(experiment), needed, saving)))
     quantised_alone = False
     for look in chain(_of_an_adapter(trial, needed, saving), _of_all_weights(trial, needed, saving)):
         yield look

@@ -42,6 +42,8 @@ class RunToPlan:
     """None if the data has not been counted."""
     largest_swapped_bytes: int = 0
     """Weights of the largest swapped block, which are on the device while it runs."""
+    gathered_bytes: int = 0
+    """Whole weights on the device in a pass without gradients, if the weights are sharded."""
     trains_on_host: bool = False
     """Whether the CPU is the device, so that its memory is the host's."""
 
@@ -195,9 +197,11 @@ def _play_denoiser(stream: Stream, run: RunToPlan, around: Around, found: Pass, 
     The pass is traced with a dense base. For a quantised base, one dequantised layer is added.
     """
     brought = stream.hold(run.largest_swapped_bytes, MemoryPart.SWAPPED_WEIGHTS, phase)
+    gathered = stream.hold(run.gathered_bytes, MemoryPart.GATHERED_WEIGHTS, phase)
     bits = (event.num_bytes for event in around.lasting if event.category == MemoryPart.FROZEN_WEIGHTS)
     factor = dense_over_bits(run.experiment.quantize.denoiser, BYTES_PER_WEIGHT[run.experiment.train.precision])
     play_pass(stream, replace(found, widened_bytes=max(bits, default=0) * factor), phase)
+    stream.release(gathered, MemoryPart.GATHERED_WEIGHTS, phase)
     stream.release(brought, MemoryPart.SWAPPED_WEIGHTS, phase)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from foretune.core.values.step_trace import MARK, NEVER, ROOM, Moment, StepTrace, Storage, is_on_host, on_host
 from foretune.core.vocabulary import LASTING, MemoryPart
+from foretune.planner.sharding import Gathering
 from foretune.planner.swapping import SwappedUnit, SwapStorage
 
 Sizes = tuple[float, float, float, float]
@@ -49,6 +50,8 @@ class Variant:
     bytes_per_trained_weight: int = _FP32_BYTES
     swapped: tuple[SwappedUnit, ...] = ()
     """Units with blocks whose frozen weights are on the host."""
+    num_shards: int = 1
+    """Over how many devices weights, gradients and optimizer state are divided."""
 
 
 Place = tuple[int, str, int, int, int]
@@ -117,7 +120,7 @@ class Templates:
             made_in = phases[made.phase]
             is_host = self._on_host[number]
             place, position = located(made)
-            if category == MemoryPart.GRADIENTS and variant.accumulates:
+            if category == MemoryPart.GRADIENTS and variant.accumulates and variant.num_shards == 1:
                 # The pass allocates a gradient, adds it to the existing one, and frees it.
                 start = (place, position, made_in)
                 listed.add(num_bytes, MemoryPart.TEMPORARIES, start, (place, position + 1, made_in))
@@ -194,6 +197,50 @@ class Placing:
             number = self._starts[kind] + (offset if block == "from start" else self._counts[kind] - 1 - offset)
         return slot + (self._num_blocks - number if phase in self._backward else number + 1)
 
+    def gathering(self, forward: int, backward: int, number: int) -> Gathering:
+        """Returns when a block's weights are gathered and its gradients reduced. Moments are odd: no others are."""
+        start, end = self._around(forward, number)
+        again, done = self._around(backward, number)
+        is_last, is_first = number == self._num_blocks - 1, number == 0
+        next_start = self.end_of(forward) if is_last else self._around(forward, number + 1)[0]
+        ahead = again if is_last else self._around(backward, number + 1)[0] + 2 * _FILL_AHEAD
+        next_done = self.end_of(backward) if is_first else self._around(backward, number - 1)[1]
+        return Gathering(
+            forward=(start + 2 * _COPY_OUT, end),
+            forward_buffer=(start, next_start + 2 * _COPIED),
+            backward=(again + 2 * _COPY_OUT, done),
+            backward_buffer=(ahead, again + 2 * _COPIED),
+            gradients_until=done + 2 * _REDUCED,
+            reducing=(done + 2 * _REDUCE, next_done + 2),
+            reduced_from=done + 2 * _REDUCED + 2,
+        )
+
+    def gathering_outside(self, forward: int, backward: int) -> Gathering:
+        """Returns the same for the weights outside the blocks."""
+        start, done = self._start_of(forward), self.end_of(backward)
+        return Gathering(
+            forward=(start + 2 * _COPY_OUT, done),
+            forward_buffer=(start, self._around(forward, 0)[0] + 2 * _COPIED),
+            backward=None,
+            backward_buffer=None,
+            gradients_until=done + 2 * _REDUCED,
+            reducing=(done + 2 * _REDUCE, done + 2 * _REDUCED + 4),
+            reduced_from=done + 2 * _REDUCED + 2,
+        )
+
+    def _start_of(self, phase: int) -> int:
+        """Returns a moment before all events of a phase."""
+        return (phase + 1 << _BLOCK_BITS << POSITION_BITS) - 2 * _ROOM_BEFORE - 1
+
+    def end_of(self, phase: int) -> int:
+        """Returns a moment after all events of a phase."""
+        return (phase + 2 << _BLOCK_BITS << POSITION_BITS) - 2 * (_ROOM_BEFORE + _ROOM_AFTER) - 1
+
+    def _around(self, phase: int, number: int) -> tuple[int, int]:
+        """Returns moments before and after a block's events in a phase, with room for some after each."""
+        first = self.slot((phase, "own", 0, 0, 0), number) << POSITION_BITS
+        return first - 2 * _ROOM_BEFORE - 1, first + (1 << POSITION_BITS) - 2 * (_ROOM_BEFORE + _ROOM_AFTER) - 1
+
     def window(self, phase: int, number: int) -> tuple[int, int]:
         """Returns moments just before and just after a block's events in a phase, which nothing else uses."""
         first = self.slot((phase, "own", 0, 0, 0), number) << POSITION_BITS
@@ -203,6 +250,12 @@ class Placing:
 POSITION_BITS = 36
 POSITIONS = (1 << POSITION_BITS) - 1
 _BLOCK_BITS = 16
+_ROOM_BEFORE = _ROOM_AFTER = 8
+# Before a block runs: its buffer is there, its weights are copied out of it, the buffer of the block before (forward)
+# or its own (backward) is freed, and the next one is filled. After its backward pass: the weights are freed, then the
+# buffer of the block before; the gradients are copied into a buffer, freed, and reduced from there.
+_COPY_OUT, _COPIED, _FILL_AHEAD = 2, 3, 4
+_REDUCE, _REDUCED = 2, 3
 
 
 def as_storages(placed: Iterable[tuple[int, StorageRows]]) -> list[SwapStorage]:

@@ -22,6 +22,7 @@ from foretune.planner.block_events import (
     as_rows,
     as_storages,
 )
+from foretune.planner.sharding import sharded
 from foretune.planner.swapping import SwappedUnit, swapped
 
 _Listed = TypeVar("_Listed")
@@ -159,6 +160,10 @@ class _Block(NamedTuple):
     """Of its storages in the step."""
     unit: SwappedUnit | None
 
+    @property
+    def is_outside(self) -> bool:
+        return self.first_number == 0
+
 
 class _Expansion:
     """One step at given sizes and depth."""
@@ -219,8 +224,20 @@ class _Expansion:
             for place, rows in block.templates.of(block.storages):
                 by_slot.setdefault(self._placing.slot(place, block.number), []).append(rows)
             placed = [(slot, self._expansions.merged(lists)) for slot, lists in by_slot.items()]
+            if self._variant.num_shards > 1:
+                placed = self._sharded(placed, block)
             cache[key] = placed if block.unit is None else self._swapped(placed, block.unit)
         return cache[key]
+
+    def _sharded(self, placed: list[tuple[int, StorageRows]], block: _Block) -> list[tuple[int, StorageRows]]:
+        phases, variant = self._traces[0].phases, self._variant
+        forward, backward = phases.index(StepPhase.FORWARD), phases.index(StepPhase.BACKWARD)
+        if block.is_outside:
+            when = self._placing.gathering_outside(forward, backward)
+        else:
+            when = self._placing.gathering(forward, backward, block.number)
+        storages = sharded(as_storages(placed), variant.num_shards, when, accumulates=variant.accumulates)
+        return as_rows(storages)
 
     def _swapped(self, placed: list[tuple[int, StorageRows]], unit: SwappedUnit) -> list[tuple[int, StorageRows]]:
         phases = self._traces[0].phases

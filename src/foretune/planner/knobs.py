@@ -95,6 +95,14 @@ def recompute(found: Footprint) -> list[SettingChange]:
     ]
 
 
+def sharding(experiment: Experiment) -> list[SettingChange]:
+    """Returns the change to sharded weights, if there are several devices that hold whole ones."""
+    parallel = experiment.parallel
+    if parallel.devices == 1 or parallel.sharding != "none":
+        return []
+    return [SettingChange("recompute", {"parallel.sharding": "full"})]
+
+
 def quantised_bases(experiment: Experiment) -> list[SettingChange]:
     """Returns coarser quantisations of the frozen weights than now, the finest first."""
     if not isinstance(experiment.method, Adapter):

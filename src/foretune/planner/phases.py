@@ -30,6 +30,7 @@ from foretune.planner.expansion import bytes_by_category
 from foretune.planner.live_memory import find_peak
 from foretune.planner.pinned import pinned_rounding_bytes
 from foretune.planner.quantized import FEWER_BITS
+from foretune.planner.sharding import num_shards
 from foretune.planner.streams import Stream
 
 TRAINING = "training"
@@ -274,15 +275,18 @@ def _saving(run: RunToPlan, around: Around) -> Phase:
     stream.run(around.lasting, keeps=LASTING)
     totals = bytes_by_category([*around.lasting, *around.lasting_on_host])
     parts = (MemoryPart.TRAINED_WEIGHTS, MemoryPart.OPTIMIZER_STATE, MemoryPart.EMA)
-    components = [totals.get(part, 0) for part in parts]
+    shards = num_shards(run.experiment.parallel)
+    components = [totals.get(part, 0) * shards for part in parts]
     on_the_host = [totals.get(on_host(part), 0) for part in parts]
+    # The first of several processes gathers everything before it writes.
+    copied_bytes = sum(components) if shards > 1 else max(components)
     return _phase(
         run,
         name,
         stream,
         # On the host nothing needs to be copied.
         host=PhaseHostMemory(
-            0 if run.trains_on_host else max(components) + around.lasting_host_bytes, pinned=around.lasting_on_host
+            0 if run.trains_on_host else copied_bytes + around.lasting_host_bytes, pinned=around.lasting_on_host
         ),
         disk_bytes=sum((*components, *on_the_host)) * (run.experiment.save.keep + 1),
     )

@@ -18,6 +18,7 @@ from foretune.planner.expansion import expand_step, expand_variant
 from foretune.planner.host_memory import HostBudget, host_memory_of
 from foretune.planner.overheads import Overhead, in_this_process, overhead_for, usable_bytes
 from foretune.planner.phases import Phase, plan_phases, replay_streams, validation_stream, worst_phase
+from foretune.planner.sharding import gathered_bytes
 from foretune.planner.sizing import StepSize
 from foretune.planner.streams import as_one, by_fate
 from foretune.planner.swapping import moved_bytes
@@ -121,6 +122,7 @@ def footprint(
         extent=size.extent(geometry),
         forwards=traces.forward,
         largest_swapped_bytes=max(moved_bytes(mixed.kept, sizes, variant.swapped), default=0),
+        gathered_bytes=gathered_bytes(mixed.kept, sizes) if variant.num_shards > 1 else 0,
         trains_on_host=trains_on_host,
     )
     return Footprint(
@@ -224,7 +226,7 @@ def plan_on(
         experiment=found.experiment.whole_hash(),
         model=found.subject.row.name,
         device=device.name,
-        world_size=1,
+        world_size=found.experiment.parallel.devices,
         sizes=found.size.as_dict(),
         phases=tuple(phase.memory for phase in found.phases if phase.occurs),
         worst_phase=worst.name,
@@ -273,6 +275,10 @@ def _notes(phases: Sequence[Phase]) -> tuple[str, ...]:
 def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
     """Yields notes if the step was recorded with other numerics than the device's."""
     experiment = found.experiment
+    if experiment.parallel.devices > 1:
+        if device.kind != "cpu":
+            yield "the buffers of NCCL or RCCL, often some hundred MiB on each device"
+        yield "the host memory of the other processes of a node: figures are for one process"
     if experiment.levers.compile != "off":
         width = share_text(COMPILED_ERROR.high)
         yield f"the effect of torch.compile: the high end of the band is raised by {width} instead"

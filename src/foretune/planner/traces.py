@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from foretune.choices.checkpointing import chosen_units, units, without_idle_choices
 from foretune.choices.experiment import Experiment
 from foretune.choices.forward_form import ForwardForm
+from foretune.choices.running import Parallel
 from foretune.choices.step_form import NO_HABITS, Numerics, StepForm, TrainerHabits
 from foretune.core.errors import UserError
 from foretune.core.values.step_trace import OUTSIDE, StepTrace, Work
 from foretune.planner.block_events import Event, Variant
 from foretune.planner.composing.forms import composed_trace, composition_of, is_covered, what_is_missing
 from foretune.planner.expansion import Expansions, expand_variant
+from foretune.planner.sharding import num_shards
 from foretune.planner.sizing import StepSize
 from foretune.planner.streams import device_events
 from foretune.planner.swapping import swapped_units
@@ -163,12 +165,18 @@ def variant_of(experiment: Experiment, geometry: Geometry) -> Variant:
     levers = without_idle_choices(experiment.levers)
     return Variant(
         chosen=_chosen(experiment, geometry),
-        accumulates=experiment.train.gradient_accumulation > 1,
+        # DDP keeps gradients in its buckets, as accumulation does.
+        accumulates=experiment.train.gradient_accumulation > 1 or _keeps_gradients(experiment.parallel),
         averages=experiment.train.ema is not None,
         averages_on_host=levers.ema_offload,
         bytes_per_trained_weight=_WEIGHT_BYTES[experiment.train.weight_dtype],
         swapped=swapped_units(units(geometry.stacks, levers), levers.block_swap),
+        num_shards=num_shards(experiment.parallel),
     )
+
+
+def _keeps_gradients(parallel: Parallel) -> bool:
+    return parallel.devices > 1 and parallel.sharding == "none"
 
 
 def flops_per_sample(

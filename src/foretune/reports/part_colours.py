@@ -36,6 +36,8 @@ _COLOURS = {
     MemoryPart.AUTOENCODER: Colour("#ddd08a", _BLACK, "#eee3a9"),
     MemoryPart.WORKSPACE: Colour("#6b7075", _WHITE, "#9aa0a6"),
     MemoryPart.SWAPPED_WEIGHTS: Colour("#a9bfe6", _BLACK, "#c5d4f0"),
+    MemoryPart.GATHERED_WEIGHTS: Colour("#5f7fbf", _BLACK, "#a3b9e6"),
+    MemoryPart.COMMUNICATION: Colour("#b98a5a", _BLACK, "#d6b088"),
 }
 _OTHERS = (
     Colour("#b8bdc2", _BLACK, "#6f757b", _WHITE),

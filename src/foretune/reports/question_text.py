@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from foretune.choices.running import ENGINES
 from foretune.core.units import counted_text, share_text
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ _NAMES = {"lora": "LoRA", "dora": "DoRA", "rslora": "rsLoRA", "loha": "LoHa", "l
 def question_text(asked: "Asked") -> str:
     """What is trained, and how; of choices at their default only those that every step has."""
     experiment = asked.experiment
-    return ", ".join([_method(experiment.method), *_dtypes(experiment), *_levers(experiment.levers)])
+    choices = [_method(experiment.method), *_dtypes(experiment), *_levers(experiment.levers)]
+    parallel = experiment.parallel
+    if parallel.devices > 1:
+        choices.append(f"one of {parallel.devices} devices ({ENGINES[parallel.sharding]})")
+    return ", ".join(choices)
 
 
 def _method(method: "Method") -> str:

@@ -52,9 +52,10 @@ ALONE = Engine()
 def share(
     denoiser: nn.Module, family: Family, sharding: Sharding, device: torch.device, shard_devices: int | None = None
 ) -> Engine:
-    """Lets all processes of the default group train one denoiser, which is on its device and whole in each of them.
+    """Lets all processes of the default group train one denoiser, which is whole in each of them.
 
-    Sharded weights become DTensors, so an optimizer must be built afterwards.
+    For DDP it is on its device; FSDP2 moves it there, block by block. Sharded weights become DTensors, so an optimizer
+    must be built afterwards.
     """
     import torch.distributed as dist
 

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from foretune.choices.running import ENGINES
 from foretune.core.errors import UserError
 from foretune.core.units import bytes_text
 from foretune.step.engine import own_part
@@ -58,7 +59,7 @@ def parallel_text(prepared: Prepared) -> str:
     all_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
     own_bytes = sum(part.numel() * part.element_size() for part in map(own_part, weights))
     ranks, sharding = prepared.ranks, prepared.experiment.parallel.sharding
-    engine = {"none": "DDP", "full": "FSDP2", "hybrid": "HSDP"}[sharding]
+    engine = ENGINES[sharding]
     if sharding == "none":
         share = f"each holds all {bytes_text(all_bytes)} of weights"
     else:

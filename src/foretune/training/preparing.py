@@ -174,10 +174,11 @@ def build_model(
     denoiser = family.load_denoiser(folder, load_dtype)
     base_checksum = content_hash(checksums(dict(denoiser.named_parameters())))
     assembled = assemble(experiment, family, denoiser, quantize_on=device)
-    assembled.levers.place(denoiser, device)
-    engine = ONE_PROCESS
+    engine, parallel = ONE_PROCESS, experiment.parallel
+    if parallel.sharding == "none":
+        assembled.levers.place(denoiser, device)
+    # FSDP2 moves one block after the other and keeps its part: the whole model need not fit on a device.
     if ranks.size > 1:
-        parallel = experiment.parallel
         group = parallel.shard_devices or ranks.local_size
         engine = share(denoiser, family, parallel.sharding, device, group)
     step = build_step(experiment, family, assembled, device, engine=engine)

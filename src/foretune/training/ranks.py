@@ -147,6 +147,11 @@ def joined(asked: Parallel, found: Ranks, device: "torch.device") -> Iterator[Ra
         options["store"] = FileStore(os.environ[STORE_VARIABLE], found.size)
     elif found.started_by == "SLURM":
         options["init_method"] = _slurm_address(os.environ)
+    if device.type == "cuda":
+        import torch
+
+        # NCCL and FSDP2 use the current device, which would be the first one in every process.
+        torch.cuda.set_device(device)
     dist.init_process_group(backend, timeout=timedelta(seconds=asked.timeout_s), **options)
     try:
         yield found

@@ -13,12 +13,11 @@ def parallel_objections(
     experiment: Experiment, device_type: DeviceType | None, *, only_planned: bool
 ) -> Iterable[Objection]:
     parallel = experiment.parallel
-    if only_planned and parallel.devices > 1:
+    if only_planned and parallel.sharding == "hybrid" and parallel.shard_devices is None:
         yield refused(
-            f"parallel.devices: memory on one of {parallel.devices} devices is not planned yet. "
-            "Nearest: parallel.devices=1 and parallel.sharding=none"
+            "parallel.shard_devices: a plan does not know how many devices a node has. "
+            "Nearest: parallel.shard_devices=8"
         )
-        return
     if parallel.sharding != "none" and parallel.devices == 1:
         yield refused(
             f"parallel.sharding: {parallel.sharding} takes several devices, and parallel.devices is 1. "
