@@ -33,6 +33,7 @@ def build(variant: str) -> OvisImagePipeline:
     )
     scheduler = FlowMatchEulerDiscreteScheduler(
         num_train_timesteps=1000,
+        shift=3.0,
         use_dynamic_shifting=True,
         base_shift=0.5,
         max_shift=1.15,
