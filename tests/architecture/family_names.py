@@ -11,7 +11,7 @@ MAY_NAME_FAMILIES = {
     "src/foretune/models/": "a family's own module, and its tiny pipeline",
     "src/foretune/catalog/families.py": "the table of facts",
     "src/foretune/backtests/": "habits of other trainers, by family",
-    "src/foretune/cli/tiny.py": "examples in the help text; tests/cli/test_tiny_verb.py compares them with the table",
+    "src/foretune/cli/tiny.py": "examples in the help text, which tests/cli/test_tiny_verb.py compares with the table",
 }
 """Files and folders, and why each names families."""
 

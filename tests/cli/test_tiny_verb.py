@@ -27,7 +27,9 @@ def test_a_folder_with_files_is_written_over_only_if_told(tmp_path: Path, foretu
     assert foretune("tiny", "ddpm", "empty").returncode == 0
 
 
-def test_help_names_every_family() -> None:
-    shown = get_type_hints(tiny_verb, include_extras=True)["family"].__metadata__[0].help
-    assert re.findall(r"\w+", shown.replace(" or ", ", ")) == list(TINY_VARIANTS)
-    assert f"family: {shown}\n" in (tiny_function.__doc__ or "")
+def test_examples_in_the_help_are_variants_of_their_families() -> None:
+    shown = get_type_hints(tiny_verb, include_extras=True)["variant"].__metadata__[0].help
+    examples = re.findall(r"(\S+) for (\w+)", shown)
+    assert examples
+    assert [(variant, family) for variant, family in examples if variant not in TINY_VARIANTS[family]] == []
+    assert shown[1:] in (tiny_function.__doc__ or "")

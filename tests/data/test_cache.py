@@ -234,6 +234,10 @@ def test_a_component_is_known_by_its_content(tmp_path: Path):
     assert component_fingerprint(other) == fingerprint
     (other / "sub" / "merges.txt").write_text("a c")
     assert component_fingerprint(other) != fingerprint
+    (other / "sub" / "merges.txt").write_text("a b")
+    assert component_fingerprint(other) == fingerprint
+    (other / "sub" / "chat_template.jinja").write_text("{{ messages }}")
+    assert component_fingerprint(other) != fingerprint
     (one / "config.json").rename(one / "configs.json")
     assert component_fingerprint(one) != fingerprint
     with pytest.raises(UserError, match="holds no model"):

@@ -9,16 +9,19 @@ import torch
 from diffusers import FluxPipeline
 from torch import Tensor, nn
 
+from foretune.catalog import TRAINABLE
 from foretune.models.family import Family
 from foretune.models.locating import open_family
 from foretune.models.trainable import TrainableFamily
 
 TinyPipeline = Callable[..., Path]
 
+WITH_TEXT = [(name, variant) for name, facts in TRAINABLE.items() if facts.has_text for variant in facts.tiny_variants]
+CAPTION = "a small red circle on blue"
 HEIGHT_PX, WIDTH_PX = 64, 96
 NUM_TEXT_TOKENS = 16
 GUIDANCE = 2.75
-VAE_FACTOR = 8
+SEED = 3
 
 
 class Recorder(nn.Module):
@@ -34,28 +37,29 @@ class Recorder(nn.Module):
         return (hidden,)
 
 
-def called_by_pipeline(family: TrainableFamily, folder: Path) -> dict[str, Any]:
+def called_by_pipeline(family: TrainableFamily, pipeline: Any, guidance: float) -> dict[str, Any]:
     """The arguments of the first of two denoising steps."""
-    pipeline = family.load_pipeline(folder, torch.float32)
     calls: list[dict[str, Any]] = []
     denoiser: nn.Module = getattr(pipeline, family.denoiser_part)
     denoiser.register_forward_pre_hook(lambda _, __, arguments: calls.append(arguments), with_kwargs=True)
     pipeline(
-        "a small red circle on blue",
+        CAPTION,
         height=HEIGHT_PX,
         width=WIDTH_PX,
         num_inference_steps=2,
-        generator=torch.Generator().manual_seed(3),
+        generator=torch.Generator().manual_seed(SEED),
         output_type="latent",
         max_sequence_length=NUM_TEXT_TOKENS,
-        guidance_scale=GUIDANCE,
+        guidance_scale=guidance,
     )
     return calls[0]
 
 
-def called_by_family(family: Family, noisy: Tensor, time: Tensor, conditioning: dict[str, Tensor]) -> dict[str, Any]:
+def called_by_family(
+    family: Family, noisy: Tensor, time: Tensor, conditioning: dict[str, Tensor], guidance: float
+) -> dict[str, Any]:
     recorder = Recorder()
-    answered = family.predict(recorder, noisy, time, conditioning, guidance_scale=GUIDANCE)
+    answered = family.predict(recorder, noisy, time, conditioning, guidance_scale=guidance)
     # The recorder answers with what it was given, so unpacking must undo packing.
     assert torch.equal(answered, noisy)
     return recorder.arguments
@@ -72,22 +76,28 @@ def assert_same_call(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
             assert one == other or (name == "joint_attention_kwargs" and not other), name
 
 
-@pytest.mark.parametrize("variant", ["dev", "schnell"])
-def test_flux(variant: str, tiny_pipeline: TinyPipeline) -> None:
-    folder = tiny_pipeline("flux", variant)
+@pytest.mark.parametrize(("name", "variant"), WITH_TEXT)
+def test_a_denoiser_is_called_as_by_its_pipeline(name: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
+    folder = tiny_pipeline(name, variant)
     family = open_family(folder)
-    theirs = called_by_pipeline(family, folder)
-    noisy = FluxPipeline._unpack_latents(theirs["hidden_states"], HEIGHT_PX, WIDTH_PX, VAE_FACTOR)
-    conditioning = {
-        "prompt_embeds": theirs["encoder_hidden_states"],
-        "pooled_embeds": theirs["pooled_projections"],
-    }
-    ours = called_by_family(family, noisy, theirs["timestep"] * 1000, conditioning)
+    pipeline = family.load_pipeline(folder, torch.float32)
+    # Without guidance where it would double the batch.
+    guidance = 1.0 if family.facts.guides_in_one_batch else GUIDANCE
+    theirs = called_by_pipeline(family, pipeline, guidance)
+    noisy = torch.randn(1, *family.latent_shape(HEIGHT_PX, WIDTH_PX), generator=torch.Generator().manual_seed(SEED))
+    with torch.no_grad():
+        conditioning = family.encode_text(pipeline, [CAPTION], NUM_TEXT_TOKENS)
+    ours = called_by_family(family, noisy, pipeline.scheduler.timesteps[:1], conditioning, guidance)
     assert_same_call(ours, theirs)
-    if variant == "dev":
-        assert ours["guidance"].tolist() == [GUIDANCE]
-    else:
-        assert ours["guidance"] is None
+
+
+def test_guidance_is_embedded_in_flux_dev_only(tiny_pipeline: TinyPipeline) -> None:
+    noisy, time = torch.randn(1, 4, 4, 4), torch.tensor([500.0])
+    conditioning = {"prompt_embeds": torch.randn(1, 5, 32), "pooled_embeds": torch.randn(1, 32)}
+    for variant, expected in (("dev", [GUIDANCE]), ("schnell", None)):
+        family = open_family(tiny_pipeline("flux", variant))
+        found = called_by_family(family, noisy, time, conditioning, GUIDANCE)["guidance"]
+        assert (None if found is None else found.tolist()) == expected
 
 
 def test_flux_packs_a_batch_as_its_pipeline_does(tiny_pipeline: TinyPipeline) -> None:
@@ -95,25 +105,13 @@ def test_flux_packs_a_batch_as_its_pipeline_does(tiny_pipeline: TinyPipeline) ->
     batch, channels, height, width = 3, 4, 6, 10
     noisy = torch.randn(batch, channels, height, width)
     conditioning = {"prompt_embeds": torch.randn(batch, 5, 32), "pooled_embeds": torch.randn(batch, 32)}
-    ours = called_by_family(family, noisy, torch.tensor([1.0, 500.0, 1000.0]), conditioning)
+    ours = called_by_family(family, noisy, torch.tensor([1.0, 500.0, 1000.0]), conditioning, GUIDANCE)
     assert torch.equal(ours["hidden_states"], FluxPipeline._pack_latents(noisy, batch, channels, height, width))
     positions = FluxPipeline._prepare_latent_image_ids(batch, height // 2, width // 2, noisy.device, noisy.dtype)
     assert torch.equal(ours["img_ids"], positions)
     assert torch.equal(ours["txt_ids"], torch.zeros(5, 3))
     assert ours["timestep"].tolist() == pytest.approx([0.001, 0.5, 1.0])
     assert ours["guidance"].tolist() == [GUIDANCE] * batch
-
-
-@pytest.mark.parametrize("variant", ["3.5", "3"])
-def test_sd3(variant: str, tiny_pipeline: TinyPipeline) -> None:
-    folder = tiny_pipeline("sd3", variant)
-    family = open_family(folder)
-    theirs = called_by_pipeline(family, folder)
-    conditioning = {
-        "prompt_embeds": theirs["encoder_hidden_states"],
-        "pooled_embeds": theirs["pooled_projections"],
-    }
-    assert_same_call(called_by_family(family, theirs["hidden_states"], theirs["timestep"], conditioning), theirs)
 
 
 def test_ddpm(tiny_pipeline: TinyPipeline) -> None:

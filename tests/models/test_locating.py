@@ -19,6 +19,8 @@ from foretune.models.locating import family_from_catalogue, locate, open_family
 from tests.models.hub_server import HubServer, commit_of, running_hub
 
 TOKEN = "hf_VerySecretToken123"
+CHAT_TEMPLATE = "tokenizer/chat_template.jinja"
+"""Beside a language model's tokenizer."""
 
 # Asks for one model after the other; the answers are printed as JSON, one a line.
 PROGRAM = """
@@ -69,7 +71,8 @@ def files_in(folder: Path) -> set[str]:
 @pytest.fixture
 def hub_root(tmp_path: Path, tiny_pipeline: Callable[..., Path]) -> Path:
     root = tmp_path / "hub"
-    publish(root, "owner/tiny-flux", tiny_pipeline("flux"))
+    flux = publish(root, "owner/tiny-flux", tiny_pipeline("flux"))
+    (flux / CHAT_TEMPLATE).write_text("{{ messages }}")
     # As google/ddpm-cifar10-32 is published: all files beside the index.
     flat = root / "owner" / "flat-ddpm"
     flat.mkdir()
@@ -89,10 +92,10 @@ def check_what_was_fetched(hub: HubServer, answers: list[dict[str, Any]], pipeli
     commit = commit_of("owner/tiny-flux")
     assert by_branch == by_commit == {"folder": by_branch["folder"], "revision": commit, "family": "flux"}
     assert Path(by_branch["folder"]).name == commit
-    wanted = files_in(pipeline)
+    wanted = files_in(pipeline) | {CHAT_TEMPLATE}
     assert hub.files_asked_for("owner/tiny-flux") == wanted
     assert files_in(Path(by_branch["folder"])) == wanted
-    for name in wanted:
+    for name in files_in(pipeline):
         assert (Path(by_branch["folder"]) / name).read_bytes() == (pipeline / name).read_bytes()
     assert flat["family"] == "ddpm"
     assert flat["revision"] == commit_of("owner/flat-ddpm")

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from foretune.core.errors import UnknownName
 from foretune.models import FAMILIES, Family
 from foretune.models.cogvideox import _middle
 from foretune.models.locating import family_from_catalogue
-from foretune.models.objectives import Epsilon, Velocity
+from foretune.models.objectives import Epsilon, FlowMatching, Velocity
 from foretune.models.packing import grid_positions, pack_patches, unpack_patches
 from foretune.models.trainable import TrainableFamily
 
@@ -180,6 +181,17 @@ def test_hidream_answers_alike_in_training_and_evaluation(size: tuple[int, int])
     assert answers[0].shape == noisy.shape
     assert answers[0].std() > 0
     torch.testing.assert_close(answers[0], answers[1])
+
+
+@pytest.mark.parametrize(("is_dynamic", "shift"), [(True, 1.0), (False, 3.0)])
+def test_a_shift_by_image_size_is_not_one_of_training(is_dynamic: bool, shift: float) -> None:
+    """Such a scheduler has a static shift in its configuration, too, which its pipeline does not use."""
+    scheduler = {"shift": 3.0, "use_dynamic_shifting": is_dynamic}
+    for name in ("qwen-image", "ovis-image-7b", "flux.1-dev"):
+        family = family_from_catalogue(name)
+        objective = type(family)(replace(family.architecture, scheduler=scheduler)).objective(ObjectiveChoice())
+        assert isinstance(objective, FlowMatching)
+        assert objective.shift == shift
 
 
 def test_diffusion_families_are_asked_what_they_were_trained_on() -> None:

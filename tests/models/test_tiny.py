@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,25 @@ import torch
 import transformers
 from diffusers import AutoencoderKL, DiffusionPipeline
 
+from foretune.catalog import FAMILY_FACTS
+from foretune.choices.model import MODEL_SUFFIXES
 from foretune.choices.tiny import TINY_VARIANTS
 from foretune.core.errors import UnknownName
+from foretune.models.locating import open_family
 from foretune.models.tiny import write_tiny_pipeline
-from foretune.models.tiny.tokenizers import CAPTION_WORDS, build_clip_tokenizer, build_t5_tokenizer
+from foretune.models.tiny.tokenizers import (
+    CAPTION_WORDS,
+    build_clip_tokenizer,
+    build_qwen_tokenizer,
+    build_t5_tokenizer,
+)
 
 TinyPipeline = Callable[..., Path]
 
 CASES = [(family, variant) for family, variants in TINY_VARIANTS.items() for variant in variants]
-LATENT_CASES = [case for case in CASES if case[0] != "ddpm"]
-CLASS_NAMES = {"ddpm": "DDPMPipeline", "sd3": "StableDiffusion3Pipeline", "flux": "FluxPipeline"}
-NUM_T5_TOKENS = 32
+TEXT_CASES = [case for case in CASES if FAMILY_FACTS[case[0]].has_text]
+WITH_VAE = [family for family in TINY_VARIANTS if FAMILY_FACTS[family].has_latents]
+NUM_TEXT_TOKENS = 32
 
 # Each differs from the first in a single word, except for the last, which has its words in another order.
 CAPTIONS = [
@@ -49,7 +58,7 @@ def load(directory: Path) -> Any:
 def sample(family: str, pipeline: Any, prompt: str) -> np.ndarray:
     """One image with values in 0..1, of 64 x 64 px, or of 32 x 32 px by the family that takes no prompt."""
     generator = torch.Generator().manual_seed(0)
-    if family == "ddpm":
+    if not FAMILY_FACTS[family].has_text:
         images = pipeline(num_inference_steps=3, generator=generator, output_type="np").images
     else:
         images = pipeline(
@@ -57,7 +66,7 @@ def sample(family: str, pipeline: Any, prompt: str) -> np.ndarray:
             height=64,
             width=64,
             num_inference_steps=3,
-            max_sequence_length=NUM_T5_TOKENS,
+            max_sequence_length=NUM_TEXT_TOKENS,
             generator=generator,
             output_type="np",
         ).images
@@ -73,20 +82,11 @@ def digests(directory: Path) -> dict[str, str]:
     }
 
 
-def encode_captions(family: str, pipeline: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token embeddings and pooled embeddings of the captions, as the pipeline's denoiser gets them."""
+def encode_captions(directory: Path, captions: list[str]) -> dict[str, torch.Tensor]:
+    """What the pipeline's denoiser gets of the captions."""
+    family = open_family(directory)
     with torch.no_grad():
-        if family == "flux":
-            tokens, pooled, _ = pipeline.encode_prompt(CAPTIONS, CAPTIONS, max_sequence_length=NUM_T5_TOKENS)
-        else:
-            tokens, _, pooled, _ = pipeline.encode_prompt(
-                CAPTIONS,
-                CAPTIONS,
-                CAPTIONS,
-                do_classifier_free_guidance=False,
-                max_sequence_length=NUM_T5_TOKENS,
-            )
-    return tokens, pooled
+        return family.encode_text(load(directory), captions, NUM_TEXT_TOKENS)
 
 
 def smallest_relative_distance(embeddings: torch.Tensor) -> float:
@@ -114,9 +114,9 @@ def test_loads_without_network_and_samples(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(socket.socket, "connect", refuse)
     pipeline = load(directory)
-    assert type(pipeline).__name__ == CLASS_NAMES[family]
+    assert type(pipeline).__name__ == FAMILY_FACTS[family].pipeline_class_name
     image = sample(family, pipeline, CAPTIONS[0])
-    side_px = 32 if family == "ddpm" else 64
+    side_px = 64 if FAMILY_FACTS[family].has_text else 32
     assert image.shape == (side_px, side_px, 3)
     assert np.isfinite(image).all()
     assert image.std() > 0.05
@@ -124,7 +124,8 @@ def test_loads_without_network_and_samples(
 
 @pytest.mark.parametrize("family", TINY_VARIANTS)
 def test_loads_through_the_class_of_the_family(family: str, tiny_pipeline: TinyPipeline) -> None:
-    getattr(diffusers, CLASS_NAMES[family]).from_pretrained(tiny_pipeline(family), use_safetensors=True)
+    pipeline_class = getattr(diffusers, FAMILY_FACTS[family].pipeline_class_name)
+    pipeline_class.from_pretrained(tiny_pipeline(family), use_safetensors=True)
 
 
 @pytest.mark.parametrize(("family", "variant"), CASES)
@@ -142,10 +143,10 @@ def test_seed_decides_the_bytes(family: str, variant: str, tiny_pipeline: TinyPi
 def test_another_process_writes_the_same_bytes(tiny_pipeline: TinyPipeline, tmp_path: Path) -> None:
     program = (
         "import sys, pathlib; from foretune.models.tiny import write_tiny_pipeline\n"
-        "for family in ('ddpm', 'sd3', 'flux'):\n"
+        "for family in sys.argv[2:]:\n"
         "    write_tiny_pipeline(family, pathlib.Path(sys.argv[1]) / family)"
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-c", program, str(tmp_path), *TINY_VARIANTS], check=True, capture_output=True)
     for family in TINY_VARIANTS:
         assert digests(tmp_path / family) == digests(tiny_pipeline(family))
 
@@ -161,7 +162,9 @@ def test_callers_random_state_is_left_alone(family: str, tmp_path: Path) -> None
 def test_files_are_few_small_and_safe(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
     directory = tiny_pipeline(family, variant)
     files = [path for path in directory.rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} == {".json", ".safetensors"}
+    suffixes = {path.suffix for path in files}
+    assert suffixes - {".jinja"} == {".json", ".safetensors"}
+    assert suffixes <= set(MODEL_SUFFIXES), "a file that would not be downloaded from a hub"
     assert sum(path.stat().st_size for path in files) < 3_000_000
     components = load(directory).components.values()
     models = [component for component in components if isinstance(component, torch.nn.Module)]
@@ -189,27 +192,24 @@ def test_variants_differ_as_the_published_ones_do(tiny_pipeline: TinyPipeline) -
     assert config("sd3", "3", "transformer")["dual_attention_layers"] == []
 
 
-@pytest.mark.parametrize(("family", "variant"), LATENT_CASES)
+@pytest.mark.parametrize(("family", "variant"), TEXT_CASES)
 def test_captions_stay_apart(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
-    pipeline = load(tiny_pipeline(family, variant))
-    tokens, pooled = encode_captions(family, pipeline)
-    assert tokens.shape[-1] == pipeline.transformer.config.joint_attention_dim
-    assert pooled.shape[-1] == pipeline.transformer.config.pooled_projection_dim
-    assert smallest_relative_distance(tokens) > 0.1
-    assert smallest_relative_distance(pooled) > 0.1
-    # Neither drowns the other, nor the noise of deviation 1 that the denoiser adds them to.
-    assert 0.5 < float(tokens.std()) < 4
-    assert 0.5 < float(pooled.std()) < 4
+    encoded = encode_captions(tiny_pipeline(family, variant), CAPTIONS)
+    assert encoded
+    for name, tensor in encoded.items():
+        assert smallest_relative_distance(tensor) > 0.1, name
+        # None drowns another, nor the noise of deviation 1 that the denoiser adds them to.
+        assert 0.5 < float(tensor.std()) < 4, name
 
 
-@pytest.mark.parametrize(("family", "variant"), LATENT_CASES)
+@pytest.mark.parametrize(("family", "variant"), TEXT_CASES)
 def test_captions_change_the_image(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
     pipeline = load(tiny_pipeline(family, variant))
     images = [sample(family, pipeline, caption) for caption in CAPTIONS[:2]]
     assert np.abs(images[0] - images[1]).max() > 1e-4
 
 
-@pytest.mark.parametrize("family", ["sd3", "flux"])
+@pytest.mark.parametrize("family", WITH_VAE)
 def test_vae_keeps_the_colours(family: str, tiny_pipeline: TinyPipeline) -> None:
     vae = AutoencoderKL.from_pretrained(tiny_pipeline(family) / "vae")
     images = patchwork(16)
@@ -227,28 +227,12 @@ def test_vae_keeps_the_colours(family: str, tiny_pipeline: TinyPipeline) -> None
 
 @pytest.mark.parametrize(("family", "variant"), CASES)
 def test_gradients_reach_every_weight(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
-    pipeline = load(tiny_pipeline(family, variant))
-    generator = torch.Generator().manual_seed(0)
-    denoiser = pipeline.unet if family == "ddpm" else pipeline.transformer
-    if family == "ddpm":
-        inputs = torch.randn(2, 3, 32, 32, generator=generator)
-        output = denoiser(inputs, torch.tensor([10, 700])).sample
-    else:
-        tokens, pooled = encode_captions(family, pipeline)
-        arguments: dict[str, torch.Tensor | None] = {
-            "encoder_hidden_states": tokens[:2],
-            "pooled_projections": pooled[:2],
-        }
-        if family == "sd3":
-            arguments["hidden_states"] = torch.randn(2, 4, 8, 8, generator=generator)
-            arguments["timestep"] = torch.tensor([100.0, 700.0])
-        else:
-            arguments["hidden_states"] = torch.randn(2, 16, 16, generator=generator)
-            arguments["timestep"] = torch.tensor([0.1, 0.7])
-            arguments["img_ids"] = torch.cartesian_prod(torch.zeros(1), torch.arange(4.0), torch.arange(4.0))
-            arguments["txt_ids"] = torch.zeros(NUM_T5_TOKENS, 3)
-            arguments["guidance"] = torch.ones(2) if variant == "dev" else None
-        output = denoiser(**arguments).sample
+    directory = tiny_pipeline(family, variant)
+    bound = open_family(directory)
+    denoiser = bound.load_denoiser(directory, torch.float32)
+    noisy = torch.randn(2, *bound.latent_shape(64, 64), generator=torch.Generator().manual_seed(0))
+    conditioning = encode_captions(directory, CAPTIONS[:2]) if bound.text_parts else {}
+    output = bound.predict(denoiser, noisy, torch.tensor([100, 700]), conditioning, guidance_scale=1.0)
     output.square().mean().backward()
     unreached = {
         name for name, parameter in denoiser.named_parameters() if parameter.grad is None or not parameter.grad.any()
@@ -259,39 +243,41 @@ def test_gradients_reach_every_weight(family: str, variant: str, tiny_pipeline: 
     assert not unreached or family == "sd3"
 
 
-@pytest.mark.parametrize(("family", "variant"), LATENT_CASES)
+@pytest.mark.parametrize(("family", "variant"), TEXT_CASES)
 def test_tokenizers_reload_to_the_same_ids(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
     texts = [*CAPTIONS, "Photo of Zoë's 12 blue-grey CATS, in the style of  a woodcut!", ""]
-    for folder in sorted(tiny_pipeline(family, variant).glob("tokenizer*")):
+    built = import_module(f"foretune.models.tiny.{family}").build(variant)
+    folders = sorted(tiny_pipeline(family, variant).glob("tokenizer*"))
+    assert folders
+    for folder in folders:
         reloaded = transformers.AutoTokenizer.from_pretrained(folder)
         if isinstance(reloaded, transformers.CLIPTokenizer):
-            built = build_clip_tokenizer(pad_token=reloaded.pad_token)
             assert reloaded.model_max_length == 77
         else:
-            built = build_t5_tokenizer(model_max_length=reloaded.model_max_length)
             assert not any(reloaded.unk_token_id in ids for ids in reloaded(texts).input_ids)
         options = {"padding": "max_length", "max_length": 77, "truncation": True}
-        assert reloaded(texts, **options).input_ids == built(texts, **options).input_ids
+        assert reloaded(texts, **options).input_ids == getattr(built, folder.name)(texts, **options).input_ids
 
 
 def test_caption_words_are_single_tokens() -> None:
-    clip, t5 = build_clip_tokenizer(), build_t5_tokenizer(model_max_length=512)
+    clip, t5, qwen = build_clip_tokenizer(), build_t5_tokenizer(model_max_length=512), build_qwen_tokenizer()
     assert [word for word in CAPTION_WORDS if clip.tokenize(word) != [f"{word}</w>"]] == []
     assert [word for word in CAPTION_WORDS if t5.tokenize(word) != [f"▁{word}"]] == []
+    assert [word for word in CAPTION_WORDS if qwen.tokenize(f"{word} {word}") != [word, f"Ġ{word}"]] == []
     assert clip("A red circle!").input_ids == clip("a red circle!").input_ids
     assert clip.eos_token_id == len(clip) - 1
 
 
-def test_clip_spells_what_it_does_not_know() -> None:
-    clip = build_clip_tokenizer()
+def test_bytes_spell_what_is_not_known() -> None:
     text = "naïve 水彩 🎨 xyzzy"
-    assert clip.decode(clip(text).input_ids, skip_special_tokens=True) == text
+    for tokenizer in (build_clip_tokenizer(), build_qwen_tokenizer()):
+        assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text
 
 
 def test_unknown_names_are_refused_with_a_suggestion(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="flux") as refused:
         write_tiny_pipeline("fluxx", tmp_path / "absent")
-    assert refused.value.known == ["ddpm", "flux", "sd3"]
+    assert refused.value.known == sorted(TINY_VARIANTS)
     with pytest.raises(UnknownName, match="schnell"):
         write_tiny_pipeline("flux", tmp_path / "absent", variant="snell")
     assert not (tmp_path / "absent").exists()

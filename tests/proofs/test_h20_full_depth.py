@@ -68,8 +68,9 @@ def distance(name: str, method: str, *, is_checkpointed: bool) -> float:
 
 def cell(place: int, names: list[str]) -> tuple[str, str, bool]:
     """One model after the other, each with the next of the four common forms, and with another one the next time."""
-    form = (place + place // len(names)) % 4
-    return names[place % len(names)], ("lora", "full")[form % 2], form < 2
+    rounds, position = divmod(place, len(names))
+    form = (position + rounds) % 4  # whatever the number of models is
+    return names[position], ("lora", "full")[form % 2], form < 2
 
 
 def test_h20_extrapolated_traces_are_those_of_full_depth(

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from foretune.catalog import TRAINABLE
 from foretune.choices.training import ObjectiveChoice
 from foretune.models.family import Conditioning
 from foretune.models.flux import Flux
@@ -27,7 +28,7 @@ FP32 = PrecisionPolicy("fp32")
 PROMPTS = ("a small red circle on blue", "a large white cross on black", "a medium green square on red")
 
 
-@pytest.mark.parametrize("name", ["flux", "sd3", "ddpm"])
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_images_in_a_batch_are_those_sampled_alone(name: str, tiny_pipeline: Callable[..., Path]) -> None:
     folder = tiny_pipeline(name)
     family = open_family(folder)

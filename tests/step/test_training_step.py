@@ -13,6 +13,7 @@ from diffusers import DDPMScheduler, FluxPipeline
 from torch import Tensor, nn
 from torch.nn import functional
 
+from foretune.catalog import TRAINABLE
 from foretune.core.vocabulary import StepPhase
 from foretune.data.batch import Batch
 from foretune.models import Family
@@ -22,8 +23,7 @@ from tests.step.small_steps import gradients, made_batch, small_step, split_batc
 
 TinyPipeline = Callable[..., Path]
 
-CASES = [("ddpm", "cifar10"), ("sd3", "3.5"), ("sd3", "3"), ("flux", "dev"), ("flux", "schnell")]
-FAMILIES = ["ddpm", "sd3", "flux"]
+CASES = [(name, variant) for name, facts in TRAINABLE.items() for variant in facts.tiny_variants]
 
 
 def reference_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
@@ -38,32 +38,32 @@ def reference_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
     assert batch.moments is not None
     assert batch.posterior_noise is not None
     assert batch.conditioning is not None
-    scaling, shift = {"sd3": (1.5305, 0.0609), "flux": (0.3611, 0.1159)}[family.name]
+    scaling, shift = (1.5305, 0.0609) if family.name == "sd3" else (0.3611, 0.1159)
     mean, log_variance = batch.moments[:, :4], batch.moments[:, 4:]
     latents = (mean + (log_variance / 2).exp() * batch.posterior_noise - shift) * scaling
+    level = uniform if family.name == "flux" else torch.sigmoid(torch.distributions.Normal(0, 1).icdf(uniform))
     if family.name == "sd3":
-        level = torch.sigmoid(torch.distributions.Normal(0, 1).icdf(uniform))
         level = 3 * level / (1 + 2 * level)
-    else:
-        level = uniform
     spread = level.view(-1, 1, 1, 1)
     noisy = (1 - spread) * latents + spread * batch.noise
     velocity = batch.noise - latents
-    text, pooled = batch.conditioning["prompt_embeds"], batch.conditioning["pooled_embeds"]
+    text = batch.conditioning["prompt_embeds"]
     if family.name == "sd3":
-        predicted = denoiser(noisy, text, pooled, level * 1000).sample
+        predicted = denoiser(noisy, text, batch.conditioning["pooled_embeds"], level * 1000).sample
         return functional.mse_loss(predicted, velocity)
     size, channels, height, width = noisy.shape
+    # Both families pack alike, and place the image's tokens alike.
+    others: dict[str, Any] = {
+        "img_ids": FluxPipeline._prepare_latent_image_ids(size, height // 2, width // 2, "cpu", torch.float32)
+    }
+    if family.name == "flux":
+        others["pooled_projections"] = batch.conditioning["pooled_embeds"]
+        others["txt_ids"] = torch.zeros(text.shape[1], 3)
+        others["guidance"] = torch.full((size,), 3.5) if denoiser.config.guidance_embeds else None
+    else:
+        others["txt_ids"] = torch.tensor([[0, place, place] for place in range(text.shape[1])])
     packed = FluxPipeline._pack_latents(noisy, size, channels, height, width)
-    predicted = denoiser(
-        packed,
-        encoder_hidden_states=text,
-        pooled_projections=pooled,
-        timestep=level,
-        img_ids=FluxPipeline._prepare_latent_image_ids(size, height // 2, width // 2, "cpu", torch.float32),
-        txt_ids=torch.zeros(text.shape[1], 3),
-        guidance=torch.full((size,), 3.5) if denoiser.config.guidance_embeds else None,
-    ).sample
+    predicted = denoiser(packed, encoder_hidden_states=text, timestep=level, **others).sample
     return functional.mse_loss(FluxPipeline._unpack_latents(predicted, height * 8, width * 8, 8), velocity)
 
 
@@ -82,7 +82,7 @@ def test_gradient_is_that_of_a_step_written_by_hand(name: str, variant: str, tin
         torch.testing.assert_close(gradient, expected[key], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_update_is_that_of_a_loop_written_by_hand(name: str, tiny_pipeline: TinyPipeline) -> None:
     small = small_step(tiny_pipeline(name), train={"max_grad_norm": 0.5}, optimizer={"weight_decay": 0.1})
     batches = [made_batch(small.family, 2, seed=seed) for seed in range(3)]
@@ -109,7 +109,7 @@ def plain_descent(step: TrainingStep) -> TrainingStep:
     return dataclasses.replace(step, optimizer=descent, max_grad_norm=None)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_accumulated_batches_are_one_large_batch(name: str, tiny_pipeline: TinyPipeline) -> None:
     small = small_step(tiny_pipeline(name))
     whole = made_batch(small.family, 6)

@@ -7,8 +7,10 @@ from PIL import Image
 
 from foretune.api.study import study
 from foretune.choices.study import StudyFixtures
+from foretune.choices.tiny import TINY_VARIANTS
 from foretune.config.study_files import load_study, read_study
 from foretune.core.observer import Observer
+from foretune.models.locating import open_family
 from foretune.studies.fixtures import make_fixtures
 from foretune.studies.shipped import SHIPPED_STUDIES
 from tests.training.short_runs import Recording
@@ -37,6 +39,12 @@ def test_full_size_asks_what_the_study_promises() -> None:
     assert compared("workers") == [f"num_workers-{num}" for num in range(9)]
     assert compared("methods") == ["full", "lora-4", "lora-16", "lora-64"]
     assert compared("batch-size") == [f"batch_size-{size}" for size in (1, 2, 4, 8, 16)]
+
+
+@pytest.mark.parametrize("family", TINY_VARIANTS)
+def test_a_tiny_model_of_every_family_can_be_a_fixture(family: str, tmp_path: Path) -> None:
+    changes = make_fixtures(StudyFixtures(model=f"tiny-{family}"), tmp_path, Observer())
+    assert open_family(Path(changes["model"])).name == family
 
 
 def test_fixtures_are_made_once_and_whole(tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
+from foretune.catalog import TRAINABLE
 from foretune.models.locating import open_family
 from foretune.training.sampling import SampleRequest, grid, sample, to_image
 
 TinyPipeline = Callable[..., Path]
 
+WITH_TEXT = [name for name, facts in TRAINABLE.items() if facts.has_text]
 REQUEST = SampleRequest(
     prompts=("a small red circle on blue", "a large green star on white"),
     seed=4,
@@ -24,7 +26,7 @@ REQUEST = SampleRequest(
 )
 
 
-@pytest.mark.parametrize("name", ["ddpm", "sd3", "flux"])
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_an_image_depends_on_seed_place_and_prompt_alone(name: str, tiny_pipeline: TinyPipeline) -> None:
     folder = tiny_pipeline(name)
     family = open_family(folder)
@@ -42,7 +44,7 @@ def test_an_image_depends_on_seed_place_and_prompt_alone(name: str, tiny_pipelin
         assert 0 <= image.min() < image.max() <= 1
 
 
-@pytest.mark.parametrize("name", ["sd3", "flux"])
+@pytest.mark.parametrize("name", WITH_TEXT)
 @pytest.mark.parametrize("guidance", [None, 1.0, 4.5])
 def test_encoded_captions_give_the_same_image_as_prompts(
     name: str, guidance: float | None, tiny_pipeline: TinyPipeline
@@ -63,7 +65,7 @@ def test_encoded_captions_give_the_same_image_as_prompts(
 
 
 def test_guidance_changes_the_image(tiny_pipeline: TinyPipeline) -> None:
-    for name in ("sd3", "flux"):
+    for name in WITH_TEXT:
         folder = tiny_pipeline(name)
         family = open_family(folder)
         pipeline = family.load_pipeline(folder, torch.float32)

@@ -10,6 +10,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from foretune.catalog import TRAINABLE
 from foretune.core.errors import Refused, UserError
 from foretune.core.values import RunRecord
 from foretune.record.run_directory import RunDirectory
@@ -20,7 +21,7 @@ from tests.training.short_runs import METHODS, PROMPT, Recording, events_of, los
 
 TinyPipeline = Callable[..., Path]
 
-FAMILIES = ["ddpm", "sd3", "flux"]
+WITH_TEXT = [name for name, facts in TRAINABLE.items() if facts.has_text]
 
 
 def files_of(run: RunDirectory) -> set[str]:
@@ -85,7 +86,7 @@ def check_record(run: RunDirectory, record: RunRecord) -> None:
     assert json.loads((run.path / "environment.json").read_text()) == record.environment
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TRAINABLE)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_from_its_experiment_to_its_record(
     family: str, method: str, tmp_path: Path, tiny_pipeline: TinyPipeline
@@ -129,7 +130,7 @@ def test_every_checkpoint_comes_before_the_validation_of_its_step(tmp_path: Path
     assert [path.name for path in trained.run.checkpoints.iterdir()] == ["step-000000004"]
 
 
-@pytest.mark.parametrize("family", ["sd3", "flux"])
+@pytest.mark.parametrize("family", WITH_TEXT)
 def test_encoding_at_each_step_gives_the_same_losses(family: str, tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     found = []
     for cached in (True, False):

@@ -20,7 +20,7 @@ def tiny(
     """Writes a complete tiny pipeline with random weights in the diffusers layout.
 
     Args:
-        family: ddpm, sd3 or flux.
+        family: one of those that can be trained, as in `foretune list models`.
         directory: where to write it.
         variant: such as schnell for flux, 3 for sd3.
         seed: of its random weights.

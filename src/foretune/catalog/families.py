@@ -75,6 +75,12 @@ _ROWS = (
         guidance_embeds_tell_distillation=True,
         tiny_variants=("dev", "schnell"),
     ),
+    FamilyFacts(
+        name="ovis_image",
+        pipeline_class_name="OvisImagePipeline",
+        is_trainable=True,
+        tiny_variants=("7b",),
+    ),
     # Those that can be planned.
     FamilyFacts(name="auraflow", pipeline_class_name="AuraFlowPipeline", guides_in_one_batch=True),
     FamilyFacts(name="chroma", pipeline_class_name="ChromaPipeline"),

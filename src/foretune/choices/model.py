@@ -16,6 +16,10 @@ SHIPPED_MODELS = {
     "foretune-shapes": "a FLUX-class model of 32 px that has learnt to draw shapes; it comes with Foretune",
 }
 """Models whose weights are part of the package, and what each is."""
+MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja")
+"""Of the files that a model consists of: configurations, weights, tokenizers and their chat templates, which are
+rendered in a sandbox. None of them can run code when loaded.
+"""
 _HUB_ID = re.compile(r"^(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?$")
 
 

@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from foretune.choices.earlier_keys import mixed_keys
 from foretune.choices.section import Section
+from foretune.choices.tiny import TINY_VARIANTS
 from foretune.choices.training import Clock, Precision
 
 Protocol = Literal["equal-time", "equal-steps", "convergence", "speed"]
-FixtureModel = Literal["tiny-ddpm", "tiny-sd3", "tiny-flux", "small-flux"]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Changes = dict[str, Any]
@@ -20,6 +20,12 @@ CLASSICAL_BATCH_SIZE = 256
 _PROTOCOLS_WITH_VARY = ("convergence", "speed")
 _LENGTHS = ("train.steps", "train.epochs", "train.seconds", "train.clock", "train.seed")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+if TYPE_CHECKING:
+    FixtureModel: TypeAlias = str
+else:
+    # Of each family that has a tiny pipeline; type checkers cannot read the table, pydantic can.
+    FixtureModel = Literal[(*(f"tiny-{family}" for family in TINY_VARIANTS), "small-flux")]
 
 
 class StudyEvaluate(Section):
@@ -50,8 +56,8 @@ class StudyFixtures(Section):
     """What is generated in the study's folder before its first run, so that the study needs no files."""
 
     model: FixtureModel | None = None
-    """A pipeline with random weights that takes the place of the experiment's model. tiny: the smallest that runs;
-    small-flux: 25 million weights, enough to show in time and memory."""
+    """A pipeline with random weights that takes the place of the experiment's model. tiny-flux, tiny-sd3, ...: the
+    smallest of a family that runs; small-flux: 25 million weights, enough to show in time and memory."""
     images: int | None = Field(default=None, ge=1)
     """Number of JPEG files of 1024 x 1024 pixels that take the place of data.path."""
 

@@ -7,7 +7,7 @@ import typer
 
 
 def tiny(
-    family: Annotated[str, typer.Argument(help="ddpm, sd3 or flux.")],
+    family: Annotated[str, typer.Argument(help="One of those that can be trained, as in `foretune list models`.")],
     directory: Annotated[Path, typer.Argument(help="Where to write it.")],
     variant: Annotated[str | None, typer.Option("--variant", help="Such as schnell for flux, 3 for sd3.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of its random weights.")] = 0,

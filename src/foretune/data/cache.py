@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
 
+from foretune.choices.model import MODEL_SUFFIXES
 from foretune.core.errors import UserError
 from foretune.data.memo import Memo, stamp
 
@@ -34,7 +35,6 @@ _LENGTH_BYTES = 8
 _MOST_HEADER_BYTES = 1_000_000
 _UNFINISHED = "unfinished"
 _UNFINISHED_IS_STALE_AFTER_S = 86_400
-_COMPONENT_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model"})
 
 
 class MissingEntry(UserError):
@@ -197,7 +197,7 @@ def component_fingerprint(folder: Path, cache_dir: Path | None = None) -> str:
     read once.
     """
     files = sorted(
-        (file for file in folder.rglob("*") if file.suffix in _COMPONENT_SUFFIXES and file.is_file()),
+        (file for file in folder.rglob("*") if file.suffix in MODEL_SUFFIXES and file.is_file()),
         key=lambda file: file.relative_to(folder).as_posix(),
     )
     if not files:

@@ -255,6 +255,14 @@ class Family(ABC):
         )
         return (sample - mean) * float(self._vae.get("scaling_factor", 1.0)) / std
 
+    def _static_shift(self) -> float:
+        """Returns the shift of noise levels in the checkpoint's scheduler, which training follows.
+
+        A shift that depends on the image size is one of sampling, not of training.
+        """
+        is_dynamic = bool((self.architecture.scheduler or {}).get("use_dynamic_shifting", False))
+        return 1.0 if is_dynamic else self._scheduler_value("shift", 1.0)
+
     def _scheduler_value(self, key: str, default: float) -> float:
         return float((self.architecture.scheduler or {}).get(key, default))
 

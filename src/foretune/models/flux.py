@@ -52,11 +52,8 @@ class Flux(TrainableFamily):
         }
 
     def objective(self, choice: ObjectiveChoice) -> Objective:
-        # The reference training draws levels uniformly. A static shift in a checkpoint's scheduler changes them; a
-        # shift that depends on the image size (dev) does not.
-        dynamic = bool((self.architecture.scheduler or {}).get("use_dynamic_shifting", False))
-        own_shift = 1.0 if dynamic else self._scheduler_value("shift", 1.0)
-        return self._flow_matching(choice, "uniform", own_shift)
+        # The reference training draws levels uniformly; dev shifts them by image size, but only to sample.
+        return self._flow_matching(choice, "uniform", self._static_shift())
 
     def predict(
         self,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune import catalog
-from foretune.choices.model import ModelReference, read_json
+from foretune.choices.model import MODEL_SUFFIXES, ModelReference, read_json
 from foretune.core.errors import Refused, UserError
 from foretune.core.input_files import open_input
 from foretune.models import FAMILIES
@@ -14,8 +14,6 @@ from foretune.models.family import Architecture, Family
 from foretune.models.trainable import TrainableFamily
 
 _INDEX = "model_index.json"
-# Configurations, tokenizers and safetensors: nothing that can run code when loaded.
-_WANTED_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 # The same weights in another dtype.
 _VARIANTS = ("*.fp16.*", "*.bf16.*", "*.fp16-*", "*.bf16-*")
 _TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
@@ -43,7 +41,7 @@ def _require_files(folder: Path) -> None:
     """
     for pattern in ("*", "*/*"):
         for path in sorted(folder.glob(pattern)):
-            if path.suffix in _WANTED_SUFFIXES and path.exists() and not (path.is_file() or path.is_dir()):
+            if path.suffix in MODEL_SUFFIXES and path.exists() and not (path.is_file() or path.is_dir()):
                 open_input(path, 0)
 
 
@@ -83,10 +81,10 @@ def _download(repo: str, revision: str | None) -> tuple[Path, str]:
         index = read_json(fetch(_INDEX) / _INDEX)
         family = _family_class(index, repo)
         parts = [name for name, entry in index.items() if isinstance(entry, list) and entry[0] is not None]
-        folder = fetch(_INDEX, *(f"{part}/*{suffix}" for part in parts for suffix in _WANTED_SUFFIXES))
+        folder = fetch(_INDEX, *(f"{part}/*{suffix}" for part in parts for suffix in MODEL_SUFFIXES))
         if not (folder / family.facts.denoiser_part).is_dir():
             # The oldest checkpoints have all files in the model folder.
-            folder = fetch(*(f"*{suffix}" for suffix in _WANTED_SUFFIXES))
+            folder = fetch(*(f"*{suffix}" for suffix in MODEL_SUFFIXES))
     except UserError:
         raise
     except Exception as error:  # all failures of the Hub get the same advice and include its message

@@ -26,7 +26,7 @@ class LatentTransformer(Family):
         return 1024
 
     def objective(self, choice: ObjectiveChoice) -> Objective:
-        return self._flow_matching(choice, "uniform", self._scheduler_value("shift", 1.0))
+        return self._flow_matching(choice, "uniform", self._static_shift())
 
     def _patch_size(self) -> int:
         """Returns the number of latents along one edge of a token."""

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from foretune.catalog import TRAINABLE
 from foretune.choices.checkpointing import chosen_blocks
 from foretune.models import Family
 from foretune.models.locating import open_family
@@ -55,7 +56,7 @@ def count_forwards(family: Family, denoiser: Any) -> Counter[int]:
     return counts
 
 
-@pytest.mark.parametrize("name", ["ddpm", "sd3", "flux"])
+@pytest.mark.parametrize("name", TRAINABLE)
 @pytest.mark.parametrize("method", ["full", {"kind": "lora", "rank": 2}])
 def test_gradients_are_bit_identical(name: str, method: Any, tiny_pipeline: TinyPipeline) -> None:
     found = {}
@@ -68,7 +69,7 @@ def test_gradients_are_bit_identical(name: str, method: Any, tiny_pipeline: Tiny
             assert torch.equal(gradient, found[0.0][key]), (share, key)
 
 
-@pytest.mark.parametrize("name", ["ddpm", "sd3", "flux"])
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_the_chosen_blocks_and_no_others_compute_twice(name: str, tiny_pipeline: TinyPipeline) -> None:
     folder = tiny_pipeline(name)
     family = open_family(folder)

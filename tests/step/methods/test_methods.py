@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from foretune.catalog import TRAINABLE
 from foretune.choices.method import METHODS as CHOICES
 from foretune.core.errors import Refused
 from foretune.models.locating import open_family
@@ -19,7 +20,6 @@ from tests.step.small_steps import SmallStep, made_batch, small_step
 
 TinyPipeline = Callable[..., Path]
 
-FAMILIES = ["ddpm", "sd3", "flux"]
 ATTENTION_ENDS = ("to_q", "to_k", "to_v", "to_out.0")
 
 
@@ -45,7 +45,7 @@ def test_every_method_that_can_be_asked_for_can_be_applied() -> None:
     assert set(METHODS) == set(CHOICES)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_full_trains_every_weight(name: str, tiny_pipeline: TinyPipeline) -> None:
     small = small_step(tiny_pipeline(name), "full")
     assert small.method.frozen() == {}
@@ -56,7 +56,7 @@ def test_full_trains_every_weight(name: str, tiny_pipeline: TinyPipeline) -> Non
     assert [key for key in before if before[key] == after[key]] == []
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_lora_trains_adapters_on_the_attention_and_nothing_else(name: str, tiny_pipeline: TinyPipeline) -> None:
     folder = tiny_pipeline(name)
     base = open_family(folder).load_denoiser(folder, torch.float32)
@@ -75,7 +75,7 @@ def test_lora_trains_adapters_on_the_attention_and_nothing_else(name: str, tiny_
     assert [key for key in after if after[key] == trained_before[key]] == []
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_a_new_adapter_changes_nothing(name: str, tiny_pipeline: TinyPipeline) -> None:
     untouched = predict(small_step(tiny_pipeline(name), "full"))
     small = small_step(tiny_pipeline(name), lora(alpha=7))
@@ -108,7 +108,7 @@ def test_chosen_targets_and_rank(tiny_pipeline: TinyPipeline) -> None:
     assert {p.shape[0] for key, p in trained.items() if "lora_A" in key} == {3}
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_unknown_target_is_refused_with_the_names_there_are(name: str, tiny_pipeline: TinyPipeline) -> None:
     with pytest.raises(Refused) as refusal:
         small_step(tiny_pipeline(name), lora(targets=["to_q", "to_qq"]))

@@ -1,4 +1,4 @@
-"""Random CLIP and T5 text encoders of two layers, scaled so that the embeddings of captions differ.
+"""Random CLIP, T5 and Qwen text encoders of two layers, scaled so that the embeddings of captions differ.
 
 They are not trained: they are hash functions whose output a denoiser can learn to read.
 """
@@ -8,6 +8,9 @@ from transformers import (
     CLIPTextModel,
     CLIPTextModelWithProjection,
     CLIPTokenizer,
+    Qwen2Tokenizer,
+    Qwen3Config,
+    Qwen3Model,
     T5Config,
     T5EncoderModel,
     T5Tokenizer,
@@ -58,3 +61,22 @@ def build_t5(tokenizer: T5Tokenizer, *, dim: int) -> T5EncoderModel:
         pad_token_id=tokenizer.pad_token_id,
     )
     return T5EncoderModel(config).eval()
+
+
+def build_qwen3(tokenizer: Qwen2Tokenizer, *, dim: int) -> Qwen3Model:
+    """Builds a Qwen3 language model of width `dim`, without the layer that predicts the next token."""
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=dim,
+        intermediate_size=2 * dim,
+        num_hidden_layers=NUM_LAYERS,
+        num_attention_heads=dim // HEAD_DIM,
+        num_key_value_heads=dim // HEAD_DIM // 2,
+        head_dim=HEAD_DIM,
+        max_position_embeddings=1024,
+        initializer_range=dim**-0.5,  # so that layers change what they read as much as in a trained model
+        use_cache=False,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return Qwen3Model(config).eval()

@@ -1,11 +1,11 @@
-"""CLIP and T5 tokenizers built in memory: one token per common caption word, characters for the rest."""
+"""CLIP, T5 and Qwen tokenizers built in memory: one token per common caption word, characters for the rest."""
 
 from collections import Counter
 from functools import cache
 from itertools import pairwise
 
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import CLIPTokenizer, T5Tokenizer
+from transformers import CLIPTokenizer, Qwen2Tokenizer, T5Tokenizer
 
 # Words of captions like "a small red circle on blue" or "a painting in the style of ...".
 CAPTION_LINES = (
@@ -35,10 +35,25 @@ T5_CHARACTERS = (
 T5_WORD_SCORE = -4.0
 T5_CHARACTER_SCORE = -6.0
 
+QWEN_SPACE = "Ġ"
+QWEN_END_OF_TEXT = "<|endoftext|>"
+QWEN_CHAT_TOKENS = ("<|im_start|>", "<|im_end|>", "<think>", "</think>")
+QWEN_CHAT_WORDS = ("system", "user", "assistant")
+# As Qwen3's own template writes one message: each turn between its marks, and an answer that begins without thought.
+QWEN_CHAT_TEMPLATE = """{%- for message in messages -%}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\\n' -}}
+{%- if enable_thinking is defined and enable_thinking is false -%}
+{{- '<think>\\n\\n</think>\\n\\n' -}}
+{%- endif -%}
+{%- endif -%}"""
+
 
 def build_clip_tokenizer(*, pad_token: str = "<|endoftext|>") -> CLIPTokenizer:  # noqa: S107 - not a password
     """Builds a byte-level BPE tokenizer for any text; ids are in the published order, with the end of text last."""
-    merges = _learn_merges(CAPTION_WORDS)
+    merges = _learn_merges(tuple((*word[:-1], word[-1] + CLIP_END_OF_WORD) for word in CAPTION_WORDS))
     alphabet = sorted(ByteLevel.alphabet())
     tokens = [
         *alphabet,
@@ -67,14 +82,30 @@ def build_t5_tokenizer(*, model_max_length: int) -> T5Tokenizer:
     return T5Tokenizer(vocab=vocab, extra_ids=0, model_max_length=model_max_length)
 
 
+def build_qwen_tokenizer(*, further_words: tuple[str, ...] = ()) -> Qwen2Tokenizer:
+    """Builds a byte-level BPE tokenizer for any text and for chats; `further_words` are single tokens, too."""
+    words = dict.fromkeys((*CAPTION_WORDS, *further_words, *QWEN_CHAT_WORDS))
+    # The space before a word is part of it; one that begins a line has none.
+    merges = _learn_merges(tuple((*space, *word) for space in ((), (QWEN_SPACE,)) for word in words))
+    tokens = [*sorted(ByteLevel.alphabet()), *(first + second for first, second in merges), QWEN_END_OF_TEXT]
+    return Qwen2Tokenizer(
+        vocab={token: index for index, token in enumerate(dict.fromkeys(tokens))},
+        merges=list(merges),
+        eos_token=QWEN_CHAT_TOKENS[1],
+        pad_token=QWEN_END_OF_TEXT,
+        extra_special_tokens=list(QWEN_CHAT_TOKENS),
+        chat_template=QWEN_CHAT_TEMPLATE,
+    )
+
+
 @cache
-def _learn_merges(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Returns byte-pair merges, in order of application, that make each word a single token.
+def _learn_merges(words: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, str], ...]:
+    """Returns byte-pair merges, in order of application, that make each word, given as symbols, a single token.
 
     The most frequent pair is merged first; ties are broken alphabetically. The library's own trainer
     (tokenizers.trainers.BpeTrainer) is not used, because its merges differ between processes.
     """
-    spelled = [(*word[:-1], word[-1] + CLIP_END_OF_WORD) for word in words]
+    spelled = list(words)
     merges: list[tuple[str, str]] = []
     while True:
         counts = Counter(pair for symbols in spelled for pair in pairwise(symbols))
