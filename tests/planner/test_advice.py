@@ -27,6 +27,12 @@ REFUSED: tuple[tuple[str, tuple[str, ...], str, tuple[str, ...]], ...] = (
     ("sdxl-unet", ("method.kind=full",), "rtx-4090", ("lighter optimizer", "host memory", "adapter")),
     ("flux.1-dev", ("method.kind=full",), "l40s", ("lighter optimizer", "adapter")),
     ("wan2.1-t2v-14b", (), "rtx-4090", ("host memory", "smaller input")),
+    (
+        "flux.1-dev",
+        ("method.kind=full", "parallel.devices=8"),
+        "h100-sxm",
+        ("recompute", "lighter optimizer", "host memory", "adapter"),
+    ),
 )
 
 

@@ -92,5 +92,5 @@ def test_the_memory_of_one_of_several_devices_is_known_before(
         f"{len(rows)} trainings on one of 2 and 8 devices: error median {statistics.median(errors):.3%}, "
         f"p95 {p95:.2%}, most {order[-1]:.2%}; one device's memory divided by their number: median {baseline:.1%}"
     )
-    assert p95 <= 0.04
+    assert order[-1] <= 0.04
     assert statistics.median(errors) < 0.005 < baseline

@@ -353,7 +353,7 @@ def test_text_can_be_read_on_what_is_behind_it() -> None:
         pairs = [(ink, "paper") for ink in ("ink", "soft", "fits", "tight", "fails")]
         pairs += [(verdict, f"{verdict}-panel") for verdict in ("fits", "tight", "fails")]
         pairs += [(name.replace("c", "i"), name) for name in full if re.fullmatch(r"c\d+", name)]
-        assert len(pairs) == 24
+        assert len(pairs) == 26
         for ink, behind in pairs:
             assert _contrast(full[ink], full[behind]) >= 4.5, (ink, behind)
 

@@ -50,6 +50,8 @@ class Variant:
     bytes_per_trained_weight: int = _FP32_BYTES
     swapped: tuple[SwappedUnit, ...] = ()
     """Units with blocks whose frozen weights are on the host."""
+    has_buckets: bool = False
+    """Whether DDP holds buckets beside the gradients."""
     num_shards: int = 1
     """Over how many devices weights, gradients and optimizer state are divided."""
 
@@ -125,6 +127,8 @@ class Templates:
                 start = (place, position, made_in)
                 listed.add(num_bytes, MemoryPart.TEMPORARIES, start, (place, position + 1, made_in))
                 place, position = _AT_THE_START, 0
+            if category == MemoryPart.GRADIENTS and variant.has_buckets:
+                listed.add(num_bytes, MemoryPart.COMMUNICATION, (_AT_THE_START, 0, made_in), None)
             end = None if released.phase == NEVER else (*located(released), phases[released.phase])
             listed.add(num_bytes, category, (place, position, made_in), end, is_host=is_host)
             if category == MemoryPart.TRAINED_WEIGHTS and variant.averages:

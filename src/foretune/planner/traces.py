@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from foretune.choices.checkpointing import chosen_units, units, without_idle_choices
 from foretune.choices.experiment import Experiment
 from foretune.choices.forward_form import ForwardForm
-from foretune.choices.running import Parallel
 from foretune.choices.step_form import NO_HABITS, Numerics, StepForm, TrainerHabits
 from foretune.core.errors import UserError
 from foretune.core.values.step_trace import OUTSIDE, StepTrace, Work
@@ -162,21 +161,20 @@ def step_events(
 
 def variant_of(experiment: Experiment, geometry: Geometry) -> Variant:
     """Returns the settings of the step that traces are not recorded with."""
-    levers = without_idle_choices(experiment.levers)
+    levers, parallel = without_idle_choices(experiment.levers), experiment.parallel
+    accumulates = experiment.train.gradient_accumulation > 1
+    is_ddp = parallel.devices > 1 and parallel.sharding == "none"
     return Variant(
         chosen=_chosen(experiment, geometry),
-        # DDP keeps gradients in its buckets, as accumulation does.
-        accumulates=experiment.train.gradient_accumulation > 1 or _keeps_gradients(experiment.parallel),
+        # DDP's gradients are parts of its buckets, which stay. Passes that are not sent add up beside them.
+        accumulates=accumulates or is_ddp,
+        has_buckets=accumulates and is_ddp,
         averages=experiment.train.ema is not None,
         averages_on_host=levers.ema_offload,
         bytes_per_trained_weight=_WEIGHT_BYTES[experiment.train.weight_dtype],
         swapped=swapped_units(units(geometry.stacks, levers), levers.block_swap),
-        num_shards=num_shards(experiment.parallel),
+        num_shards=num_shards(parallel),
     )
-
-
-def _keeps_gradients(parallel: Parallel) -> bool:
-    return parallel.devices > 1 and parallel.sharding == "none"
 
 
 def flops_per_sample(

@@ -18,6 +18,7 @@ from foretune.planner.overheads import usable_bytes
 from foretune.planner.planning import Footprint, judge_on, other_footprint
 from foretune.planner.quantized import dense_over_bits
 from foretune.planner.quick import quick_peak_bytes
+from foretune.planner.sharding import num_shards
 from foretune.planner.sizing import StepSize
 from foretune.planner.traces import flops_per_sample, is_at_hand
 from foretune.planner.transfers import transfers_on
@@ -186,7 +187,7 @@ class Trial:
 
     def _least_bytes(self, experiment: Experiment) -> float:
         """Returns a lower bound: weights, optimizer states, and gradients if all of them exist at once."""
-        num_params, levers = self.found.subject.row.num_params, experiment.levers
+        num_params, levers = self.found.subject.row.num_params / num_shards(experiment.parallel), experiment.levers
         if experiment.method.kind == "full":
             per_weight = BYTES_PER_WEIGHT[experiment.train.weight_dtype]
             keeps_gradients = not (levers.fused_backward or levers.optimizer_offload)

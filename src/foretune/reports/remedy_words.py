@@ -53,7 +53,7 @@ def _effects(settings: Mapping[str, str]) -> Iterator[str]:  # noqa: PLR0912 - o
         # Plans of earlier releases have the keys of their time.
         match current_key(key), value:
             case "parallel.sharding", "full":
-                yield "weights, gradients and optimizer states sharded over the devices (FSDP2)"
+                yield "weights, gradients and optimizer states sharded over the devices, gathered block by block"
             case "quantize.denoiser", _:
                 yield f"quantised base, frozen weights rounded to {_BITS.get(value, value)} bits"
             case "quantize.text_encoders", _:
