@@ -133,3 +133,13 @@ def test_ctrl_c_before_the_first_step_says_what_there_is(
         "Interrupted. No step was made. What was encoded is kept: the same command continues with it.\n"
     )
     assert not (tmp_path / "runs").exists()
+
+
+def test_of_several_processes_each_names_itself(foretune: Foretune, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only one of them may have failed, and all write to the same terminal."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank, start in (("0", "Error: "), ("1", "Error in process 1: ")):
+        monkeypatch.setenv("RANK", rank)
+        answer = foretune("train", "nothing.yaml")
+        assert answer.returncode == 2
+        assert answer.stderr.startswith(start)
