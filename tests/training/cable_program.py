@@ -17,14 +17,16 @@ from tests.waiting import HANG_S
 
 _ADDRESSES = {"a": "192.0.2.1", "b": "192.0.2.2"}
 _STEPS_BETWEEN_CUTS = 4
-# Longer than parallel.timeout_s of the experiment, shorter than the agents' patience with each other (15 s).
-_CUT_S = 6.0
+# Longer than parallel.timeout_s of the experiment, which a busy machine must not reach by itself.
+_CUT_S = 18.0
+# The agents wait longer for each other than the cable is out: 5 s times this number.
+_AGENTS_PATIENCE = 60
 
 
 def begun(host: str, *arguments: str) -> "subprocess.Popen[str]":
     launcher = ("torchrun", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "100", "--rdzv-backend", "c10d")
     meeting = ("--rdzv-endpoint", "192.0.2.1:29500", "--rdzv-id", "cable", "--local-addr", _ADDRESSES[host])
-    is_host = ("--rdzv-conf", f"is_host={int(host == 'a')}")
+    is_host = ("--rdzv-conf", f"is_host={int(host == 'a')},keep_alive_max_attempt={_AGENTS_PATIENCE}")
     return subprocess.Popen(
         ["ip", "netns", "exec", host, *launcher, *meeting, *is_host, "-m", "foretune", *arguments],
         env={**os.environ, "GLOO_SOCKET_IFNAME": "cable"},
