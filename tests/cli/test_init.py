@@ -118,7 +118,10 @@ def test_folders_on_the_way_are_made(foretune: Foretune, read) -> None:
         (("-m", "flux.1-def"), "There is no model in the catalogue named 'flux.1-def'. Did you mean 'flux.1-dev'?"),
         (("--method", "loar"), "There is no method named 'loar'. Did you mean 'lora'?"),
         (("-m", "./nowhere"), "The model folder ./nowhere does not exist. Run: foretune list models"),
-        (("-m", "wan2.1-t2v-1.3b"), "models of the family 'wan' cannot be trained yet. Trainable: ddpm, flux, sd3."),
+        (
+            ("-m", "wan2.1-t2v-1.3b"),
+            "models of the family 'wan' cannot be trained yet. Trainable: ddpm, flux, ovis_image, sd3.",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_written(

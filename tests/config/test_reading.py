@@ -181,7 +181,8 @@ def test_a_model_folder_that_is_not_there() -> None:
 
 def test_a_family_that_cannot_be_trained_yet() -> None:
     assert problems(SHORT, "model=qwen-image") == (
-        "model: models of the family 'qwen_image' cannot be trained yet. Trainable: ddpm, flux, sd3.",
+        "model: models of the family 'qwen_image' cannot be trained yet. "
+        "The nearest family that can be is 'ovis_image'.",
     )
 
 

@@ -29,7 +29,7 @@ REFUSED: tuple[tuple[str, tuple[str, ...], str, tuple[str, ...]], ...] = (
     ("wan2.1-t2v-14b", (), "rtx-4090", ("host memory", "smaller input")),
     (
         "flux.1-dev",
-        ("method.kind=full", "parallel.devices=8"),
+        ("method.kind=full", "parallel.devices=8", "train.gradient_accumulation=1"),
         "h100-sxm",
         ("recompute", "lighter optimizer", "host memory", "adapter"),
     ),
