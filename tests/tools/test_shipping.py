@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from foretune.core.values.step_trace import StepTrace
 from foretune.trace.recipes import recipe_names, record_recipes
 from foretune.trace.shipped import folder, geometries, read_trace, recipes, shipped_slugs
 from foretune.trace.stamps import model_hash, sources_hash
+from tests.tools.release_order import without_release_order
 from tools.shipping import TraceJob, all_jobs, write_recipes
 
 MOST_BYTES = 5_000_000
@@ -21,8 +23,8 @@ SLOW = ("sdxl-unet", "kolors-unet", "sd1.5-unet", "sd2-unet", "hidream-i1")
 
 
 def content(trace: StepTrace) -> StepTrace:
-    """A trace without what says when and with what it was made."""
-    return trace.model_copy(update={"made_from": "", "made_with": {}})
+    """A trace without what says when and with what it was made, and without an order that means nothing."""
+    return without_release_order(trace).model_copy(update={"made_from": "", "made_with": {}})
 
 
 def differences(made: StepTrace, shipped: StepTrace) -> list[str]:
@@ -128,3 +130,22 @@ def test_control_a_changed_trace_is_noticed() -> None:
     larger = shipped.growths[0].model_copy(update={"terms": ((1.0, (0, 0, 0, 0)),)})
     changed = shipped.model_copy(update={"growths": (larger, *shipped.growths[1:])})
     assert content(changed) != content(shipped)
+
+
+def test_the_order_of_releases_that_follow_each_other_does_not_count() -> None:
+    shipped = read_trace("chroma.lora.bf16.checkpointed")
+    assert shipped is not None
+    outside = list(shipped.outside)
+    index = next(
+        index
+        for index, (one, next_one) in enumerate(pairwise(outside))
+        if next_one.released == one.released._replace(position=one.released.position + 1)
+    )
+    one, other = outside[index], outside[index + 1]
+    outside[index : index + 2] = one._replace(released=other.released), other._replace(released=one.released)
+    exchanged = shipped.model_copy(update={"outside": tuple(outside)})
+    assert exchanged != shipped
+    assert differences(exchanged, shipped) == []
+    outside[index] = one._replace(released=one.released._replace(position=one.released.position - 20))
+    earlier = shipped.model_copy(update={"outside": tuple(outside)})
+    assert differences(earlier, shipped) != []
