@@ -14,7 +14,7 @@ from foretune.stats.enough_steps import fewest_steps
 from foretune.studies.demo.preparing import STUDY, write_demo_study
 from foretune.studies.study_file import Forecast, PartDone, run_study_file
 
-BUSY_SECONDS = 24.0
+BUSY_SECONDS = 20.0
 """Length of each training on a busy machine: with a busy process on each core, the study's own seconds are too few for
 the fewest steps about every second time, and training all of them again takes longer."""
 MOST_SECONDS = 60.0
