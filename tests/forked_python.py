@@ -53,7 +53,7 @@ _READ_ONCE = (
 """Beginnings of the names of variables that Python and libraries read when they start or are imported."""
 
 
-_READ_LATER = frozenset({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE"})
+_READ_LATER = frozenset({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "TORCH_NCCL_ASYNC_ERROR_HANDLING"})
 """Names that begin as those do, but are read when they are needed."""
 
 

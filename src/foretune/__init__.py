@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from foretune.api.lists import list_devices, list_methods, list_models
     from foretune.api.plan import Plans, plan
     from foretune.api.profile import ProfiledRun, profile
+    from foretune.api.rehearse import Rehearsal, rehearse
     from foretune.api.report import Report, report
     from foretune.api.run import Run, RunFailed, open_run
     from foretune.api.sample import sample
@@ -45,6 +46,7 @@ __all__ = [
     "Observer",
     "Plans",
     "ProfiledRun",
+    "Rehearsal",
     "Report",
     "Run",
     "RunFailed",
@@ -70,6 +72,7 @@ __all__ = [
     "open_run",
     "plan",
     "profile",
+    "rehearse",
     "report",
     "resume",
     "sample",
@@ -92,6 +95,7 @@ _WHERE = {
     "api.lists": ("list_devices", "list_methods", "list_models"),
     "api.plan": ("Plans", "plan"),
     "api.profile": ("ProfiledRun", "profile"),
+    "api.rehearse": ("Rehearsal", "rehearse"),
     "api.report": ("Report", "report"),
     "api.run": ("Run", "RunFailed", "open_run"),
     "api.sample": ("sample",),

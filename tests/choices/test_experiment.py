@@ -122,6 +122,7 @@ INCIDENTALS: dict[str, Any] = {
     "parallel.timeout_s": 60.0,
     "parallel.restarts": 3,
     "save.keep": 9,
+    "save.asynchronous": True,
     "parallel.device": "cpu",
     "parallel.threads": 2,
     "profile.at_step": 9,

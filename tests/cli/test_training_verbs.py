@@ -213,6 +213,28 @@ def test_a_run_that_fails_has_exit_code_one(experiment: Path, foretune: Foretune
     assert "Finished" not in answer.stdout
 
 
+def test_a_rehearsal_comes_before_the_run(foretune: Foretune, experiment: Path) -> None:
+    answer = foretune("train", str(experiment), "--rehearse", "validate.prompts=[]", "--runs", "rehearsed")
+    assert answer.returncode == 0, answer.stderr
+    lines = answer.stdout.splitlines()
+    first = lines.index("Rehearsal: every phase of the run works.")
+    assert any(line.startswith("Finished 4 steps in ") for line in lines[first:]), "then it trains"
+    assert re.search(
+        r"^  resumed from its checkpoint \([\d.]+ [KMG]iB\): the same losses$", answer.stdout, re.MULTILINE
+    )
+    assert re.search(r"^  step +[\d.]+ m?s   4 times$", answer.stdout, re.MULTILINE), answer.stdout
+
+
+def test_a_rehearsal_that_fails_starts_no_run(foretune: Foretune, experiment: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "failed"
+    answer = foretune(
+        "train", str(experiment), "--rehearse", "optimizer.lr=1e30", "method.kind=full", "--runs", str(runs)
+    )
+    assert answer.returncode == 1
+    assert "The rehearsal failed, and the run was not started." in answer.stderr
+    assert [path.name[:11] for path in runs.iterdir()] == [".rehearsal-"]
+
+
 def test_three_mistakes_are_three_lines(experiment: Path, foretune: Foretune) -> None:
     answer = foretune("train", str(experiment), "train.stepz=3", "method.rank=0", "train.precision=fp17")
     assert answer.returncode == 2

@@ -30,8 +30,12 @@ class Ran:
     proof: ExportProof
 
 
-def asked_of(cell: Cell, model: Path, work: Path) -> Asked:
-    """The experiment of a cell, small enough to run in a second."""
+def asked_of(cell: Cell, model: Path, work: Path, **sections: Any) -> Asked:
+    """The experiment of a cell, small enough to run in a second. `sections` replace those that it would have."""
+    return understand({**mapping_of(cell, model, work), **sections}, source=" / ".join(cell))
+
+
+def mapping_of(cell: Cell, model: Path, work: Path) -> dict[str, Any]:
     base: dict[str, Any] = {
         "name": "cell",
         "model": str(model),
@@ -52,20 +56,20 @@ def asked_of(cell: Cell, model: Path, work: Path) -> Asked:
     mapping = experiment_of(cell, base)
     if mapping["method"]["kind"] == "oft":
         mapping["method"]["block_size"] = 4  # the layers are tiny
-    return understand(mapping, source=" / ".join(cell))
+    return mapping
 
 
 def run_cell(cell: Cell, model: Path, work: Path) -> Ran:
     """Forward, backward, update, save; then again from the first checkpoint; then export and reload."""
     asked = asked_of(cell, model, work)
     trained = train(asked, work / "runs", Observer())
-    resumed_run = _as_if_killed_after_the_first_step(trained.run, work)
+    resumed_run = as_if_killed_after_the_first_step(trained.run, work)
     resumed = resume(resumed_run, Observer())
     proof = export(trained.run, work / "exported", reload=check).proof
-    return Ran(trained, resumed, _num_different(trained.run, resumed.run), proof)
+    return Ran(trained, resumed, num_different(trained.run, resumed.run), proof)
 
 
-def _as_if_killed_after_the_first_step(run: RunDirectory, work: Path) -> RunDirectory:
+def as_if_killed_after_the_first_step(run: RunDirectory, work: Path) -> RunDirectory:
     copy = work / "killed" / run.path.name
     shutil.copytree(run.path, copy)
     newest = max((copy / "checkpoints").iterdir())
@@ -74,7 +78,8 @@ def _as_if_killed_after_the_first_step(run: RunDirectory, work: Path) -> RunDire
     return RunDirectory.open(copy)
 
 
-def _num_different(one: RunDirectory, other: RunDirectory) -> int:
+def num_different(one: RunDirectory, other: RunDirectory) -> int:
+    """Tensors of the last checkpoints, shard by shard, that are not equal bit for bit."""
     found = [max((run.path / "checkpoints").iterdir()) for run in (one, other)]
     files = sorted(path.name for path in found[0].glob("*.safetensors"))
     assert files == sorted(path.name for path in found[1].glob("*.safetensors")), "the same parts are saved"

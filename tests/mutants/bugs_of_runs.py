@@ -79,21 +79,21 @@ BUGS = (
     # Checkpoints
     bug(
         "the weights of a checkpoint are not synced",
-        "training/checkpoints.py",
+        "training/checkpoint_files.py",
         "        os.fsync(descriptor)\n",
         "        pass\n",
         f"{_R3}[the only one is replaced]",
     ),
     bug(
         "the manifest of a checkpoint is not synced",
-        "training/checkpoints.py",
+        "training/checkpoint_files.py",
         "        os.fsync(file.fileno())\n",
         "",
         f"{_R3}[the only one is replaced]",
     ),
     bug(
         "the folder of a checkpoint is not synced",
-        "training/checkpoints.py",
+        "training/checkpoint_files.py",
         "    _write_bytes(directory / _MANIFEST, _json(manifest))\n    sync_directory(directory)\n",
         "    _write_bytes(directory / _MANIFEST, _json(manifest))\n",
         f"{_R3}[the only one is replaced]",
@@ -107,7 +107,7 @@ BUGS = (
     ),
     bug(
         "a checkpoint is trusted by its size",
-        "training/checkpoints.py",
+        "training/checkpoint_files.py",
         "if found != expected:",
         'if found["num_bytes"] != expected["num_bytes"]:',
         "training/test_checkpoints.py",
@@ -118,6 +118,27 @@ BUGS = (
         "[: -self._keep]:",
         "[: 1 - self._keep or None]:",
         "training/test_checkpoints.py",
+    ),
+    bug(
+        "a save in the background writes what the training changes meanwhile",
+        "training/checkpoint_files.py",
+        '.to("cpu", copy=True)',
+        '.to("cpu")',
+        "training/test_saver.py::test_the_training_goes_on_while_a_copy_is_written",
+    ),
+    bug(
+        "a shard that is missing is read as whatever memory holds",
+        "training/checkpoint_files.py",
+        "        if sum(math.prod(chunk.sizes) for chunk in found.chunks) != math.prod(found.size):\n",
+        "        if False:\n",
+        "training/test_sharded_checkpoints.py::test_a_shard_too_few_or_too_many_is_noticed",
+    ),
+    bug(
+        "a shard is written by every group that holds it",
+        "step/engine.py",
+        "    if any(copies) or part.numel() == 0:\n",
+        "    if part.numel() == 0:\n",
+        "training/test_sharded_checkpoints.py::test_each_process_writes_its_shards_and_anybody_reads_them",
     ),
     bug(
         "a moving average is not restored",
@@ -147,6 +168,13 @@ BUGS = (
         "if not math.isfinite(reading.loss):",
         "if math.isnan(reading.loss):",
         "training/test_loop.py::test_what_is_not_finite_stops_the_run_before_it_is_saved",
+    ),
+    bug(
+        "of several processes, a loss that was read before a save does not stop it",
+        "training/loop.py",
+        "        self._raise_failure()\n        self._report(self.meter.drain())\n        # The numbers",
+        "        self._report(self.meter.drain())\n        # The numbers",
+        "training/test_ranks.py::test_two_processes_save_nothing_that_is_not_finite",
     ),
     bug(
         "a resumed run begins its data anew",

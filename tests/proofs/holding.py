@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from foretune.training.checkpoints import Checkpoint, CheckpointStore
+from foretune.training.checkpoint_files import Checkpoint
+from foretune.training.checkpoints import CheckpointStore
 from tests.proofs.naive_store import NaiveStore
 
 _OPERATIONS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import yaml
 
 from foretune.record.run_directory import RunDirectory
-from foretune.training.checkpoints import DamagedCheckpoint, verify
+from foretune.training.checkpoint_files import DamagedCheckpoint, verify
 from tests.proofs.ends import hashes_of
 from tests.proofs.fork_server import ForkServer
 from tests.waiting import HANG_S

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from foretune.training.checkpoints import Checkpoint
+from foretune.training.checkpoint_files import Checkpoint, Place
+from foretune.training.ranks import ALONE, Ranks
 
 
 class NaiveStore:
     """Stands in for a CheckpointStore."""
 
-    def __init__(self, directory: Path, keep: int) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, keep: int, ranks: Ranks = ALONE) -> None:
+        self.directory, self.ranks = directory, ranks
         self.latest = directory / "latest"
 
     def steps(self) -> list[int]:
@@ -33,7 +34,10 @@ class NaiveStore:
         return self.latest
 
     def read_newest(
-        self, components: Iterable[str], check: Callable[[Checkpoint], None] | None = None
+        self,
+        components: Iterable[str],
+        check: Callable[[Checkpoint], None] | None = None,
+        place: Place | None = None,
     ) -> tuple[Checkpoint, list[str]] | None:
         if not self.steps():
             return None

@@ -5,7 +5,8 @@ import shutil
 import signal
 from pathlib import Path
 
-from foretune.training.checkpoints import Checkpoint, CheckpointStore
+from foretune.training.checkpoint_files import Checkpoint
+from foretune.training.checkpoints import CheckpointStore
 from tests.proofs.holding import before_each_operation_of_a_save
 from tests.proofs.saving import made_checkpoint
 

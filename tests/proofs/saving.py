@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from foretune.training.checkpoints import Checkpoint, CheckpointStore
+from foretune.training.checkpoint_files import Checkpoint
+from foretune.training.checkpoints import CheckpointStore
 from tests.proofs.naive_store import NaiveStore
 from tests.proofs.recorded_writes import recorded
 from tests.proofs.syscalls import NotPermitted, run_until_syscall

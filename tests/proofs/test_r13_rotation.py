@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from foretune.training.checkpoints import DamagedCheckpoint, verify
+from foretune.training.checkpoint_files import DamagedCheckpoint, verify
 from tests.conftest import ProofSize
 from tests.proofs.fork_server import Child, ForkServer
 from tests.waiting import HANG_S

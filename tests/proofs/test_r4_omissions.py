@@ -11,7 +11,8 @@ from foretune.core.observer import Observer
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
 from foretune.step.training_step import TrainingStep
-from foretune.training.checkpoints import Checkpoint, CheckpointStore, NoGoodCheckpoint
+from foretune.training.checkpoint_files import Checkpoint, Place
+from foretune.training.checkpoints import CheckpointStore, NoGoodCheckpoint
 from foretune.training.preparing import Prepared, prepare
 from foretune.training.state import check, collect, components, restore
 from tests.conftest import ProofSize
@@ -141,9 +142,12 @@ class _StoreThatForgetsTheStep(CheckpointStore):
     """Begins one step too early with the state that belongs after it."""
 
     def read_newest(
-        self, components: object, check: Callable[[Checkpoint], None] | None = None
+        self,
+        components: object,
+        check: Callable[[Checkpoint], None] | None = None,
+        place: Place | None = None,
     ) -> tuple[Checkpoint, list[str]] | None:
         assert isinstance(components, tuple)
-        found = super().read_newest(components, check)
+        found = super().read_newest(components, check, place)
         assert found is not None
         return dataclasses.replace(found[0], step=found[0].step - 1), found[1]

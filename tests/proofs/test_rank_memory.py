@@ -38,7 +38,7 @@ CASES: list[tuple[Case, dict[str, Any]]] = [
     for checkpointing in (0.0, 1.0)
     for parallel in (_FEW, {**_FEW, **_FULL}, {**_MANY, **_FULL})
 ]
-_ROUTINE = (1, 4, 8, 11, 12, 17, 23, 28, 35)
+_ROUTINE = (1, 4, 8, 11, 12, 17, 23, 24, 28, 35)
 """Both engines, families, methods and numbers of devices; with and without checkpointing and accumulation."""
 
 

@@ -103,7 +103,8 @@ def test_a_damaged_experiment_is_named(run: RunDirectory, content: str | bytes) 
 def test_an_experiment_of_a_newer_release_is_named_with_the_upgrade(run: RunDirectory) -> None:
     path = run.path / "experiment.yaml"
     written = f"format_version: {Experiment.format_version()}"
-    path.write_text(path.read_text(encoding="utf-8").replace(written, "format_version: 9"))
+    newer = f"format_version: {Experiment.format_version() + 1}"
+    path.write_text(path.read_text(encoding="utf-8").replace(written, newer))
     with pytest.raises(WrongFormat, match=rf"{re.escape(str(path))}: .*pip install --upgrade foretune"):
         run.read_experiment()
 

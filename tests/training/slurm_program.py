@@ -6,14 +6,13 @@ Trains on two nodes, kills the task of the second one, and resumes. Prints how b
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from foretune.record.events import read_events
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, waited_until
 
 _TWO_NODES = ("srun", "--nodes", "2", "--ntasks", "2", "--kill-on-bad-exit=1", sys.executable, "-m", "foretune")
 
@@ -28,13 +27,13 @@ def ended(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 def wait_for_step(runs: Path, step: int) -> None:
-    until_s = time.monotonic() + HANG_S
-    while time.monotonic() < until_s:
-        for log in runs.rglob("events.jsonl"):
-            if any(event["kind"] == "step" and event["step"] >= step for event in read_events(log)):
-                return
-        time.sleep(0.05)
-    raise AssertionError("the run never came to its step")
+    waited_until(
+        lambda: any(
+            event["kind"] == "step" and event["step"] >= step
+            for log in runs.rglob("events.jsonl")
+            for event in read_events(log)
+        )
+    )
 
 
 def task(rank: int) -> psutil.Process:

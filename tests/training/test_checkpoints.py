@@ -9,8 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from foretune.training import checkpoints
-from foretune.training.checkpoints import Checkpoint, CheckpointStore, DamagedCheckpoint, NoGoodCheckpoint, read, verify
+from foretune.training import checkpoint_files
+from foretune.training.checkpoint_files import Checkpoint, DamagedCheckpoint, read, verify
+from foretune.training.checkpoints import CheckpointStore, NoGoodCheckpoint
 
 COMPONENTS = ("weights", "optimizer")
 
@@ -67,7 +68,7 @@ def test_a_disk_that_fills_up_keeps_the_one_before_and_nothing_else(
     def full(path: Path, content: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(checkpoints, "_write_bytes", full)
+    monkeypatch.setattr(checkpoint_files, "_write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
         store.write(made(2))
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
@@ -127,7 +128,7 @@ def test_a_reader_may_refuse_more(tmp_path: Path) -> None:
 def test_other_parts_than_needed(tmp_path: Path) -> None:
     store = store_with(tmp_path, 1)
     for components in (("weights",), ("weights", "optimizer", "ema")):
-        with pytest.raises(DamagedCheckpoint, match="does not hold the parts"):
+        with pytest.raises(DamagedCheckpoint, match="files or components are missing, or too many"):
             read(store.path(1), components)
 
 
@@ -160,11 +161,11 @@ def test_a_disk_that_writes_something_else_is_noticed(tmp_path: Path, monkeypatc
     """Read back before it counts: the older checkpoint stays the newest."""
     store = store_with(tmp_path, 1)
 
-    def save_badly(tensors: dict[str, torch.Tensor], path: Path) -> None:
-        save_file(tensors, path)
+    def save_badly(tensors: dict[str, torch.Tensor], path: Path, metadata: None) -> None:
+        save_file(tensors, path, metadata)
         flip_a_bit(path)
 
-    monkeypatch.setattr(checkpoints, "save_file", save_badly)
+    monkeypatch.setattr(checkpoint_files, "save_file", save_badly)
     with pytest.raises(OSError, match="reads back different"):
         store.write(made(2))
     monkeypatch.undo()

@@ -4,18 +4,16 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-import pytest
 import yaml
 
 from foretune.record.run_directory import RunDirectory
 from tests.training.short_runs import events_of, losses_of, short_mapping
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, waited_until
 
 if TYPE_CHECKING:
     from tests.forked_python import ForkedPython
@@ -45,23 +43,14 @@ def run_of(work: Path) -> RunDirectory:
     return RunDirectory(path)
 
 
-def rank_worker(server: int, *, rank: int) -> psutil.Process:
-    """The process that the agent has started with this rank; with it ends the copy that it asked for."""
-    below = psutil.Process(server).children(recursive=True)
-    (found,) = [one for one in below if one.environ().get("RANK") == str(rank)]
-    return found
-
-
 def waited_for_step(work: Path, step: int) -> None:
     """Returns when the log has a step."""
-    until_s = time.monotonic() + HANG_S
-    while time.monotonic() < until_s:
-        if any((work / "runs").rglob("events.jsonl")) and any(
-            event.get("step", 0) >= step for event in events_of(run_of(work), "step")
-        ):
-            return
-        time.sleep(0.05)
-    raise AssertionError("the run never came to its step")
+    waited_until(
+        lambda: (
+            any((work / "runs").rglob("events.jsonl"))
+            and any(event.get("step", 0) >= step for event in events_of(run_of(work), "step"))
+        )
+    )
 
 
 def test_two_processes_are_started_and_nothing_listens_on_a_public_address(
@@ -103,30 +92,3 @@ def test_asked_to_stop_they_save_and_resume_goes_on(
     assert record is not None
     assert record.outcome.status == "interrupted"
     assert f"foretune resume {Path('runs') / 'short' / run.run_id}" in out + errors
-
-
-@pytest.mark.parametrize("restarts", [0, 1])
-def test_a_lost_process_ends_the_others_or_all_start_again(
-    restarts: int, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
-) -> None:
-    path = experiment_file(
-        tiny_pipeline("ddpm"),
-        tmp_path,
-        train={"steps": 60},
-        parallel={"devices": 2, "restarts": restarts},
-        save={"every": 5},
-    )
-    process = started(forked_python, tmp_path, "train", str(path))
-    waited_for_step(tmp_path, 8)
-    rank_worker(forked_python.server_pid, rank=1).kill()
-    _, errors = process.communicate(timeout=HANG_S)
-    run = run_of(tmp_path)
-    if restarts:
-        assert process.returncode == 0, errors
-        first_steps = [event["first_step"] for event in events_of(run, "started")]
-        assert len(first_steps) == 2
-        assert first_steps[1] >= 5
-        assert {event["step"] for event in events_of(run, "step")} == set(range(60))
-    else:
-        assert process.returncode == 1
-        assert f"foretune resume runs/short/{run.run_id}" in errors

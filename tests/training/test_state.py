@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from foretune.step.weights import checksums
-from foretune.training.checkpoints import Checkpoint, DamagedCheckpoint
+from foretune.training.checkpoint_files import Checkpoint, DamagedCheckpoint
 from foretune.training.state import check, collect, components, restore, shown_weights
 from tests.step.small_steps import SmallStep, made_batch, small_step
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.api.live_steps import LiveSteps
 from foretune.api.process_state import torch_kept
+from foretune.api.processes import later_rank
 from foretune.api.run import Run, RunFailed, RunLike, open_run, path_of
 from foretune.api.start import Changes, ExperimentLike, import_libraries, overrides_of, read_to_start
 from foretune.core.errors import UserError
@@ -16,6 +17,7 @@ from foretune.core.values import Plan
 
 if TYPE_CHECKING:
     from foretune.choices.experiment import Experiment
+    from foretune.config import Asked
     from foretune.training.train import Trained
 
 
@@ -53,14 +55,13 @@ def train(
         return _launched(asked.experiment, request, observer)
     is_alone = asked.experiment.parallel.devices == 1  # otherwise the other processes would count as busy ones
     import_libraries(observer, "foretune.training.forecast", "foretune.training.several", warns_if_busy=is_alone)
-    from foretune.training.forecast import plan_here
+    from foretune.training.restarts import num_restarts
     from foretune.training.several import train_in_ranks
 
-    # The memory of one of several devices is not planned yet.
-    plan = plan_here(asked, LiveSteps(observer), observer.message) if is_alone else None
-    if plan is not None:
-        _tell_expected(plan, observer)
-        observer.planned(plan)
+    # Of several processes the first one plans; the others wait for it where they join. Started again, it continues a
+    # run that has its plan.
+    is_planned = later_rank() is None and not num_restarts()
+    plan = forecast_of(asked, observer) if is_planned else None
     with torch_kept():
         return _finished(train_in_ranks(asked, Path(runs), observer, plan, handles_signals=stop_on_signals))
 
@@ -150,11 +151,23 @@ def _finished(trained: "Trained") -> Run:
     return run
 
 
+def forecast_of(asked: "Asked", observer: Observer) -> Plan | None:
+    """The forecast for this machine, or for one of several devices, which the observer gets; None if there is none."""
+    from foretune.training.forecast import plan_here
+
+    plan = plan_here(asked, LiveSteps(observer), observer.message)
+    if plan is not None:
+        _tell_expected(plan, observer)
+        observer.planned(plan)
+    return plan
+
+
 def _tell_expected(plan: Plan, observer: Observer) -> None:
     """The forecast in a line, and a warning where it says that the run will not fit."""
     needs = f"{bytes_text(plan.process_bytes)} ({bytes_text(plan.process_low_bytes)} to "
     needs += f"{bytes_text(plan.process_high_bytes)}), most of it in the phase {plan.worst_phase!r}"
-    observer.message(f"Expected: the process takes {needs}; there are {bytes_text(plan.usable_bytes)}: {plan.verdict}.")
+    who = "the process takes" if plan.world_size == 1 else f"each of the {plan.world_size} processes takes"
+    observer.message(f"Expected: {who} {needs}; there are {bytes_text(plan.usable_bytes)}: {plan.verdict}.")
     if plan.verdict == "does not fit":
         settings = [" ".join(f"{key}={value}" for key, value in remedy.settings.items()) for remedy in plan.remedies]
         advice = f" What would make it fit: {settings[0]}" if settings else ""

@@ -10,7 +10,8 @@ from foretune.checkup.finding import Check
 
 
 def _checkpoint_on_disk(device: torch.device) -> str:  # noqa: ARG001 - the disk is the host's
-    from foretune.training.checkpoints import Checkpoint, CheckpointStore
+    from foretune.training.checkpoint_files import Checkpoint
+    from foretune.training.checkpoints import CheckpointStore
 
     with tempfile.TemporaryDirectory(dir=".") as directory:
         store = CheckpointStore(Path(directory), keep=1)

@@ -16,7 +16,6 @@ from foretune.choices.objections.optimizers import optimizer_objections
 from foretune.choices.objections.parallel import parallel_objections
 from foretune.choices.objections.quantization import quantization_objections
 from foretune.choices.objections.situation import distilled_objections, text_objections
-from foretune.core.errors import closest
 
 
 def objections(
@@ -34,8 +33,8 @@ def objections(
     """
     facts = family_facts(family)
     if not facts.is_trainable and not only_planned:
-        guess = closest(family, TRAINABLE)
-        hint = f"The nearest family that can be is {guess!r}." if guess else f"Trainable: {_listed(TRAINABLE)}."
+        # No guess: families with like names have little else in common.
+        hint = f"Trainable: {_listed(TRAINABLE)}."
         return (refused(f"model: models of the family {family!r} cannot be trained yet. {hint}"),)
     return (
         *length_objections(experiment),

@@ -65,6 +65,11 @@ def _with_sharding(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _with_asynchronous_saves(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 8 waited for its saves, which is the default."""
+    return body
+
+
 class Experiment(Value):
     """One fine-tuning, as asked for. Everything that follows is computed from it and from the catalogue."""
 
@@ -77,6 +82,7 @@ class Experiment(Value):
         5: _with_current_keys,
         6: _without_removed_keys,
         7: _with_sharding,
+        8: _with_asynchronous_saves,
     }
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")

@@ -100,8 +100,13 @@ def experiment_of(cell: Cell, base: Mapping[str, Any]) -> dict[str, Any]:
 _ANY: dict[str, Any] = {"model": "owner/any", "data": {"kind": "shapes"}, "train": {"steps": 1}}
 
 
-def refusals(cell: Cell, family: str, device_type: DeviceType) -> tuple[Objection, ...]:
-    """Why this cell is not supported on models of this family and such devices; empty where it is."""
-    experiment = Experiment.model_validate(experiment_of(cell, _ANY))
+def refusals(
+    cell: Cell, family: str, device_type: DeviceType, sections: Mapping[str, Any] | None = None
+) -> tuple[Objection, ...]:
+    """Why this cell is not supported on models of this family and such devices; empty where it is.
+
+    `sections`: what else the experiment has, such as `parallel`.
+    """
+    experiment = Experiment.model_validate(experiment_of(cell, {**_ANY, **(sections or {})}))
     found = objections(experiment, family, distilled=False, device_type=device_type)
     return tuple(objection for objection in found if objection.severity == "refused")

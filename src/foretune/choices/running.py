@@ -58,6 +58,9 @@ class Save(Section):
     """Steps between checkpoints. Left out: only after the last step."""
     keep: int = Field(default=2, ge=1)
     """Number of checkpoints to keep; older ones are deleted."""
+    asynchronous: Annotated[bool, LATER] = False
+    """Copy the checkpoint to host memory and write it while the training continues. The copy takes as much host memory
+    as the process writes."""
 
 
 class Parallel(Section):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -34,6 +35,25 @@ def finished_run(start: "Callable[[Observer], Run]") -> None:
         _print(run)
     assert run.record is not None
     _exit_unless_finished(run.record.outcome.status)
+
+
+def rehearsed(experiment: Path, overrides: list[str] | None, runs: Path) -> None:
+    """Rehearses a run and prints what it found; a rehearsal that fails ends the process with an error."""
+    from foretune.api.rehearse import rehearse
+    from foretune.api.run import RunFailed
+    from foretune.cli.progress import ProgressObserver
+
+    try:
+        with ProgressObserver() as observer:
+            found = rehearse(experiment, overrides, runs=runs, observer=observer)
+    except KeyboardInterrupt as interrupt:
+        typer.secho("The rehearsal was interrupted. The run was not started.", err=True)
+        raise typer.Exit(130) from interrupt
+    except RunFailed as failure:
+        typer.secho("The rehearsal failed, and the run was not started.", fg="red", err=True)
+        _print(failure.run)
+        raise typer.Exit(1) from failure
+    typer.echo(str(found))
 
 
 def _print(run: "Run") -> None:

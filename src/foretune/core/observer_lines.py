@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from foretune.core.observer import Observer, StepReport
+from foretune.core.values import Plan
 
 
 class LineObserver(Observer):
@@ -17,6 +18,9 @@ class LineObserver(Observer):
         """Writes a line of any kind, at once."""
         self._file.write(json.dumps({"kind": kind, **fields}) + "\n")
         self._file.flush()
+
+    def planned(self, plan: Plan) -> None:
+        self.tell("planned", plan=plan.to_json())
 
     def began(self, run: Path) -> None:
         self.tell("began", run=str(run))
@@ -49,6 +53,8 @@ def tell_observer(line: str, observer: Observer) -> tuple[str, dict[str, Any]]:
     kind = fields.pop("kind")
     if kind in ("message", "warning", "preparing", "ended"):
         getattr(observer, kind)(**fields)
+    elif kind == "planned":
+        observer.planned(Plan.from_json(fields["plan"]))
     elif kind == "began":
         observer.began(Path(fields["run"]))
     elif kind == "stepped":

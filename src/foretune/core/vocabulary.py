@@ -65,6 +65,8 @@ class MemoryPart(StrEnum):
     """Of sharded weights, those that are whole while they are used."""
     COMMUNICATION = "communication buffers"
     """What weights and gradients are sent from and received in."""
+    CHECKPOINT_COPY = "copy of a checkpoint"
+    """What an asynchronous save writes while the training continues."""
     TEXT_ENCODERS = "text encoders"
     AUTOENCODER = "autoencoder"
     WORKSPACE = "workspace"

@@ -25,6 +25,7 @@ from foretune.planner.around import (
     play_validation,
 )
 from foretune.planner.block_events import CUDA_ROUNDING_BYTES, Event
+from foretune.planner.checkpoint_bytes import background_copy_bytes, saved_bytes
 from foretune.planner.encoders import BYTES_PER_WEIGHT, latent_positions
 from foretune.planner.expansion import bytes_by_category
 from foretune.planner.live_memory import find_peak
@@ -117,7 +118,7 @@ def validation_stream(run: RunToPlan) -> tuple[Event, ...] | None:
 
 
 def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tuple[Event, ...]:
-    """Returns loading and the schedule of a run of two steps. Saving takes no device memory."""
+    """Returns loading and the schedule of a run of two steps. Saving takes no memory of a device of its own."""
     stream = Stream()
     hold_live(stream, around, RunPhase.LOAD)
     states = [event for event in around.lasting if event.category == MemoryPart.OPTIMIZER_STATE]
@@ -130,7 +131,9 @@ def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tupl
             stream.run_step(run.step, states)
         elif phase is RunPhase.STEP:
             play_live(stream, around, RunPhase.STEP)
+            copy = stream.hold(background_copy_bytes(run, around), MemoryPart.CHECKPOINT_COPY, RunPhase.STEP)
             stream.run_step(run.step)
+            stream.release(copy, MemoryPart.CHECKPOINT_COPY, RunPhase.STEP)
     return tuple(stream.events)
 
 
@@ -266,20 +269,20 @@ def _validation(run: RunToPlan, around: Around) -> Phase:
 
 
 def _saving(run: RunToPlan, around: Around) -> Phase:
-    """`training.checkpoints.CheckpointStore.write`: copies one component after another to the host and writes it.
+    """`training.checkpoints.CheckpointStore.write_files`: copies what a file holds to the host and writes it.
 
     The oldest checkpoint is removed only after the newest is complete.
     """
     name, stream = RunPhase.SAVE, Stream()
     hold_live(stream, around, name)
     stream.run(around.lasting, keeps=LASTING)
-    totals = bytes_by_category([*around.lasting, *around.lasting_on_host])
-    parts = (MemoryPart.TRAINED_WEIGHTS, MemoryPart.OPTIMIZER_STATE, MemoryPart.EMA)
+    stream.hold(background_copy_bytes(run, around), MemoryPart.CHECKPOINT_COPY, name)
+    components, on_the_host = saved_bytes(around)
     shards = num_shards(run.experiment.parallel)
-    components = [totals.get(part, 0) * shards for part in parts]
-    on_the_host = [totals.get(on_host(part), 0) for part in parts]
-    # The first of several processes gathers everything before it writes.
+    # Whole tensors are one file for each component; shards of all of them are one file of each process.
     copied_bytes = sum(components) if shards > 1 else max(components)
+    if run.experiment.save.asynchronous:
+        copied_bytes = sum((*components, *on_the_host))
     return _phase(
         run,
         name,
@@ -288,7 +291,7 @@ def _saving(run: RunToPlan, around: Around) -> Phase:
         host=PhaseHostMemory(
             0 if run.trains_on_host else copied_bytes + around.lasting_host_bytes, pinned=around.lasting_on_host
         ),
-        disk_bytes=sum((*components, *on_the_host)) * (run.experiment.save.keep + 1),
+        disk_bytes=sum((*components, *on_the_host)) * shards * (run.experiment.save.keep + 1),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from foretune.choices.experiment import Experiment
@@ -10,6 +10,8 @@ from foretune.choices.run_schedule import RunSchedule
 from foretune.core.vocabulary import RunPhase
 from foretune.record.log_lines import Event
 
+ASYNCHRONOUS = "saves_asynchronously"
+"""The field of a start whose saves are asynchronous."""
 # What a run does in a fixed order. Others come when they come: sensors, alarms, failures.
 _ORDERED = ("step", "saved", "validated", "paused")
 
@@ -28,6 +30,11 @@ class LoggedSession:
 
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event["kind"] == kind]
+
+    @property
+    def saves_asynchronously(self) -> bool:
+        """Saves are then done some steps after the pause in which they began. A resumed run may change it."""
+        return bool(self.started.get(ASYNCHRONOUS))
 
     @property
     def num_done(self) -> int:
@@ -56,21 +63,40 @@ class LoggedSchedule:
         )
 
     def expected(self, session: LoggedSession, validated: set[int]) -> Iterator[tuple[str, int]]:
-        """Kinds of events and their steps, in order, as far as the session got."""
+        """Kinds of events and their steps, in order, as far as the session got; without asynchronous saves."""
+        for phase, done in self._phases(session, validated):
+            if phase is RunPhase.STEP:
+                yield "step", done - 1
+                continue
+            if phase is RunPhase.VALIDATE:
+                yield "validated", done
+            elif not session.saves_asynchronously:
+                yield "saved", done
+            if self.has_pauses:
+                yield "paused", done
+
+    def saves(self, session: LoggedSession, validated: set[int]) -> list[int]:
+        """The steps after which the session began to save, as far as it got.
+
+        Of its last step this is known only if the pause for it ended: it may have waited for the save before.
+        """
+        paused = {event["step"] for event in session.of("paused")}
+        due = self.due_saves(session, validated)
+        return [done for done in due if done < session.num_done or done in paused]
+
+    def due_saves(self, session: LoggedSession, validated: set[int]) -> list[int]:
+        """The steps after which the session should have saved, as far as it got."""
+        so_far = takewhile(lambda phase: phase[1] <= session.num_done, self._phases(session, validated))
+        return [done for phase, done in so_far if phase is RunPhase.SAVE]
+
+    def _phases(self, session: LoggedSession, validated: set[int]) -> Iterator[tuple[RunPhase, int]]:
         is_interrupted = session.ended is not None and session.ended["status"] == "interrupted"
-        phases = self.schedule.phases(
+        return self.schedule.phases(
             session.first_step,
             is_last=lambda done: done == self.num_steps,
             is_stopping=lambda done: is_interrupted and done == session.num_done,
             validated=validated,
         )
-        for phase, done in phases:
-            if phase is RunPhase.STEP:
-                yield "step", done - 1
-                continue
-            yield "saved" if phase is RunPhase.SAVE else "validated", done
-            if self.has_pauses:
-                yield "paused", done
 
 
 def sessions_in(events: list[Event], faults: list[str]) -> list[LoggedSession]:
@@ -102,6 +128,9 @@ def order_faults(sessions: list[LoggedSession], logged: LoggedSchedule) -> Itera
         yield from _order_in(session, logged, {step for step in validated if step <= first} if first else set())
         yield from _path_faults(session)
         saved |= {event["step"] for event in session.of("saved")}
+        if session.ended is None:
+            # Killed between the end of a save and its line in the log; an asynchronous one may end steps before it.
+            saved |= set(logged.due_saves(session, validated)[-2:])
         validated |= {event["step"] for event in session.of("validated")}
 
 
@@ -118,6 +147,9 @@ def _order_in(session: LoggedSession, logged: LoggedSchedule, validated: set[int
 
 def _order_by(session: LoggedSession, logged: LoggedSchedule, validated: set[int]) -> Iterator[str]:
     found = [event for event in session.events if event["kind"] in _ORDERED]
+    if session.saves_asynchronously:
+        yield from _asynchronous_faults(session, logged.saves(session, validated))
+        found = [event for event in found if event["kind"] != "saved"]
     # One more than was found, so that what is missing at the end is seen, though a run without a last step goes on.
     expected = list(islice(logged.expected(session, validated), len(found) + 1))
     end = session.ended
@@ -129,6 +161,27 @@ def _order_by(session: LoggedSession, logged: LoggedSchedule, validated: set[int
             return
     if end is not None and end["status"] in ("finished", "interrupted") and len(found) < len(expected):
         yield f"line {end['line']}: ended as {end['status']}, but {_named(expected[len(found)])} is missing"
+
+
+def _asynchronous_faults(session: LoggedSession, begun: list[int]) -> Iterator[str]:
+    """Each is done after the step it belongs to and before the next one begins; of a failed run the last may miss."""
+    saved, end = session.of("saved"), session.ended
+    step_lines = {event["step"] + 1: event["line"] for event in session.of("step")}
+    pause_lines = {event["step"]: event["line"] for event in reversed(session.of("paused"))}
+    for place, event in enumerate(saved):
+        wanted = begun[place] if place < len(begun) else None
+        if event["step"] != wanted:
+            should = "nothing" if wanted is None else f"'saved' of step {wanted}"
+            yield f"line {event['line']}: 'saved' of step {event['step']} where {should} should be"
+            return
+        following = pause_lines.get(begun[place + 1]) if place + 1 < len(begun) else None
+        is_early = event["line"] < step_lines.get(wanted, 0)
+        if is_early or (following is not None and event["line"] > following):
+            yield f"line {event['line']}: 'saved' of step {wanted} is not between its step and the next save"
+    must_be_whole = end is not None and end["status"] in ("finished", "interrupted")
+    if len(begun) - len(saved) > (0 if must_be_whole else 1):
+        line = session.started["line"] if end is None else end["line"]
+        yield f"line {line}: 'saved' of step {begun[len(saved)]} is missing"
 
 
 def _path_faults(session: LoggedSession) -> Iterator[str]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,12 +51,17 @@ ALONE = Engine()
 
 
 def share(
-    denoiser: nn.Module, family: Family, sharding: Sharding, device: torch.device, shard_devices: int | None = None
+    denoiser: nn.Module,
+    family: Family,
+    sharding: Sharding,
+    device: torch.device,
+    shard_devices: int | None = None,
+    timeout_s: float | None = None,
 ) -> Engine:
     """Lets all processes of the default group train one denoiser, which is whole in each of them.
 
     For DDP it is on its device; FSDP2 moves it there, block by block. Sharded weights become DTensors, so an optimizer
-    must be built afterwards.
+    must be built afterwards. Groups of devices wait as long as all of them do, or as `timeout_s` says.
     """
     import torch.distributed as dist
 
@@ -72,9 +78,13 @@ def share(
             gradient_as_bucket_view=True,
         )
         return Engine(num_processes, rank, wrapped, wrapped.no_sync)
+    from torch.distributed.distributed_c10d import _set_pg_timeout
     from torch.distributed.fsdp import fully_shard
 
     mesh = _mesh(num_processes, device, shard_devices if sharding == "hybrid" else None)
+    if timeout_s is not None and mesh.ndim > 1:
+        for group in mesh.get_all_groups():
+            _set_pg_timeout(timedelta(seconds=timeout_s), group)
     for block in family.blocks(denoiser):
         fully_shard(block, mesh=mesh)
     fully_shard(denoiser, mesh=mesh)
@@ -107,7 +117,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 def sharded_like(tensor: Tensor, weight: Tensor) -> Tensor:
     """Returns this process's part of a whole tensor that every process has, sharded as the weight is."""
-    if not is_sharded(weight) or tensor.shape != weight.shape:
+    if not is_sharded(weight) or is_sharded(tensor) or tensor.shape != weight.shape:
         return tensor
     from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -122,6 +132,30 @@ def own_part(tensor: Tensor) -> Tensor:
         return tensor
     part: Tensor = tensor.to_local()  # type: ignore[attr-defined]
     return part
+
+
+def own_shard(tensor: Tensor) -> tuple[Tensor, tuple[int, ...]] | None:
+    """Returns this process's part of a sharded tensor and its offset; None if it is empty or also that of a process
+    before this one.
+    """
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(tensor, DTensor)
+    places = tensor.device_mesh.get_coordinate()
+    assert places is not None, "every process is part of the mesh"
+    copies = [place for place, placement in zip(places, tensor.placements, strict=True) if placement.is_replicate()]
+    part = tensor.to_local()
+    if any(copies) or part.numel() == 0:
+        return None
+    (chunk,) = tensor.__create_chunk_list__()
+    return part, tuple(chunk.offsets)
+
+
+def empty_part(weight: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Returns a tensor without contents: sharded as the weight if it has its shape, else whole and on the host."""
+    if is_sharded(weight) and tuple(weight.shape) == shape:
+        return torch.empty_like(weight.detach(), dtype=dtype)
+    return torch.empty(shape, dtype=dtype)
 
 
 def sums_over_shards(sums: Mapping[str, int], tensors: Mapping[str, Tensor]) -> dict[str, int]:

@@ -1,59 +1,48 @@
 """Checkpoints: written whole or not at all, read back before they count, and never trusted when loaded.
 
-A checkpoint is a directory of safetensors files, a state.json and a manifest with the size and hash of each. It is
-written under another name, flushed to the disk, read back and compared, and only then renamed into place: a kill at
-any moment leaves the older checkpoints as they were. No pickle: loading one runs no code.
+A checkpoint is written under another name, flushed to the disk, read back and compared, and only then renamed into
+place: a kill at any moment leaves the older checkpoints as they were. Several processes write it together, or not at
+all: the first one renames it when the others have reported that their files are on the disk.
 """
 
-import hashlib
-import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
-from torch import Tensor
-
+from foretune.core.disk_faults import disk_fault
 from foretune.core.errors import UserError
 from foretune.record.atomic import sync_directory
+from foretune.training.checkpoint_files import (
+    Checkpoint,
+    DamagedCheckpoint,
+    Files,
+    Place,
+    files_of,
+    read,
+    write_manifest,
+    write_tensors,
+)
+from foretune.training.ranks import ALONE, Ranks
 
-_FORMAT_VERSION = 1
 _NAME = re.compile(r"^step-(\d{9})$")
-_MANIFEST = "manifest.json"
-_STATE = "state.json"
-_BLOCK_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """All that a run needs to go on as if it had never stopped."""
-
-    step: int
-    """Optimizer steps that are done."""
-    tensors: Mapping[str, Mapping[str, Tensor]]
-    """By component: weights, optimizer, and the moving average where there is one."""
-    scalars: Mapping[str, Any]
-
-
-class DamagedCheckpoint(Exception):
-    """What is wrong with one checkpoint; the reader goes on to the next older one."""
 
 
 class NoGoodCheckpoint(UserError):
     """There are checkpoints and none can be trusted: going on would silently start anew."""
 
 
-class CheckpointStore:
-    """The checkpoints of one run."""
+class OtherProcessFailed(Exception):
+    """Another process could not do its part of a save."""
 
-    def __init__(self, directory: Path, keep: int) -> None:
-        self.directory, self._keep = directory, keep
+
+class CheckpointStore:
+    """The checkpoints of one run. Where it has several processes, each of them makes the same calls."""
+
+    def __init__(self, directory: Path, keep: int, ranks: Ranks = ALONE) -> None:
+        self.directory, self._keep, self.ranks = directory, keep, ranks
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint, oldest first."""
@@ -65,43 +54,87 @@ class CheckpointStore:
 
     def write(self, checkpoint: Checkpoint) -> Path:
         """Commits a checkpoint, then removes those past the number to keep."""
-        self._clear_leftovers()
-        final = self.path(checkpoint.step)
+        return self.write_files(checkpoint.step, files_of(checkpoint, self.ranks), checkpoint.scalars)
+
+    def write_files(self, step: int, files: Files, scalars: Mapping[str, Any]) -> Path:
+        """The same, of files that are known before they are written."""
+        final = self.path(step)
         temporary = self.directory / f".writing-{final.name}"
+        is_first = self.ranks.is_first
         try:
-            _write_files(temporary, checkpoint)
+            self._in_all(lambda: self._begin(temporary) if is_first else None)
+            written = self._in_all(lambda: write_tensors(temporary, files))
+            together = {name: described for own in written for name, described in own.items()}
+            self._in_all(lambda: write_manifest(temporary, step, scalars, together) if is_first else None)
         except Exception:
-            # On a full disk, what was written so far would take the room that the log and the record need.
-            self._clear_leftovers()
+            if is_first:
+                # On a full disk, what was written so far would take the room that the log and the record need.
+                self._clear_leftovers()
             raise
+        self._in_all(lambda: self._commit(step, temporary) if is_first else None)
+        return final
+
+    def _begin(self, temporary: Path) -> None:
+        self._clear_leftovers()
+        temporary.mkdir()
+
+    def _commit(self, step: int, temporary: Path) -> None:
+        final = self.path(step)
         if os.path.lexists(final):
             # A run goes on from its newest good checkpoint, so one that is in its way was refused when it was read.
             self._set_aside(final)
         temporary.rename(final)
         sync_directory(self.directory)
         # Newer ones were refused too: counting them would push out the good ones.
-        for step in [step for step in self.steps() if step <= checkpoint.step][: -self._keep]:
-            self._set_aside(self.path(step))
+        for older in [older for older in self.steps() if older <= step][: -self._keep]:
+            self._set_aside(self.path(older))
         self._clear_leftovers()
-        return final
+
+    def _in_all(self, act: Callable[[], Any]) -> list[Any]:
+        """Does a part of a save in every process; returns what each gives. Where one fails, all do."""
+        if self.ranks.size == 1:
+            return [act()]
+        failure, own = None, None
+        try:
+            own = act()
+        except Exception as error:  # noqa: BLE001 - raised below, when the others know
+            failure = error
+        text = None if failure is None else disk_fault(failure) or f"{type(failure).__name__}: {failure}"
+        found = self.ranks.from_all({"own": own, "fault": text})
+        if failure is not None:
+            raise failure
+        for rank, one in enumerate(found):
+            if one["fault"] is not None:
+                raise OtherProcessFailed(f"Process {rank} could not write its part of a checkpoint: {one['fault']}")
+        return [one["own"] for one in found]
 
     def read_newest(
-        self, components: Iterable[str], check: Callable[[Checkpoint], None] | None = None
+        self,
+        components: Iterable[str],
+        check: Callable[[Checkpoint], None] | None = None,
+        place: Place | None = None,
     ) -> tuple[Checkpoint, list[str]] | None:
         """The newest checkpoint that is whole, and what was wrong with newer ones; None where there is none at all.
 
         `check` may refuse what a reader cannot judge, such as whether it fits the model, with DamagedCheckpoint.
+        `place` makes what the tensors of a sharded checkpoint are read into. A checkpoint counts where every process
+        finds its part whole.
         """
-        components, steps = tuple(components), self.steps()
+        components, steps = tuple(components), self.ranks.from_first(self.steps())
         faults: list[str] = []
         for step in reversed(steps):
+            checkpoint, fault = None, None
             try:
-                checkpoint = read(self.path(step), components)
+                checkpoint = read(self.path(step), components, self.ranks, place)
                 if check is not None:
                     check(checkpoint)
+            except DamagedCheckpoint as damage:
+                fault = str(damage)
+            fault = next((found for found in self.ranks.from_all(fault) if found is not None), None)
+            if fault is None:
+                assert checkpoint is not None
                 return checkpoint, faults
-            except DamagedCheckpoint as fault:
-                faults.append(f"{self.path(step).name}: {fault}")
+            faults.append(f"{self.path(step).name}: {fault}")
         if steps:
             listed = "\n".join(f"  {fault}" for fault in faults)
             raise NoGoodCheckpoint(
@@ -121,100 +154,3 @@ class CheckpointStore:
                     shutil.rmtree(path)
                 else:
                     path.unlink()
-
-
-def verify(path: Path) -> dict[str, Any]:
-    """Checks that every file of a checkpoint is what was written; returns the manifest."""
-    try:
-        manifest = json.loads((path / _MANIFEST).read_bytes())
-        version, files = manifest["format_version"], manifest["files"].items()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedCheckpoint(f"the manifest cannot be read ({error})") from error
-    if version != _FORMAT_VERSION:
-        raise DamagedCheckpoint(f"format version {version} is not known to this release")
-    for name, expected in files:
-        if Path(name).name != name:
-            raise DamagedCheckpoint(f"the manifest names a file outside the checkpoint: {name!r}")
-        try:
-            found = _describe(path / name)
-        except (OSError, ValueError) as error:
-            raise DamagedCheckpoint(f"{name} cannot be read ({error})") from error
-        if found != expected:
-            raise DamagedCheckpoint(f"{name} is not what was written")
-    return dict(manifest)
-
-
-def read(path: Path, components: Iterable[str]) -> Checkpoint:
-    """A verified checkpoint with exactly these components."""
-    manifest = verify(path)
-    wanted = {f"{name}.safetensors" for name in components} | {_STATE}
-    if set(manifest["files"]) != wanted:
-        difference = ", ".join(sorted(set(manifest["files"]) ^ wanted))
-        raise DamagedCheckpoint(f"it does not hold the parts this experiment needs: {difference}")
-    try:
-        tensors = {name: load_file(path / f"{name}.safetensors") for name in components}
-        state = dict(json.loads((path / _STATE).read_bytes()))
-    except (OSError, ValueError, TypeError, RecursionError, SafetensorError) as error:
-        raise DamagedCheckpoint(f"it cannot be read ({error})") from error
-    step = state.pop("step", None)
-    if not isinstance(step, int) or step != manifest.get("step") or path.name != f"step-{step:09d}":
-        raise DamagedCheckpoint(f"it says it is of step {step}, its manifest of {manifest.get('step')}")
-    return Checkpoint(step, tensors, state)
-
-
-def _write_files(directory: Path, checkpoint: Checkpoint) -> None:
-    directory.mkdir()
-    files = {f"{name}.safetensors": tensors for name, tensors in checkpoint.tensors.items()}
-    for name, tensors in files.items():
-        _write_tensors(directory / name, tensors)
-    _write_bytes(directory / _STATE, _json({"step": checkpoint.step, **checkpoint.scalars}))
-    manifest = {
-        "format_version": _FORMAT_VERSION,
-        "step": checkpoint.step,
-        "files": {name: _describe(directory / name) for name in (*files, _STATE)},
-    }
-    _write_bytes(directory / _MANIFEST, _json(manifest))
-    sync_directory(directory)
-
-
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes, flushes to the disk, reads back and compares bit for bit."""
-    on_cpu = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    save_file(on_cpu, path)
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    with safe_open(path, framework="pt") as written:
-        # One tensor at a time: a second copy of everything might not fit beside the first.
-        for name, tensor in on_cpu.items():
-            if not _same_bits(written.get_tensor(name), tensor):
-                raise OSError(f"{path} reads back different from what was written: {name}")
-
-
-def _same_bits(a: Tensor, b: Tensor) -> bool:
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _describe(path: Path) -> dict[str, Any]:
-    digest = hashlib.blake2b(digest_size=16)
-    num_bytes = 0
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-            num_bytes += len(block)
-    return {"num_bytes": num_bytes, "blake2b": digest.hexdigest()}
-
-
-def _json(data: Mapping[str, Any]) -> bytes:
-    return (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()

@@ -25,7 +25,7 @@ REQUEST_VARIABLE = "FORETUNE_RANK_REQUEST"
 """Where a process of a run finds what it should do."""
 PIPE = "reports"
 """Through which the first process reports, in the folder that all of them know."""
-_WORKER = "foretune.training.rank_worker"
+_WORKER = "foretune.api.rank_worker"
 _STOPPING_S = 600
 """Asked to stop, the processes finish their step and save; what takes longer than this is killed."""
 

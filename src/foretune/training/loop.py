@@ -19,7 +19,6 @@ from foretune.core.vocabulary import RunPhase, TimePhase
 from foretune.data.batch import Batch
 from foretune.data.loading import BatchLoader, loader
 from foretune.record.events import EventLog
-from foretune.training.checkpoints import CheckpointStore
 from foretune.training.encoding import free_memory
 from foretune.training.instruments import Instrument, Instruments
 from foretune.training.length import Length
@@ -28,6 +27,7 @@ from foretune.training.meter import Meter, StepReading
 from foretune.training.phases import PhaseClock
 from foretune.training.preparing import Prepared
 from foretune.training.ranks import Agreement, Wants
+from foretune.training.saver import Saved, Saver
 from foretune.training.state import collect
 from foretune.training.validating import Validator
 
@@ -66,7 +66,7 @@ class Loop:
 
     prepared: Prepared
     schedule: RunSchedule
-    store: CheckpointStore
+    saver: Saver
     validator: Validator
     events: EventLog
     observer: Observer
@@ -81,7 +81,7 @@ class Loop:
     meter: Meter = field(init=False)
     _last_report_s: float = -math.inf
     _stops: bool = False
-    _failure: NotFinite | None = None
+    _failure: Exception | None = None
     _agreement: Agreement = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,7 +94,11 @@ class Loop:
         try:
             with closing(self.steps(first_step)) as steps:
                 return self._execute(first_step, steps)
+        except BaseException:
+            self._finish_save()
+            raise
         finally:
+            self.saver.close()
             self.tally.add_phases(self.clock.lap().host_s)
 
     def _execute(self, first_step: int, steps: Iterator[int]) -> Literal["finished", "interrupted"]:
@@ -111,11 +115,14 @@ class Loop:
         for phase, done in phases:
             if phase is RunPhase.STEP:
                 self.num_done = next(steps)
+                self._look_for_saved()
             elif phase is RunPhase.SAVE:
                 self._save(done)
             else:
                 self._validate(done)
+        self._tell_saved(self.saver.take(waits=True))
         self.drain()
+        self._raise_failure()
         return "finished" if ends else "interrupted"
 
     def _is_over(self, done: int, *, is_first: bool) -> bool:
@@ -136,7 +143,13 @@ class Loop:
     def _fail(self) -> NoReturn:
         if self._failure is None:
             self.drain()  # what another process has read before is still on its way
-        raise self._failure or NotFinite("the loss of another process is no longer finite")
+            self._tell_saved(self.saver.take(waits=True))
+        raise self._failure or NotFinite("another process failed after its last step")
+
+    def _raise_failure(self) -> None:
+        """Before something is done that the next agreement would be too late for; the others find the same by then."""
+        if self._failure is not None:
+            raise self._failure
 
     def steps(self, first_step: int) -> Generator[int, None, None]:
         """Makes one optimizer step after the other, as long as it is asked for one; yields how many are done."""
@@ -253,18 +266,37 @@ class Loop:
 
     def _write_checkpoint(self, done: int) -> None:
         # The device is idle here, so everything it owes is read: a checkpoint after a non-finite loss must not be.
+        self._raise_failure()
         self._report(self.meter.drain())
         # The numbers of the steps are on the disk before the checkpoint that makes repeating them needless.
         self.events.flush()
+        self._tell_saved(self.saver.take(waits=True))
         counted_s = None if self.length.limit_s is None else self.length.counted_s
-        is_first = self.prepared.ranks.is_first
-        checkpoint = collect(self.prepared.step, done, counted_s, is_kept=is_first)
-        if not is_first:
+        self._tell_saved(self.saver.save(collect(self.prepared.step, done, counted_s)))
+
+    def _tell_saved(self, saved: Saved | None) -> None:
+        if saved is None or not self.prepared.ranks.is_first:
             return
-        path = self.store.write(checkpoint)
+        done, path = saved
         self.events.append("saved", step=done, path=path.name)
         self.events.flush()
         self.observer.saved(done, path)
+
+    def _look_for_saved(self) -> None:
+        """Reports an asynchronous save that is done. One that failed ends the run in all processes after a step."""
+        try:
+            self._tell_saved(self.saver.take(waits=False))
+        except Exception as failure:
+            if self.prepared.ranks.size == 1:
+                raise
+            self._failure = failure
+
+    def _finish_save(self) -> None:
+        """Of a run that fails for another reason: what was copied before is still good."""
+        try:
+            self._tell_saved(self.saver.take(waits=True))
+        except Exception as error:  # noqa: BLE001 - the reason of the run's end is the other one
+            self.tally.warnings.append(f"A checkpoint was not written: {type(error).__name__}: {error}")
 
     def _paused(self, done: int) -> None:
         """Ends a pause, which is no part of a step; its time is kept beside theirs, so that all of it is reported."""
@@ -279,6 +311,7 @@ class Loop:
         self._paused(done)
 
     def _look(self, done: int) -> None:
+        self._raise_failure()
         self._report(self.meter.drain())
         loss = self._attempted(done, self.validator.held_out_loss)
         samples = self._attempted(done, lambda: self.validator.samples(done)) or ()

@@ -180,7 +180,7 @@ def build_model(
     # FSDP2 moves one block after the other and keeps its part: the whole model need not fit on a device.
     if ranks.size > 1:
         group = parallel.shard_devices or ranks.local_size
-        engine = share(denoiser, family, parallel.sharding, device, group)
+        engine = share(denoiser, family, parallel.sharding, device, group, parallel.timeout_s)
     step = build_step(experiment, family, assembled, device, engine=engine)
     return Built(
         method=assembled.method,

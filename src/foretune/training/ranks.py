@@ -4,13 +4,14 @@ A process finds out what it is from the variables of whoever started it: torchru
 WORLD_SIZE, LOCAL_RANK), Foretune's own start of several devices, which is torch's elastic agent too, or SLURM's srun.
 """
 
+import atexit
 import json
 import os
 import re
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 STORE_VARIABLE = "FORETUNE_STORE"
 """A file in which processes of one machine find each other. Without it they use MASTER_ADDR and MASTER_PORT."""
 _FIRST_PORT, _NUM_PORTS = 20_000, 20_000
+_BACKGROUND_HOURS = 12
+_JOIN_S = 600.0
+"""Processes may start minutes apart, and the first one plans before it joins: they wait so long at least."""
+_left_groups: "list[dist.ProcessGroup]" = []
+"""Kept until this process ends, so that DDP is never the last to hold a group.
+
+DDP would destroy it with the GIL held and wait for gloo's threads, which need the GIL to release their last tensors:
+the process would hang (pytorch/pytorch#56297). Python's own reference lets go of the GIL first.
+"""
+atexit.register(_left_groups.clear)
 
 
 @dataclass(frozen=True)
@@ -36,18 +47,31 @@ class Ranks:
     """Among the processes of this node."""
     local_size: int = 1
     started_by: str = "this process"
+    group: "dist.ProcessGroup | None" = None
+    """Which group talks; None is the one that all processes joined."""
 
     @property
     def is_first(self) -> bool:
-        """The first process owns the run directory: it alone writes the log, checkpoints and samples."""
+        """The first process owns the run directory: it alone writes the log and samples, and commits checkpoints."""
         return self.rank == 0
+
+    def apart(self) -> "Ranks":
+        """The same processes with a group of their own, for a background thread. All call it.
+
+        It waits for hours: writing may take long, and a process that is lost closes the connection.
+        """
+        if self.size == 1:
+            return self
+        import torch.distributed as dist
+
+        return replace(self, group=dist.new_group(backend="gloo", timeout=timedelta(hours=_BACKGROUND_HOURS)))
 
     def wait(self) -> None:
         """Returns when every process has come here."""
         if self.size > 1:
             import torch.distributed as dist
 
-            dist.barrier()
+            dist.barrier(group=self.group)
 
     def from_first(self, value: Any) -> Any:
         """What the first process gives, in all of them. It is sent as JSON, which cannot carry code."""
@@ -58,10 +82,10 @@ class Ranks:
 
         content = json.dumps(value).encode() if self.is_first else b""
         length = torch.tensor([len(content)])
-        dist.broadcast(length, src=0)
+        dist.broadcast(length, src=0, group=self.group)
         sent = torch.frombuffer(bytearray(content), dtype=torch.uint8) if self.is_first else None
         received = sent if sent is not None else torch.empty(int(length), dtype=torch.uint8)
-        dist.broadcast(received, src=0)
+        dist.broadcast(received, src=0, group=self.group)
         return json.loads(received.numpy().tobytes())
 
     def from_all(self, value: Any) -> list[Any]:
@@ -73,11 +97,11 @@ class Ranks:
 
         content = json.dumps(value).encode()
         lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(lengths, torch.tensor([len(content)]))
+        dist.all_gather(lengths, torch.tensor([len(content)]), group=self.group)
         padded = torch.zeros(int(max(lengths)), dtype=torch.uint8)
         padded[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
         gathered = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(gathered, padded)
+        dist.all_gather(gathered, padded, group=self.group)
         pairs = zip(gathered, lengths, strict=True)
         return [json.loads(one.numpy().tobytes()[: int(length)]) for one, length in pairs]
 
@@ -152,7 +176,12 @@ def joined(asked: Parallel, found: Ranks, device: "torch.device") -> Iterator[Ra
 
         # NCCL and FSDP2 use the current device, which would be the first one in every process.
         torch.cuda.set_device(device)
-    dist.init_process_group(backend, timeout=timedelta(seconds=asked.timeout_s), **options)
+    dist.init_process_group(backend, timeout=timedelta(seconds=max(asked.timeout_s, _JOIN_S)), **options)
+    from torch.distributed.distributed_c10d import _set_pg_timeout
+
+    _set_pg_timeout(timedelta(seconds=asked.timeout_s))
+    assert dist.group.WORLD is not None
+    _left_groups.append(dist.group.WORLD)
     try:
         yield found
     finally:

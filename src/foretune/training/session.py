@@ -18,6 +18,7 @@ from foretune.core.values import Outcome, RunRecord
 from foretune.core.values.run_record import Measured
 from foretune.record.environment import environment_fingerprint, environment_hash
 from foretune.record.events import EventLog, SilentLog
+from foretune.record.log_order import ASYNCHRONOUS
 from foretune.record.log_summary import NOTHING_SAVED
 from foretune.record.run_directory import RunDirectory
 from foretune.stats.speed import median_step_s, samples_per_s
@@ -31,8 +32,10 @@ from foretune.training.phases import PhaseClock, clock_of
 from foretune.training.preparing import Prepared
 from foretune.training.profiling.instrument import profilers
 from foretune.training.ranks import lost_process
+from foretune.training.saver import Saver
 from foretune.training.telemetry.sampler import Sampler, open_sensors, uuids_of
 from foretune.training.validating import validator_for
+from foretune.training.watchdog import Watchdog, stacks_text
 
 
 class Session:
@@ -67,10 +70,12 @@ class Session:
         experiment, tally = prepared.experiment, Tally(warnings=list(warnings))
         clock = PhaseClock(clock_of(prepared.device))
         watches_speed = is_first and not steps_only
+        ranks, timeout_s = prepared.ranks, experiment.parallel.timeout_s
+        watched = (Watchdog(run.path, ranks.rank, timeout_s),) if ranks.size > 1 else ()
         self.loop = Loop(
             prepared=prepared,
             schedule=RunSchedule.of(experiment, steps_only=steps_only),
-            store=CheckpointStore(run.checkpoints, experiment.save.keep),
+            saver=_saver(run, prepared),
             validator=validator_for(prepared, run.samples),
             events=self.events,
             observer=Observers(observer, self._alarm(observer, tally.warnings)) if watches_speed else observer,
@@ -78,7 +83,9 @@ class Session:
             clock=clock,
             tally=tally,
             length=Length.of(experiment.train, prepared.num_steps),
-            instruments=(*profilers(prepared, clock, run, self.events, observer), self.sampler) if is_first else (),
+            instruments=(*watched, *profilers(prepared, clock, run, self.events, observer), self.sampler)
+            if is_first
+            else watched,
             now=now,
         )
         self.started_s = self._ended_s = 0.0
@@ -96,7 +103,8 @@ class Session:
     def run_loop(self, first_step: int = 0) -> Outcome:
         """Executes the schedule. What goes wrong is an outcome with its reason, so that a record is always written."""
         loop = self.loop
-        self.events.append("started", first_step=first_step, environment=self.environment)
+        how = {ASYNCHRONOUS: True} if self.prepared.experiment.save.asynchronous else {}
+        self.events.append("started", first_step=first_step, environment=self.environment, **how)
         self.started_s = time.perf_counter()
         try:
             end = loop.run(first_step)
@@ -105,7 +113,7 @@ class Session:
             reason = f"{error}. {NOTHING_SAVED}. Try a lower optimizer.lr, or train.precision=bf16"
         except Exception as error:  # noqa: BLE001 - the record of a crash is a record too
             fault = disk_fault(error, unnamed=f"A file in {self.run.path}")
-            lost = lost_process(error, self.prepared.experiment.parallel) if self.prepared.ranks.size > 1 else None
+            lost = self._lost_process(error)
             status, reason = status_of(error), fault or lost or f"{type(error).__name__}: {error}"
             self.events.append("crashed", traceback=traceback.format_exc())
         else:
@@ -119,8 +127,15 @@ class Session:
         if loop.schedule.steps_only:
             return Outcome(status=status, steps_done=loop.num_done, reason=reason)
         # What was done since the last checkpoint is lost.
-        saved = loop.store.steps()
+        saved = loop.saver.store.steps()
         return Outcome(status=status, steps_done=saved[-1] if saved else 0, reason=reason)
+
+    def _lost_process(self, error: Exception) -> str | None:
+        """That another process is gone or hangs, where this is what the error means."""
+        if self.prepared.ranks.size == 1:
+            return None
+        lost = lost_process(error, self.prepared.experiment.parallel)
+        return None if lost is None else lost + stacks_text(self.run.path)
 
     def speed_times_s(self) -> list[float]:
         """The times of all steps but those that a profiler made slower."""
@@ -169,6 +184,13 @@ class Session:
             wall_s=self._ended_s - self.started_s,
             warnings=tuple(self.loop.tally.warnings),
         )
+
+
+def _saver(run: RunDirectory, prepared: Prepared) -> Saver:
+    save, ranks = prepared.experiment.save, prepared.ranks
+    if save.asynchronous:
+        ranks = ranks.apart()
+    return Saver(CheckpointStore(run.checkpoints, save.keep, ranks), is_asynchronous=save.asynchronous)
 
 
 def status_of(error: Exception) -> Literal["out of memory", "failed"]:

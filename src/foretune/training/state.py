@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from foretune.choices.training import Optimizer
-from foretune.step.engine import is_sharded, sharded_like, whole
+from foretune.step.engine import empty_part, sharded_like
 from foretune.step.optimizers.base import Form, like
 from foretune.step.optimizers.on_host import MASTER
 from foretune.step.optimizers.self_tuning import BASE, average_of
 from foretune.step.training_step import TrainingStep
-from foretune.training.checkpoints import Checkpoint, DamagedCheckpoint
+from foretune.training.checkpoint_files import Checkpoint, DamagedCheckpoint, Place
 
 # In the place of a weight's name: what the optimizer keeps once for all of them.
 _ALL = "*"
@@ -29,10 +29,9 @@ def components(step: TrainingStep) -> tuple[str, ...]:
     return ("weights", "optimizer", "ema") if step.ema is not None else ("weights", "optimizer")
 
 
-def collect(step: TrainingStep, steps_done: int, counted_s: float | None = None, *, is_kept: bool = True) -> Checkpoint:
-    """References to the live tensors; they are copied when they are written. Sharded ones are gathered on the host.
+def collect(step: TrainingStep, steps_done: int, counted_s: float | None = None) -> Checkpoint:
+    """References to the live tensors; they are copied when they are written.
 
-    All processes must call it; where it is not kept, what they gather is dropped.
     Where the run ends when its time is up, the seconds that its clock has counted are part of the state.
     """
     tensors: dict[str, dict[str, Tensor]] = {"weights": dict(step.trained), "optimizer": {}}
@@ -45,11 +44,6 @@ def collect(step: TrainingStep, steps_done: int, counted_s: float | None = None,
     tensors["optimizer"] |= _named(_ALL, step.optimizer.save_once())
     if step.ema is not None:
         tensors["ema"] = dict(step.ema.average)
-    for part in tensors.values():
-        for name, tensor in part.items():
-            if is_sharded(tensor):
-                gathered = whole(tensor.detach())
-                part[name] = gathered.cpu() if is_kept else torch.empty(0)
     time_counted = {} if counted_s is None else {COUNTED: counted_s}
     return Checkpoint(steps_done, tensors, {"scaler": step.scaler.state_dict(), "untouched": untouched, **time_counted})
 
@@ -78,6 +72,16 @@ def check(step: TrainingStep, checkpoint: Checkpoint, *, has_clock: bool = False
             form = expected[component][name]
             if tuple(tensor.shape) != form.shape or tensor.dtype != form.dtype:
                 raise DamagedCheckpoint(f"{component}: {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
+
+
+def place(step: TrainingStep) -> Place:
+    """Makes what the tensors of a sharded checkpoint are read into: shards as those of the weights they belong to."""
+
+    def placed(component: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        weight = step.trained.get(name.rpartition("/")[0] if component == "optimizer" else name)
+        return torch.empty(shape, dtype=dtype) if weight is None else empty_part(weight, shape, dtype)
+
+    return placed
 
 
 def restore(step: TrainingStep, checkpoint: Checkpoint) -> None:

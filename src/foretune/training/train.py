@@ -29,7 +29,7 @@ from foretune.training.loop import Tally
 from foretune.training.preparing import Prepared, prepare
 from foretune.training.ranks import ALONE, Ranks
 from foretune.training.session import Session, status_of
-from foretune.training.state import COUNTED, check, components, restore
+from foretune.training.state import COUNTED, check, components, place, restore
 from foretune.training.trackers import open_trackers, require_trackers
 
 
@@ -105,7 +105,7 @@ def _prepared(experiment: Experiment, folder: Path, observer: Observer, ranks: R
 
 
 def _new_run(runs: Path, folder_name: str, ranks: Ranks) -> RunDirectory:
-    """The directory that the first process makes; the others are told its name."""
+    """The directory that the first process makes; the others get its name."""
     path = str(RunDirectory.create(runs, folder_name).path) if ranks.is_first else None
     return RunDirectory(Path(ranks.from_first(path)))
 
@@ -270,7 +270,9 @@ def _restore(session: Session, observer: Observer) -> int:
     """Puts the newest whole checkpoint in place; returns the step to go on from."""
     step, loop = session.prepared.step, session.loop
     has_clock = session.prepared.experiment.train.seconds is not None
-    found = loop.store.read_newest(components(step), lambda checkpoint: check(step, checkpoint, has_clock=has_clock))
+    found = loop.saver.store.read_newest(
+        components(step), lambda checkpoint: check(step, checkpoint, has_clock=has_clock), place(step)
+    )
     if found is None:
         return 0
     checkpoint, faults = found

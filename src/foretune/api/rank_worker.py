@@ -1,4 +1,4 @@
-"""One process of a run that was started on several devices of this machine: `python -m foretune.training.rank_worker`.
+"""One process of a run that was started on several devices of this machine: `python -m foretune.api.rank_worker`.
 
 The first process reports what happens to the one that started it. The others are silent.
 """
@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from foretune.api.train import forecast_of
 from foretune.config.reading import understand
 from foretune.core.errors import UserError
 from foretune.core.importing import collector_paused, imported_at_use
@@ -38,12 +39,12 @@ def _main() -> None:
     # Each start has its own: a store remembers the processes that are gone.
     os.environ[STORE_VARIABLE] = str(scratch / f"store-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}")
     if not ranks.is_first:
-        _run(request, Observer())
+        _run(request, Observer(), is_first=False)
         return
     with (scratch / PIPE).open("w", encoding="utf-8") as file:
         teller = _FirstProcess(file)
         try:
-            teller.tell("trained", **_run(request, teller))
+            teller.tell("trained", **_run(request, teller, is_first=True))
         except UserError as error:
             teller.tell("refused", text=str(error))
             raise
@@ -59,14 +60,17 @@ class _FirstProcess(LineObserver):
         super().stepped(replace(report, peak_bytes=peak_bytes))
 
 
-def _run(request: dict[str, Any], observer: Observer) -> dict[str, Any]:
+def _run(request: dict[str, Any], observer: Observer, *, is_first: bool) -> dict[str, Any]:
     with collector_paused(), imported_at_use("bitsandbytes"):
+        from foretune.training.restarts import num_restarts
         from foretune.training.several import resume_in_ranks, train_in_ranks
     if "run" in request:
         trained = resume_in_ranks(RunDirectory.open(Path(request["run"])), observer, request["overrides"])
     else:
         asked = understand(request["mapping"], source=None, name=request["name"])
-        trained = train_in_ranks(asked, Path(request["runs"]), observer)
+        # Started again, it continues a run that has its plan.
+        plan = forecast_of(asked, observer) if is_first and not num_restarts() else None
+        trained = train_in_ranks(asked, Path(request["runs"]), observer, plan)
     outcome = trained.record.outcome
     if outcome.status not in ("finished", "interrupted"):
         # The agent must see that a process failed: it ends the others, or starts all of them again.

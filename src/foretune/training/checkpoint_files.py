@@ -1,0 +1,250 @@
+"""The files of one checkpoint: safetensors, a state.json, and a manifest with the size and hash of each.
+
+Whole tensors are one file for each component. Processes that share a model write one file each, with their shards of
+all components, in the safetensors layout of torch.distributed.checkpoint: offsets stand in the header of the file, and
+torch's own reader puts the shards together for any other number of processes. No pickle: loading one runs no code.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from foretune.record.atomic import sync_directory
+from foretune.step.engine import is_sharded, own_shard
+from foretune.training.ranks import ALONE, Ranks
+
+_WHOLE, _SHARDED = 1, 2
+"""Versions of the format. Releases that know only the first refuse the second."""
+_MANIFEST = "manifest.json"
+_STATE = "state.json"
+_SHARD_FILE = re.compile(r"^shard-\d{5}\.safetensors$")
+_BLOCK_BYTES = 1 << 20
+# How torch.distributed.checkpoint marks shards in the header of a safetensors file.
+_SHARDING_INFO, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a run needs to go on as if it had never stopped."""
+
+    step: int
+    """Optimizer steps that are done."""
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    """By component: weights, optimizer, and the moving average where there is one. DTensors where they are sharded."""
+    scalars: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one process writes of a tensor."""
+
+    tensor: Tensor
+    offset: tuple[int, ...] | None = None
+    """Where it begins in the whole tensor; None where it is the whole one in a file of whole ones."""
+
+
+Files = Mapping[str, Mapping[str, Shard]]
+"""Names of files, and the tensors in each by name."""
+Place = Callable[[str, str, tuple[int, ...], torch.dtype], Tensor]
+"""Makes the tensor, or DTensor, that one of a sharded checkpoint is read into: component, name, shape, dtype."""
+
+
+class DamagedCheckpoint(Exception):
+    """What is wrong with one checkpoint; the reader goes on to the next older one."""
+
+
+def files_of(checkpoint: Checkpoint, ranks: Ranks = ALONE) -> Files:
+    """What this process has to write. Nothing is copied."""
+    parts = checkpoint.tensors.items()
+    if not any(is_sharded(tensor) for _, part in parts for tensor in part.values()):
+        if not ranks.is_first:
+            return {}
+        return {f"{name}.safetensors": {key: Shard(tensor) for key, tensor in part.items()} for name, part in parts}
+    own: dict[str, Shard] = {}
+    for name, part in parts:
+        for key, tensor in part.items():
+            if is_sharded(tensor):
+                found = own_shard(tensor)
+            else:
+                found = (tensor, (0,) * tensor.ndim) if ranks.is_first else None
+            if found is not None:
+                own[f"{name}/{key}"] = Shard(*found)
+    return {f"shard-{ranks.rank + 1:05d}.safetensors": own} if own else {}
+
+
+def copied_to_host(files: Files) -> Files:
+    """The same shards as they are now, in memory that the training does not touch."""
+    return {
+        name: {key: Shard(shard.tensor.detach().to("cpu", copy=True), shard.offset) for key, shard in shards.items()}
+        for name, shards in files.items()
+    }
+
+
+def write_tensors(directory: Path, files: Files) -> dict[str, dict[str, Any]]:
+    """Writes files of tensors, flushes them to the disk, reads them back and compares; returns sizes and hashes."""
+    for name, shards in files.items():
+        _write_file(directory / name, shards)
+    return {name: _describe(directory / name) for name in files}
+
+
+def write_manifest(
+    directory: Path, step: int, scalars: Mapping[str, Any], written: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Writes the rest of a checkpoint whose files of tensors are written, by any process."""
+    _write_bytes(directory / _STATE, _json({"step": step, **scalars}))
+    manifest = {
+        "format_version": _SHARDED if any(_SHARD_FILE.match(name) for name in written) else _WHOLE,
+        "step": step,
+        "files": {**written, _STATE: _describe(directory / _STATE)},
+    }
+    _write_bytes(directory / _MANIFEST, _json(manifest))
+    sync_directory(directory)
+
+
+def verify(path: Path, ranks: Ranks = ALONE) -> dict[str, Any]:
+    """Checks that the files of a checkpoint are what was written; returns the manifest.
+
+    Each of several processes checks its share of the files, so that together they read everything once.
+    """
+    try:
+        manifest = json.loads((path / _MANIFEST).read_bytes())
+        version, files = manifest["format_version"], sorted(manifest["files"].items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedCheckpoint(f"the manifest cannot be read ({error})") from error
+    if version not in (_WHOLE, _SHARDED):
+        raise DamagedCheckpoint(f"format version {version} is not known to this release")
+    for name, _ in files:
+        if Path(name).name != name:
+            raise DamagedCheckpoint(f"the manifest names a file outside the checkpoint: {name!r}")
+    for name, expected in files[ranks.rank :: ranks.size]:
+        try:
+            found = _describe(path / name)
+        except (OSError, ValueError) as error:
+            raise DamagedCheckpoint(f"{name} cannot be read ({error})") from error
+        if found != expected:
+            raise DamagedCheckpoint(f"{name} is not what was written")
+    return dict(manifest)
+
+
+def read(path: Path, components: Iterable[str], ranks: Ranks = ALONE, place: Place | None = None) -> Checkpoint:
+    """A verified checkpoint with exactly these components. Without a `place`, tensors are whole and on the host."""
+    manifest, components = verify(path, ranks), tuple(components)
+    names = set(manifest["files"])
+    try:
+        if manifest["format_version"] == _WHOLE:
+            _require_parts(names, {_STATE, *(f"{name}.safetensors" for name in components)})
+            tensors = {name: load_file(path / f"{name}.safetensors") for name in components}
+        else:
+            tensors = _read_shards(path, names, components, place or _on_the_host)
+        state = dict(json.loads((path / _STATE).read_bytes()))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, SafetensorError) as error:
+        raise DamagedCheckpoint(f"it cannot be read ({error})") from error
+    step = state.pop("step", None)
+    if not isinstance(step, int) or step != manifest.get("step") or path.name != f"step-{step:09d}":
+        raise DamagedCheckpoint(f"it says it is of step {step}, its manifest of {manifest.get('step')}")
+    return Checkpoint(step, tensors, state)
+
+
+def _read_shards(
+    path: Path, names: set[str], components: tuple[str, ...], place: Place
+) -> dict[str, dict[str, Tensor]]:
+    """Has torch put the shards together; each process reads what its own part needs, without asking the others."""
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    # Torch reads every file of this kind that it finds.
+    _require_parts({_STATE, *(file.name for file in path.glob("*.safetensors"))}, names)
+    reader = HuggingFaceStorageReader(str(path))
+    targets: dict[str, Tensor] = {}
+    tensors: dict[str, dict[str, Tensor]] = {name: {} for name in components}
+    for key, found in reader.read_metadata().state_dict_metadata.items():
+        assert isinstance(found, TensorStorageMetadata)
+        component, _, name = key.partition("/")
+        _require_parts({component} - {*components}, set())
+        if sum(math.prod(chunk.sizes) for chunk in found.chunks) != math.prod(found.size):
+            raise DamagedCheckpoint(f"the shards of {key} are not the whole tensor")
+        targets[key] = tensors[component][name] = place(component, name, tuple(found.size), found.properties.dtype)
+    with warnings.catch_warnings():
+        # It warns that processes do not work together, which is what is wanted.
+        warnings.simplefilter("ignore")
+        try:
+            load(targets, storage_reader=reader, no_dist=True)
+        except CheckpointException as error:
+            # Not an Exception of Python's own; what really happened is inside.
+            (cause, _), *_ = error.failures.values()
+            if isinstance(cause, (torch.OutOfMemoryError, MemoryError)):
+                raise cause from error
+            raise DamagedCheckpoint(f"it cannot be read ({cause})") from error
+    return tensors
+
+
+def _on_the_host(component: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:  # noqa: ARG001
+    return torch.empty(shape, dtype=dtype)
+
+
+def _require_parts(found: set[str], wanted: set[str]) -> None:
+    if found != wanted:
+        difference = ", ".join(sorted(found ^ wanted))
+        raise DamagedCheckpoint(f"files or components are missing, or too many: {difference}")
+
+
+def _write_file(path: Path, shards: Mapping[str, Shard]) -> None:
+    """Writes, flushes to the disk, reads back and compares bit for bit."""
+    on_cpu = {name: shard.tensor.detach().cpu().contiguous() for name, shard in shards.items()}
+    save_file(on_cpu, path, metadata=_header(shards))
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    with safe_open(path, framework="pt") as written:
+        # One tensor at a time: a second copy of everything might not fit beside the first.
+        for name, tensor in on_cpu.items():
+            if not _same_bits(written.get_tensor(name), tensor):
+                raise OSError(f"{path} reads back different from what was written: {name}")
+
+
+def _header(shards: Mapping[str, Shard]) -> dict[str, str] | None:
+    offsets = {name: {_OFFSETS: list(shard.offset)} for name, shard in shards.items() if shard.offset is not None}
+    return {_SHARDING_INFO: json.dumps(offsets), "format": "pt"} if offsets else None
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    digest = hashlib.blake2b(digest_size=16)
+    num_bytes = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+            num_bytes += len(block)
+    return {"num_bytes": num_bytes, "blake2b": digest.hexdigest()}
+
+
+def _json(data: Mapping[str, Any]) -> bytes:
+    return (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()

@@ -1,0 +1,99 @@
+"""Runs of two processes that Foretune starts itself, of which one is lost: `python -m tests.proofs.lost_ranks ARGS`.
+
+As a program it is the command line, with processes whose second one hangs where the environment asks for it.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import yaml
+
+from foretune.record.run_directory import RunDirectory
+from tests.training.short_runs import events_of, short_mapping
+from tests.waiting import waited_until
+
+if TYPE_CHECKING:
+    from tests.forked_python import ForkedPython
+
+HANGS = "HANGS_AT_STEP"
+"""A number of steps, a colon, and the file that says since when the process hangs."""
+_ROOT = Path(__file__).parents[2]
+
+
+class TwoProcesses:
+    """A training command and the processes below it."""
+
+    def __init__(self, forked: "ForkedPython", model: Path, work: Path, hangs_at: int | None = None, **sections: Any):
+        work.mkdir(exist_ok=True)
+        self._forked, self._runs = forked, work / "runs"
+        path = work / "two.yaml"
+        sections["parallel"] = {"devices": 2, "device": "cpu", **sections.get("parallel", {})}
+        path.write_text(yaml.safe_dump(short_mapping(model, work, **sections)))
+        self.sign = work / "hangs-since"
+        hangs = {} if hangs_at is None else {HANGS: f"{hangs_at}:{self.sign}"}
+        self.process = subprocess.Popen(
+            [forked.python, "-m", "tests.proofs.lost_ranks", "train", str(path), "--runs", str(self._runs)],
+            cwd=_ROOT,
+            env={**os.environ, **forked.variables, "PYTHONPATH": str(_ROOT / "src"), **hangs},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    @property
+    def run(self) -> RunDirectory:
+        (path,) = (self._runs / "short").glob("2*")
+        return RunDirectory(path)
+
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
+        return events_of(self.run, *kinds) if any(self._runs.rglob("events.jsonl")) else []
+
+    def wait_for_save_of_start(self, number: int) -> int:
+        """Returns when the run was started so often and has saved since: the step of its newest checkpoint."""
+
+        def saved() -> list[int]:
+            assert self.process.poll() is None, self.process.communicate()[0]
+            events = self.events("started", "saved")
+            places = [place for place, event in enumerate(events) if event["kind"] == "started"]
+            return [int(event["step"]) for event in events[places[-1] + 1 :]] if len(places) == number else []
+
+        waited_until(lambda: bool(saved()))
+        return saved()[-1]
+
+    def wait_until_all_ended(self) -> None:
+        """Returns when no process is left behind that the agent has started."""
+        waited_until(lambda: not self._below(lambda one: "RANK" in one.environ()))
+
+    def worker(self, rank: int) -> psutil.Process:
+        """The process of a rank; with it ends the copy that it asked for."""
+        (found,) = self._below(lambda one: one.environ().get("RANK") == str(rank))
+        return found
+
+    def _below(self, is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+        found = []
+        for one in psutil.Process(self._forked.server_pid).children(recursive=True):
+            try:
+                if one.status() != psutil.STATUS_ZOMBIE and is_wanted(one):
+                    found.append(one)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue  # it ended while it was looked at
+        return found
+
+
+def main() -> None:
+    from foretune.cli.main import main as command_line
+    from foretune.training import launching
+
+    if HANGS in os.environ:
+        launching._WORKER = "tests.proofs.hanging_worker"
+    sys.argv = ["foretune", *sys.argv[1:]]
+    command_line()
+
+
+if __name__ == "__main__":
+    main()
