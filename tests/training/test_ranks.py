@@ -15,7 +15,7 @@ from foretune.record.checking import check_run
 from foretune.record.run_directory import RunDirectory
 from foretune.training.changed_run import read_changed
 from foretune.training.checkpoint_files import Checkpoint, read
-from foretune.training.ranks import Ranks, check_ranks, first_host, found_ranks
+from foretune.training.ranks import Ranks, check_ranks, first_host, found_ranks, lost_process
 from tests.training.rank_runs import run_ranks
 from tests.training.short_runs import events_of, losses_of, short_mapping
 
@@ -283,6 +283,20 @@ def test_processes_that_would_train_different_things_are_refused(
 
 def test_a_process_leaves_its_group_whatever_the_threads_of_gloo_still_hold(forked_python: "ForkedPython") -> None:
     assert run_ranks(forked_python.python, 2, "left") == [{"left": True}] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[/src/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 15000ms for recv", "did not answer for 9 s"),
+        ("Application timeout caused pair closure", "did not answer for 9 s"),
+        ("[/src/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1", "was closed"),
+        ("mat1 and mat2 shapes cannot be multiplied", None),
+    ],
+)
+def test_a_lost_process_is_named(text: str, words: str | None) -> None:
+    found = lost_process(RuntimeError(text), Parallel(devices=2, timeout_s=9.0))
+    assert found is None if words is None else words in str(found)
 
 
 SLURM = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}

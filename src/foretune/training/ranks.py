@@ -35,6 +35,8 @@ DDP would destroy it with the GIL held and wait for gloo's threads, which need t
 the process would hang (pytorch/pytorch#56297). Python's own reference lets go of the GIL first.
 """
 atexit.register(_left_groups.clear)
+_WORDS_OF_GLOO = ("/gloo/", "caused pair closure")
+"""gloo raises a plain RuntimeError: its source file is named in most of them, and in one only these words."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ def lost_process(error: Exception, asked: Parallel) -> str | None:
     import torch.distributed as dist
 
     text = str(error)
-    is_network = isinstance(error, dist.DistError) or "/gloo/" in text
+    is_network = isinstance(error, dist.DistError) or any(words in text for words in _WORDS_OF_GLOO)
     if not is_network:
         return None
     if "Timed out" in text or "timeout" in text.lower():
