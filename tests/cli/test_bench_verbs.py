@@ -32,11 +32,13 @@ def test_every_number_comes_with_what_it_was_made_of(capsys: pytest.CaptureFixtu
         uncompiled=None,
         break_even=break_even(plain, started),
         warnings=("This machine was busy",),
+        num_devices=2,
     )
     print_bench(result)
     text = capsys.readouterr().out
     for part in (
         "21 steps, 3 repeats in fresh processes, synthetic data",
+        "2 devices: speeds are those of all, utilisation and memory those of the first.",
         "3 runs, 60 values",
         "3 of 63 values were left out: warm-up",
         "20 % of 100 FLOP/s (a data sheet)",

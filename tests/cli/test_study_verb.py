@@ -47,13 +47,13 @@ def test_a_folder_is_summed_up_again(tmp_path: Path, foretune: Foretune) -> None
     assert page[5].startswith("| as-asked | two-threads | 0.7010 (0.6985 to 0.7035) | 60 |")
 
 
-def test_a_part_is_run_alone_and_several_devices_are_refused_for_now(
+def test_a_part_is_run_alone_and_absent_devices_are_refused_before_the_first_run(
     tmp_path: Path, foretune: Foretune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hardware.yaml").write_text(FILE)
     answer = foretune("study", "hardware.yaml", "--no-plot")
     assert answer.returncode == 2
-    assert "parallel.devices: a study trains on one device, and 4 are asked for" in answer.stderr
+    assert "parallel.device: there is no cuda device here. Present: cpu" in answer.stderr
     assert "(in four-gpus/as-asked)" in answer.stderr
     wrong = foretune("study", "hardware.yaml", "--no-plot", "--only", "one-tread")
     assert "There is no configuration named 'one-tread'. Did you mean 'one-thread'?" in wrong.stderr

@@ -1,11 +1,13 @@
 """Study files: what they hold, what is refused, and in which order their parts are run."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from foretune.choices.experiment import Experiment
 from foretune.config.study_files import StudyAsked, read_study
 from foretune.core.errors import ExperimentErrors, UnknownName, UserError
 
@@ -116,11 +118,19 @@ def test_mistakes_of_experiments_say_where_they_are(tmp_path: Path) -> None:
     assert "(in" not in everywhere
 
 
-def test_several_devices_are_refused_here_and_not_asked_about_where_another_machine_runs_them(tmp_path: Path) -> None:
+def test_a_study_may_use_several_devices_and_is_asked_only_about_what_runs_here(tmp_path: Path) -> None:
     configurations = {"cpu": {"parallel.device": "cpu"}, "four-gpus": {"parallel.devices": 4}}
-    assert "parallel.devices: a study trains on one device" in mistakes(tmp_path, configurations=configurations)
     path = written(tmp_path, configurations=configurations)
-    assert {part.configuration for part in read_study(path, only=["cpu"]).parts} == {"cpu"}
+    devices = {part.configuration: part.asked.experiment.parallel.devices for part in read_study(path).parts}
+    assert devices == {"cpu": 1, "four-gpus": 4}
+
+    def absent(experiment: Experiment) -> Iterator[str]:
+        if experiment.parallel.devices > 1:
+            yield "no such device here"
+
+    with pytest.raises(ExperimentErrors, match=r"no such device here \(in four-gpus/as-asked\)"):
+        read_study(path, checks=[absent])
+    assert {part.configuration for part in read_study(path, only=["cpu"], checks=[absent]).parts} == {"cpu"}
     with pytest.raises(UnknownName, match="Did you mean 'four-gpus'"):
         read_study(path, only=["four-gpu"])
 

@@ -24,7 +24,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 FAMILIES = ("ddpm", "sd3", "flux")
 METHODS = ("full", "lora")
 FILES = tuple(f"{family}-{method}.yaml" for family in FAMILIES for method in METHODS)
-STUDIES = {"hardware.yaml": "equal-time", "hardware-speed.yaml": "equal-steps", "convergence.yaml": "convergence"}
+STUDIES = {
+    "classical.yaml": "speed",
+    "convergence.yaml": "convergence",
+    "hardware-speed.yaml": "equal-steps",
+    "hardware.yaml": "equal-time",
+}
 NOT_VALIDATED = ("validate.prompts=[]", "validate.num_held_out=0", "validate.every=null", "save.every=null")
 
 

@@ -86,11 +86,11 @@ class TwoProcesses:
 
 
 def main() -> None:
+    from foretune.api import train
     from foretune.cli.main import main as command_line
-    from foretune.training import launching
 
     if HANGS in os.environ:
-        launching._WORKER = "tests.proofs.hanging_worker"
+        train._RANK_WORKER = "tests.proofs.hanging_worker"
     sys.argv = ["foretune", *sys.argv[1:]]
     command_line()
 

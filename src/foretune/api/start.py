@@ -59,20 +59,26 @@ def _read(experiment: ExperimentLike, overrides: tuple[str, ...], needs: "Collec
     from foretune.config.reading import understand
 
     if not isinstance(experiment, Mapping):
-        return read_experiment(Path(experiment), overrides, needs=needs, checks=[_absent_device])
+        return read_experiment(Path(experiment), overrides, needs=needs, checks=[absent_device])
     mapping = apply_overrides(dict(experiment), overrides)
-    return understand(mapping, source=None, needs=needs, checks=[_absent_device])
+    return understand(mapping, source=None, needs=needs, checks=[absent_device])
 
 
-def _absent_device(experiment: "Experiment") -> Iterator[str]:
-    """Only torch knows its devices, and importing it takes seconds: only where one is named that may be absent."""
+def absent_device(experiment: "Experiment") -> Iterator[str]:
+    """What this machine lacks of the devices that an experiment names.
+
+    Only torch knows them, and importing it takes seconds: only where one is named that may be absent.
+    """
     device = experiment.parallel.device
     if device in ("auto", "cpu") or not is_installed("train"):
         return
     from foretune.training.devices import choose_device
+    from foretune.training.ranks import found_ranks
 
+    # A launcher may have started processes on other machines, too.
+    last = experiment.parallel.devices - 1 if found_ranks() is None else 0
     try:
-        choose_device(device)
+        choose_device(device, last)
     except Refused as refusal:
         yield str(refusal)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune.api.live_steps import LiveSteps
-from foretune.api.start import import_libraries
+from foretune.api.start import absent_device, import_libraries
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
@@ -124,7 +124,7 @@ def _read(
         from foretune.studies.fixtures import make_fixtures
 
         changes |= make_fixtures(fixtures, studies / chosen, observer)
-    return read_study(path, only=tuple(only), name=chosen, is_quick=is_quick, changes=changes)
+    return read_study(path, only=tuple(only), name=chosen, is_quick=is_quick, changes=changes, checks=[absent_device])
 
 
 def _run(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from foretune.config import Asked
     from foretune.training.train import Trained
 
+_RANK_WORKER = "foretune.api.rank_worker"
+
 
 def train(
     experiment: ExperimentLike,
@@ -112,15 +114,11 @@ def _launched(experiment: "Experiment", request: dict[str, Any], observer: Obser
     observer.message(f"Starting {experiment.parallel.devices} processes.")
     from foretune.training.launching import launch
 
-    launched = launch(experiment.parallel, request, observer)
-    if "refused" in launched.reports:
-        raise UserError(launched.reports["refused"]["text"])
-    if "began" not in launched.reports:
-        raise UserError(f"No step was made. {launched.why()}")
-    run = open_run(launched.reports["began"]["run"])
+    launched = launch(experiment.parallel, _RANK_WORKER, request, observer)
+    run = open_run(launched.run())
     if run.record is None:
         raise ProcessesLost(run, launched.why())
-    run = replace(run, **launched.reports.get("trained", {}))
+    run = replace(run, **launched.answer)
     if run.status not in ("finished", "interrupted"):
         raise RunFailed(run)
     return run

@@ -9,13 +9,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from foretune.choices.experiment import Experiment
 from foretune.choices.study import NAME, Protocol, StudyFile, as_name
 from foretune.config.lengths import only_steps, with_length
 from foretune.config.mistakes import describe_mistakes
 from foretune.config.overrides import apply_overrides
 from foretune.config.readiness import TO_TRAIN
-from foretune.config.reading import Asked, understand
+from foretune.config.reading import Asked, Check, understand
 from foretune.config.yaml_files import load_mapping
 from foretune.core.errors import ExperimentErrors, UnknownName, UserError
 
@@ -96,14 +95,6 @@ def load_study(path: Path, *, only: Sequence[str] = (), is_quick: bool = False) 
     return file
 
 
-def _on_one_device(experiment: Experiment) -> Iterator[str]:
-    if experiment.parallel.devices > 1:
-        yield (
-            f"parallel.devices: a study trains on one device, and {experiment.parallel.devices} are asked for. "
-            "Nearest: parallel.devices=1"
-        )
-
-
 def read_study(
     path: Path,
     *,
@@ -112,6 +103,7 @@ def read_study(
     name: str | None = None,
     is_quick: bool = False,
     changes: Mapping[str, Any] | None = None,
+    checks: Sequence[Check] = (),
 ) -> StudyAsked:
     """Reads and checks a study file and the experiments to run here; raises with all mistakes at once.
 
@@ -122,6 +114,7 @@ def read_study(
         name: of the study's folder. Default: the file's.
         is_quick: run the shorter study of the file's `quick` section.
         changes: settings of every experiment of the study by dotted key, such as a model made for it.
+        checks: further ones, as for `understand`.
     """
     file = load_study(path, only=only, is_quick=is_quick)
     if unknown := [seed for seed in seeds if seed not in file.seeds]:
@@ -135,7 +128,7 @@ def read_study(
         differing = {**file.settings.get(setting, {}), **file.compared[configuration]}
         try:
             form = _experiment(base, differing, file, seed)
-            asked = understand(form, source=str(path), name=name, needs=TO_TRAIN, checks=[_on_one_device])
+            asked = understand(form, source=str(path), name=name, needs=TO_TRAIN, checks=checks)
         except ExperimentErrors as error:
             for problem in error.problems:
                 found.setdefault(problem, []).append(f"{configuration}/{setting}")

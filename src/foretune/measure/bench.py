@@ -52,6 +52,7 @@ class Bench:
     warnings: tuple[str, ...]
     plan: Plan | None = None
     """What was forecast for it; None where there was no forecast."""
+    num_devices: int = 1
 
     def to_mapping(self) -> dict[str, Any]:
         """The content of bench.json."""
@@ -63,6 +64,7 @@ class Bench:
             "name": self.name,
             "id": self.path.name,
             "choices": asdict(self.choices),
+            "num_devices": self.num_devices,
             "as_asked": asdict(self.series),
             "uncompiled": None if self.uncompiled is None else asdict(self.uncompiled),
             "break_even": None if self.break_even is None else asdict(self.break_even),
@@ -138,6 +140,7 @@ def bench(asked: Asked, choices: BenchChoices, benches: Path, observer: Observer
         break_even=both,
         warnings=tuple(dict.fromkeys((*warnings, *_warnings_of(series)))),
         plan=plan,
+        num_devices=asked.experiment.parallel.devices,
     )
     write_text(path / BENCH_FILE, json.dumps(result.to_mapping(), indent=2) + "\n")
     return result

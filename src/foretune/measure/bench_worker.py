@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from foretune.choices.experiment import Experiment
-from foretune.config.reading import understand
+from foretune.config.reading import Asked, understand
 from foretune.core.observer import Observer
 from foretune.core.values import Plan
 from foretune.core.values.run_record import Measured
@@ -22,31 +22,59 @@ from foretune.models.locating import locate
 from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
 from foretune.stats.utilisation import utilisation
+from foretune.training.alike import check_alike
+from foretune.training.launching import launch, refuse_launcher
 from foretune.training.preparing import Prepared, prepare
+from foretune.training.rank_process import RunEnded, refuse_failure
+from foretune.training.ranks import ALONE, Ranks
 from foretune.training.session import Session
+from foretune.training.train import new_run
+
+_RANK_WORKER = "foretune.measure.bench_ranks"
 
 
 def measure_training(request: TrainingRequest, observer: Observer) -> Path:
-    """Makes the steps and returns their run directory."""
-    limit_memory(request.memory_limit_bytes)
+    """Makes the steps, in as many processes as there are devices, and returns their run directory."""
     asked = understand(request.asked, source="The bench's experiment")
+    parallel = asked.experiment.parallel
+    if parallel.devices == 1:
+        return measure_steps(request, asked, observer).path
+    refuse_launcher("A bench")
+    # Started again, the processes would measure another run.
+    alone = parallel.model_copy(update={"restarts": 0})
+    launched = launch(alone, _RANK_WORKER, request.to_mapping(), observer)
+    run = RunDirectory(launched.run())
+    if run.read_record() is None:
+        raise RunEnded(launched.why())
+    return run.path
+
+
+def measure_steps(request: TrainingRequest, asked: Asked, observer: Observer, ranks: Ranks = ALONE) -> RunDirectory:
+    """Makes the steps in this process and those that it has joined."""
+    limit_memory(request.memory_limit_bytes)
     folder, revision = locate(asked.model)
     make = prepare_synthetic if request.is_synthetic else prepare
-    prepared = make(asked.experiment, folder, observer)
-    plan = None if request.plan is None else Plan.from_mapping(request.plan)
-    run = RunDirectory.create(Path(request.directory), request.folder)
-    effective = {**prepared.effective, "model_revision": revision, "is_synthetic": request.is_synthetic}
-    if request.about is not None:
-        effective["study"] = request.about
-    run.write_experiment(asked.as_asked, asked.experiment, effective)
-    run.write_plan(plan)
+    prepared = make(asked.experiment, folder, observer, ranks)
+    if ranks.size > 1:
+        check_alike(prepared)
+    run = new_run(Path(request.directory), request.folder, ranks)
+    if ranks.is_first:
+        effective = {**prepared.effective, "model_revision": revision, "is_synthetic": request.is_synthetic}
+        if request.about is not None:
+            effective["study"] = request.about
+        run.write_experiment(asked.as_asked, asked.experiment, effective)
+        run.write_plan(None if request.plan is None else Plan.from_mapping(request.plan))
+    observer.began(run.path)
     session = Session(run, prepared, observer, steps_only=True, warnings=asked.warnings)
     if prepared.device.type == "cuda":
         # The plan forecasts what preparing takes; here the steps are measured.
         torch.cuda.reset_peak_memory_stats(prepared.device)
     outcome = session.run_loop()
-    run.write_record(session.finish(outcome, _measured(session, request)))
-    return run.path
+    if ranks.is_first:
+        run.write_record(session.finish(outcome, _measured(session, request)))
+    if ranks.size > 1:
+        refuse_failure(outcome)
+    return run
 
 
 def _measured(session: Session, request: TrainingRequest) -> Measured:

@@ -20,6 +20,7 @@ from foretune.models.family import GUIDE, Family, TensorSpec
 from foretune.models.locating import open_family
 from foretune.training.encoding import LiveEncoders
 from foretune.training.preparing import Prepared, build_model, checked_adapters, checked_device, checked_resolution
+from foretune.training.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,8 @@ class SyntheticBatches(Dataset[Batch]):
     size_px: int
     num_text_tokens: int
     seed: int
+    ranks: Ranks = ALONE
+    """Each process draws other noise."""
     _kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, number: int) -> Batch:
@@ -40,7 +43,9 @@ class SyntheticBatches(Dataset[Batch]):
         if not self._kept:
             self._kept.update(sample=self._sample(shape), conditioning=self._conditioning(shape))
         has_latents = self.family.has_latents
-        first = number * self.batch_size
+        # Of all batches of all processes.
+        place = number * self.ranks.size + self.ranks.rank
+        first = place * self.batch_size
         times = [uniform(self.seed, "timestep", step, first + slot) for slot in range(self.batch_size)]
         return Batch(
             step=step,
@@ -50,8 +55,8 @@ class SyntheticBatches(Dataset[Batch]):
             images=None if has_latents else self._kept["sample"],
             moments=self._kept["sample"] if has_latents else None,
             conditioning=self._kept["conditioning"] or None,
-            noise=self._drawn("noise", number, shape),
-            posterior_noise=self._drawn("posterior", number, shape) if has_latents else None,
+            noise=self._drawn("noise", place, shape),
+            posterior_noise=self._drawn("posterior", place, shape) if has_latents else None,
             uniform=torch.tensor(times, dtype=torch.float64),
         )
 
@@ -79,7 +84,7 @@ class SyntheticBatches(Dataset[Batch]):
         return normal(derive_seed(self.seed, purpose, number), shape)
 
 
-def synthetic_batches(experiment: Experiment, family: Family) -> SyntheticBatches:
+def synthetic_batches(experiment: Experiment, family: Family, ranks: Ranks = ALONE) -> SyntheticBatches:
     """Batches of the sizes an experiment asks for; every image has the bucket that is square."""
     return SyntheticBatches(
         family=family,
@@ -88,17 +93,18 @@ def synthetic_batches(experiment: Experiment, family: Family) -> SyntheticBatche
         size_px=checked_resolution(experiment, family),
         num_text_tokens=experiment.data.max_text_tokens or family.own_text_tokens(),
         seed=experiment.train.seed,
+        ranks=ranks,
     )
 
 
-def prepare_synthetic(experiment: Experiment, folder: Path, observer: Observer) -> Prepared:
+def prepare_synthetic(experiment: Experiment, folder: Path, observer: Observer, ranks: Ranks = ALONE) -> Prepared:
     """As `prepare`, without data and encoders. Neither is validated, so no prompts and no held-out samples."""
     family = open_family(folder)
     read_adapters = checked_adapters(experiment, family)
-    device = checked_device(experiment, family)
-    batches = synthetic_batches(experiment, family)
+    device = checked_device(experiment, family, ranks)
+    batches = synthetic_batches(experiment, family, ranks)
     assert experiment.train.steps is not None, "synthetic data has no epochs"
-    built = build_model(experiment, family, folder, device, observer)
+    built = build_model(experiment, family, folder, device, observer, ranks)
     return Prepared(
         experiment=experiment,
         family=family,
@@ -123,4 +129,5 @@ def prepare_synthetic(experiment: Experiment, folder: Path, observer: Observer) 
             "resolution_px": batches.size_px,
             "num_text_tokens": batches.num_text_tokens,
         },
+        ranks=ranks,
     )

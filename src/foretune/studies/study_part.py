@@ -7,11 +7,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from foretune.config.reading import understand
+from foretune.choices.running import Parallel
+from foretune.config.reading import Asked, understand
 from foretune.core.observer import Observer
-from foretune.core.values import Plan
+from foretune.core.values import Plan, RunRecord
 from foretune.record.run_directory import RunDirectory
-from foretune.training.train import resume, train
+from foretune.training.launching import launch, refuse_launcher
+from foretune.training.rank_process import RunEnded
+from foretune.training.several import resume_in_ranks, train_in_ranks
+from foretune.training.train import Trained
+
+_RANK_WORKER = "foretune.studies.study_ranks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +48,46 @@ def do_part(request: PartRequest, observer: Observer) -> dict[str, Any]:
     if request.do == "evaluate":
         assert request.run is not None, "there is something to evaluate"
         return _evaluated(request, Path(request.run), observer)
+    parallel = _parallel(request)
+    if parallel.devices == 1:
+        trained = train_part(request, observer)
+        return _answer(trained.run, trained.record)
+    refuse_launcher("A study")
+    # Started again, the processes would begin another run.
+    once = parallel.model_copy(update={"restarts": 0})
+    launched = launch(once, _RANK_WORKER, request.to_mapping(), observer)
+    run = RunDirectory(launched.run())
+    record = run.read_record()
+    if record is None:
+        raise RunEnded(launched.why())
+    return _answer(run, record)
+
+
+def train_part(request: PartRequest, observer: Observer) -> Trained:
+    """Trains in this process and those that were started beside it."""
     if request.do == "resume":
-        assert request.run is not None, "there is something to go on with"
-        trained = resume(RunDirectory.open(Path(request.run)), observer)
-    else:
-        folder = Path(request.folder)
-        asked = understand(request.asked, source="The study's experiment", name=request.about["name"])
-        plan = None if request.plan is None else Plan.from_mapping(request.plan)
-        trained = train(asked, folder.parent, observer, plan, folder_name=folder.name, about={"study": request.about})
-    outcome = trained.record.outcome
-    return {"run": str(trained.run.path), "status": outcome.status, "reason": outcome.reason}
+        return resume_in_ranks(_run_of(request), observer)
+    folder, plan = Path(request.folder), None if request.plan is None else Plan.from_mapping(request.plan)
+    about = {"study": request.about}
+    return train_in_ranks(_asked(request), folder.parent, observer, plan, folder_name=folder.name, about=about)
+
+
+def _parallel(request: PartRequest) -> Parallel:
+    experiment = _run_of(request).read_experiment()[1] if request.do == "resume" else _asked(request).experiment
+    return experiment.parallel
+
+
+def _run_of(request: PartRequest) -> RunDirectory:
+    assert request.run is not None, "there is something to go on with"
+    return RunDirectory.open(Path(request.run))
+
+
+def _asked(request: PartRequest) -> Asked:
+    return understand(request.asked, source="The study's experiment", name=request.about["name"])
+
+
+def _answer(run: RunDirectory, record: RunRecord) -> dict[str, Any]:
+    return {"run": str(run.path), "status": record.outcome.status, "reason": record.outcome.reason}
 
 
 def _evaluated(request: PartRequest, run: Path, observer: Observer) -> dict[str, Any]:

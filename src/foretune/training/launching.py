@@ -17,15 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from foretune.choices.running import Parallel
+from foretune.core.errors import UserError
 from foretune.core.observer import Observer
 from foretune.core.observer_lines import tell_observer
 from foretune.core.thread_waiting import with_passive_waiting
+from foretune.training.ranks import found_ranks
 
 REQUEST_VARIABLE = "FORETUNE_RANK_REQUEST"
 """Where a process of a run finds what it should do."""
 PIPE = "reports"
 """Through which the first process reports, in the folder that all of them know."""
-_WORKER = "foretune.api.rank_worker"
+ANSWER, REFUSED = "answer", "refused"
+"""Lines of the first process: what it returned, or why it could not start."""
 _STOPPING_S = 600
 """Asked to stop, the processes finish their step and save; what takes longer than this is killed."""
 
@@ -41,6 +44,19 @@ class Launched:
     signal: str | None = None
     """The signal that ended all of them."""
 
+    @property
+    def answer(self) -> dict[str, Any]:
+        """What the first process returned; nothing if it failed."""
+        return self.reports.get(ANSWER, {})
+
+    def run(self) -> Path:
+        """The run directory that they made. Raises UserError if they made none."""
+        if REFUSED in self.reports:
+            raise UserError(self.reports[REFUSED]["text"])
+        if "began" not in self.reports:
+            raise UserError(f"No step was made. {self.why()}")
+        return Path(self.reports["began"]["run"])
+
     def why(self) -> str:
         """Why there is no record, in a sentence."""
         if self.failures:
@@ -49,8 +65,21 @@ class Launched:
         return f"The processes of the run were ended by {self.signal or 'something that left no trace'}."
 
 
-def launch(parallel: Parallel, request: Mapping[str, Any], observer: Observer) -> Launched:
-    """Runs a request in as many processes as there are devices; returns when all have ended."""
+def refuse_launcher(what: str) -> None:
+    """Raises where torchrun or SLURM has already started several processes for something that starts its own."""
+    found = found_ranks()
+    if found is not None:
+        raise UserError(
+            f"{what} starts its own processes, and {found.started_by} started {found.size}. Run it without a launcher, "
+            "on one machine."
+        )
+
+
+def launch(parallel: Parallel, worker: str, request: Mapping[str, Any], observer: Observer) -> Launched:
+    """Runs a request in as many processes as there are devices; returns when all have ended.
+
+    `worker` is a module that each of them runs; it calls `rank_process.run_rank`.
+    """
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -75,7 +104,7 @@ def launch(parallel: Parallel, request: Mapping[str, Any], observer: Observer) -
         )
         with _heard(scratch, observer, result), _variables(scratch):
             try:
-                elastic_launch(config, sys.executable)("-m", _WORKER)
+                elastic_launch(config, sys.executable)("-m", worker)
             except ChildFailedError as error:
                 result.failures = {rank: _reason(one.message) for rank, one in error.failures.items()}
             except SignalException as stopped:

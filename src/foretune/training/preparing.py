@@ -202,8 +202,8 @@ def checked_device(experiment: Experiment, family: Family, ranks: Ranks = ALONE)
     """The device to run on; what it or the installed libraries cannot do is refused before anything is loaded."""
     if experiment.parallel.devices != ranks.size:
         raise Refused(
-            f"parallel.devices: {experiment.parallel.devices} devices are used by train and resume; this runs on "
-            f"{ranks.size}. Nearest: parallel.devices={ranks.size}"
+            f"parallel.devices: {experiment.parallel.devices} devices are used by train, resume, bench and study; this "
+            f"runs on {ranks.size}. Nearest: parallel.devices={ranks.size}"
         )
     use_threads(experiment.parallel.threads)
     device = choose_device(experiment.parallel.device, ranks.local_rank)

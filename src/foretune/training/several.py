@@ -1,8 +1,11 @@
 """A run in all of its processes: each joins the others, then trains."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from foretune.choices.running import Parallel
 from foretune.config.reading import Asked
 from foretune.core.observer import Observer
 from foretune.core.values import Plan
@@ -14,25 +17,48 @@ from foretune.training.restarts import LAUNCH, launch_id, num_restarts, unfinish
 from foretune.training.train import Trained, resume, train
 
 
-def train_in_ranks(
-    asked: Asked, runs: Path, observer: Observer, plan: Plan | None = None, *, handles_signals: bool = True
-) -> Trained:
-    """Starts a new run in this process and those that a launcher started beside it. The first one is observed.
-
-    Where the launcher has started them again, they go on with the run that they had begun.
-    """
-    parallel, found = asked.experiment.parallel, found_ranks()
+@contextmanager
+def in_ranks(parallel: Parallel) -> Iterator[Ranks]:
+    """Joins the processes that a launcher started beside this one; refused where they are not as many as devices."""
+    found = found_ranks()
     check_ranks(parallel, found)
     place = found or ALONE
     with joined(parallel, place, choose_device(parallel.device, place.local_rank)) as ranks:
+        yield ranks
+
+
+def train_in_ranks(
+    asked: Asked,
+    runs: Path,
+    observer: Observer,
+    plan: Plan | None = None,
+    *,
+    handles_signals: bool = True,
+    folder_name: str | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Trained:
+    """Starts a new run in this process and those that a launcher started beside it. The first one is observed.
+
+    Where the launcher has started them again, they go on with the run that they had begun. `folder_name` and `about`
+    as for `train`.
+    """
+    with in_ranks(asked.experiment.parallel) as ranks:
         observer = observer if ranks.is_first else Observer()
         run = _begun_before(asked, runs, ranks)
         if run is not None:
             observer.message(f"This command was started again: continuing with {run.path}.")
             return resume(run, observer, handles_signals=handles_signals, ranks=ranks)
         launch = launch_id()
-        about = {} if launch is None else {LAUNCH: launch}
-        return train(asked, runs, observer, plan, handles_signals=handles_signals, about=about, ranks=ranks)
+        return train(
+            asked,
+            runs,
+            observer,
+            plan,
+            handles_signals=handles_signals,
+            folder_name=folder_name,
+            about={**(about or {}), **({} if launch is None else {LAUNCH: launch})},
+            ranks=ranks,
+        )
 
 
 def _begun_before(asked: Asked, runs: Path, ranks: Ranks) -> RunDirectory | None:
@@ -51,9 +77,6 @@ def resume_in_ranks(
     """Goes on with a run in as many processes as it was started with, or as the overrides say."""
     changed = read_changed(run, overrides) if overrides else None
     parallel = (run.read_experiment()[1] if changed is None else changed.experiment).parallel
-    found = found_ranks()
-    check_ranks(parallel, found)
-    place = found or ALONE
-    with joined(parallel, place, choose_device(parallel.device, place.local_rank)) as ranks:
+    with in_ranks(parallel) as ranks:
         observer = observer if ranks.is_first else Observer()
         return resume(run, observer, changed=changed, handles_signals=handles_signals, ranks=ranks)

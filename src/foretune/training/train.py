@@ -84,7 +84,7 @@ def train(
         run.write_experiment(asked.as_asked, asked.experiment, effective)
         run.write_plan(plan)
         raise _preparation_failed(run, asked.experiment, error) from error
-    run = _new_run(runs, folder_name, ranks)
+    run = new_run(runs, folder_name, ranks)
     if ranks.is_first:
         effective = {**prepared.effective, "model_revision": revision, **(about or {})}
         run.write_experiment(asked.as_asked, asked.experiment, effective)
@@ -104,7 +104,7 @@ def _prepared(experiment: Experiment, folder: Path, observer: Observer, ranks: R
     return prepared
 
 
-def _new_run(runs: Path, folder_name: str, ranks: Ranks) -> RunDirectory:
+def new_run(runs: Path, folder_name: str, ranks: Ranks) -> RunDirectory:
     """The directory that the first process makes; the others get its name."""
     path = str(RunDirectory.create(runs, folder_name).path) if ranks.is_first else None
     return RunDirectory(Path(ranks.from_first(path)))

@@ -26,6 +26,8 @@ def print_bench(bench: "Bench") -> None:
     choices, series = bench.choices, bench.series
     data = "synthetic data" if choices.is_synthetic else "the experiment's own data"
     typer.echo(f"Bench of {bench.name}: {_counted(choices.num_steps, 'step')}, {_repeats(choices.num_repeats)}, {data}")
+    if bench.num_devices > 1:
+        typer.echo(f"{bench.num_devices} devices: speeds are those of all, utilisation and memory those of the first.")
     typer.echo("")
     _print_speed(series)
     typer.echo("")
