@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,32 +72,40 @@ def test_losses_and_weights_are_those_of_one_process(
     tmp_path: Path,
     forked_python: "ForkedPython",
     proof_size: Callable[[int, int], int],
+    report_figure: Callable[[str], None],
 ) -> None:
     if (family, method) not in ROUTINE and not proof_size(1, 0):
         pytest.skip("only with FORETUNE_PROOFS=full")
-    model = tiny_pipeline(family)
-    (alone,) = run_ranks(
-        forked_python.python, 1, "trained", mapping=mapping(model, tmp_path, 1, method=method), runs=str(tmp_path / "1")
-    )
+    model, num_steps = tiny_pipeline(family), proof_size(50, 10)
+    # Roundings grow from step to step.
+    nearly = partial(pytest.approx, rel=1e-5 if num_steps == 10 else 1e-3)
+    asked = mapping(model, tmp_path, 1, method=method, train={"steps": num_steps})
+    (alone,) = run_ranks(forked_python.python, 1, "trained", mapping=asked, runs=str(tmp_path / "1"))
     losses, weights = losses_of(RunDirectory(Path(alone["run"]))), final_weights(Path(alone["run"]))
-    assert len(losses) == 10
+    assert len(losses) == num_steps
     assert losses[0] != losses[-1]
+    farthest = 0.0
     for name, (size, sections) in CASES.items():
-        asked = mapping(model, tmp_path, size, method=method, **sections)
+        train = {"steps": num_steps, **sections.get("train", {})}
+        asked = mapping(model, tmp_path, size, method=method, **{**sections, "train": train})
         found = run_ranks(forked_python.python, size, "trained", mapping=asked, runs=str(tmp_path / name))
         assert {one["run"] for one in found} == {found[0]["run"]}, "one run directory"
         assert {one["status"] for one in found} == {"finished"}
         assert len(list((tmp_path / name / "short").glob("2*"))) == 1
         run = RunDirectory(Path(found[0]["run"]))
-        assert losses_of(run) == pytest.approx(losses, rel=1e-5), name
+        found_losses = losses_of(run)
+        farthest = max(farthest, *(abs(one / other - 1) for one, other in zip(found_losses, losses, strict=True)))
+        assert found_losses[:10] == pytest.approx(losses[:10], rel=1e-5), name
+        assert found_losses == nearly(losses), name
         held_out = [event["held_out_loss"] for event in events_of(run, "validated")]
         expected = [event["held_out_loss"] for event in events_of(RunDirectory(Path(alone["run"])), "validated")]
-        assert held_out == pytest.approx(expected, rel=1e-5), name
+        assert held_out == nearly(expected), name
         ends = final_weights(run.path)
         assert ends.keys() == weights.keys()
         assert distance(ends, weights) < 1e-3, name
         assert all(one["num_changed"] == alone["num_changed"] for one in found), "sums over shards"
         assert all(one["base_unchanged"] == alone["base_unchanged"] for one in found)
+    report_figure(f"{family} {method}, {num_steps} steps on 1, 2 and 4 processes: losses within {farthest:.1e}")
 
 
 def test_sharded_weights_are_held_in_parts(
