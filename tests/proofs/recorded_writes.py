@@ -14,7 +14,9 @@ from typing import Literal
 
 from tests.proofs.syscalls import AT_SYSCALL, NotPermitted, Traced, trace
 
-_GET_SYSCALL_INFO = 0x420E
+_POKE_USER, _GET_SYSCALL_INFO = 6, 0x420E
+# Where the registers of an x86_64 are that hold them.
+_CALL_NUMBER, _CALL_RESULT = 15 * 8, 10 * 8
 _AT_FDCWD = -100
 _ENTRY, _EXIT = 1, 2
 _INFO = struct.Struct("<B3xIQQQ6Q")
@@ -53,15 +55,27 @@ class Change:
     """What is written, in hexadecimal."""
 
 
-def recorded(act: Callable[[], None], directory: Path) -> list[Change]:
+@dataclass(frozen=True)
+class Refusal:
+    """A call that the kernel seems to refuse: the calls that would change the directory are counted from 0 on."""
+
+    number: int
+    error: int
+    """As in `errno`."""
+
+
+def recorded(act: Callable[[], None], directory: Path, refusal: Refusal | None = None) -> list[Change]:
     """Runs `act` in a copy of this process, which must have no other threads; what it changes in the directory."""
     numbers = _NUMBERS.get(platform.machine())
     if numbers is None:
         raise NotPermitted(f"system calls of a {platform.machine()} are not known here")
     names = {number: name for name, number in numbers.items()}
     traced = Traced(act)
+    if refusal is not None and platform.machine() != "x86_64":
+        raise NotPermitted(f"the registers of a {platform.machine()} are not known here")
     changes: list[Change] = []
     pending: list[Change] = []
+    num_calls, is_refused = 0, False
     while (stop := traced.next_stop()) is not None:
         if stop != AT_SYSCALL:
             continue
@@ -69,6 +83,14 @@ def recorded(act: Callable[[], None], directory: Path) -> list[Change]:
         if operation == _ENTRY:
             call = _Call(traced.pid, names[number], arguments, directory) if number in names else None
             pending = list(call.changes()) if call is not None else []
+            is_refused = bool(pending) and refusal is not None and refusal.number == num_calls
+            num_calls += bool(pending)
+            if is_refused:
+                trace(_POKE_USER, traced.pid, -1, _CALL_NUMBER)  # no call has this number: the kernel does nothing
+        elif operation == _EXIT and is_refused:
+            assert refusal is not None
+            trace(_POKE_USER, traced.pid, -refusal.error, _CALL_RESULT)
+            pending, is_refused = [], False
         elif operation == _EXIT and pending:
             changes += _done(pending, _returned(traced.pid))
             pending = []

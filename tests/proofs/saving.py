@@ -1,5 +1,6 @@
 """Savers of small checkpoints, for processes that are stopped or end in the middle of it."""
 
+import errno
 import json
 import shutil
 from collections.abc import Iterator
@@ -9,13 +10,16 @@ from typing import Any
 
 import torch
 
+from foretune.core.disk_faults import disk_fault
 from foretune.training.checkpoint_files import Checkpoint
 from foretune.training.checkpoints import CheckpointStore
 from tests.proofs.naive_store import NaiveStore
-from tests.proofs.recorded_writes import recorded
+from tests.proofs.recorded_writes import Refusal, recorded
 from tests.proofs.syscalls import NotPermitted, run_until_syscall
 
 COMPONENTS = ("weights", "optimizer", "ema")
+REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""A full disk, a quota, a broken disk."""
 _NUM_VALUES = 20_000
 
 
@@ -85,6 +89,44 @@ def _loaded(store: CheckpointStore | NaiveStore) -> str:
         if left != ["step-000000003"]:
             return f"lost: the next save leaves {left}"
     return f"step {found[0].step}"
+
+
+def refuse_every_change(folder: str, every: int, result: str) -> None:
+    """Refuses a save one change of the disk after the other; writes down what it raised and what can be loaded."""
+    real = list(_refused(Path(folder) / "real", CheckpointStore, every))
+    naive = list(_refused(Path(folder) / "naive", NaiveStore, every)) if real else []
+    Path(result).write_text(json.dumps({"real": real, "naive": naive}))
+
+
+def _refused(folder: Path, kind: type[CheckpointStore] | type[NaiveStore], every: int) -> Iterator[dict[str, Any]]:
+    base, work, told = folder / "base", folder / "work", folder / "told.json"
+    base.mkdir(parents=True)
+    kind(base, keep=1).write(made_checkpoint(1))
+    second = made_checkpoint(2)
+
+    def save() -> None:
+        try:
+            kind(work, keep=1).write(second)
+        except Exception as error:  # noqa: BLE001 - what it raises is what is examined
+            told.write_text(json.dumps([f"{type(error).__name__}: {error}", disk_fault(error)]))
+
+    shutil.copytree(base, work)
+    try:
+        changes = recorded(save, work)
+    except NotPermitted:
+        return
+    for error in REFUSALS:
+        for number in range(0, len(changes), every):
+            shutil.rmtree(work)
+            shutil.copytree(base, work)
+            told.unlink(missing_ok=True)
+            try:
+                recorded(save, work, Refusal(number, error))
+            except NotPermitted:
+                return
+            raised, fault = json.loads(told.read_text()) if told.exists() else (None, None)
+            about = {"error": errno.errorcode[error], "change": changes[number].kind, "path": changes[number].path}
+            yield {**about, "raised": raised, "fault": fault, "loaded": _loaded(kind(work, keep=1))}
 
 
 def record_save(directory: str, keep: int, step: int, num_values: int, result: str) -> None:
