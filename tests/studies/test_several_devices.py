@@ -57,7 +57,7 @@ def studied(forked: "ForkedPython", work: Path, model: Path, **file: Any) -> dic
     answered(forked, work, forked.foretune, "study", "several.yaml", "--no-plot")
     found = {}
     for name in file["configurations"]:
-        (record,) = (work / "studies" / "several" / name).rglob("record.json")
+        (record,) = (work / "studies" / "several" / name / "as-asked" / "seed-0").glob("2*/record.json")
         found[name] = RunDirectory(record.parent)
     return found
 
