@@ -325,4 +325,18 @@ BUGS = (
         "    except (BlockingIOError, PermissionError):\n        return True",
         "record/test_locking.py",
     ),
+    bug(
+        "a disk that refuses to keep a checkpoint is not reported",
+        "training/checkpoint_files.py",
+        "        os.fsync(descriptor)\n    finally:",
+        "        os.fsync(descriptor)\n    except OSError:\n        pass\n    finally:",
+        "proofs/test_r11_refused_writes.py",
+    ),
+    bug(
+        "each process of a bench draws the same noise",
+        "measure/synthetic.py",
+        "place = number * self.ranks.size + self.ranks.rank",
+        "place = number",
+        "studies/test_several_devices.py::test_the_speed_of_two_devices_is_that_of_the_global_batch",
+    ),
 )

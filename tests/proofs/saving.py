@@ -3,7 +3,7 @@
 import errno
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -91,14 +91,17 @@ def _loaded(store: CheckpointStore | NaiveStore) -> str:
     return f"step {found[0].step}"
 
 
-def refuse_every_change(folder: str, every: int, result: str) -> None:
+def refuse_every_change(folder: str, num_errors: int, result: str) -> None:
     """Refuses a save one change of the disk after the other; writes down what it raised and what can be loaded."""
-    real = list(_refused(Path(folder) / "real", CheckpointStore, every))
-    naive = list(_refused(Path(folder) / "naive", NaiveStore, every)) if real else []
+    errors = REFUSALS[:num_errors]
+    real = list(_refused(Path(folder) / "real", CheckpointStore, errors))
+    naive = list(_refused(Path(folder) / "naive", NaiveStore, errors)) if real else []
     Path(result).write_text(json.dumps({"real": real, "naive": naive}))
 
 
-def _refused(folder: Path, kind: type[CheckpointStore] | type[NaiveStore], every: int) -> Iterator[dict[str, Any]]:
+def _refused(
+    folder: Path, kind: type[CheckpointStore] | type[NaiveStore], errors: Sequence[int]
+) -> Iterator[dict[str, Any]]:
     base, work, told = folder / "base", folder / "work", folder / "told.json"
     base.mkdir(parents=True)
     kind(base, keep=1).write(made_checkpoint(1))
@@ -115,8 +118,8 @@ def _refused(folder: Path, kind: type[CheckpointStore] | type[NaiveStore], every
         changes = recorded(save, work)
     except NotPermitted:
         return
-    for error in REFUSALS:
-        for number in range(0, len(changes), every):
+    for error in errors:
+        for number in range(len(changes)):
             shutil.rmtree(work)
             shutil.copytree(base, work)
             told.unlink(missing_ok=True)
