@@ -117,7 +117,8 @@ def _three_digits(number: float) -> str:
 def measured_text(value: float | None, low: float | None, high: float | None, unit: str) -> str:
     """A measured number with its interval: 12.3 s (11.9 to 12.7 s). Without an interval, two digits and no more.
 
-    No digit is finer than a thirtieth of the interval's half width: what is beyond that is noise.
+    No digit is finer than a thirtieth of the interval's half width: what is beyond that is noise. An amount
+    keeps one digit, so that it is not 0 beside an interval that says nothing: 5 (0 to 10,000). A difference may be 0.
     """
     if value is None:
         return "not known"
@@ -125,6 +126,8 @@ def measured_text(value: float | None, low: float | None, high: float | None, un
     shown = [None if number is None else number / scale for number in (value, low, high)]
     place = last_digit(shown[0] or 0.0, shown[1], shown[2])
     texts = [_to_place(number, place) for number in shown if number is not None]
+    if value and low is not None and low >= 0:
+        texts[0] = _to_place(value / scale, min(place, math.floor(math.log10(abs(value / scale)))))
     before, after = ("$", "") if unit == "usd" else ("", f" {name}" if name else "")
     if low is None or high is None:
         return f"{before}{texts[0]}{after}"
