@@ -102,7 +102,7 @@ def refuse_every_change(folder: str, num_errors: int, result: str) -> None:
 def _refused(
     folder: Path, kind: type[CheckpointStore] | type[NaiveStore], errors: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    base, work, told = folder / "base", folder / "work", folder / "told.json"
+    base, work, raised_file = folder / "base", folder / "work", folder / "raised.json"
     base.mkdir(parents=True)
     kind(base, keep=1).write(made_checkpoint(1))
     second = made_checkpoint(2)
@@ -111,7 +111,7 @@ def _refused(
         try:
             kind(work, keep=1).write(second)
         except Exception as error:  # noqa: BLE001 - what it raises is what is examined
-            told.write_text(json.dumps([f"{type(error).__name__}: {error}", disk_fault(error)]))
+            raised_file.write_text(json.dumps([f"{type(error).__name__}: {error}", disk_fault(error)]))
 
     shutil.copytree(base, work)
     try:
@@ -122,12 +122,12 @@ def _refused(
         for number in range(len(changes)):
             shutil.rmtree(work)
             shutil.copytree(base, work)
-            told.unlink(missing_ok=True)
+            raised_file.unlink(missing_ok=True)
             try:
                 recorded(save, work, Refusal(number, error))
             except NotPermitted:
                 return
-            raised, fault = json.loads(told.read_text()) if told.exists() else (None, None)
+            raised, fault = json.loads(raised_file.read_text()) if raised_file.exists() else (None, None)
             about = {"error": errno.errorcode[error], "change": changes[number].kind, "path": changes[number].path}
             yield {**about, "raised": raised, "fault": fault, "loaded": _loaded(kind(work, keep=1))}
 

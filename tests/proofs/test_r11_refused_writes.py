@@ -30,7 +30,7 @@ def test_r11_the_previous_checkpoint_is_intact_wherever_the_disk_refuses(
     outcomes = collections.Counter(one["loaded"] for one in facts["real"])
     control = collections.Counter(one["loaded"].split(":")[0] for one in facts["naive"])
     report_figure(
-        f"{outcomes.total()} refused changes of a save ({num_errors} kinds of errors): "
+        f"{outcomes.total()} refused changes of a save ({num_errors} of {len(REFUSALS)} errors): "
         f"{outcomes['step 1']} load the old, {outcomes['step 2']} the new checkpoint; "
         f"control: a writer in place loses {control['lost']} of {control.total()}"
     )

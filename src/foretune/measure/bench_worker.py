@@ -23,9 +23,9 @@ from foretune.record.events import EventLog
 from foretune.record.run_directory import RunDirectory
 from foretune.stats.utilisation import utilisation
 from foretune.training.alike import check_alike
-from foretune.training.launching import launch, refuse_launcher
+from foretune.training.launching import launch_once
 from foretune.training.preparing import Prepared, prepare
-from foretune.training.rank_process import RunEnded, refuse_failure
+from foretune.training.rank_process import refuse_failure
 from foretune.training.ranks import ALONE, Ranks
 from foretune.training.session import Session
 from foretune.training.train import new_run
@@ -39,13 +39,7 @@ def measure_training(request: TrainingRequest, observer: Observer) -> Path:
     parallel = asked.experiment.parallel
     if parallel.devices == 1:
         return measure_steps(request, asked, observer).path
-    refuse_launcher("A bench")
-    # Started again, the processes would measure another run.
-    alone = parallel.model_copy(update={"restarts": 0})
-    launched = launch(alone, _RANK_WORKER, request.to_mapping(), observer)
-    run = RunDirectory(launched.run())
-    if run.read_record() is None:
-        raise RunEnded(launched.why())
+    run, _ = launch_once("A bench", parallel, _RANK_WORKER, request.to_mapping(), observer)
     return run.path
 
 

@@ -12,8 +12,7 @@ from foretune.config.reading import Asked, understand
 from foretune.core.observer import Observer
 from foretune.core.values import Plan, RunRecord
 from foretune.record.run_directory import RunDirectory
-from foretune.training.launching import launch, refuse_launcher
-from foretune.training.rank_process import RunEnded
+from foretune.training.launching import launch_once
 from foretune.training.several import resume_in_ranks, train_in_ranks
 from foretune.training.train import Trained
 
@@ -52,15 +51,7 @@ def do_part(request: PartRequest, observer: Observer) -> dict[str, Any]:
     if parallel.devices == 1:
         trained = train_part(request, observer)
         return _answer(trained.run, trained.record)
-    refuse_launcher("A study")
-    # Started again, the processes would begin another run.
-    once = parallel.model_copy(update={"restarts": 0})
-    launched = launch(once, _RANK_WORKER, request.to_mapping(), observer)
-    run = RunDirectory(launched.run())
-    record = run.read_record()
-    if record is None:
-        raise RunEnded(launched.why())
-    return _answer(run, record)
+    return _answer(*launch_once("A study", parallel, _RANK_WORKER, request.to_mapping(), observer))
 
 
 def train_part(request: PartRequest, observer: Observer) -> Trained:

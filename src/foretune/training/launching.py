@@ -21,6 +21,8 @@ from foretune.core.errors import UserError
 from foretune.core.observer import Observer
 from foretune.core.observer_lines import tell_observer
 from foretune.core.thread_waiting import with_passive_waiting
+from foretune.core.values import RunRecord
+from foretune.record.run_directory import RunDirectory
 from foretune.training.ranks import found_ranks
 
 REQUEST_VARIABLE = "FORETUNE_RANK_REQUEST"
@@ -31,6 +33,10 @@ ANSWER, REFUSED = "answer", "refused"
 """Lines of the first process: what it returned, or why it could not start."""
 _STOPPING_S = 600
 """Asked to stop, the processes finish their step and save; what takes longer than this is killed."""
+
+
+class RunEnded(Exception):
+    """A run on several devices failed."""
 
 
 @dataclass
@@ -116,6 +122,19 @@ def _reason(message: Any) -> str:
     """What a failed process wrote, or torch's words for how it ended."""
     text = message.get("message", message) if isinstance(message, dict) else message
     return str(text).strip().splitlines()[0] if str(text).strip() else "it left no message"
+
+
+def launch_once(
+    what: str, parallel: Parallel, worker: str, request: Mapping[str, Any], observer: Observer
+) -> tuple[RunDirectory, RunRecord]:
+    """The run of a bench or a study, and its record. Started again, the processes would begin another run."""
+    refuse_launcher(what)
+    launched = launch(parallel.model_copy(update={"restarts": 0}), worker, request, observer)
+    run = RunDirectory(launched.run())
+    record = run.read_record()
+    if record is None:
+        raise RunEnded(launched.why())
+    return run, record
 
 
 @contextmanager

@@ -13,17 +13,13 @@ from foretune.core.errors import UserError
 from foretune.core.observer import Observer, StepReport
 from foretune.core.observer_lines import LineObserver
 from foretune.core.values import Outcome
-from foretune.training.launching import ANSWER, PIPE, REFUSED, REQUEST_VARIABLE
+from foretune.training.launching import ANSWER, PIPE, REFUSED, REQUEST_VARIABLE, RunEnded
 from foretune.training.ranks import STORE_VARIABLE, found_ranks
 
 _SET_PARENT_DEATH_SIGNAL = 1
 
 Act = Callable[[dict[str, Any], Observer], dict[str, Any]]
 """What a process does with the request. What the first one returns is the answer; the others have a silent observer."""
-
-
-class RunEnded(Exception):
-    """The run failed, and its record says why."""
 
 
 def run_rank(act: Act) -> None:
