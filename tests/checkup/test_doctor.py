@@ -10,6 +10,8 @@ import torch
 from foretune.checkup import attention, distributing, examining, versions
 from foretune.checkup.examining import examine
 from foretune.checkup.finding import Check, CheckResult, examined
+from foretune.checkup.training import _optimizer
+from foretune.choices.optimizers import OPTIMIZER_SPECS, OptimizerSpec
 from foretune.core.errors import MissingExtra
 
 CPU = torch.device("cpu")
@@ -52,7 +54,7 @@ def test_two_processes_add_up_here() -> None:
     assert set(found) == {f"gloo {name}" for name in distributing.COLLECTIVES}
     for finding in found.values():
         assert finding.works, finding.detail
-        assert finding.detail == "2 processes: the right sums arrived"
+        assert finding.detail == "2 processes: the right values arrived"
 
 
 def test_a_group_that_fails_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,3 +144,18 @@ def test_a_torch_that_was_built_for_other_hardware() -> None:
 def test_the_versions_installed_here_go_together() -> None:
     findings = list(versions.examine_versions())
     assert all(finding.works for finding in findings), [finding.detail for finding in findings]
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for spec in OPTIMIZER_SPECS.values() if spec.finds_lr], ids=lambda spec: spec.name
+)
+def test_an_optimizer_that_hardly_moves_the_weights_does_not_pass(
+    spec: OptimizerSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In ten steps such an optimizer has found no learning rate yet; a drop by rounding is no success."""
+    assert "in 100 steps" in _optimizer(spec)(torch.device("cpu"))
+    monkeypatch.setattr(
+        "foretune.step.optimizing.build_optimizer", lambda _, weights: torch.optim.SGD(weights, lr=1e-6)
+    )
+    with pytest.raises(AssertionError, match="it does not learn"):
+        _optimizer(spec)(torch.device("cpu"))

@@ -47,7 +47,8 @@ def test_the_table_says_what_json_says(foretune: Foretune) -> None:
     assert [plan["device"] for plan in plans] == ["rtx-3060", "l4", "h100-sxm"]
     for plan in plans:
         line = next(line for line in shown.splitlines() if line.startswith(plan["device"] + " "))
-        for figure in (plan["process_bytes"], plan["usable_bytes"], plan["validation"]["process_bytes"]):
+        whole = max(plan["process_bytes"], plan["validation"]["process_bytes"])
+        for figure in (plan["process_bytes"], plan["usable_bytes"], whole):
             assert f"{figure / 2**30:.1f} GiB" in line
         assert plan["verdict"] in line
 
@@ -148,11 +149,17 @@ def test_names_as_people_type_them(foretune: Foretune) -> None:
     assert answer.returncode == 0
     assert answer.stderr.splitlines() == [
         "Note: '4090' resolved to rtx-4090",
-        "Note: 24GiB: any CUDA card with this memory; nothing else about it is known",
+        "Note: 24GiB: any CUDA card with this memory on PCIe 4.0 x16",
     ]
     assert answer.stdout.startswith("sd3-medium: LoRA")
     (host,) = [line for line in answer.stdout.splitlines() if line.startswith("Host memory: ")]
     assert host.endswith(": fits")
+
+
+def test_a_model_that_cannot_be_trained_yet_says_so(foretune: Foretune) -> None:
+    words = "Foretune does not train sdxl models yet"
+    assert words in foretune("plan", "sdxl", "--on", "l4").stdout
+    assert "does not train" not in foretune("plan", "sd3-medium", "--on", "l4").stdout
 
 
 @pytest.mark.parametrize(

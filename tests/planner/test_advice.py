@@ -8,8 +8,12 @@ from foretune import catalog
 from foretune.catalog.number_formats import multiplies
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import StepForm
+from foretune.core.units import GIB
 from foretune.core.values.plan import Plan, Remedy
 from foretune.core.values.step_trace import StepTrace
+from foretune.planner.asking import Wanted, asked_of
+from foretune.planner.host_memory import budget_named
+from foretune.planner.knobs import larger_batches
 from foretune.planner.overheads import usable_bytes
 from foretune.planner.sizing import StepSize, size_of
 from foretune.planner.traces import Traces, is_at_hand
@@ -46,6 +50,7 @@ def kinds(found: Plan) -> tuple[str, ...]:
     return tuple(remedy.kind for remedy in found.remedies)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(("target", "overrides", "device", "expected"), REFUSED)
 def test_remedies_make_it_fit_when_they_are_typed(
     target: str, overrides: tuple[str, ...], device: str, expected: tuple[str, ...]
@@ -171,6 +176,7 @@ def test_caches_are_proposed_where_they_are_off() -> None:
     assert not best.remedies[0].changes_the_result
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     ("target", "overrides", "device"),
     [
@@ -246,3 +252,39 @@ def test_a_form_that_nobody_recorded_is_not_at_hand() -> None:
         assert is_at_hand(traces, shipped, size, geometry)
         assert not is_at_hand(traces, unknown, size, geometry)
     assert not is_at_hand(Traces(live, always_live=True), unknown, size, geometry)
+
+
+def test_settings_that_the_host_has_no_memory_for_are_not_offered() -> None:
+    """The optimizer's states of FLUX take 204 GiB of host memory: an offer on a host of 512 GiB, none on one of 64."""
+    offered = {
+        budget: [
+            remedy
+            for remedy in plan("flux.1-dev", "method.kind=full", on="80GiB", host=budget_named(budget)).remedies
+            if "levers.optimizer_offload" in remedy.settings
+        ]
+        for budget in ("512GiB", "64GiB")
+    }
+    assert offered["64GiB"] == []
+    (remedy,) = offered["512GiB"]
+    assert remedy.host_verdict == "fits"
+    assert remedy.host_bytes is not None
+    assert 180 * GIB < remedy.host_bytes < 230 * GIB
+
+
+def test_a_video_that_needs_both_gets_a_smaller_and_shorter_one() -> None:
+    (smaller, *_) = plan("hunyuanvideo", on="24GiB").remedies
+    assert {"data.resolution", "--frames"} <= smaller.settings.keys()
+    assert smaller.verdict == "fits"
+
+
+def test_a_model_that_is_too_large_for_full_fine_tuning_gets_an_adapter_with_block_swap() -> None:
+    remedies = plan("flux.1-dev", "method.kind=full", on="rtx-3060").remedies
+    assert any(remedy.settings.get("method.kind") == "lora" and remedy.verdict == "fits" for remedy in remedies)
+
+
+def test_a_larger_batch_is_not_larger_than_the_data() -> None:
+    target = {"model": "ddpm-cifar10-32", "data": {"kind": "shapes", "num_samples": 40}, "train": {"steps": 9}}
+    experiment = asked_of(Wanted(target=target)).experiment
+    batches = [change.settings["train.batch_size"] for change in larger_batches(experiment)]
+    assert batches
+    assert max(batches) <= 40

@@ -10,7 +10,7 @@ from foretune.core.errors import AmbiguousName, UserError
 from foretune.core.units import GIB, MIB
 from foretune.planner import device_requests
 from foretune.planner.asking import devices_named
-from foretune.planner.device_requests import devices_here
+from foretune.planner.device_requests import cpu_here, devices_here
 from foretune.planner.overheads import overhead_for, usable_bytes
 from foretune.record.accelerators import Accelerator
 from tests.planner.asked_plans import plan
@@ -45,12 +45,13 @@ def test_a_card_of_some_memory_has_the_generic_overheads() -> None:
     generic = overhead_for(card)
     assert (card.kind, card.memory_bytes) == ("cuda", 16 * GIB)
     assert usable_bytes(card) == 16 * GIB - generic.driver.likely
-    assert notes == ["16GiB: any CUDA card with this memory; nothing else about it is known"]
+    assert notes == ["16GiB: any CUDA card with this memory on PCIe 4.0 x16"]
     assert (card.bandwidth_gb_per_s, card.fp32_tflops, card.bf16_dense_tflops) == (None, None, None)
 
 
 def test_gb_is_as_sold_and_never_more_than_a_card_has() -> None:
-    (card,), _ = named("24GB")
+    (card,), (note,) = named("24GB")
+    assert note.endswith("with GB as 10^9 bytes (a card sold as 24GB has 24GiB)")
     assert card.memory_bytes == 24 * 10**9
     assert usable_bytes(card) < usable_bytes(catalog.device("rtx-4090"))
 
@@ -105,3 +106,10 @@ def test_here_is_the_cpu_with_what_is_free(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_here_is_an_amd_card_by_the_name_of_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
     (card,), _ = here(Accelerator("AMD Instinct MI300X OAM", "rocm", 206_141_652_992), monkeypatch=monkeypatch)
     assert (card.name, card.kind) == ("mi300x", "rocm")
+
+
+def test_free_memory_that_was_measured_has_no_spread() -> None:
+    """The system's share is already in use: an estimate for a small step must not have a negative low end."""
+    here = cpu_here(10 * GIB)
+    assert usable_bytes(here) == 10 * GIB
+    assert plan("ddpm-cifar10-32", on=[here], advice="none").process_low_bytes > 0

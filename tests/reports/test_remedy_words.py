@@ -10,7 +10,12 @@ from foretune.reports.remedy_words import effect_text
     ("old", "current", "value", "words"),
     [
         ("levers.swapped_blocks", "levers.block_swap", "28", "block swap, 28 blocks wait in host memory"),
-        ("levers.optimizer_on_host", "levers.optimizer_offload", "true", "optimizer states and updates on the host"),
+        (
+            "levers.optimizer_on_host",
+            "levers.optimizer_offload",
+            "true",
+            "optimizer states and fp32 weights on the host",
+        ),
         ("levers.ema_on_host", "levers.ema_offload", "true", "moving average in host memory"),
         ("train.weights", "train.weight_dtype", "bf16", "trained weights in bf16"),
     ],

@@ -237,3 +237,14 @@ def test_time_that_was_held_equal_is_no_axis(tmp_path: Path) -> None:
     assert {measure.name for measure in task.measures} == {"time", "speed", "peak memory", "money"}
     priced = run_report(gather([tmp_path]), tmp_path).tasks[0]
     assert [measure.name for measure in priced.axes] == ["peak memory"]
+
+
+def test_the_interval_of_a_change_is_stated_as_it_was_computed(tmp_path: Path) -> None:
+    run = whole_run(tmp_path / "runs" / "only")
+    file = run / "quality" / "evaluation.json"
+    evaluation = json.loads(file.read_text(encoding="utf-8"))
+    for difference in evaluation["differences"]:
+        difference["confidence"] = 0.9833
+    file.write_text(json.dumps(evaluation), encoding="utf-8")
+    page = report_page(run_report(gather([run]), tmp_path))
+    assert "the interval of a change is at 98.3 %, which allows for the number of metrics" in page

@@ -19,6 +19,9 @@ Grade = Literal["A", "B", "C"]
 UNKNOWN = "unknown"
 """The architecture of a card of which nothing but its memory is known."""
 
+HERE = "here"
+"""The name of this machine's own device, of which the free memory is measured."""
+
 _SAME_MEMORY_SHARE = 0.12
 """Two figures of a card's memory that differ by less are of the same card: ECC and driver take up to a tenth."""
 

@@ -105,7 +105,7 @@ def take_part(rank: int, world: int, backend: str, meeting: str) -> None:
         try:
             found, right = collective()
             works = torch.equal(found, right)
-            detail = "the right sums arrived" if works else f"{found.tolist()} instead of {right.tolist()}"
+            detail = "the right values arrived" if works else f"{found.tolist()} instead of {right.tolist()}"
         except (RuntimeError, ValueError) as error:
             works, detail = False, str(error).strip().splitlines()[0]
         seconds = time.perf_counter() - began_s

@@ -37,7 +37,7 @@ def examine_versions() -> Iterator[CheckResult]:
     if not found:
         num = sum(1 for _ in _demands(_installed))
         yield CheckResult(
-            "host", "versions", "versions", True, True, 0.0, f"{num} demands of one package on another are met"
+            "host", "versions", "versions", True, True, 0.0, f"{num} requirements of installed packages are met"
         )
 
 

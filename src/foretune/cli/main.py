@@ -50,7 +50,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         from foretune import __version__
@@ -65,7 +65,7 @@ app.command("import-accelerate", short_help="Translate a config of Hugging Face 
     import_accelerate.import_accelerate
 )
 app.command("plan", short_help="Report what fits, before anything is downloaded.")(plan.plan)
-app.command("backtest", short_help="Hold the plan against published measurements.")(backtest.backtest)
+app.command("backtest", short_help="Compare plans with published measurements.")(backtest.backtest)
 app.command("train", short_help="Train what an experiment file asks for.")(train.train)
 app.command("bench", short_help="Measure training or inference speed.")(bench.bench)
 app.command("profile", short_help="Profile a few steps and report the bottleneck.")(profile.profile)

@@ -89,7 +89,7 @@ def _download(repo: str, revision: str | None) -> tuple[Path, str]:
         raise
     except Exception as error:  # all failures of the Hub get the same advice and include its message
         raise UserError(
-            f"{repo} could not be downloaded from the Hub: {type(error).__name__}: {_first_line(error)}. "
+            f"{repo} could not be downloaded from the Hub: {type(error).__name__}: {_first_line(error).rstrip('.')}. "
             "If the model is gated, accept its licence on the hub and set HF_TOKEN; without a network, point "
             "`model` at a local folder in the diffusers layout."
         ) from error

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, islice, product
 from typing import Any
 
 from foretune.catalog.devices import Device
@@ -10,6 +10,7 @@ from foretune.choices.method import Adapter
 from foretune.choices.objections.hardware import hardware_objections
 from foretune.core.values.plan import Plan, Remedy, ValidationMemory
 from foretune.core.vocabulary import MemoryPart, RunPhase
+from foretune.planner.host_memory import HostBudget
 from foretune.planner.knobs import (
     QUANTISED_BASES,
     SettingChange,
@@ -52,9 +53,13 @@ def with_advice(
     *,
     has_headroom: bool = True,
     only_first: bool = False,
+    host: HostBudget | None = None,
 ) -> Plan:
-    """Returns the plan with advice. `candidates` are the devices to search for the smallest that fits."""
-    trial = Trial(plan, found, device)
+    """Returns the plan with advice. `candidates` are the devices to search for the smallest that fits.
+
+    With a known `host` memory, settings that need more of it than there is are left out.
+    """
+    trial = Trial(plan, found, device, host)
     if plan.verdict == "fits":
         headroom = tuple(map(trial.remedy, _headroom(trial))) if has_headroom else ()
         validation = _with_settings(plan.validation, trial)
@@ -104,8 +109,10 @@ def _menu(trial: Trial) -> Iterator[Look]:
         yield from _smaller_input(trial, needed, saving, also_quantised=not quantised_alone)
     lora = lora_instead(experiment)
     if lora is not None:
-        on_lora = [lora, *(lora.on_top_of({"quantize.denoiser": base}) for base in QUANTISED_BASES)]
-        yield from _found(trial.first_that_fits(_on_top(on_lora, needed, saving)))
+        on_bases = [lora.on_top_of({"quantize.denoiser": base}) for base in QUANTISED_BASES]
+        fitting = trial.first_that_fits(_on_top([lora, *on_bases], needed, saving))
+        swapped = (_fewest_swapped(trial, change.on_top_of(needed)) for change in on_bases)
+        yield from _found(fitting or next((look for look in swapped if look is not None), None))
 
 
 def _of_an_adapter(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str, Any]) -> Iterator[Look]:
@@ -181,11 +188,13 @@ def _smaller_input(
     smaller = list(fewer_frames(trial.found) if is_video else smaller_images(trial.found))
     quantised = quantised_bases(trial.found.experiment) if also_quantised else []
     bases: list[Mapping[str, Any]] = [{}, *(base.settings for base in quantised)]
-    for base in bases:
-        found = trial.first_that_fits(_on_top((change.on_top_of(base) for change in smaller), needed, saving))
-        if found is None and is_video:
-            small = list(smaller_images(trial.found))
-            found = trial.first_that_fits(_on_top((change.on_top_of(base) for change in small), needed, saving))
+    ways = [smaller]
+    if is_video:
+        small = list(smaller_images(trial.found))
+        both = [replace(less, num_frames=short.num_frames) for less, short in product(small, smaller)]
+        ways += [small, both]
+    for base, way in product(bases, ways):
+        found = trial.first_that_fits(_on_top((change.on_top_of(base) for change in way), needed, saving))
         if found is not None:
             yield found
             return

@@ -98,7 +98,7 @@ class Around:
         self.holds_out = run.experiment.data.held_out > 0 and choice.num_held_out > 0
         self.validates = self.samples or self.holds_out
         if system is None:
-            self.notes = (f"{run.denoiser.name}: the catalogue does not say what it runs beside",)
+            self.notes = (f"{run.denoiser.name}: its text encoders and autoencoder are not in the catalogue",)
         elif system.not_in_catalogue:
             self.notes = tuple(f"{name}: not in the catalogue, so not counted" for name in system.not_in_catalogue)
         # A pipeline with an image encoder loads it together with the text encoders.

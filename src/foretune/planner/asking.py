@@ -156,7 +156,13 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
             # With many devices, the user wants to know which one fits, not how to use free memory.
             has_headroom = len(devices) <= _MOST_WITH_HEADROOM
             plan = with_advice(
-                plan, found, device, same_kind, has_headroom=has_headroom, only_first=wanted.advice == "first"
+                plan,
+                found,
+                device,
+                same_kind,
+                has_headroom=has_headroom,
+                only_first=wanted.advice == "first",
+                host=wanted.host,
             )
         plans.append(plan)
     return tuple(plans)

@@ -4,14 +4,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from foretune import catalog
-from foretune.catalog.devices import Device, generic_card
+from foretune.catalog.devices import HERE, Device, generic_card
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.units import GIB, MIB, bytes_of_text, bytes_text
-from foretune.planner.overheads import overhead_for
+from foretune.planner.transfers import ASSUMED_LINK
 from foretune.record.accelerators import Accelerator, accelerators_here
 from foretune.record.machine import host_memory_bytes
-
-HERE = "here"
 
 Say = Callable[[str], None]
 
@@ -24,7 +22,9 @@ def requested_devices(typed: str, say: Say) -> Iterator[Device]:
     size = bytes_of_text(typed)
     if size is not None:
         yield _card_of(typed, *size)
-        say(f"{typed}: any CUDA card with this memory; nothing else about it is known")
+        _, is_binary = size
+        unit = "" if is_binary else f", with GB as 10^9 bytes (a card sold as {typed} has {typed[:-2].strip()}GiB)"
+        say(f"{typed}: any CUDA card with this memory on {ASSUMED_LINK}{unit}")
         return
     try:
         found = catalog.device_names().resolve(typed)
@@ -54,10 +54,7 @@ def devices_here(say: Say, root: Path = Path("/")) -> Iterator[Device]:
 def cpu_here(left_bytes: int) -> Device:
     """Returns this machine's CPU with the memory that is still available."""
     like = next(row for row in catalog.devices().values() if row.kind == "cpu")
-    # The catalogue's memory includes the system's share, which is already in use.
-    return like.model_copy(
-        update={"name": HERE, "title": "this CPU", "memory_gb": (left_bytes + overhead_for(like).driver.likely) / GIB}
-    )
+    return like.model_copy(update={"name": HERE, "title": "this CPU", "memory_gb": left_bytes / GIB})
 
 
 def _as_device(accelerator: Accelerator) -> Device:

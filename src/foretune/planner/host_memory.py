@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretune.catalog.devices import Device
+from foretune.catalog.devices import HERE, Device
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import UserError
 from foretune.core.units import GIB, MIB, bytes_of_text, bytes_text
@@ -30,8 +30,6 @@ fp32; twice the larger is assumed to cover what was not measured.
 WORKER_BYTES = 380 * MIB
 """A newly started loader process beside a GPU: interpreter and libraries, as the catalogue's `context` of a CPU."""
 
-_HERE = "here"
-
 
 @dataclass(frozen=True)
 class HostBudget:
@@ -45,7 +43,7 @@ class HostBudget:
 
 def budget_named(text: str, root: Path = Path("/")) -> HostBudget:
     """Parses `here`, what is free on this machine now, or a size, minus what system and programs take of it."""
-    if text.strip().lower() == _HERE:
+    if text.strip().lower() == HERE:
         return HostBudget(host_memory_bytes(root)[1])
     size = bytes_of_text(text)
     if size is None:

@@ -18,7 +18,7 @@ _EXPANDABLE_VALUE = "expandable_segments:True"
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 _SMALLER_SIDES = (0.75, 0.5)
 _SIDE_MULTIPLE_PX = 64
-_MOST_DOUBLINGS = 6
+_MOST_DOUBLINGS = 3
 _SMALLEST_RANK = 4
 _SHORTER_VIDEOS = (0.75, 0.6, 0.5, 0.4, 0.3, 0.2)
 _OTHER_RESULT = frozenset({"quantize.denoiser", "quantize.text_encoders", "levers.vae_tiling"})
@@ -201,8 +201,10 @@ def larger_batches(experiment: Experiment) -> Iterator[SettingChange]:
     """Yields larger batches for the same optimizer step with less accumulation; without accumulation, larger steps."""
     batch, accumulation = experiment.train.batch_size, experiment.train.gradient_accumulation
     if accumulation == 1:
+        most = getattr(experiment.data, "num_samples", None)  # of data in files, nobody has counted them yet
         for doublings in range(1, _MOST_DOUBLINGS + 1):
-            yield SettingChange("larger batch", {"train.batch_size": batch << doublings}, is_other_result=True)
+            if most is None or batch << doublings <= most:
+                yield SettingChange("larger batch", {"train.batch_size": batch << doublings}, is_other_result=True)
         return
     for divisor in range(2, accumulation + 1):
         if accumulation % divisor == 0:

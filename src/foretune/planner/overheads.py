@@ -9,7 +9,7 @@ graphs, and devices other than NVIDIA's, AMD's, Apple's and CPUs.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from foretune.catalog.devices import Device, devices
+from foretune.catalog.devices import HERE, Device, devices
 from foretune.catalog.overheads import Constant, OverheadRow, architecture, overheads
 from foretune.core.units import GIB, MIB
 from foretune.core.vocabulary import MemoryPart
@@ -61,9 +61,13 @@ def overhead_for(device: Device) -> Overhead:
     # If the driver's total is unknown, the marketed size is read as the smaller of two units, which is less than what
     # remains after the driver's part.
     is_reported = device.reported_memory_mib is not None or device.kind == "cpu"
+    if device.kind == "cpu" and device.name == HERE:
+        driver = Range(0, 0, 0, "the free memory was measured")
+    else:
+        driver = _range(device, "driver") if is_reported else Range(0, 0, 0, "the size is read low instead")
     return Overhead(
         context=_range(device, "context"),
-        driver=_range(device, "driver") if is_reported else Range(0, 0, 0, "the size is read low instead"),
+        driver=driver,
         display=_range(device, "display"),
         workspaces_bytes=tuple(num_bytes for num_bytes in per_thread if num_bytes) * NUM_MATMUL_THREADS,
     )

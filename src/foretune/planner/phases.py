@@ -87,10 +87,10 @@ class Phase:
         return tuple(Tensor(part=part, num_bytes=size, count=count) for part, size, count in peak.largest)
 
 
-def plan_phases(run: RunToPlan) -> tuple[Phase, ...]:
-    """Returns all phases of a run, including those that this run does not have."""
+def plan_phases(run: RunToPlan, *, validates: bool = True) -> tuple[Phase, ...]:
+    """Returns all phases of a run, including those that this run does not have; on request without validation."""
     around = run.around
-    return tuple(_PLANNED[name](run, around) for name in RunPhase)
+    return tuple(_PLANNED[name](run, around) for name in RunPhase if validates or name != RunPhase.VALIDATE)
 
 
 def worst_phase(phases: Sequence[Phase]) -> Phase:

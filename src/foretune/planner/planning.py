@@ -66,6 +66,11 @@ class Footprint:
         return plan_phases(self.run)
 
     @cached_property
+    def phases_that_must_fit(self) -> tuple[Phase, ...]:
+        """The same without validation, which takes longest to plan and is skipped if it does not fit."""
+        return plan_phases(self.run, validates=False)
+
+    @cached_property
     def streams(self) -> tuple[tuple[str, tuple[Event, ...]], ...]:
         """The allocations that must succeed, in stretches; the allocator's cache is emptied between them."""
         return replay_streams(self.run)

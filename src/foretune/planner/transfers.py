@@ -12,7 +12,7 @@ from foretune.planner.block_events import Sizes
 from foretune.planner.expansion import StepEvents
 from foretune.planner.traces import Mixed, work_of
 
-_ASSUMED_LINK = "PCIe 4.0 x16"
+ASSUMED_LINK = "PCIe 4.0 x16"
 _ASSUMED_GB_PER_S = 32.0
 """One way, as the catalogue states it for the cards that have this link."""
 
@@ -64,7 +64,7 @@ def transfers_on(moved: Moved, device: Device) -> Transfers | None:
     if not moved.total_bytes or device.kind in ("cpu", "mps"):
         return None
     is_known = device.interconnect.startswith("PCIe") and device.interconnect_bidirectional_gb_per_s is not None
-    link, gb_per_s = _ASSUMED_LINK, _ASSUMED_GB_PER_S
+    link, gb_per_s = ASSUMED_LINK, _ASSUMED_GB_PER_S
     if is_known and device.interconnect_bidirectional_gb_per_s is not None:
         link, gb_per_s = device.interconnect.partition(" (")[0], device.interconnect_bidirectional_gb_per_s / 2
     # Both directions at once, at the data sheet's rate.

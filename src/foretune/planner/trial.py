@@ -10,9 +10,10 @@ from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, rank_of
 from foretune.core.errors import UserError
-from foretune.core.values.plan import Plan, Remedy
+from foretune.core.values.plan import HostMemory, Plan, Remedy
 from foretune.planner.composing.updates import state_bytes_per_weight
 from foretune.planner.encoders import BYTES_PER_WEIGHT
+from foretune.planner.host_memory import HostBudget, host_memory_of
 from foretune.planner.knobs import SettingChange
 from foretune.planner.overheads import usable_bytes
 from foretune.planner.planning import Footprint, judge_on, other_footprint
@@ -37,17 +38,20 @@ class Look:
     footprint: Footprint
     spare_bytes: int
     """Usable memory minus the high end of the estimate; negative if the verdict is not `fits`."""
+    has_host_memory: bool = True
+    """False if the host is known to have too little."""
 
     @property
     def fits(self) -> bool:
-        return self.spare_bytes >= 0
+        return self.spare_bytes >= 0 and self.has_host_memory
 
 
 class Trial:
     """Tries settings for one device."""
 
-    def __init__(self, plan: Plan, found: Footprint, device: Device) -> None:
-        self.plan, self.found, self.device = plan, found, device
+    def __init__(self, plan: Plan, found: Footprint, device: Device, host: HostBudget | None = None) -> None:
+        """`host` is the available host memory, if known."""
+        self.plan, self.found, self.device, self.host = plan, found, device, host
         self.usable_bytes = usable_bytes(device)
         self._ends = Ends(found.overhead_on(device), found.error_share)
         self._flops = self._flops_of(found.experiment)
@@ -129,6 +133,7 @@ class Trial:
         change, changed = look.change, look.footprint
         judged = judge_on(changed, self.device, expandable_segments=change.expandable)
         transfers = transfers_on(changed.moved, self.device)
+        host = self._host_of(changed) if self.host is not None or changed.moved.total_bytes else None
         return Remedy(
             kind=change.kind,
             settings=change.words(),
@@ -139,6 +144,8 @@ class Trial:
             least_transfer_s=None if transfers is None else transfers.least_s,
             changes_the_result=change.changes_the_result,
             verdict=judged.verdict,
+            host_bytes=None if host is None else host.likely_bytes,
+            host_verdict=None if host is None else host.verdict,
         )
 
     def extra_flops_share(self, change: SettingChange) -> float:
@@ -175,7 +182,13 @@ class Trial:
             found.traces.replays.free(events, overhead, expandable_segments=change.expandable).reserved_bytes
             for _, events in found.streams
         )
-        return Look(change, found, self.usable_bytes - ends.high(most_bytes))
+        spare_bytes = self.usable_bytes - ends.high(most_bytes)
+        # Counting the host's memory takes as long as a look at the device's: not where it decides nothing.
+        host = self._host_of(found) if self.host is not None and spare_bytes >= 0 else None
+        return Look(change, found, spare_bytes, has_host_memory=host is None or host.verdict != "does not fit")
+
+    def _host_of(self, found: Footprint) -> HostMemory | None:
+        return host_memory_of(found.experiment, found.phases_that_must_fit, self.device, self.host)
 
     def _is_possible(self, experiment: Experiment, size: StepSize) -> bool:
         """Whether the settings are compatible with all others, and need no recording that nobody requested."""

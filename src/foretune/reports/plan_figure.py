@@ -211,7 +211,7 @@ class _Drawing:
         """The phase's name, its total, and the names of parts that have room inside their own piece of the bar."""
         frame, font_px, worst = self.frame, self.label_font_px, phase.phase == self.chart.worst_phase
         middle_px = self._bar_y(y_px) + frame.bar_px / 2
-        drawn = [*self._name(phase.phase, y_px, "worst" if worst else None, "most memory" if worst else None)]
+        drawn = [*self._name(phase.phase, y_px, "worst" if worst else None, "decides verdict" if worst else None)]
         x_px = self.x_of(0)
         for part, colour in self.chart.classes.items():
             width_px = phase.device_bytes_by_part.get(part, 0) * self.px_per_byte

@@ -141,10 +141,10 @@ def _caption(chart: Chart) -> Markup:
 def _band_words(question: Question) -> str:
     band = share_text(max(plan.error_band for plan in question.plans))
     return (
-        "Fits: the high end is within the usable memory. Does not fit: not even the low end is. Tight: between. "
+        "Fits: the high end is within the usable memory. Does not fit: even the low end is above it. Tight: between. "
         "The verdict is for training; a validation that runs out of memory is skipped. "
         "Usable: what the device can give to a process. Allocated: tensors and workspaces. Reserved: what the "
-        "allocator holds for them. Estimated: the whole process with driver and libraries, as nvidia-smi shows it; low "
+        "allocator holds for them. Estimated: the whole process with driver and libraries; low "
         f"and high allow for ±{band} of the reserved memory and for the measured spread of driver and libraries."
     )
 
@@ -166,7 +166,10 @@ def _small_print(question: Question) -> Markup:
     lists = (
         ("Assumed", [text for plan in plans for text in plan.assumptions]),
         ("Not counted", [text for plan in plans for text in plan.notes]),
-        ("Rests on", [text for plan in plans for text in plan.traces] + [f"experiment {plans[0].experiment}"]),
+        (
+            "Recorded steps used",
+            [*(text for plan in plans for text in plan.traces), f"experiment {plans[0].experiment}"],
+        ),
     )
     return tag(
         "div",

@@ -45,6 +45,9 @@ def cost_text(remedy: Remedy) -> str:
     if remedy.moves_bytes > 0:
         least = "" if remedy.least_transfer_s is None else f" (at least {duration_text(remedy.least_transfer_s)})"
         costs.append(f"+{memory_text(remedy.moves_bytes)} host-device traffic per step{least}")
+    if remedy.host_bytes is not None and (remedy.moves_bytes > 0 or remedy.host_verdict == "tight"):
+        tight = ", tight" if remedy.host_verdict == "tight" else ""
+        costs.append(f"{memory_text(remedy.host_bytes)} host memory{tight}")
     return ", ".join(costs) if costs else "no host traffic, no recomputation"
 
 
@@ -65,7 +68,7 @@ def _effects(settings: Mapping[str, str]) -> Iterator[str]:  # noqa: PLR0912 - o
             case "levers.activation_offload", "true":
                 yield "activations wait in host memory"
             case "levers.optimizer_offload", "true":
-                yield "optimizer states and updates on the host"
+                yield "optimizer states and fp32 weights on the host"
             case "levers.ema_offload", "true":
                 yield "moving average in host memory"
             case "levers.cache_latents" | "levers.cache_text", "true":
@@ -77,7 +80,11 @@ def _effects(settings: Mapping[str, str]) -> Iterator[str]:  # noqa: PLR0912 - o
             case "train.batch_size", _:
                 yield f"batches of {value}"
             case "train.weight_dtype", "bf16":
-                yield "trained weights in bf16"
+                yield (
+                    "weights on the device in bf16"
+                    if "levers.optimizer_offload" in settings
+                    else "trained weights in bf16"
+                )
             case "optimizer.kind", "adamw8bit":
                 yield "AdamW states in 8 bits"
             case "optimizer.kind", "adafactor":

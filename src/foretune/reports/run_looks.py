@@ -63,7 +63,7 @@ def sample_section(report: RunReport, task: Task, budget: PictureBudget) -> list
     ]
     if links:
         more = (tag("li", link) for link in links[:_MOST_CONFIGURATIONS])
-        parts.append(tag("p", "Larger sheets, with more prompts and seeds:", class_="small"))
+        parts.append(tag("p", "Larger sheets:", class_="small"))
         parts.append(tag("ul", more, class_="findings small"))
     return parts
 
@@ -111,7 +111,7 @@ def _heading(column: GridColumn, *, is_alone: bool) -> str:
 def _grid_words(grid: SampleGrid) -> str:
     words = "Each row has the same prompt and seed. Small images are enlarged, one square for each pixel."
     if grid.num_prompts > len(grid.prompts):
-        words += f" The first {len(grid.prompts)} of {grid.num_prompts} prompts are shown."
+        words += f" The first {len(grid.prompts)} prompts are shown."
     num_shown = sum(column.configuration is not None for column in grid.columns)
     if grid.num_configurations > num_shown:
         words += f" The first {num_shown} of {grid.num_configurations} configurations are shown."

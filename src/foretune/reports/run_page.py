@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from foretune import __version__
 from foretune.analyse.groups import environments_apart
 from foretune.analyse.run_data import RunData
-from foretune.analyse.run_numbers import HELD_OUT_LOSS, TIME
+from foretune.analyse.run_numbers import CONFIDENCE, HELD_OUT_LOSS, TIME
 from foretune.analyse.run_report import RunReport, Task
+from foretune.core.units import share_text
 from foretune.core.values import Finding
 from foretune.reports.markup import Content, Markup, join, tag
 from foretune.reports.page import document, swatch
@@ -85,13 +86,24 @@ def _before_and_after(report: RunReport, findings: Sequence[Finding], budget: Pi
     parts += sample_section(report, task, budget)
     scores = quality_table(report, report.configurations)
     if scores is not None:
-        words = "Scores on the same prompts and seeds before and after training; the interval of a change is at 95 %."
+        words = f"Scores on the same prompts and seeds before and after training{_change_confidence(report)}."
         parts += [tag("h3", "What changed"), tag("p", words, class_="lead"), scores]
     parts += _study_findings(findings)
     left_out = left_out_words(budget)
     parts += [] if left_out is None else [left_out]
     parts += _more_runs(task)
     return _section("result", "Before and after", *parts)
+
+
+def _change_confidence(report: RunReport) -> str:
+    """Of several runs the interval is that of their mean; of one it is as its evaluation decided."""
+    runs = [run for one in report.configurations for run in one.finished if run.path in report.evaluations]
+    if len(runs) > 1:
+        return f"; the interval of a change is at {share_text(CONFIDENCE)}"
+    found = {difference.confidence for run in runs for difference in report.evaluations[run.path].differences}
+    if len(found) != 1:
+        return ""
+    return f"; the interval of a change is at {share_text(found.pop())}, which allows for the number of metrics"
 
 
 def _result(report: RunReport, findings: Sequence[Finding]) -> Markup:
@@ -127,7 +139,7 @@ def _certainty(report: RunReport) -> Markup:
     how = (
         "Quality counts first, then time, memory and cost. A winner is named only where it is shown to be better than "
         "every other configuration, corrected for the number of comparisons: among equal configurations, at most 5 of "
-        "100 reports name one. Intervals are at 95 %; those of leads are wider because of the correction."
+        "100 reports name one. Intervals are at 95 % or, where several questions share one answer, at more."
     )
     parts.append(tag("p", how, class_="lead"))
     for task in report.tasks:
@@ -189,9 +201,9 @@ def _configurations(report: RunReport) -> Markup:
 def _what_is_counted(report: RunReport) -> str:
     quality = next((m.name for task in report.tasks for m in task.measures if task.has_quality), None)
     counted = (
-        "Means over the runs of a configuration, with the 95 % interval of the mean; a single run has no interval and "
-        "two digits. Time: from the first step to the end, with validation and saving, without loading and encoding. "
-        "Peak memory: tensors on the device, or the whole process on a CPU."
+        "Means over the runs of a configuration, with the 95 % interval of the mean; a single run has no interval "
+        "and is shown with two digits. Time: from the first step to the end, with validation and saving, without "
+        "loading and encoding. Peak memory: tensors on the device, or the whole process on a CPU."
     )
     words = [counted]
     if quality == HELD_OUT_LOSS:

@@ -102,6 +102,10 @@ class Remedy(Part):
     changes_the_result: bool
     """Whether another model comes out of it, not only another way to the same."""
     verdict: Verdict
+    host_bytes: int | None = None
+    """Estimated host memory with these settings; None where it was not asked for and nothing moves to the host."""
+    host_verdict: Verdict | None = None
+    """None where the host's memory was not given."""
 
 
 class ValidationMemory(Part):
@@ -135,10 +139,19 @@ def _with_kinds(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "remedies": remedies, "headroom": (), "validation": None, "host": None, "warnings": ()}
 
 
+def _with_host_memory_of_remedies(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 3 did not say how much host memory its remedies take."""
+    return body
+
+
 class Plan(Value):
     """Memory by part and phase with an error band, step time, cost, verdict, and what was assumed."""
 
-    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_transfers, 2: _with_kinds}
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {
+        1: _with_transfers,
+        2: _with_kinds,
+        3: _with_host_memory_of_remedies,
+    }
 
     experiment: str
     """Hash of the whole experiment the plan is for."""

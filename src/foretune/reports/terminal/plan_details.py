@@ -68,7 +68,7 @@ def _print_totals(out: "Console", plans: Sequence["Plan"]) -> None:
     out.print(totals)
     out.print(
         "allocated: tensors and workspaces. reserved: what the allocator holds for them. process: with the driver's "
-        "context and libraries, as nvidia-smi shows it.",
+        "context and libraries.",
         style="dim",
     )
     out.print()

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence, Sized
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from foretune.catalog import family_facts
 from foretune.core.units import memory_text
 from foretune.core.values.plan import HostMemory
 from foretune.core.vocabulary import RunPhase
@@ -57,6 +58,9 @@ def print_plans(out: "Console", asked: "Asked", plans: tuple["Plan", ...], *, ex
         out.print(f"Warning: {warning}", style="yellow")
     for note in dict.fromkeys(note for plan in plans for note in plan.notes):
         out.print(f"Not counted: {note}", style="dim")
+    family = asked.model.family
+    if family is not None and not family_facts(family).is_trainable:
+        out.print(f"Foretune does not train {family} models yet; the plan is for the same step in another program.")
     if explain:
         out.print()
         print_details(out, asked, plans)
@@ -113,7 +117,8 @@ def _validation_cell(plan: "Plan") -> str:
     if plan.validation is None:
         return ""
     style = _STYLES[plan.validation.verdict] if plan.verdict == "fits" else ""
-    text = memory_text(plan.validation.process_bytes)
+    # Another phase than the training may need more.
+    text = memory_text(max(plan.process_bytes, plan.validation.process_bytes))
     return f"[{style}]{text}[/]" if style else text
 
 
@@ -244,8 +249,7 @@ def _counted(devices: Sequence[str]) -> str:
 
 
 def _band(plan: "Plan") -> str:
-    """From low to high; in GiB, as the columns beside it, without the unit."""
-    ends = [memory_text(num_bytes) for num_bytes in (plan.process_low_bytes, plan.process_high_bytes)]
-    if all(end.endswith(" GiB") for end in ends):
-        ends = [end.removesuffix(" GiB") for end in ends]
-    return " to ".join(ends)
+    """From low to high; a unit that both have is written once."""
+    low, high = (memory_text(num_bytes) for num_bytes in (plan.process_low_bytes, plan.process_high_bytes))
+    unit = high.rpartition(" ")[2]
+    return f"{low.removesuffix(f' {unit}')} to {high}"
