@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import hypothesis
 import pytest
 
+from tests import turns
+
 if TYPE_CHECKING:
     from foretune.trace.operator_memo import OperatorMemo
     from tests.forked_python import ForkedPython
@@ -276,6 +278,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--store-slow-files", action="store_true", help=text)
 
 
+def pytest_report_header() -> str:
+    """Says which tests do not run today."""
+    return turns.header()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the summaries; workers have no terminal, but the hooks do no harm there."""
     config.pluginmanager.register(FigureSummary(), "foretune-figure-summary")
@@ -328,6 +335,7 @@ def _why_no_gpu() -> str | None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests marked `gpu` where there is none. It is last, so that deselected tests import nothing."""
+    turns.deselect(config, items)
     items[:] = slow_first(items, getattr(config, "workerinput", {}).get("workercount", 1))
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     reason = _why_no_gpu() if gpu_tests else None

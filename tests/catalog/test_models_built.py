@@ -33,6 +33,7 @@ def _lora_size(linears: dict[str, nn.Linear]) -> int:
     return sum(layer.in_features + layer.out_features for layer in linears.values())
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", list(components()))
 def test_counts_are_those_of_the_network(name: str) -> None:
     row = component(name)
@@ -86,6 +87,7 @@ def _inputs(name: str, width_px: int, height_px: int, num_text_tokens: int) -> d
     return {"sample": _meta(1, 3, height_px, width_px), "timestep": _meta(1)}
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", ["flux.1-schnell", "sd3-medium", "ddpm-cifar10"])
 def test_flops_are_those_of_a_forward_pass(name: str) -> None:
     network = _built(component(name)).eval()

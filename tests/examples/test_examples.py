@@ -67,6 +67,7 @@ def test_the_first_lines_say_how_to_start_it(file: str) -> None:
     assert f"python examples/prepare.py {family} && foretune train examples/{file}" in text
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("file", FILES)
 def test_a_short_run_of_each(file: str, examples: ExampleFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     family, _, method = file.removesuffix(".yaml").partition("-")
@@ -92,6 +93,7 @@ def test_a_short_run_of_each(file: str, examples: ExampleFolder, monkeypatch: py
     assert made <= {"examples", "runs", "cache"}, "it writes where its file says"
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("file", STUDIES)
 def test_a_short_part_of_each_study(file: str, examples: ExampleFolder) -> None:
     """As its process would do it; with fewer steps, and without the pictures that nobody looks at."""

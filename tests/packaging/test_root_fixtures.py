@@ -14,6 +14,7 @@ import pytest
 from tests import conftest
 
 ROOT_CONFTEST = Path(__file__).parents[1] / "conftest.py"
+_ROOT = ROOT_CONFTEST.parents[1]
 
 TESTS = """
 import sys
@@ -46,11 +47,16 @@ def test_in_a_browser(chromium):
 
 def run_pytest(directory: Path, *arguments: str, code: int = 0, **variables: str) -> str:
     (directory / "conftest.py").write_text(ROOT_CONFTEST.read_text())
-    (directory / "pytest.ini").write_text("[pytest]\nmarkers = gpu: needs CUDA\n")
+    (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n  gpu: needs CUDA\n  takes_turns: one of many\n")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "FORETUNE_", "CI"))}
     command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", *arguments]
     finished = subprocess.run(
-        command, cwd=directory, env={**kept, **variables}, capture_output=True, text=True, check=False
+        command,
+        cwd=directory,
+        env={**kept, "PYTHONPATH": str(_ROOT), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert finished.returncode == code, finished.stdout + finished.stderr
     return finished.stdout
@@ -179,3 +185,30 @@ def test_what_cannot_run_is_skipped_and_fails_in_ci(tmp_path: Path) -> None:
         assert "1 failed, 1 error" in shown
         assert "CI needs a tool: apt-get install tool" in shown
         assert "CI needs the chromium browser: apt-get install chromium" in shown
+
+
+TURN_TESTS = """
+import pytest
+
+def test_always():
+    pass
+
+@pytest.mark.takes_turns
+@pytest.mark.parametrize("number", range(7))
+def test_number(number):
+    pass
+"""
+
+
+def test_tests_that_take_turns_all_run_in_three_turns(tmp_path: Path) -> None:
+    """Only where it is asked for; at full size and on a developer's machine every one runs."""
+    (tmp_path / "test_planted.py").write_text(TURN_TESTS)
+    assert "8 passed" in run_pytest(tmp_path)
+    assert "8 passed" in run_pytest(tmp_path, FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS="full")
+    ran: list[str] = []
+    for turn in ("6", "7", "8"):
+        shown = run_pytest(tmp_path, "-v", "-n", "2", FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS_TURN=turn)
+        assert f"again with FORETUNE_PROOFS_TURN={turn}" in shown
+        assert "test_always" in shown
+        ran += [f"{number}" for number in range(7) if f"test_number[{number}]" in shown]
+    assert sorted(ran) == [f"{number}" for number in range(7)], "each in one turn"

@@ -38,6 +38,7 @@ def peak_bytes(step: StepForm, *, is_recorded: bool) -> int:
     return find_peak(device_events(expand(trace, SIZES)), CUDA_ROUNDING_BYTES, 0).num_bytes
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("model", sorted(catalog.denoisers()))
 def test_every_optimizer_is_covered_for_every_model(model: str) -> None:
     for method in ("lora", "full"):
@@ -46,6 +47,7 @@ def test_every_optimizer_is_covered_for_every_model(model: str) -> None:
                 assert is_covered(form(model, method, is_checkpointed=is_checkpointed, optimizer__kind=kind))
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("model", sorted({one.model for one in marked_forms()}))
 def test_every_quantised_base_is_covered(model: str) -> None:
     for kind in QUANTISED:

@@ -242,6 +242,7 @@ CASES: dict[str, tuple[str, float, str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", CASES)
 def test_variants_are_what_would_have_been_recorded(
     tiny_pipeline: Callable[..., Path], report_figure: Callable[[str], None], name: str
@@ -272,6 +273,7 @@ def test_fp16_of_flux_that_keeps_its_blocks_is_low(
     assert -0.03 < found < -CLOSE
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("model", ["flux.1-dev", "sd1.5-unet"])
 def test_quick_peaks_by_phase_are_those_of_the_events(model: str) -> None:
     """The quick estimate adds bytes without making events: with tensors on the host, which do not count."""

@@ -100,6 +100,7 @@ def true_moved(step: TracedStep) -> Moved:
     return Moved(totals[TO_HOST], totals[TO_DEVICE])
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", CASES)
 def test_levers_are_what_would_have_been_recorded(
     tiny_pipeline: Callable[..., Path], report_figure: Callable[[str], None], name: str

@@ -20,7 +20,7 @@ from tests.proofs.conftest import TinyModels
 from tests.proofs.harness import bare_steps, take_turns
 from tests.training.short_runs import PROMPT, short_prepared, short_run
 
-pytestmark = pytest.mark.proof
+pytestmark = [pytest.mark.proof, pytest.mark.takes_turns]
 
 
 @pytest.mark.parametrize("family", ["flux", "ddpm"])

@@ -29,7 +29,7 @@ from tests.proofs.h14_cells import CellCase, cell_cases
 from tests.proofs.h14_forecast import MIB, MMAP_THRESHOLD_BYTES, Planned, forecast
 from tests.proofs.partial_counts import PartialCounts
 
-pytestmark = [pytest.mark.proof, pytest.mark.usefixtures("operators_are_remembered")]
+pytestmark = [pytest.mark.proof, pytest.mark.usefixtures("operators_are_remembered"), pytest.mark.takes_turns]
 
 _ROOT = Path(__file__).parents[2]
 _LIMITS: tuple[tuple[Literal["low", "high"], float], ...] = (

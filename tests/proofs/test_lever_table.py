@@ -12,7 +12,7 @@ import torch
 from tests.conftest import ProofSize
 from tests.proofs.lever_rows import LEVERS, Row, examine
 
-pytestmark = [pytest.mark.proof, pytest.mark.usefixtures("operators_are_remembered")]
+pytestmark = [pytest.mark.proof, pytest.mark.usefixtures("operators_are_remembered"), pytest.mark.takes_turns]
 
 _PAGE = Path(__file__).parents[2] / "docs" / "levers.md"
 _BEGIN, _END = (

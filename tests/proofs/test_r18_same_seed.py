@@ -20,7 +20,7 @@ from tests.proofs.conftest import TinyModels
 from tests.proofs.ends import End, end_of
 from tests.proofs.resume_cells import Cell
 
-pytestmark = [pytest.mark.proof, pytest.mark.slow]
+pytestmark = [pytest.mark.proof, pytest.mark.slow, pytest.mark.takes_turns]
 
 _ROOT = Path(__file__).parents[2]
 _CELL = Cell.from_row("sd3 lora-dropout fp32 1 ema 2 0 linear cached validates dies-after-step")

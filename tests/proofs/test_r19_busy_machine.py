@@ -24,7 +24,7 @@ from foretune.analyse.run_data import gather
 from foretune.analyse.run_report import run_report
 from tests.proofs.r19_training import STEPS_BEGIN
 
-pytestmark = [pytest.mark.proof, pytest.mark.slow]
+pytestmark = [pytest.mark.proof, pytest.mark.slow, pytest.mark.takes_turns]
 ROOT = Path(__file__).parents[2]
 MOST_TIMES_SLOWER = 2.5
 _NUM_THREADS = 2

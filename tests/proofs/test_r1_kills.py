@@ -21,7 +21,7 @@ from tests.proofs.killing import MOMENTS, Kills, Launch, Moment, forked, killed_
 from tests.proofs.partial_counts import PartialCounts
 from tests.proofs.resume_cells import Cell
 
-pytestmark = [pytest.mark.proof, pytest.mark.slow]
+pytestmark = [pytest.mark.proof, pytest.mark.slow, pytest.mark.takes_turns]
 
 _NUM_STEPS = 12
 _NUM_KILLS_OF_FRESH_PROCESSES = 3

@@ -21,7 +21,7 @@ from tests.proofs.recorded_writes import Change
 from tests.proofs.saving import COMPONENTS, facts_of, is_made_checkpoint, made_checkpoint
 from tests.proofs.syscalls import PTRACE
 
-pytestmark = [pytest.mark.proof, pytest.mark.slow]
+pytestmark = [pytest.mark.proof, pytest.mark.slow, pytest.mark.takes_turns]
 
 _LIMIT_S = 1200.0
 _NUM_VALUES = 600

@@ -22,7 +22,7 @@ from tests.proofs.omissions import mend_manifest, omissions
 from tests.proofs.resume_cells import Cell
 from tests.proofs.stopping import Stopper, go_on, start
 
-pytestmark = [pytest.mark.proof, pytest.mark.slow]
+pytestmark = [pytest.mark.proof, pytest.mark.slow, pytest.mark.takes_turns]
 
 # Between them all that a checkpoint can hold: adapters, an average and a scaler; the weights of a whole model.
 _CELLS = [

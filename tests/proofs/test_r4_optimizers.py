@@ -23,7 +23,7 @@ from tests.proofs.resume_cells import Cell
 from tests.proofs.stopping import Stopper, restless_scaler, start
 from tests.proofs.test_r4_resume_grid import stop_and_resume
 
-pytestmark = pytest.mark.proof
+pytestmark = [pytest.mark.proof, pytest.mark.takes_turns]
 
 _BF16 = {"weight_dtype": "bf16"}
 _NO_CLIPPING = {"max_grad_norm": None}

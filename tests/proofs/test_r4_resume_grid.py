@@ -20,7 +20,7 @@ from tests.proofs.resume_cells import CELLS, NUM_STEPS_PER_EPOCH, RESUMED_AFTER,
 from tests.proofs.rotation import how_to_repeat, rows_of_turn, turn
 from tests.proofs.stopping import Stopper, dying_in_window, go_on, restless_scaler, start
 
-pytestmark = pytest.mark.proof
+pytestmark = [pytest.mark.proof, pytest.mark.takes_turns]
 
 _NUM_CELLS_IN_TURN = 7
 """A routine run takes so many, others each day, and a few more until every value of every choice is in one of them."""

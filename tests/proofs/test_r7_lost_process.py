@@ -15,7 +15,7 @@ from tests.waiting import HANG_S
 if TYPE_CHECKING:
     from tests.forked_python import ForkedPython
 
-pytestmark = pytest.mark.proof
+pytestmark = [pytest.mark.proof, pytest.mark.takes_turns]
 _BACK_S = 30.0
 _STEPS_FOR_EACH = 40
 """So many that no run is over before its process is found and killed."""

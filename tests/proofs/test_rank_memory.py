@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.conftest import ProofSize
     from tests.forked_python import ForkedPython
 
-pytestmark = [pytest.mark.proof, pytest.mark.usefixtures("operators_are_remembered")]
+pytestmark = [pytest.mark.proof, pytest.mark.usefixtures("operators_are_remembered"), pytest.mark.takes_turns]
 
 _FEW, _MANY = {"devices": 2}, {"devices": 8}
 _FULL = {"sharding": "full"}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.forked_python import ForkedPython
 
 TinyPipeline = Callable[..., Path]
+pytestmark = pytest.mark.takes_turns
 
 
 def answered(forked: "ForkedPython", work: Path, *command: str | Path, given: str | None = None) -> str:

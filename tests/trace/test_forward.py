@@ -81,6 +81,7 @@ def real(component: ModelComponent) -> nn.Module:
     return module.eval().requires_grad_(requires_grad=False)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("kind", ["encode", "decode"])
 def test_autoencoder(kind) -> None:
     vae, sizes = small_vae(), ForwardSizes(2, (16, 24))
@@ -99,6 +100,7 @@ def test_autoencoder(kind) -> None:
     assert peak_of(traced) == pytest.approx(measured_peak_bytes(run), rel=0.07 if kind == "encode" else 1e-3)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     ("family", "part", "like"),
     [
@@ -124,6 +126,7 @@ def test_text_encoder(tiny_pipeline, family, part, like) -> None:
     assert peak_of(traced) == pytest.approx(measured_peak_bytes(run), rel=0.02)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", ["flux", "sd3"])
 def test_sampling(tiny_pipeline, name) -> None:
     family = open_family(tiny_pipeline(name))
@@ -159,6 +162,7 @@ def test_a_text_encoder_at_other_sizes_to_the_byte() -> None:
         assert peak_bytes(compacted(lives, sizes), other.in_trace()) == pytest.approx(truth, rel=2e-3)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("kind", ["encode", "decode"])
 @pytest.mark.parametrize("name", ["vae-sd1.5", "vae-sana-dc-ae"])
 def test_an_autoencoder_at_other_sizes(name, kind) -> None:

@@ -64,6 +64,7 @@ def family(tiny_pipeline: TinyPipeline) -> Family:
     return open_family(tiny_pipeline("flux")).with_depths((1, 1))
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     ("method", "case"), [*(("full", case) for case in CASES), ("lora", "adamw8bit"), ("lora", "on-host")]
 )

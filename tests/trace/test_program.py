@@ -95,6 +95,7 @@ def step_trace(folder: Path, method: str, share: float, precision: str, accumula
     )
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     ("method", "share", "precision", "accumulation"),
     [("lora", 0.0, "bf16", 1), ("lora", 1.0, "bf16", 2), ("full", 0.0, "fp32", 1), ("full", 1.0, "bf16", 2)],

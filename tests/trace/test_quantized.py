@@ -63,6 +63,7 @@ def frozen_bytes(traced: TracedStep) -> int:
     )
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     ("name", "kind", "choices"),
     [

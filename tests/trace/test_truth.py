@@ -85,6 +85,7 @@ def traced_peak_bytes(asked: Experiment, family: Family, sizes: StepSizes) -> in
     return peak
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", ["flux", "sd3"])
 @pytest.mark.parametrize(
     ("method", "precision", "share", "accumulation", "ema"),
@@ -107,6 +108,7 @@ def test_traced_memory_is_the_real_one(tiny_pipeline, name, method, precision, s
     )
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", ["flux", "sd3"])
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_full_bf16_with_checkpointing(tiny_pipeline, name, share) -> None:
@@ -118,6 +120,7 @@ def test_full_bf16_with_checkpointing(tiny_pipeline, name, share) -> None:
     assert traced_peak_bytes(asked, family, sizes) == pytest.approx(truth, rel=tolerance(0.015))
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(("precision", "most_apart"), [("fp32", 0.002), ("bf16", 0.015)])
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_pixel_unet(tiny_pipeline, share, precision, most_apart) -> None:

@@ -41,6 +41,7 @@ def image(folder: Path, adapter: Path | None = None) -> Pixels:
     return sample(family, pipeline, request)[0]
 
 
+@pytest.mark.takes_turns
 @pytest.mark.usefixtures("processes_begin_at_once")
 @pytest.mark.parametrize(("family", "kind"), [("flux", "dora"), ("sd3", "lokr"), ("ddpm", "oft")])
 def test_a_clean_process_gets_the_trained_model_back(
@@ -57,6 +58,7 @@ def test_a_clean_process_gets_the_trained_model_back(
     report_figure(f"{family} {kind}: {share} arrived, images differ by {proof.max_pixel_difference:g}")
 
 
+@pytest.mark.takes_turns
 @pytest.mark.usefixtures("proof_in_this_process")
 @pytest.mark.parametrize(
     ("family", "kind", "dtype"),
@@ -85,6 +87,7 @@ def test_adapted_convolutions_are_exported_too(tmp_path: Path, tiny_pipeline: Ti
     assert export(trained.run, tmp_path / "merged", merge=True).proof.holds
 
 
+@pytest.mark.takes_turns
 @pytest.mark.usefixtures("proof_in_this_process")
 @pytest.mark.parametrize(
     ("family", "kind"), [("flux", "lora"), ("flux", "oft"), ("sd3", "dora"), ("sd3", "loha"), ("ddpm", "lokr")]

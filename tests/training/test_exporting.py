@@ -56,6 +56,7 @@ def broken_adapter(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[dict[str, A
     monkeypatch.setattr(exporting, "save_adapter", spoiled)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.usefixtures("processes_begin_at_once")
 @pytest.mark.parametrize("family", ["sd3", "flux"])
 @pytest.mark.parametrize("method", METHODS)
@@ -86,6 +87,7 @@ def test_pixel_models(method: str, tmp_path: Path, tiny_pipeline: TinyPipeline) 
         assert export_call in exported.how_to_load
 
 
+@pytest.mark.takes_turns
 @pytest.mark.usefixtures("proof_in_this_process")
 @pytest.mark.parametrize("family", ["ddpm", "sd3", "flux"])
 @pytest.mark.parametrize("method", METHODS)
@@ -126,6 +128,7 @@ def test_a_proof_holds_where_every_tensor_arrived_and_no_pixel_differs() -> None
     assert not ExportProof(num_tensors=0, num_consumed=0, max_pixel_difference=0.0).holds
 
 
+@pytest.mark.takes_turns
 @pytest.mark.usefixtures("proof_in_this_process")
 @pytest.mark.parametrize("family", ["sd3", "flux"])
 def test_control_an_adapter_without_its_alpha_is_caught(
@@ -151,6 +154,7 @@ def first_b(tensors: dict[str, Any]) -> str:
     return next(name for name in tensors if name.endswith("lora_B.weight"))
 
 
+@pytest.mark.takes_turns
 @pytest.mark.filterwarnings("ignore:Found missing adapter keys")
 @pytest.mark.usefixtures("proof_in_this_process")
 @pytest.mark.parametrize("family", ["ddpm", "sd3", "flux"])
@@ -163,6 +167,7 @@ def test_control_an_adapter_that_lacks_a_tensor_is_caught(
     assert not passes(trained, tmp_path / "export")
 
 
+@pytest.mark.takes_turns
 @pytest.mark.usefixtures("proof_in_this_process")
 @pytest.mark.parametrize("family", ["ddpm", "sd3", "flux"])
 def test_control_an_adapter_with_another_tensor_is_caught(

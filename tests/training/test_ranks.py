@@ -63,6 +63,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 ROUTINE = (("flux", "full"), ("ddpm", "lora"))
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("method", ["full", "lora"])
 @pytest.mark.parametrize("family", ["ddpm", "flux"])
 def test_losses_and_weights_are_those_of_one_process(
@@ -134,6 +135,7 @@ def test_r6_a_global_batch_is_the_same_samples_in_the_same_order(
     assert steps == alone["indices"]
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("sharding", ["none", "full"])
 def test_a_signal_to_one_process_stops_all_after_the_same_step_and_the_run_goes_on(
     sharding: str, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
@@ -180,6 +182,7 @@ def test_two_processes_save_in_the_background(
             assert all(torch.equal(tensor, background.tensors[part][key]) for key, tensor in tensors.items()), part
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("at_fault", ["0", "1"])
 def test_a_disk_that_fills_up_in_the_background_ends_both_processes(
     at_fault: str, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
@@ -200,6 +203,7 @@ def test_a_disk_that_fills_up_in_the_background_ends_both_processes(
     assert check_run(Path(found[0]["run"])).faults == ()
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("every", [1, 3])
 def test_two_processes_save_nothing_that_is_not_finite(
     every: int, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
@@ -229,6 +233,7 @@ RESHARDED: dict[str, tuple[int, dict[str, Any], int, list[str]]] = {
 }
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("case", RESHARDED)
 def test_a_run_goes_on_with_another_number_of_processes(
     case: str, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"

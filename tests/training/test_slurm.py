@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 import yaml
 
 from foretune.record.run_directory import RunDirectory
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SLURM = ROOT / ".ci" / "slurm"
 TinyPipeline = Callable[..., Path]
+pytestmark = pytest.mark.takes_turns
 
 
 def test_a_task_of_two_nodes_is_lost_and_the_run_ends_as_if_nothing_had_happened(

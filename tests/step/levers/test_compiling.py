@@ -65,6 +65,7 @@ def test_compiled_code_computes_the_same() -> None:
     assert counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.takes_turns
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "depths", "num_graphs", "levers"),
