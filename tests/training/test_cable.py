@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 import yaml
 
 from foretune.record.run_directory import RunDirectory
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 TinyPipeline = Callable[..., Path]
+pytestmark = pytest.mark.takes_turns
 
 
 def test_a_cable_is_pulled_out_and_the_run_ends_as_if_nothing_had_happened(
