@@ -42,6 +42,9 @@ class MadeSource:
         width_px, height_px = self.sizes_px[index]
         return np.random.default_rng(index).integers(0, 256, (height_px, width_px, 3), dtype=np.uint8)
 
+    def name(self, index: int) -> str:
+        return f"image {index}"
+
     def repeats(self, index: int) -> int:
         return self.all_repeats[index]
 

@@ -34,7 +34,7 @@ def read_folder(choice: dict[str, Any], answer: str, *, as_nobody: bool) -> None
         source = open_source(TypeAdapter(Data).validate_python(choice), resolution_px=64)
         found = {"end": "read", **_contents(source)}
     except UserError as error:
-        found = {"end": "refused", "message": str(error)}
+        found = {"end": "refused", "message": str(error), "problems": getattr(error, "problems", [str(error)])}
     except BaseException:  # noqa: BLE001 - whatever it is, it is the answer
         found = {"end": "crashed", "message": traceback.format_exc()}
     Path(answer).write_text(json.dumps(found))

@@ -81,8 +81,9 @@ def faults_of(case: HostileFolder, found: dict[str, Any], opened: list[str]) -> 
     elif wanted == "refused":
         message = found["message"]
         yield from (f"the message lacks {words!r}: {message}" for words in case.refused_with if words not in message)
-        if shown(message) != message:
-            yield f"the message has control characters in it: {message!r}"
+        for problem in found["problems"]:
+            if shown(problem) != problem:
+                yield f"the message has control characters in it: {problem!r}"
 
 
 @pytest.mark.parametrize("case", ALL.values(), ids=list(ALL))

@@ -72,8 +72,8 @@ class Mistakes:
     def __init__(self) -> None:
         self._errors: list[UserError] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._errors)
+    def __len__(self) -> int:
+        return len(self._errors)
 
     def attempt(self, stage: Callable[..., T], *arguments: Any) -> T | None:
         """What a stage returns; where it raises a `UserError`, that is kept and the answer is None."""
@@ -83,13 +83,13 @@ class Mistakes:
             self._errors.append(error)
             return None
 
-    def raise_all(self) -> None:
-        """Raises a single error as it is, and several as one; nothing where nothing is wrong."""
+    def raise_all(self, source: str | None = None) -> None:
+        """Raises a single error as it is, and several as one of the source; nothing where nothing is wrong."""
         if len(self._errors) == 1:
             raise self._errors[0]
         if self._errors:
             lines = dict.fromkeys(line for error in self._errors for line in _problems(error))
-            raise ExperimentErrors(None, list(lines))
+            raise ExperimentErrors(source, list(lines))
 
 
 def _problems(error: UserError) -> Sequence[str]:

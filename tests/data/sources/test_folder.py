@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from foretune.choices.data import FolderData
-from foretune.core.errors import UserError
+from foretune.core.errors import ExperimentErrors, UserError
 from foretune.data import images
 from foretune.data.sources import Source, open_source, scan
 from tests.data.made import save_image
@@ -146,6 +146,16 @@ def test_a_corrupted_image_is_named(tmp_path: Path):
     (tmp_path / "images" / "b.png").write_bytes(whole[:-30])
     with pytest.raises(UserError, match=r"b\.png cannot be read"):
         _opened(tmp_path).pixels(1)
+
+
+def test_corrupted_images_are_named_together(tmp_path: Path):
+    for name in "abcd":
+        save_image(tmp_path / "images" / f"{name}.png")
+    for name in "bd":
+        (tmp_path / "images" / f"{name}.png").write_bytes(b"not an image")
+    with pytest.raises(ExperimentErrors, match="has 2 mistakes") as found:
+        scan(_opened(tmp_path))
+    assert [problem.count(".png cannot be read") for problem in found.value.problems] == [1, 1]
 
 
 def test_an_image_that_vanishes_or_changes_is_named(tmp_path: Path):

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from foretune.choices.data import Data
+from foretune.core.errors import Mistakes
 from foretune.core.registry import Registry
 from foretune.data.sources.base import SampleInfo, Source
 
 __all__ = ["SOURCES", "SampleInfo", "Source", "open_source", "scan"]
 
+_MOST_BROKEN = 20
 _Opener = Callable[[Any, int], Source]
 
 SOURCES: Registry[_Opener] = Registry(
@@ -30,11 +32,16 @@ def open_source(choice: Data, *, resolution_px: int) -> Source:
 def scan(source: Source, on_progress: Callable[[int, int], None] | None = None) -> None:
     """Reads size and hash of every sample that comes from a file, with progress.
 
-    `on_progress` is called with the number read so far and the total. Errors of broken files are raised here.
+    `on_progress` is called with the number read so far and the total. Errors of broken files are raised here, all at
+    once; after the twentieth no more are looked for.
     """
     if source.is_generated:
         return
+    mistakes = Mistakes()
     for index in range(len(source)):
-        source.info(index)
+        mistakes.attempt(source.info, index)
+        if len(mistakes) == _MOST_BROKEN:
+            break
         if on_progress is not None:
             on_progress(index + 1, len(source))
+    mistakes.raise_all("The data")

@@ -34,6 +34,9 @@ class Source(Protocol):
     def pixels(self, index: int) -> Pixels:
         """Returns the decoded image, (H, W, 3)."""
 
+    def name(self, index: int) -> str:
+        """Returns what a message calls the sample, such as its path."""
+
     def repeats(self, index: int) -> int:
         """Returns how often an epoch uses the sample."""
 

@@ -57,6 +57,10 @@ class Cifar10Batches:
         planes = self._images[index].reshape(3, _SIDE_PX, _SIDE_PX)
         return np.ascontiguousarray(planes.transpose(1, 2, 0))
 
+    def name(self, index: int) -> str:
+        """Returns the number of the image, counted over all batch files from 0."""
+        return f"image {index}"
+
     def repeats(self, index: int) -> int:
         """Returns 1: each image is used once per epoch."""
         assert 0 <= index < len(self)

@@ -68,6 +68,10 @@ class FileSource:
             raise UserError(f"The image {shown(sample.path)} has changed since this run began. Start the run again.")
         return pixels
 
+    def name(self, index: int) -> str:
+        """Returns the path of the file."""
+        return shown(self.samples[index].path)
+
     def repeats(self, index: int) -> int:
         """Returns how often an epoch uses the file."""
         return self.samples[index].repeats

@@ -72,7 +72,11 @@ class HuggingFaceSource:
 
     def pixels(self, index: int) -> Pixels:
         """Returns the decoded image of a row."""
-        return images.decode(self._bytes(index), self._row_name(index))
+        return images.decode(self._bytes(index), self.name(index))
+
+    def name(self, index: int) -> str:
+        """Returns the number of the row, and the dataset."""
+        return f"row {index} of {self._name}"
 
     def repeats(self, index: int) -> int:
         """Returns 1: each row is used once per epoch."""
@@ -104,11 +108,11 @@ class HuggingFaceSource:
                     data = read_opened(file)
             except UserError as error:
                 raise UserError(
-                    f"{self._row_name(index)} points to {shown(cell['path'])}. {error} (Or save the dataset again with "
+                    f"{self.name(index)} points to {shown(cell['path'])}. {error} (Or save the dataset again with "
                     "its images in it.)"
                 ) from error
         if not data:
-            raise UserError(f"{self._row_name(index)} has no image. Take the row out of the dataset.")
+            raise UserError(f"{self.name(index)} has no image. Take the row out of the dataset.")
         return bytes(data)
 
     def _caption(self, index: int) -> str:
@@ -122,15 +126,12 @@ class HuggingFaceSource:
             )
         return with_trigger(self._trigger, " ".join((text or "").split()))
 
-    def _row_name(self, index: int) -> str:
-        return f"row {index} of {self._name}"
-
     def _memo_name(self) -> str:
         return f"{self._name} {self._image_column} {len(self)}"
 
     def _measured(self, index: int) -> tuple[str, int, int]:
         data = self._bytes(index)
-        width_px, height_px = images.size_px(data, self._row_name(index))
+        width_px, height_px = images.size_px(data, self.name(index))
         return content_fingerprint(data), width_px, height_px
 
     def _remember(self) -> None:

@@ -142,6 +142,10 @@ class Shapes:
         mixed: Pixels = np.rint(background + covered * (colour - background)).astype(np.uint8)
         return mixed
 
+    def name(self, index: int) -> str:
+        """Returns the number of the image."""
+        return f"image {index}"
+
     def repeats(self, index: int) -> int:
         """Returns 1: each sample is used once per epoch."""
         assert 0 <= index < self.num_samples
