@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from safetensors.torch import save_file
 from foretune.training import checkpoint_files
 from foretune.training.checkpoint_files import Checkpoint, DamagedCheckpoint, read, verify
 from foretune.training.checkpoints import CheckpointStore, NoGoodCheckpoint
+from foretune.training.not_finite import NotFinite
 
 COMPONENTS = ("weights", "optimizer")
 
@@ -19,8 +21,8 @@ COMPONENTS = ("weights", "optimizer")
 def made(step: int) -> Checkpoint:
     generator = torch.Generator().manual_seed(step)
     tensors = {name: {"a": torch.randn(3, 4, generator=generator), "b": torch.tensor(7)} for name in COMPONENTS}
-    # Values that compare as equal or unequal although their bits say otherwise.
-    tensors["weights"]["odd"] = torch.tensor([float("nan"), -0.0, float("inf")])
+    # Values that compare as equal although their bits differ.
+    tensors["weights"]["odd"] = torch.tensor([0.0, -0.0])
     return Checkpoint(step, tensors, {"scaler": {"scale": 0.1 + 0.2}})
 
 
@@ -182,3 +184,14 @@ def test_a_checkpoint_in_the_way_is_replaced(tmp_path: Path) -> None:
     found = store.read_newest(COMPONENTS)
     assert found is not None
     assert_same(found[0], made(2))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_values_that_are_not_finite_are_not_written(component: str, value: float, tmp_path: Path) -> None:
+    store = store_with(tmp_path, 1)
+    bad = made(2)
+    bad.tensors[component]["a"][1, 2] = value
+    with pytest.raises(NotFinite, match=f"a of {component} holds NaN or infinite values"):
+        store.write(bad)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]

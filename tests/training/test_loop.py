@@ -315,7 +315,7 @@ def test_a_signal_during_a_validation_loses_no_step(
     assert outcome.steps_done >= 1
 
 
-def test_a_signal_in_the_last_validation_changes_nothing(
+def test_a_last_validation_that_was_left_is_made_after_the_resume(
     tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     validate = Loop._validate
@@ -325,7 +325,11 @@ def test_a_signal_in_the_last_validation_changes_nothing(
             os.kill(os.getpid(), signal.SIGTERM)
         validate(self, done)
 
-    monkeypatch.setattr(Loop, "_validate", interrupted)
-    trained = short_run(tiny_pipeline("flux"), tmp_path)
-    assert trained.record.outcome.status == "finished"
-    assert [step for step, _ in trained.record.measured.held_out_losses] == [0, 3]
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_validate", interrupted)
+        stopped = short_run(tiny_pipeline("flux"), tmp_path)
+    assert (stopped.record.outcome.status, stopped.record.outcome.steps_done) == ("interrupted", 3)
+    assert [step for step, _ in stopped.record.measured.held_out_losses] == [0]
+    resumed = resume(RunDirectory.open(stopped.run.path), Recording())
+    assert resumed.record.outcome.status == "finished"
+    assert [step for step, _ in resumed.record.measured.held_out_losses] == [0, 3]

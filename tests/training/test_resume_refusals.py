@@ -1,6 +1,7 @@
 """A run goes on only as the same run: on the same data, from the same base."""
 
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from foretune.core.errors import UserError
-from foretune.core.interrupts import StopRequest
 from foretune.models.tiny import write_tiny_pipeline
 from foretune.record.run_directory import RunDirectory
 from foretune.training.loop import Loop
@@ -21,16 +21,16 @@ TinyPipeline = Callable[..., Path]
 
 
 @pytest.fixture
-def stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+def stopped_run(tmp_path: Path) -> RunDirectory:
     """A LoRA run on a model and images of its own, asked to stop after its first step."""
     model = write_tiny_pipeline("ddpm", tmp_path / "model")
     images = tmp_path / "images" / "train"
     images.mkdir(parents=True)
     for index in range(8):
         Image.new("RGB", (32, 32), (index * 30, 0, 0)).save(images / f"{index + 1}.png")
-    with monkeypatch.context() as patch:
-        patch.setattr(StopRequest, "__init__", lambda stop: setattr(stop, "reason", "SIGTERM"))
-        trained = short_run(model, tmp_path, data={"kind": "cifar10", "path": str(images.parent), "held_out": 0.2})
+    data = {"kind": "cifar10", "path": str(images.parent), "held_out": 0.2}
+    stops = Recording(lambda done: signal.raise_signal(signal.SIGTERM) if done == 1 else None)
+    trained = short_run(model, tmp_path, data=data, observer=stops)
     assert trained.record.outcome.status == "interrupted"
     return trained.run
 

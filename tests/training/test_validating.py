@@ -8,6 +8,7 @@ import pytest
 import torch
 from diffusers import AutoencoderKL
 
+from foretune.core.interrupts import StopRequest
 from foretune.record.run_directory import RunDirectory
 from foretune.step.training_step import TrainingStep
 from foretune.step.weights import checksums
@@ -20,7 +21,7 @@ TinyPipeline = Callable[..., Path]
 
 def prepared_validator(folder: Path, work: Path, **sections: Any) -> Validator:
     prepared = short_prepared(folder, work, **sections)
-    return validator_for(prepared, RunDirectory.create(work / "runs", "short").samples)
+    return validator_for(prepared, RunDirectory.create(work / "runs", "short").samples, StopRequest())
 
 
 def test_mean_over_samples_not_over_batches(tiny_pipeline: TinyPipeline) -> None:

@@ -1,4 +1,4 @@
-"""Asked to stop, a run finishes its step, saves and leaves."""
+"""Asked to stop, a run finishes its step, saves and leaves; what would be lost anyway is not finished."""
 
 import signal
 from collections.abc import Iterator
@@ -9,14 +9,37 @@ from typing import Any
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2") if hasattr(signal, name))
 
 
+class StoppedAtOnce(BaseException):
+    """Leaves work that need not be finished. Not an Exception, so that no handler of failures takes it for one."""
+
+
 class StopRequest:
     """Set by a signal; read by the loop between steps."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self._raises = False
 
     def __bool__(self) -> bool:
         return self.reason is not None
+
+    def ask(self, reason: str) -> None:
+        """Called by the handler of a signal, in the main thread."""
+        self.reason = reason
+        if self._raises:
+            self._raises = False
+            raise StoppedAtOnce
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Around work that may be left in the middle: a request raises StoppedAtOnce in it, even an earlier one."""
+        self._raises = True
+        try:
+            if self.reason is not None:
+                raise StoppedAtOnce
+            yield
+        finally:
+            self._raises = False
 
 
 class Interrupted(KeyboardInterrupt):
@@ -42,8 +65,8 @@ def stop_on_signals() -> Iterator[StopRequest]:
     previous: dict[int, Any] = {}
 
     def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
-        request.reason = signal.Signals(number).name
         signal.signal(number, previous[number])
+        request.ask(signal.Signals(number).name)
 
     for number in _SIGNALS:
         previous[number] = signal.getsignal(number)

@@ -56,7 +56,7 @@ def outcome_faults(record: RunRecord, last: LoggedSession, num_steps: int | None
     saved = [event["step"] for event in last.of("saved")]
     if outcome.status == "finished" and num_steps is not None and outcome.steps_done != num_steps:
         yield f"record.json: finished after {outcome.steps_done} steps, but {num_steps} were to be done"
-    if outcome.status == "interrupted" and outcome.steps_done not in saved:
+    if outcome.status == "interrupted" and outcome.steps_done not in (last.first_step, *saved):
         yield f"record.json: interrupted after step {outcome.steps_done}, at which nothing was saved"
     if (outcome.status == "finished") != (outcome.reason is None):
         yield f"record.json: {outcome.status} with the reason {_short(outcome.reason)}"

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from foretune.record.atomic import sync_directory
 from foretune.step.engine import is_sharded, own_shard
+from foretune.training.not_finite import NotFinite, first_not_finite
 from foretune.training.ranks import ALONE, Ranks
 
 _WHOLE, _SHARDED = 1, 2
@@ -203,8 +204,10 @@ def _require_parts(found: set[str], wanted: set[str]) -> None:
 
 
 def _write_file(path: Path, shards: Mapping[str, Shard]) -> None:
-    """Writes, flushes to the disk, reads back and compares bit for bit."""
+    """Writes, flushes to the disk, reads back and compares bit for bit. Refuses what training cannot go on from."""
     on_cpu = {name: shard.tensor.detach().cpu().contiguous() for name, shard in shards.items()}
+    if (found := first_not_finite(on_cpu.items())) is not None:
+        raise NotFinite(f"{found} of {path.stem} holds NaN or infinite values")
     save_file(on_cpu, path, metadata=_header(shards))
     descriptor = os.open(path, os.O_RDWR)
     try:
@@ -220,7 +223,9 @@ def _write_file(path: Path, shards: Mapping[str, Shard]) -> None:
 
 def _header(shards: Mapping[str, Shard]) -> dict[str, str] | None:
     offsets = {name: {_OFFSETS: list(shard.offset)} for name, shard in shards.items() if shard.offset is not None}
-    return {_SHARDING_INFO: json.dumps(offsets), "format": "pt"} if offsets else None
+    # One entry and no more: safetensors writes several in an order that changes from call to call, and equal
+    # checkpoints would have different hashes.
+    return {_SHARDING_INFO: json.dumps(offsets)} if offsets else None
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:

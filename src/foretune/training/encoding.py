@@ -1,7 +1,7 @@
 """Images and captions through their encoders: once, into the cache, or at each step where that was asked for."""
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from foretune.models.family import Conditioning
 from foretune.models.tiling import tile_autoencoder
 from foretune.models.trainable import TrainableFamily
 from foretune.step.quantizing import quantize_encoder
+from foretune.training.not_finite import NotFinite, first_not_finite
 
 P = TypeVar("P")
 Progress = Callable[[str, int, int], None]
@@ -89,7 +90,10 @@ class EncoderPlan:
             parts = images.split(images_at_once(*images.shape[-2:]))
             with torch.no_grad():
                 moments = [self.family.encode_images(loaded[0], part.to(self.device)).cpu() for part in parts]
-            return [{MOMENTS: one} for part in moments for one in part]
+            entries = [{MOMENTS: one} for part in moments for one in part]
+            names = (maker.source.name(job.payload.index) for job in jobs)
+            _refuse_not_finite(entries, names, "The VAE turns {} into latents with NaN or infinite values.")
+            return entries
 
         report = _fill(maker.latents.cache, latent_jobs(maker, train, held_out), encode, "encoding images", progress)
         if loaded:
@@ -112,7 +116,15 @@ class EncoderPlan:
         def encode(jobs: Sequence[CacheJob[str]]) -> list[Entry]:
             if not loaded:
                 loaded.append(self.load_text())
-            return encode_captions(self.family, loaded[0], [job.payload for job in jobs], self.num_text_tokens)
+            captions = [job.payload for job in jobs]
+            entries = encode_captions(self.family, loaded[0], captions, self.num_text_tokens)
+            _refuse_not_finite(
+                entries,
+                map(repr, captions),
+                f"The text encoders turn {{}} into embeddings with NaN or infinite values in {self.text_dtype}. "
+                "Try train.precision=bf16 or fp32.",
+            )
+            return entries
 
         jobs = text_jobs(maker, train, held_out, prompts)
         report = _fill(maker.text.cache, jobs, encode, "encoding captions", progress)
@@ -164,6 +176,13 @@ def _fill(
         lambda done, total: progress(what, done, total),
         verify=len(jobs) <= _MOST_VERIFIED_ENTRIES,
     )
+
+
+def _refuse_not_finite(entries: Sequence[Entry], names: Iterable[str], text: str) -> None:
+    """Before they are cached: training on them would end with a loss that is not finite, without a name."""
+    for name, entry in zip(names, entries, strict=True):
+        if first_not_finite(entry.items()) is not None:
+            raise NotFinite(text.format(name))
 
 
 def encode_captions(

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import torch
 
 from foretune import catalog
-from foretune.catalog.devices import Device, Kind, generic_card
+from foretune.catalog.devices import HERE, Device, Kind, generic_card
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
 from foretune.core.importing import collector_paused
 from foretune.core.units import GIB, MIB
 from foretune.core.values.plan import Plan
 from foretune.planner.asking import LiveSource, Wanted, plan_question
-from foretune.planner.device_requests import HERE, cpu_here
+from foretune.planner.device_requests import cpu_here
 from foretune.planner.overheads import overhead_for
 from foretune.record.machine import host_memory_bytes
 from foretune.trace.live import family_of

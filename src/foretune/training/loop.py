@@ -4,16 +4,16 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import Any, Literal, NoReturn, TypeVar
 
 import torch
 
 from foretune.choices.run_schedule import RunSchedule
 from foretune.choices.schedule import learning_rate
-from foretune.core.interrupts import StopRequest
+from foretune.core.interrupts import StoppedAtOnce, StopRequest
 from foretune.core.observer import Observer, StepReport
 from foretune.core.vocabulary import RunPhase, TimePhase
 from foretune.data.batch import Batch
@@ -24,6 +24,7 @@ from foretune.training.instruments import Instrument, Instruments
 from foretune.training.length import Length
 from foretune.training.memory_now import MemoryNow
 from foretune.training.meter import Meter, StepReading
+from foretune.training.not_finite import NotFinite, first_not_finite
 from foretune.training.phases import PhaseClock
 from foretune.training.preparing import Prepared
 from foretune.training.ranks import Agreement, Wants
@@ -56,10 +57,6 @@ class Tally:
             self.phases_s[name] = self.phases_s.get(name, 0.0) + seconds
 
 
-class NotFinite(Exception):
-    """The loss or its gradient is no longer a number; nothing after it can be."""
-
-
 @dataclass(kw_only=True)
 class Loop:
     """A prepared run from its first step to its last."""
@@ -81,6 +78,8 @@ class Loop:
     meter: Meter = field(init=False)
     _last_report_s: float = -math.inf
     _stops: bool = False
+    _last_saved: int | None = None
+    """The steps that were done at the last save."""
     _failure: Exception | None = None
     _agreement: Agreement = field(init=False)
 
@@ -112,14 +111,19 @@ class Loop:
         phases = self.schedule.phases(
             first_step, is_last, is_stopping=lambda _: self._stops, validated=self.tally.validated_steps
         )
-        for phase, done in phases:
-            if phase is RunPhase.STEP:
-                self.num_done = next(steps)
-                self._look_for_saved()
-            elif phase is RunPhase.SAVE:
-                self._save(done)
-            else:
-                self._validate(done)
+        try:
+            for phase, done in phases:
+                if phase is RunPhase.STEP:
+                    self.num_done = next(steps)
+                    self._look_for_saved()
+                elif phase is RunPhase.SAVE:
+                    self._save(done)
+                else:
+                    self._validate(done)
+        except StoppedAtOnce:
+            ends = False
+            if self._last_saved != self.num_done > first_step:
+                self._save(self.num_done)
         self._tell_saved(self.saver.take(waits=True))
         self.drain()
         self._raise_failure()
@@ -165,10 +169,13 @@ class Loop:
                 with self.clock.phase(TimePhase.LOGGING, in_trace=False):
                     instruments.before_step(step)
                 lr = learning_rate(p.experiment.optimizer, step, p.num_steps)
+                # With the first step nothing is lost, and where it compiles it takes minutes.
+                may_leave = step == first_step and p.ranks.size == 1
                 try:
-                    outcome = p.step(
-                        step, lr, self._ready(islice(batches, accumulation)), accumulation, self.clock.phase
-                    )
+                    with self.stop.at_once() if may_leave else nullcontext():
+                        outcome = p.step(
+                            step, lr, self._ready(islice(batches, accumulation)), accumulation, self.clock.phase
+                        )
                 except Exception:
                     # The steps before it were made; what is already known of them is reported first.
                     self._report(self.meter.arrived())
@@ -255,9 +262,9 @@ class Loop:
         """
         norm = reading.grad_norm
         if not math.isfinite(reading.loss):
-            raise NotFinite(f"the loss of step {reading.step + 1} is {reading.loss}")
+            raise NotFinite(f"the loss of step {reading.step + 1} is {reading.loss}", reading.step)
         if norm is not None and not math.isfinite(norm) and not self.prepared.step.scaler.is_enabled():
-            raise NotFinite(f"the gradient of step {reading.step + 1} has norm {norm}")
+            raise NotFinite(f"the gradient of step {reading.step + 1} has norm {norm}", reading.step)
 
     def _save(self, done: int) -> None:
         with self.clock.phase(TimePhase.SAVE):
@@ -265,6 +272,7 @@ class Loop:
         self._paused(done)
 
     def _write_checkpoint(self, done: int) -> None:
+        self._last_saved = done
         # The device is idle here, so everything it owes is read: a checkpoint after a non-finite loss must not be.
         self._raise_failure()
         self._report(self.meter.drain())
@@ -325,12 +333,22 @@ class Loop:
         try:
             return validate()
         except Exception as error:  # noqa: BLE001 - whatever sampling or evaluation can raise, memory included
+            if isinstance(error, NotFinite):
+                self._refuse_damaged_weights(error)
             text = f"Validation after step {done} failed: {type(error).__name__}: {error}"
             self.tally.warnings.append(text)
             self.events.append("validation failed", step=done, error=text, traceback=traceback.format_exc())
             self.observer.warning(f"{text}. {self._after_failed_validation(error)}")
             free_memory()
             return None
+
+    def _refuse_damaged_weights(self, error: NotFinite) -> None:
+        """Ends a run that has nothing left to train. One of several processes leaves this to their next save."""
+        step = self.prepared.step
+        averages = {} if step.ema is None else step.ema.average
+        name = first_not_finite(chain(step.trained.items(), averages.items()))
+        if name is not None and self.prepared.ranks.size == 1:
+            raise NotFinite(f"{error}, because {name} holds NaN or infinite values") from error
 
     def _after_failed_validation(self, error: Exception) -> str:
         is_memory = isinstance(error, torch.OutOfMemoryError)

@@ -1,6 +1,7 @@
 """Images from a model: same prompt, same seed, same image, whatever else is sampled beside it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
+from torch import nn
 
 from foretune.core.draws import derive_seed
 from foretune.models.family import Conditioning
 from foretune.models.trainable import TrainableFamily
+from foretune.training.not_finite import NotFinite, is_finite
 
 Pixels = npt.NDArray[np.float32]
 
@@ -53,10 +56,27 @@ def sample(
             else:
                 assert unconditional is not None, "guidance needs the empty caption"
                 arguments |= family.pipeline_text(encoded[index], unconditional)
-        with torch.no_grad():
+        with torch.no_grad(), _decoded_finite(pipeline, prompt):
             image: torch.Tensor = pipeline(**arguments).images[0]
         images.append(image.float().permute(1, 2, 0).cpu().numpy())
     return images
+
+
+@contextmanager
+def _decoded_finite(pipeline: Any, prompt: str) -> Iterator[None]:
+    """Raises NotFinite for a value that pipelines hide: they clip what the last model gives to [0, 1]."""
+
+    def refuse(_: nn.Module, __: Any, output: Any) -> None:
+        found = output[0] if isinstance(output, tuple) else getattr(output, "sample", output)
+        if not is_finite(found):
+            raise NotFinite(f"the sample for {prompt!r} holds NaN or infinite values")
+
+    last = pipeline.vae.decoder if hasattr(pipeline, "vae") else pipeline.unet
+    handle = last.register_forward_hook(refuse)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def to_image(pixels: Pixels) -> Image.Image:

@@ -26,8 +26,10 @@ from foretune.stats.steady import find_steady
 from foretune.training.checkpoints import CheckpointStore
 from foretune.training.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes
 from foretune.training.drift_alarm import Alarm, DriftAlarm
+from foretune.training.failed_step import explained
 from foretune.training.length import Length
-from foretune.training.loop import Loop, NotFinite, Tally
+from foretune.training.loop import Loop, Tally
+from foretune.training.not_finite import NotFinite
 from foretune.training.phases import PhaseClock, clock_of
 from foretune.training.preparing import Prepared
 from foretune.training.profiling.instrument import profilers
@@ -58,6 +60,7 @@ class Session:
         `now` decides when steps are reported again.
         """
         self.run, self.prepared = run, prepared
+        stop = StopRequest() if stop is None else stop
         self.environment = environment_fingerprint()
         is_first = prepared.ranks.is_first
         if is_first:
@@ -76,10 +79,10 @@ class Session:
             prepared=prepared,
             schedule=RunSchedule.of(experiment, steps_only=steps_only),
             saver=_saver(run, prepared),
-            validator=validator_for(prepared, run.samples),
+            validator=validator_for(prepared, run.samples, stop),
             events=self.events,
             observer=Observers(observer, self._alarm(observer, tally.warnings)) if watches_speed else observer,
-            stop=StopRequest() if stop is None else stop,
+            stop=stop,
             clock=clock,
             tally=tally,
             length=Length.of(experiment.train, prepared.num_steps),
@@ -110,7 +113,7 @@ class Session:
             end = loop.run(first_step)
         except NotFinite as error:
             status: Literal["out of memory", "failed"] = "failed"
-            reason = f"{error}. {NOTHING_SAVED}. Try a lower optimizer.lr, or train.precision=bf16"
+            reason = self._not_finite(error)
         except Exception as error:  # noqa: BLE001 - the record of a crash is a record too
             fault = disk_fault(error, unnamed=f"A file in {self.run.path}")
             lost = self._lost_process(error)
@@ -118,8 +121,9 @@ class Session:
             self.events.append("crashed", traceback=traceback.format_exc())
         else:
             if end == "interrupted":
-                stopped_by = f"stopped by {loop.stop.reason} after saving"
-                return Outcome(status="interrupted", steps_done=loop.num_done, reason=stopped_by)
+                when = "after saving" if loop.num_done > first_step else "before its first step"
+                reason = f"stopped by {loop.stop.reason} {when}"
+                return Outcome(status="interrupted", steps_done=loop.num_done, reason=reason)
             return Outcome(status="finished", steps_done=loop.num_done)
         finally:
             self._ended_s = time.perf_counter()
@@ -129,6 +133,14 @@ class Session:
         # What was done since the last checkpoint is lost.
         saved = loop.saver.store.steps()
         return Outcome(status=status, steps_done=saved[-1] if saved else 0, reason=reason)
+
+    def _not_finite(self, error: NotFinite) -> str:
+        """Names the first value that is not finite; says so if that takes a while, because steps are repeated."""
+        loop = self.loop
+        store = None if loop.schedule.steps_only else loop.saver.store
+        loop.observer.message(f"{error}. Looking for the first NaN or infinite value.")
+        sentences = explained(error, self.prepared, store, lambda: loop.stop.reason is not None)
+        return ". ".join([str(error), NOTHING_SAVED, *sentences])
 
     def _lost_process(self, error: Exception) -> str | None:
         """That another process is gone or hangs, where this is what the error means."""

@@ -1,12 +1,14 @@
 """Looking at the model while it trains: the held-out loss at fixed noise, and samples at fixed seeds."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from foretune.core.interrupts import StopRequest
 from foretune.data.batch import Batch
 from foretune.models.family import Conditioning
 from foretune.models.tiling import tile_autoencoder
@@ -15,6 +17,7 @@ from foretune.step.engine import contents_replaced, is_sharded
 from foretune.step.methods.training_adapter import without_training_adapter
 from foretune.step.training_step import TrainingStep
 from foretune.training.encoding import LiveEncoders
+from foretune.training.not_finite import NotFinite
 from foretune.training.preparing import Prepared
 from foretune.training.ranks import ALONE, Ranks
 from foretune.training.sampling import SampleRequest, sample, to_image
@@ -37,6 +40,8 @@ class Validator:
     vae_tiling: bool = False
     """Whether samples are decoded in tiles."""
     ranks: Ranks = ALONE
+    may_leave: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Surrounds what may be left in the middle: the weights of the training are put back afterwards in any case."""
 
     def held_out_loss(self) -> float | None:
         """The loss at fixed noise and levels; None where no samples are held out.
@@ -45,10 +50,13 @@ class Validator:
         """
         if not self.held_out:
             return None
-        with _averaged_weights(self.step), _evaluating(self.step):
-            return mean_loss(
+        with _averaged_weights(self.step), _evaluating(self.step), self.may_leave():
+            loss = mean_loss(
                 self.step, self.held_out, self.device, self.ranks, ready=lambda b: self.encoders.ready(b, self.device)
             )
+        if not math.isfinite(loss):
+            raise NotFinite(f"the held-out loss is {loss}")
+        return loss
 
     def samples(self, steps_done: int) -> tuple[Path, ...]:
         """Pictures of the asked prompts, at fixed seeds, which the first process writes.
@@ -74,7 +82,7 @@ class Validator:
         compute = self.step.policy.compute_dtype
         encoded = [_moved(c, self.device, compute) for c in self.encoded_prompts] or None
         unconditional = _moved(self.unconditional, self.device, compute) if self.unconditional else None
-        with self.step.policy.autocast(self.device.type):
+        with self.may_leave(), self.step.policy.autocast(self.device.type):
             images = sample(self.family, pipeline, self.request, encoded, unconditional)
         for index, pixels in enumerate(images if self.ranks.is_first else ()):
             path = self.samples_dir / f"step-{steps_done:09d}-{index}.png"
@@ -82,7 +90,8 @@ class Validator:
             yield path
 
 
-def validator_for(prepared: Prepared, samples_dir: Path) -> Validator:
+def validator_for(prepared: Prepared, samples_dir: Path, stop: StopRequest) -> Validator:
+    """Asked to stop, a process alone leaves a validation: it can be made after a resume, and may take minutes."""
     choice = prepared.experiment.validation
     return Validator(
         step=prepared.step,
@@ -104,6 +113,7 @@ def validator_for(prepared: Prepared, samples_dir: Path) -> Validator:
         encoders=prepared.encoders,
         vae_tiling=prepared.experiment.levers.vae_tiling,
         ranks=prepared.ranks,
+        may_leave=stop.at_once if prepared.ranks.size == 1 else nullcontext,
     )
 
 

@@ -68,6 +68,12 @@ def _with_plan_of_version_3(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "plan": None if plan is None else Plan.upgrades[2](plan)}
 
 
+def _with_plan_of_version_4(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 5 holds a plan of version 4."""
+    plan = body.get("plan")
+    return {**body, "plan": None if plan is None else Plan.upgrades[3](plan)}
+
+
 class RunRecord(Value):
     """Written last. A run directory without one was stopped without warning."""
 
@@ -75,6 +81,7 @@ class RunRecord(Value):
         1: _with_newer_plan,
         2: _with_more_measured,
         3: _with_plan_of_version_3,
+        4: _with_plan_of_version_4,
     }
 
     run_id: str
