@@ -8,6 +8,7 @@ from foretune.cli.main import main
 from foretune.training.checkpoints import CheckpointStore
 from tests.proofs.holding import hold_in_a_save
 from tests.proofs.naive_store import NaiveStore
+from tests.proofs.stopped_places import hold
 
 
 def command_line(arguments: list[str], hold_at: int | None = None, sign: str = "") -> None:
@@ -27,3 +28,9 @@ def naive_command_line(arguments: list[str], hold_at: int | None = None, sign: s
         mock.patch("foretune.training.train.CheckpointStore", NaiveStore),
     ):
         command_line(arguments)
+
+
+def held_command_line(arguments: list[str], place: str, sign: str, released: str) -> None:
+    """`foretune`, which stands still at a place of its training until the file `released` is there, or for ever."""
+    hold(place, Path(sign), Path(released))
+    command_line(arguments)

@@ -24,6 +24,7 @@ class Child:
     def __init__(self, server: "ForkServer", pid: int) -> None:
         self._server, self.pid = server, pid
         self._code: int | None = None
+        self._processor_s = 0.0
 
     def kill(self) -> None:
         """SIGKILL: it gets no chance to tidy up. Does nothing to one that has ended."""
@@ -36,8 +37,16 @@ class Child:
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
         if self._code is None:
-            self._code = self._server.ask({"poll": self.pid})["code"]
+            answer = self._server.ask({"poll": self.pid})
+            self._code, self._processor_s = answer["code"], answer["processor_s"]
         return self._code
+
+    def processor_s(self) -> float:
+        """What it has used so far, its own processes not counted; all of it once its end was seen."""
+        if self._code is not None:
+            return self._processor_s
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def wait(self, limit_s: float = HANG_S) -> int:
         """The exit code, negative for a signal."""
@@ -103,9 +112,10 @@ def serve(log: Path) -> None:
             children.add(pid)
             _answer(answers, {"pid": pid})
         else:
-            pid, status = os.waitpid(question["poll"], os.WNOHANG)
+            pid, status, used = os.wait4(question["poll"], os.WNOHANG)
             children.discard(pid)
-            _answer(answers, {"code": os.waitstatus_to_exitcode(status) if pid else None})
+            code = os.waitstatus_to_exitcode(status) if pid else None
+            _answer(answers, {"code": code, "processor_s": used.ru_utime + used.ru_stime})
     for pid in children:
         os.kill(pid, signal.SIGKILL)
 

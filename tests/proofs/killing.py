@@ -101,7 +101,7 @@ def killed_until_done(
     runs = folder / "runs"
     kills = Kills(num_runs=1)
     while True:
-        run = _run_in(runs)
+        run = newest_run(runs)
         arguments = ["resume", str(run.path)] if run else ["train", str(file), "--runs", str(runs)]
         was_held = False
         if kills.num < most:
@@ -117,7 +117,7 @@ def killed_until_done(
             )
         else:
             code = wait(launch(arguments))
-        run = _run_in(runs)
+        run = newest_run(runs)
         assert code <= 0, f"foretune ended with {code}; its processes write to log.txt in pytest's temporary folders"
         kills.num += code < 0
         kills.num_before_run += run is None
@@ -151,7 +151,7 @@ def struck(
         sign = work / "held"
         sign.unlink(missing_ok=True)
         process = launch(arguments, rng.randint(1, num_operations), sign)
-        _wait_until(sign.exists, process)
+        wait_until(sign.exists, process)
         process.kill()
         return wait(process), sign.exists()
     process = launch(arguments)
@@ -159,7 +159,7 @@ def struck(
         time.sleep(rng.uniform(0, _START_UP_S))
     else:
         before = newest()
-        _wait_until(lambda: newest() != before, process)
+        wait_until(lambda: newest() != before, process)
         time.sleep(rng.uniform(0, _AFTER_CHECKPOINT_S))
     process.kill()
     return wait(process), False
@@ -173,10 +173,11 @@ def _num_operations(whole: dict[str, dict[str, str]]) -> int:
     return 1 + 2 * (num_files - 1) + 1 + 3
 
 
-def _wait_until(reached: Callable[[], bool], process: Killable) -> None:
+def wait_until(reached: Callable[[], bool], process: Killable, otherwise: str = "it makes no checkpoint") -> None:
+    """Until it is so, or the process has ended."""
     end_s = time.monotonic() + HANG_S
     while not reached() and process.poll() is None:
-        assert time.monotonic() < end_s, "it makes no checkpoint"
+        assert time.monotonic() < end_s, otherwise
         time.sleep(0.001)
 
 
@@ -214,7 +215,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _run_in(runs: Path) -> RunDirectory | None:
+def newest_run(runs: Path) -> RunDirectory | None:
     """The newest that can be resumed; a kill may have come before its experiment was written."""
     found = [path for path in runs.glob("*/*/experiment.yaml") if not path.parent.is_symlink()]
     return RunDirectory.open(max(found, key=lambda path: path.stat().st_mtime).parent) if found else None

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import psutil
 import yaml
 
 from foretune.record.run_directory import RunDirectory
+from tests.proofs.killing import newest_run
 from tests.training.short_runs import events_of, short_mapping
 from tests.waiting import waited_until
 
@@ -30,28 +32,47 @@ class TwoProcesses:
 
     def __init__(self, forked: "ForkedPython", model: Path, work: Path, hangs_at: int | None = None, **sections: Any):
         work.mkdir(exist_ok=True)
-        self._forked, self._runs = forked, work / "runs"
+        self._forked, self.runs = forked, work / "runs"
         path = work / "two.yaml"
         sections["parallel"] = {"devices": 2, "device": "cpu", **sections.get("parallel", {})}
         path.write_text(yaml.safe_dump(short_mapping(model, work, **sections)))
         self.sign = work / "hangs-since"
-        hangs = {} if hangs_at is None else {HANGS: f"{hangs_at}:{self.sign}"}
-        self.process = subprocess.Popen(
-            [forked.python, "-m", "tests.proofs.lost_ranks", "train", str(path), "--runs", str(self._runs)],
+        self._hangs = {} if hangs_at is None else {HANGS: f"{hangs_at}:{self.sign}"}
+        self._train = ("train", str(path), "--runs", str(self.runs))
+        self.process = self._started(*self._train)
+
+    def _started(self, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [self._forked.python, "-m", "tests.proofs.lost_ranks", *arguments],
             cwd=_ROOT,
-            env={**os.environ, **forked.variables, "PYTHONPATH": str(_ROOT / "src"), **hangs},
+            env={**os.environ, **self._forked.variables, "PYTHONPATH": str(_ROOT / "src"), **self._hangs},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
 
+    def go_on(self) -> None:
+        """Resumes the run, or starts it from the beginning if there is nothing to resume."""
+        run = newest_run(self.runs)
+        self.process = self._started(*(self._train if run is None else ("resume", str(run.path))))
+
+    def kill_all(self) -> None:
+        """At once, as a machine that loses its power."""
+        below = self._below(lambda _: True)
+        self.process.kill()
+        for one in below:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        self.process.communicate()
+        waited_until(lambda: not self._below(lambda _: True))
+
     @property
     def run(self) -> RunDirectory:
-        (path,) = (self._runs / "short").glob("2*")
+        (path,) = (self.runs / "short").glob("2*")
         return RunDirectory(path)
 
     def events(self, *kinds: str) -> list[dict[str, Any]]:
-        return events_of(self.run, *kinds) if any(self._runs.rglob("events.jsonl")) else []
+        return events_of(self.run, *kinds) if any(self.runs.rglob("events.jsonl")) else []
 
     def wait_for_save_of_start(self, number: int) -> int:
         """Returns when the run was started so often and has saved since: the step of its newest checkpoint."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from foretune.training.checkpoint_files import DamagedCheckpoint, read
+from foretune.training.checkpoint_files import DamagedCheckpoint, Shard, read, write_tensors
 from foretune.training.checkpoints import CheckpointStore
 from tests.training.rank_runs import run_ranks
 
@@ -141,6 +141,12 @@ def test_without_its_last_shard_a_tensor_has_another_shape(copied: Path) -> None
     """Which `training.state.check` refuses: the model knows the shapes."""
     forget_a_shard(copied / "step-000000002")
     assert read(copied / "step-000000002", ("weights",)).tensors["weights"]["a"].shape == (4, 5)
+
+
+def test_equal_shards_are_equal_bytes(tmp_path: Path) -> None:
+    shards = {"shard-00001.safetensors": {f"weights/{key}": Shard(WHOLE.clone(), (0, 0)) for key in "ab"}}
+    written = [write_tensors(tmp_path, shards)["shard-00001.safetensors"]["blake2b"] for _ in range(20)]
+    assert len(set(written)) == 1
 
 
 def test_another_part_is_refused(two_shards: Path) -> None:
