@@ -46,7 +46,7 @@ def test_every_phase_runs_and_nothing_is_left(tiny_pipeline: TinyPipeline, tmp_p
     text = str(found)
     assert "resumed from its checkpoint" in text
     assert "the same losses" in text
-    assert "memory: expected " in text
+    assert "memory: estimated " in text
     assert not [text for text in observer.of("warning") if text.startswith("Losses after a resume")]
 
 

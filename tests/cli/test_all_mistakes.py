@@ -45,7 +45,7 @@ def test_of_a_training(foretune: Foretune, tmp_path: Path) -> None:
         "x.yaml: method.start_from: nowhere is not a folder with an adapter in it",
         "x.yaml: method.training_adapter: neither is not a folder with an adapter in it",
         "x.yaml: track: [wandb, mlflow] needs packages that are not installed.",
-        "x.yaml: parallel.device: there is no mps device here.",
+        "parallel.device: there is no mps device here.",
         f"x.yaml/runs cannot be written: {tmp_path / 'x.yaml'} is a file, not a folder.",
     ]
     assert len(found) == len(beginnings)
@@ -54,6 +54,15 @@ def test_of_a_training(foretune: Foretune, tmp_path: Path) -> None:
     assert "foretune export RUN --output nowhere" in found[3]
     assert "pip install 'foretune[wandb,mlflow]'" in found[5]
     assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"], "nothing was begun"
+
+
+def test_a_mistake_on_the_command_line_is_not_the_files(foretune: Foretune, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("model: foretune-shapes\ndata: {kind: shapes}\ntrain: {steps: 10}\n")
+    answer = foretune("train", "x.yaml", "train.bath_size=2")
+    assert answer.stderr.splitlines() == [
+        "Error: This command has 1 mistake:",
+        "  1. train.bath_size: unknown key. Did you mean 'batch_size'?",
+    ]
 
 
 @pytest.mark.usefixtures("without_trackers")

@@ -26,7 +26,8 @@ def test_the_default_answer_fits_a_screen(foretune: Foretune) -> None:
     answer = foretune(*QUESTION)
     assert (answer.returncode, answer.stderr) == (0, "")
     title, sentence, _, heading, *lines = answer.stdout.splitlines()
-    assert title.startswith("sd3-medium: LoRA rank 16, bf16, gradient checkpointing on all blocks, batch 1, 1024 x")
+    settings = "gradient checkpointing on all blocks, gradient accumulation 4, batch 1, 1024 x"
+    assert title.startswith(f"sd3-medium: LoRA rank 16, bf16, {settings}")
     assert sentence.startswith("Fits on l4, h100-sxm. Tight on rtx-3060.")
     assert re.split(r"  +", heading.strip()) == [
         "device", "usable", "estimated", "low to high", "with validation", "verdict",

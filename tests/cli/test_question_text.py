@@ -52,7 +52,12 @@ PLAIN = "LoRA rank 16, bf16, gradient checkpointing on all blocks"
 )
 def test_choices_in_words(overrides: str, expected: str) -> None:
     asked = asked_of(Wanted(target="flux.1-dev", overrides=tuple(overrides.split())))
-    assert question_text(asked) == expected
+    assert question_text(asked) == f"{expected}, gradient accumulation 4"
+
+
+def test_one_batch_a_step_is_not_accumulation() -> None:
+    asked = asked_of(Wanted(target="flux.1-dev", overrides=("train.gradient_accumulation=1",)))
+    assert question_text(asked) == PLAIN
 
 
 def test_a_lever_without_words_of_its_own_is_called_by_its_key() -> None:

@@ -57,9 +57,9 @@ def test_gb_is_as_sold_and_never_more_than_a_card_has() -> None:
 
 
 def test_a_plan_for_a_card_of_some_memory() -> None:
-    found = plan("sd3-medium", on="24GiB", advice="none")
-    assert (found.device, found.warnings) == ("24gib", ())
-    assert any(text.startswith("24gib: driver and context") for text in found.assumptions)
+    found = plan("sd3-medium", on="24 gib", advice="none")
+    assert (found.device, found.warnings) == ("24GiB", ())
+    assert any(text.startswith("24GiB: driver and context") for text in found.assumptions)
     known = plan("sd3-medium", on="rtx-4090", advice="none")
     assert found.allocated_bytes == known.allocated_bytes
 

@@ -107,9 +107,9 @@ class Raw:
             "held-out loss": self.of("validated")[-1]["held_out_loss"],
             "held-out loss, before": self.of("validated")[0]["held_out_loss"],
             "held-out loss, after": self.of("validated")[-1]["held_out_loss"],
-            "planned peak": planned,
+            "estimated peak": planned,
             "measured peak": peak,
-            "forecast error": planned / peak - 1,
+            "error of the estimate": planned / peak - 1,
             "steps measured": len(steps),
         }
         if name == "speed":
@@ -155,13 +155,13 @@ def test_h18_every_number_is_that_of_its_runs(made: Path, report_figure: Callabl
         href = link.attributes["href"]
         assert href[1:] in targets if href.startswith("#") else (made / href).exists(), href
     report_figure(f"{len(numbers)} numbers of {len(names)} kinds computed again from the raw files: all equal")
-    assert {"time", "speed", "peak memory", "money", "caption accuracy", "forecast error"} <= names.keys()
+    assert {"time", "speed", "peak memory", "money", "caption accuracy", "error of the estimate"} <= names.keys()
 
 
 _UNLINKED = {
-    "planned peak",
+    "estimated peak",
     "measured peak",
-    "forecast error",
+    "error of the estimate",
     "steps measured",
     "caption accuracy, base",
     "caption accuracy, run",

@@ -83,7 +83,7 @@ class Rehearsal:
             return f"  memory: {measured}"
         expected_bytes = self.plan.at_peak.process_bytes
         return (
-            f"  memory: expected {bytes_text(expected_bytes)}, {measured} "
+            f"  memory: estimated {bytes_text(expected_bytes)}, {measured} "
             f"({(self.peak_bytes - expected_bytes) / expected_bytes:+.0%})"
         )
 

@@ -43,8 +43,8 @@ class Device(Row):
     None is "not known" or, for a number format, "not supported by the hardware".
     """
 
-    name: Annotated[str, Field(pattern=NAME_PATTERN)]
-    """What is typed: rtx-4090, h100-sxm."""
+    name: Annotated[str, Field(pattern=rf"{NAME_PATTERN}|^[0-9.]+Gi?B$")]
+    """What is typed: rtx-4090, h100-sxm, or 16GiB for a card of which only the memory is known."""
     title: Text
     """What is shown: H100 SXM."""
     also_called: Annotated[tuple[Text, ...], BeforeValidator(_names)]

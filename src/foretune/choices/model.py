@@ -69,7 +69,8 @@ def _catalogue_reference(asked: str) -> ModelReference:
     try:
         found = catalog.denoiser_names().resolve(asked)
     except UnknownName:
-        raise UnknownName("model in the catalogue", asked, (*catalog.denoisers(), *SHIPPED_MODELS)) from None
+        known = (*catalog.denoisers(), *SHIPPED_MODELS)
+        raise UnknownName("model in the catalogue", asked, known, see="foretune list models") from None
     row = catalog.denoisers()[found.name]
     return ModelReference(
         found.name,

@@ -47,7 +47,7 @@ class ProgressObserver(Observer):
         self._num_steps_seen = 0
         self._last_shown_s = -math.inf
         self._peak_bytes: Callable[[], int] | None = None
-        self._planned_bytes: int | None = None
+        self._estimated_bytes: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -63,7 +63,7 @@ class ProgressObserver(Observer):
 
     def planned(self, plan: Plan) -> None:
         """Shows the forecast beside what is measured: tensors on a device, the whole process on the host."""
-        self._planned_bytes = plan.at_peak.allocated_bytes if measures_device() else plan.at_peak.process_bytes
+        self._estimated_bytes = plan.at_peak.allocated_bytes if measures_device() else plan.at_peak.process_bytes
 
     def message(self, text: str) -> None:
         self.console.print(shown_lines(text), markup=False, soft_wrap=True)
@@ -100,8 +100,8 @@ class ProgressObserver(Observer):
             self._peak_bytes = self._peak_bytes or peak_memory()
             peak_bytes = self._peak_bytes()
         memory = bytes_text(peak_bytes)
-        if self._planned_bytes is not None:
-            memory += f" ({bytes_text(self._planned_bytes)} planned)"
+        if self._estimated_bytes is not None:
+            memory += f" ({bytes_text(self._estimated_bytes)} estimated)"
         left = f"{duration_text(left_s)} left" if left_s else "done"
         numbers = f"{speed}  loss {report.loss:.4f}  peak {memory}  {left}"
         self._show("training", done, total, numbers)

@@ -55,7 +55,7 @@ def read_experiment(
 
     The file that a run keeps of its experiment is taken for the experiment, with the defaults it had then.
     """
-    mistakes = Mistakes()
+    mistakes, overrides = Mistakes(), tuple(overrides)
     asked: Asked | None = None
     content = mistakes.attempt(load_mapping, path)
     if content is None:
@@ -64,10 +64,27 @@ def read_experiment(
         is_of_a_run = isinstance(content.get("resolved"), dict) and "asked" in content
         mapping = overridden(content["resolved"] if is_of_a_run else content, overrides, mistakes)
         understood = partial(understand, source=str(path), name=_name_from(path), only_planned=only_planned)
-        asked = mistakes.attempt(partial(understood, needs=needs, checks=checks), mapping)
+        understood = partial(understood, needs=needs, checks=checks)
+        asked = mistakes.attempt(_without_blaming_the_file, understood, mapping, overrides)
     mistakes.raise_all()
     assert asked is not None, "nothing was wrong with it"
     return asked
+
+
+def _without_blaming_the_file(
+    understood: Callable[[dict[str, Any]], Asked], mapping: dict[str, Any], overrides: Iterable[str]
+) -> Asked:
+    """Mistakes of overrides are the command's; the file's name stands only before its own."""
+    try:
+        return understood(mapping)
+    except ExperimentErrors as error:
+        typed = {override.partition("=")[0].strip() for override in overrides}
+        is_typed = [problem.partition(":")[0] in typed for problem in error.problems]
+        if not any(is_typed):
+            raise
+        pairs = zip(error.problems, is_typed, strict=True)
+        problems = [problem if is_own else f"{error.source}: {problem}" for problem, is_own in pairs]
+        raise ExperimentErrors(None, problems) from error
 
 
 def understand(

@@ -30,11 +30,13 @@ class UserError(Exception):
 class UnknownName(UserError):
     """A name that is in no list of known ones."""
 
-    def __init__(self, kind: str, asked: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, asked: str, known: Iterable[str], see: str | None = None) -> None:
+        """`see`: the command that lists them all."""
         self.kind, self.asked, self.known = kind, asked, sorted(known)
         guess = closest(asked, self.known)
         hint = f"Did you mean {guess!r}?" if guess else f"Known: {_shortened(self.known)}."
-        super().__init__(f"There is no {kind} named {asked!r}. {hint}")
+        listed = "" if guess or see is None else f" Run: {see}"
+        super().__init__(f"There is no {kind} named {asked!r}. {hint}{listed}")
 
 
 class AmbiguousName(UserError):

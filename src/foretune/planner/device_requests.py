@@ -74,10 +74,9 @@ def _as_device(accelerator: Accelerator) -> Device:
 
 def _card_of(typed: str, num_bytes: int, is_binary: bool) -> Device:
     """GiB: the total that the driver reports. GB: as sold, read as 10**9 bytes, which never overestimates."""
-    name = "".join(typed.lower().split())
+    memory_gb = num_bytes / (GIB if is_binary else 10**9)
+    name = f"{memory_gb:.6g}{'GiB' if is_binary else 'GB'}"
     try:
-        if is_binary:
-            return generic_card(name, memory_gb=num_bytes / GIB, reported_memory_mib=num_bytes // MIB)
-        return generic_card(name, memory_gb=num_bytes / 10**9, reported_memory_mib=None)
+        return generic_card(name, memory_gb=memory_gb, reported_memory_mib=num_bytes // MIB if is_binary else None)
     except ValueError as error:
         raise UserError(f"{typed}: no card has this much memory. Run: foretune plan ... --on 24GiB") from error

@@ -22,4 +22,7 @@ def check_subject(asked: str | Path) -> None:
     # A Hub id has one slash.
     if not path.exists() and len(path.parts) > _MOST_PARTS_OF_A_HUB_ID:
         raise UserError(f"{path} does not exist. {_RUN_PATHS}")
-    resolve_model(str(asked))
+    model = resolve_model(str(asked))
+    # So has `runs/name`: what begins with a folder that is here, and is in no catalogue, is a path.
+    if model.kind == "hub" and model.family is None and path.parent.is_dir():
+        raise UserError(f"{path} does not exist. {_RUN_PATHS}")

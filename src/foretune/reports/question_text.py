@@ -36,6 +36,8 @@ def question_text(asked: "Asked") -> str:
     """What is trained, and how; of choices at their default only those that every step has."""
     experiment = asked.experiment
     choices = [_method(experiment.method), *_dtypes(experiment), *_levers(experiment.levers)]
+    if experiment.train.gradient_accumulation > 1:
+        choices.append(f"gradient accumulation {experiment.train.gradient_accumulation}")
     parallel = experiment.parallel
     if parallel.devices > 1:
         choices.append(f"one of {parallel.devices} devices ({ENGINES[parallel.sharding]})")

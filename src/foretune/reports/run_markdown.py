@@ -41,7 +41,7 @@ def report_markdown(report: RunReport, title: str | None = None, findings: Seque
         lines += [f"## Configurations of {escaped(task_title(task))}", "", *_table(task), ""]
     forecast = _forecast(report)
     if forecast:
-        lines += ["## Forecast against measurement", "", *forecast, ""]
+        lines += ["## Estimate against measurement", "", *forecast, ""]
     if report.failed:
         lines += ["## Runs that did not finish", ""]
         for run in report.failed:
@@ -91,5 +91,5 @@ def _forecast(report: RunReport) -> list[str]:
         pairs = [pair for run in one.finished if (pair := planned_and_measured(run)) is not None]
         if pairs:
             off = sum(planned / measured - 1 for planned, measured, _ in pairs) / len(pairs)
-            rows.append(f"- {escaped(one.name)}: forecast of peak memory off by {off:+.0%}")
+            rows.append(f"- {escaped(one.name)}: estimate of peak memory off by {off:+.0%}")
     return rows

@@ -270,8 +270,8 @@ def _forecast(report: RunReport) -> Markup | None:
     found = forecast_table(report, report.configurations)
     if found is None:
         return None
-    words = "Peak memory forecast before the first step, and measured; means over the runs."
-    return _section("forecast", "Forecast against measurement", tag("p", words, class_="lead"), found)
+    words = "Peak memory, estimated before the first step, and measured; means over the runs."
+    return _section("forecast", "Estimate against measurement", tag("p", words, class_="lead"), found)
 
 
 def _losses(report: RunReport) -> Markup | None:

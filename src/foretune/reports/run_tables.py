@@ -60,23 +60,23 @@ def forecast_table(report: RunReport, found: Sequence[Configuration]) -> Markup 
         if not pairs:
             continue
         runs = [run for run in one.finished if run.path in pairs]
-        expected = statistics.fmean(planned for planned, _, _ in pairs.values())
+        estimated = statistics.fmean(planned for planned, _, _ in pairs.values())
         measured, low, high = _interval([peak for _, peak, _ in pairs.values()])
         off = [planned / peak - 1 for planned, peak, _ in pairs.values()]
         mean_off = statistics.fmean(off)
         what = pairs[runs[0].path][2]
         figures = [
-            (measured_value_text(expected, None, None, "bytes"), "planned peak", expected),
+            (measured_value_text(estimated, None, None, "bytes"), "estimated peak", estimated),
             (measured_value_text(measured, low, high, "bytes"), "measured peak", measured),
-            (_percent(mean_off), "forecast error", mean_off),
+            (_percent(mean_off), "error of the estimate", mean_off),
         ]
         span = f"{_percent(min(off))} to {_percent(max(off))}" if len(off) > 1 else NOTHING
         rows.append(TableRow([lettered(report, one), what, *(traced(report, *each, runs) for each in figures), span]))
     if not rows:
         return None
-    columns = [TableColumn("Configuration"), TableColumn("memory of"), numeric("forecast"), numeric("measured"),
-               numeric("forecast error"), numeric("error of single runs")]  # fmt: skip
-    return data_table("Forecast against measurement", columns, [Rows(rows)])
+    columns = [TableColumn("Configuration"), TableColumn("memory of"), numeric("estimated"), numeric("measured"),
+               numeric("error of the estimate"), numeric("error of single runs")]  # fmt: skip
+    return data_table("Estimate against measurement", columns, [Rows(rows)])
 
 
 def _interval(

@@ -96,7 +96,8 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
     num_steps = _num_steps(experiment.train, maker.order)
     prompts = experiment.validation.prompts if family.text_parts else ()
     needed = _needed(maker.order, num_steps, train)
-    encoding = _Encoding(encoder_plan, maker, needed, held_out, prompts, observer, ranks)
+    num_unused = len(train) - len(needed)
+    encoding = _Encoding(encoder_plan, maker, needed, num_unused, held_out, prompts, observer, ranks)
     # In the order of `choices.run_schedule.PREPARATION`, which plans replay.
     live_vae = encoding.latents()
     live_text, texts = encoding.text()
@@ -284,6 +285,8 @@ class _Encoding:
     plan: EncoderPlan
     maker: BatchMaker
     needed: Sequence[int]
+    num_unused: int
+    """Images for training that the run ends too early to use."""
     held_out: Sequence[int]
     prompts: Sequence[str]
     observer: Observer
@@ -296,7 +299,8 @@ class _Encoding:
         report = self._filled(
             lambda needed, held_out: self.plan.fill_latents(self.maker, needed, held_out, self.observer.preparing)
         )
-        self.observer.message(f"Images: {report.num_encoded} encoded, {report.num_reused} from the cache.")
+        unused = f" The run ends before it uses the other {self.num_unused:,}." if self.num_unused else ""
+        self.observer.message(f"Images: {report.num_encoded} encoded, {report.num_reused} from the cache.{unused}")
         return None
 
     def text(self) -> tuple[Any, dict[str, Conditioning]]:

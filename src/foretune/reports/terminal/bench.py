@@ -156,9 +156,9 @@ def _utilisation(series: "Series") -> list[str]:
 def _memory(series: "Series", plan: "Plan | None", *, is_synthetic: bool) -> list[str]:
     lines = []
     for name, measured in _kinds(series.peak_device_bytes, series.peak_reserved_bytes, series.peak_host_bytes):
-        lines.append(f"Peak memory, {name}: measured {bytes_text(measured)}{_expected(name, measured, plan)}")
+        lines.append(f"Peak memory, {name}: measured {bytes_text(measured)}{_estimated(name, measured, plan)}")
     if plan is not None and is_synthetic and plan.worst_phase != RunPhase.STEP:
-        lines.append(f"  (expected is for a whole run, whose peak is in the phase {plan.worst_phase!r})")
+        lines.append(f"  (the estimate is for a whole run, whose peak is in the phase {plan.worst_phase!r})")
     return lines
 
 
@@ -167,17 +167,17 @@ def _kinds(device: int | None, reserved: int | None, host: int | None) -> list[t
     return [(name, held) for name, held in named if held is not None]
 
 
-def _expected(name: str, measured: int, plan: "Plan | None") -> str:
+def _estimated(name: str, measured: int, plan: "Plan | None") -> str:
     """Tensors and allocator on a device, the whole process on the host where that is the device."""
     if plan is None:
         return ""
     on_host = plan.device == "here" and name == "host process"
-    expected = {"device allocated": plan.allocated_bytes, "device reserved": plan.reserved_bytes}.get(name)
-    if expected is None and on_host:
-        expected = plan.process_bytes
-    if expected is None:
+    estimated = {"device allocated": plan.allocated_bytes, "device reserved": plan.reserved_bytes}.get(name)
+    if estimated is None and on_host:
+        estimated = plan.process_bytes
+    if estimated is None:
         return ""
-    return f", expected {bytes_text(expected)} ({expected / measured - 1:+.1%})"
+    return f", estimated {bytes_text(estimated)} ({estimated / measured - 1:+.1%})"
 
 
 def _energy(series: "Series") -> list[str]:

@@ -50,7 +50,7 @@ def measurements(record: RunRecord, profile: Profile | None) -> list[str]:
             + (f", {where} peak {bytes_text(memory)}" if memory else "")
         )
     if record.plan is not None:
-        lines.append(_expected(record, record.plan))
+        lines.append(_estimated(record, record.plan))
     if profile is not None and record.outcome.steps_done >= profile.at_step:
         last = min(profile.at_step + profile.steps - 1, record.outcome.steps_done)
         lines.append(
@@ -60,17 +60,17 @@ def measurements(record: RunRecord, profile: Profile | None) -> list[str]:
     return lines
 
 
-def _expected(record: RunRecord, plan: Plan) -> str:
-    """What was forecast, beside what was measured: tensors on a device, the whole process on the host."""
+def _estimated(record: RunRecord, plan: Plan) -> str:
+    """What was estimated, beside what was measured: tensors on a device, the whole process on the host."""
     measured = record.measured.peak_device_bytes
     peak = plan.at_peak
-    expected, what, band = peak.allocated_bytes, "allocated", ""
+    estimated, what, band = peak.allocated_bytes, "allocated", ""
     if measured is None:
-        measured, expected, what = record.measured.peak_host_bytes, peak.process_bytes, "process"
+        measured, estimated, what = record.measured.peak_host_bytes, peak.process_bytes, "process"
         band = f" ({bytes_text(peak.process_low_bytes)} to {bytes_text(peak.process_high_bytes)})"
     if not measured:
-        return f"Memory expected ({what}): {bytes_text(expected)}{band}, not measured"
+        return f"Memory estimated ({what}): {bytes_text(estimated)}{band}, not measured"
     return (
-        f"Memory ({what}): expected {bytes_text(expected)}{band}, measured {bytes_text(measured)}: "
-        f"the forecast is {expected / measured - 1:+.1%} off"
+        f"Memory ({what}): estimated {bytes_text(estimated)}{band}, measured {bytes_text(measured)}: "
+        f"the estimate is {estimated / measured - 1:+.1%} off"
     )
