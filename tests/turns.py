@@ -1,4 +1,4 @@
-"""In CI, tests that are alike, and long proofs, take turns: a third of them each day, all of them in three days.
+"""In CI, tests that are alike, and long proofs, take turns: a fifth of them each day, all of them in five days.
 
 `@pytest.mark.takes_turns` is for tests that ask the same question about many models, methods or pages, and for those
 that take most of a minute. Together they would take longer than everything else. Elsewhere, and with
@@ -14,7 +14,7 @@ from tests.proofs.rotation import how_to_repeat, turn
 
 MARKER = "takes_turns"
 VARIABLE = "FORETUNE_TAKE_TURNS"
-NUM_TURNS = 3
+NUM_TURNS = 5
 
 
 def are_taken() -> bool:
@@ -40,4 +40,4 @@ def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def header() -> str:
     """For the first lines of a run."""
-    return f"tests marked {MARKER}: every third, {how_to_repeat(turn())}" if are_taken() else ""
+    return f"tests marked {MARKER}: every fifth, {how_to_repeat(turn())}" if are_taken() else ""

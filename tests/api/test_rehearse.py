@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import foretune as ft
 from foretune.core.errors import Refused
@@ -88,6 +89,23 @@ def test_processes_of_a_launcher_do_not_rehearse(
         monkeypatch.setenv(name, value)
     with pytest.raises(Refused, match="a launcher has started these"):
         ft.rehearse(asked(tiny_pipeline, tmp_path), runs=tmp_path)
+
+
+def test_steps_are_of_the_largest_bucket_and_epochs_of_all(tiny_pipeline: TinyPipeline, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number, size in enumerate([(64, 64)] * 2 + [(112, 32)] * 6):
+        Image.new("RGB", size, (30 * number, 0, 0)).save(folder / f"{number}.png")
+        (folder / f"{number}.txt").write_text("an image")
+    data = {"kind": "folder", "path": str(folder), "cache_dir": str(tmp_path / "cache"), "held_out": 0}
+    buckets = {"resolution": 64, "max_buckets": 2, "bucket_step_px": 16}
+    sections: dict[str, Any] = {"data": {**data, **buckets}, "train": {"steps": None, "epochs": 3}}
+    asked, observer = short_mapping(tiny_pipeline("flux"), tmp_path, **sections), Recording()
+    found = ft.rehearse(asked, {"train.batch_size": 1}, runs=tmp_path / "runs", observer=observer)
+    steps = next(phase for phase in found.phases if phase.name == "step")
+    assert steps.times == 3 * 8
+    # A square of 64 px has more pixels than 112 x 32, so that only the two squares are encoded.
+    assert any(text.startswith("Images: 2 encoded") for text in observer.of("message"))
 
 
 def test_time_decides(tiny_pipeline: TinyPipeline, tmp_path: Path) -> None:

@@ -219,7 +219,9 @@ def test_a_key_that_stands_twice_is_refused() -> None:
 
 
 def test_the_source_is_named() -> None:
-    with pytest.raises(ExperimentErrors, match=r"^x\.yaml has 1 mistake:\n  1\. train\.steps: "):
+    with pytest.raises(ExperimentErrors, match=r"^x\.yaml has 1 mistake:\n  1\. train\.seed: "):
+        read(SHORT.replace("steps: 10", "steps: 10, seed: -1"))
+    with pytest.raises(ExperimentErrors, match=r"^This command has 1 mistake:\n  1\. train\.steps: "):
         read(SHORT, "train.steps=0")
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from foretune.choices.data import ShapesData
 from foretune.data.buckets import Bucket, assign, candidate_buckets, choose_buckets
-from foretune.data.grouping import buckets_for, members_by_bucket
+from foretune.data.grouping import buckets_for, members_by_bucket, only_largest
 from foretune.data.sources.shapes import Shapes
 from tests.data.made import MadeSource
 
@@ -90,3 +90,9 @@ def test_generated_members_stay_a_range():
     assert buckets_for(Shapes(10**9, 32), range(10**9), ShapesData(kind="shapes", max_buckets=4), resolution_px=32) == (
         Bucket(32, 32),
     )
+
+
+def test_the_largest_bucket_is_one_that_has_samples():
+    buckets = (Bucket(32, 32), Bucket(64, 16), Bucket(96, 16))
+    assert only_largest(([1, 2], [3], []), buckets) == ([1, 2], range(0), range(0))
+    assert only_largest(([1, 2], [3], [4]), buckets) == (range(0), range(0), [4])

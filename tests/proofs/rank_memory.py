@@ -83,7 +83,10 @@ def built(experiment: Experiment, family: Family, ranks: Ranks) -> TrainingStep:
     device, engine = torch.device("cpu"), ALONE
     assembled.levers.place(denoiser, device)
     if ranks.size > 1:
-        engine = share(denoiser, family, experiment.parallel.sharding, device, experiment.parallel.shard_devices)
+        parallel, gathers_in_bf16 = experiment.parallel, experiment.gathers_in_bf16
+        engine = share(
+            denoiser, family, parallel.sharding, device, parallel.shard_devices, gathers_in_bf16=gathers_in_bf16
+        )
     return build_step(experiment, family, assembled, device, engine=engine)
 
 

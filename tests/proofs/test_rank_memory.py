@@ -38,8 +38,16 @@ CASES: list[tuple[Case, dict[str, Any]]] = [
     for checkpointing in (0.0, 1.0)
     for parallel in (_FEW, {**_FEW, **_FULL}, {**_MANY, **_FULL})
 ]
-_ROUTINE = (1, 4, 8, 11, 12, 17, 23, 24, 28, 35)
-"""Both engines, families, methods and numbers of devices; with and without checkpointing and accumulation."""
+CASES += [
+    (Case(family, "full", "bf16", "wide", 2, "middle", checkpointing, accumulation, has_ema, 1), {**_FULL, **devices})
+    for family, accumulation, has_ema in (("flux", 1, False), ("sd3", 2, True))
+    for checkpointing in (0.0, 1.0)
+    for devices in (_FEW, _MANY, {**_MANY, "gather_dtype": "fp32"})
+]
+_ROUTINE = (1, 4, 8, 11, 12, 17, 23, 24, 28, 35, 37, 41, 45)
+"""Both engines, families, methods and numbers of devices; with and without checkpointing, accumulation and mixed
+precision.
+"""
 
 
 def planned(case: Case, parallel: dict[str, Any]) -> tuple[int, int]:

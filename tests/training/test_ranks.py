@@ -122,6 +122,27 @@ def test_sharded_weights_are_held_in_parts(
     assert all(one["num_own"] == one["num_weights"] for one in found), "DDP holds all of them in each"
 
 
+def test_sharded_weights_are_gathered_in_bf16_and_kept_in_fp32(
+    tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
+) -> None:
+    """FSDP2's mixed precision computes what autocast does, but for norms and biases, which it rounds too."""
+    model, train = tiny_pipeline("flux"), {"precision": "bf16"}
+    losses = {}
+    for name, size, parallel in (
+        ("one process", 1, {}),
+        ("fp32", 2, {"sharding": "full", "gather_dtype": "fp32"}),
+        ("bf16", 2, {"sharding": "full"}),
+    ):
+        asked = mapping(model, tmp_path, size, method="full", parallel=parallel, train=train)
+        found = run_ranks(forked_python.python, size, "trained", mapping=asked, runs=str(tmp_path / name))
+        losses[name] = losses_of(RunDirectory(Path(found[0]["run"])))
+        assert {tensor.dtype for tensor in final_weights(Path(found[0]["run"])).values()} == {torch.float32}
+    assert losses["one process"][-1] < 0.9 * losses["one process"][0]
+    assert losses["fp32"] == pytest.approx(losses["one process"], rel=1e-2)
+    assert losses["bf16"] == pytest.approx(losses["one process"], rel=1e-2)
+    assert losses["bf16"] != losses["fp32"]
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
 def test_r6_a_global_batch_is_the_same_samples_in_the_same_order(
     size: int, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"

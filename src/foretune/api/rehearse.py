@@ -24,6 +24,7 @@ _SHORT: dict[str, Any] = {
     "train.steps": _STEPS,
     "train.epochs": None,
     "train.seconds": None,
+    "data.only_largest_bucket": True,
     "save.every": _SAVED_AT,
     "save.keep": 2,
     "validate.every": None,
@@ -100,9 +101,9 @@ def rehearse(
 ) -> Rehearsal:
     """Runs every phase of a training once: loads, encodes, steps, validates, saves, resumes. Arguments as for `train`.
 
-    It trains four steps in a folder below `runs`, so that the same disk is used, drops the last checkpoint, resumes
-    from the one before and compares the losses. The folder is removed unless a phase fails; encoded samples stay in
-    the cache.
+    It trains four steps of the largest bucket in a folder below `runs`, so that the same disk is used, drops the last
+    checkpoint, resumes from the one before and compares the losses. The folder is removed unless a phase fails;
+    encoded samples stay in the cache.
 
     Raises:
         RunFailed: a phase failed; `error.run` is what it left.
@@ -190,7 +191,7 @@ def _phases(whole: "Experiment", run: Run) -> tuple[RehearsedPhase, ...]:
 
     _, _, effective = RunDirectory(run.path).read_experiment()
     train, events = whole.train, _events(run)
-    num_steps = train.steps or (train.epochs or 0) * int(effective["num_steps_per_epoch"])
+    num_steps = train.steps or (train.epochs or 0) * int(effective["num_steps_per_epoch_of_all_buckets"])
     times: dict[RunPhase, int | None] = {RunPhase.STEP: None, RunPhase.SAVE: None, RunPhase.VALIDATE: None}
     if train.seconds is None:
         planned = Counter(phase for phase, _ in RunSchedule.of(whole).phases(0, is_last=lambda done: done == num_steps))

@@ -25,6 +25,8 @@ class _Images(Section):
     """Maximum number of aspect-ratio buckets; 1 crops everything to a square."""
     bucket_step_px: int = Field(default=64, ge=8, le=512)
     """Bucket sides are multiples of this many pixels."""
+    only_largest_bucket: Annotated[bool, LATER] = False
+    """Train on the samples of the largest bucket only, whose steps take most memory and time. `--rehearse` sets it."""
     crop: Literal["center", "random"] = "center"
     """Center or random crop of an image that does not have its bucket's shape."""
     flip: Share = 0.0

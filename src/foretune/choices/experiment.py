@@ -70,6 +70,16 @@ def _with_asynchronous_saves(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _with_gather_dtype(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 9 gathered sharded weights as they are, in fp32. It trained on all buckets, which is the default."""
+    parallel = body.get("parallel", {})
+    return (
+        body
+        if parallel.get("sharding", "none") == "none"
+        else {**body, "parallel": {**parallel, "gather_dtype": "fp32"}}
+    )
+
+
 class Experiment(Value):
     """One fine-tuning, as asked for. Everything that follows is computed from it and from the catalogue."""
 
@@ -83,6 +93,7 @@ class Experiment(Value):
         6: _without_removed_keys,
         7: _with_sharding,
         8: _with_asynchronous_saves,
+        9: _with_gather_dtype,
     }
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
@@ -115,6 +126,13 @@ class Experiment(Value):
     """Experiment trackers that receive loss, speed and samples."""
     accept: Annotated[tuple[Risk, ...], INCIDENTAL] = ()
     """Risks that Foretune refuses unless they are listed here."""
+
+    @property
+    def gathers_in_bf16(self) -> bool:
+        """Whether whole weights exist in bf16 only, and their shards in fp32: FSDP2's mixed precision."""
+        train, parallel = self.train, self.parallel
+        is_mixed = train.precision == "bf16" and train.weight_dtype == "fp32" and self.method.kind == "full"
+        return is_mixed and parallel.sharding != "none" and parallel.gather_dtype == "bf16"
 
     def whole_hash(self) -> str:
         """Equal when everything asked is equal, paths and devices included, in whichever version it was written."""

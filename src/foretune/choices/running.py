@@ -77,6 +77,9 @@ class Parallel(Section):
     devices (FSDP2). hybrid: sharded inside each group of shard_devices, replicated across the groups (HSDP)."""
     shard_devices: Annotated[int | None, LATER] = Field(default=None, ge=2)
     """Devices of one shard group of hybrid sharding. Left out: the devices of one node."""
+    gather_dtype: Annotated[Literal["fp32", "bf16"], LATER] = "bf16"
+    """How sharded fp32 weights are gathered in full fine-tuning with train.precision=bf16. bf16: half the traffic and
+    no copies by autocast; norms and biases are rounded too. fp32: as on one device."""
     timeout_s: Annotated[float, LATER] = Field(default=600.0, gt=0)
     """Seconds that a process waits for the others before the run is ended."""
     restarts: Annotated[int, LATER] = Field(default=0, ge=0)

@@ -24,6 +24,13 @@ def members_by_bucket(source: Source, indices: Sequence[int], buckets: Sequence[
     return members
 
 
+def only_largest(members: Sequence[Sequence[int]], buckets: Sequence[Bucket]) -> tuple[Sequence[int], ...]:
+    """Returns the samples of the bucket with most pixels that has any; the others become empty."""
+    sizes = [(bucket.width_px * bucket.height_px if own else 0) for own, bucket in zip(members, buckets, strict=True)]
+    largest = sizes.index(max(sizes))
+    return tuple(own if place == largest else range(0) for place, own in enumerate(members))
+
+
 def bucket_of(source: Source, index: int, buckets: Sequence[Bucket]) -> int:
     """Returns the index of a sample's bucket."""
     info = source.info(index)

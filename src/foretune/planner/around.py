@@ -208,7 +208,7 @@ def _play_denoiser(stream: Stream, run: RunToPlan, around: Around, found: Pass, 
 def _cast_bytes(run: RunToPlan, around: Around) -> int:
     """Returns the bytes of autocast's low-precision copies of the trained fp32 weights."""
     train = run.experiment.train
-    if train.precision == "fp32" or train.weight_dtype != "fp32":
+    if train.precision == "fp32" or train.weight_dtype != "fp32" or run.experiment.gathers_in_bf16:
         return 0
     trained_bytes = bytes_by_category(around.lasting).get(MemoryPart.TRAINED_WEIGHTS, 0)
     return trained_bytes * BYTES_PER_WEIGHT[train.precision] // _FP32_BYTES

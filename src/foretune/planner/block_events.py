@@ -54,6 +54,8 @@ class Variant:
     """Whether DDP holds buckets beside the gradients."""
     num_shards: int = 1
     """Over how many devices weights, gradients and optimizer state are divided."""
+    shard_widening: int = 1
+    """2 if shards of weights, gradients and optimizer state are fp32, and the trace has them in bf16."""
 
 
 Place = tuple[int, str, int, int, int]

@@ -236,7 +236,13 @@ class _Expansion:
             when = self._placing.gathering_outside(forward, backward)
         else:
             when = self._placing.gathering(forward, backward, block.number)
-        storages = sharded(as_storages(placed), variant.num_shards, when, accumulates=variant.accumulates)
+        storages = sharded(
+            as_storages(placed),
+            variant.num_shards,
+            when,
+            accumulates=variant.accumulates,
+            widening=variant.shard_widening,
+        )
         return as_rows(storages)
 
     def _swapped(self, placed: list[tuple[int, StorageRows]], unit: SwappedUnit) -> list[tuple[int, StorageRows]]:

@@ -9,6 +9,8 @@ The rules are those of `torch.distributed.fsdp.fully_shard` around each block an
 - After a block's backward pass, its gradients are copied into a buffer and reduced from there into this device's part.
   The buffer is freed when the next block's gradients are reduced.
 - Weights outside the blocks stay gathered from the start of the forward pass to the end of the backward pass.
+- With FSDP2's mixed precision whole weights and whole gradients are bf16. What a device keeps is fp32, and gradients
+  are summed in fp32.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,6 +20,9 @@ from foretune.choices.running import Parallel
 from foretune.core.values.step_trace import NEVER, StepTrace
 from foretune.core.vocabulary import LASTING, WEIGHTS, MemoryPart, StepPhase
 from foretune.planner.swapping import SwapStorage
+
+_NEVER_WIDER = (MemoryPart.FROZEN_WEIGHTS, MemoryPart.EMA)
+"""Of these the trace has the bytes that a shard is made of."""
 
 
 def num_shards(parallel: Parallel) -> int:
@@ -49,12 +54,16 @@ class Gathering:
 
 
 def sharded(
-    storages: Iterable[SwapStorage], num_shards: int, when: Gathering, *, accumulates: bool
+    storages: Iterable[SwapStorage], num_shards: int, when: Gathering, *, accumulates: bool, widening: int = 1
 ) -> Iterator[SwapStorage]:
-    """Yields the storages of a group on one of the devices that share it."""
+    """Yields the storages of a group on one of the devices that share it.
+
+    `widening`: how many times the bytes of the trace a shard has, gradients and optimizer state included.
+    """
     weight_bytes = gradient_bytes = 0
     for storage in storages:
-        part = storage._replace(num_bytes=-(-storage.num_bytes // num_shards))
+        factor = 1 if storage.category in _NEVER_WIDER else widening
+        part = storage._replace(num_bytes=-(-storage.num_bytes * factor // num_shards))
         if storage.category == MemoryPart.GRADIENTS:
             gradient_bytes += storage.num_bytes
             yield storage._replace(released=when.gradients_until, released_in=StepPhase.BACKWARD)
@@ -74,7 +83,7 @@ def sharded(
             yield part
         else:
             yield storage
-    yield from _buffers(weight_bytes, gradient_bytes, when)
+    yield from _buffers(weight_bytes, gradient_bytes * widening, when)
 
 
 def gathered_bytes(trace: StepTrace, sizes: tuple[float, float, float, float]) -> int:

@@ -128,6 +128,7 @@ def forms_of(
     experiment: Experiment, geometry: Geometry, numerics: Numerics, *, habits: TrainerHabits = NO_HABITS
 ) -> tuple[StepForm, StepForm]:
     """Returns the forms of blocks without and with recomputation; the same form if all are alike."""
+    experiment = _as_traced(experiment)
     num_chosen = len(_chosen(experiment, geometry))
     num_units = len(units(geometry.stacks, without_idle_choices(experiment.levers)))
     kept, checkpointed = (
@@ -135,6 +136,13 @@ def forms_of(
         for is_checkpointed in (num_chosen == num_units, num_chosen > 0)
     )
     return kept, checkpointed
+
+
+def _as_traced(experiment: Experiment) -> Experiment:
+    """The experiment of one device whose step is that of each of several: theirs has whole weights in bf16 only."""
+    if not experiment.gathers_in_bf16:
+        return experiment
+    return experiment.model_copy(update={"train": experiment.train.model_copy(update={"weight_dtype": "bf16"})})
 
 
 def _chosen(experiment: Experiment, geometry: Geometry) -> frozenset[int]:
@@ -171,9 +179,10 @@ def variant_of(experiment: Experiment, geometry: Geometry) -> Variant:
         has_buckets=accumulates and is_ddp,
         averages=experiment.train.ema is not None,
         averages_on_host=levers.ema_offload,
-        bytes_per_trained_weight=_WEIGHT_BYTES[experiment.train.weight_dtype],
+        bytes_per_trained_weight=_WEIGHT_BYTES[_as_traced(experiment).train.weight_dtype],
         swapped=swapped_units(units(geometry.stacks, levers), levers.block_swap),
         num_shards=num_shards(parallel),
+        shard_widening=_WEIGHT_BYTES["fp32"] // _WEIGHT_BYTES["bf16"] if experiment.gathers_in_bf16 else 1,
     )
 
 

@@ -57,11 +57,14 @@ def share(
     device: torch.device,
     shard_devices: int | None = None,
     timeout_s: float | None = None,
+    *,
+    gathers_in_bf16: bool = False,
 ) -> Engine:
     """Lets all processes of the default group train one denoiser, which is whole in each of them.
 
     For DDP it is on its device; FSDP2 moves it there, block by block. Sharded weights become DTensors, so an optimizer
     must be built afterwards. Groups of devices wait as long as all of them do, or as `timeout_s` says.
+    `gathers_in_bf16`: fp32 shards are rounded before they are sent; gradients are still summed in fp32.
     """
     import torch.distributed as dist
 
@@ -79,15 +82,21 @@ def share(
         )
         return Engine(num_processes, rank, wrapped, wrapped.no_sync)
     from torch.distributed.distributed_c10d import _set_pg_timeout
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     mesh = _mesh(num_processes, device, shard_devices if sharding == "hybrid" else None)
     if timeout_s is not None and mesh.ndim > 1:
         for group in mesh.get_all_groups():
             _set_pg_timeout(timedelta(seconds=timeout_s), group)
+    policy = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if gathers_in_bf16 else None,
+        reduce_dtype=torch.float32 if gathers_in_bf16 else None,
+        # Timesteps and rotary embeddings stay exact; autocast rounds what matrix products take.
+        cast_forward_inputs=False,
+    )
     for block in family.blocks(denoiser):
-        fully_shard(block, mesh=mesh)
-    fully_shard(denoiser, mesh=mesh)
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(denoiser, mesh=mesh, mp_policy=policy)
     # Gradients are reduced in every pass: to keep them whole until the last one would undo the sharding.
     return Engine(num_processes, rank)
 

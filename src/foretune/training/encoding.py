@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from foretune.choices.quantize import EncoderNumbers
+from foretune.core.observer import Observer
 from foretune.data.at_once import IN_A_BATCH, TILE_PX, images_at_once
 from foretune.data.batch import Batch
 from foretune.data.cache import CacheJob, Entry, FillReport, TensorCache, component_fingerprint, fill
@@ -21,6 +22,7 @@ from foretune.models.tiling import tile_autoencoder
 from foretune.models.trainable import TrainableFamily
 from foretune.step.quantizing import quantize_encoder
 from foretune.training.not_finite import NotFinite, first_not_finite
+from foretune.training.ranks import Ranks
 
 P = TypeVar("P")
 Progress = Callable[[str, int, int], None]
@@ -203,3 +205,64 @@ def free_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Fills the caches, or loads the encoders that are used at each step; encodes the validation prompts."""
+
+    plan: EncoderPlan
+    maker: BatchMaker
+    needed: Sequence[int]
+    num_unused: int
+    """Images for training that the run ends too early to use."""
+    held_out: Sequence[int]
+    prompts: Sequence[str]
+    observer: Observer
+    ranks: Ranks
+
+    def latents(self) -> nn.Module | None:
+        """The autoencoder, where it is used at each step."""
+        if self.maker.latents is None:
+            return self.plan.load_vae() if self.plan.family.has_latents else None
+        report = self._filled(
+            lambda needed, held_out: self.plan.fill_latents(self.maker, needed, held_out, self.observer.preparing)
+        )
+        unused = f" The run ends before it uses the other {self.num_unused:,}." if self.num_unused else ""
+        self.observer.message(f"Images: {report.num_encoded} encoded, {report.num_reused} from the cache.{unused}")
+        return None
+
+    def text(self) -> tuple[Any, dict[str, Conditioning]]:
+        """The text encoders, where they are used at each step, and the encoded prompts."""
+        family, lookup = self.plan.family, self.maker.text
+        texts = tuple(dict.fromkeys((*self.prompts, ""))) if self.prompts else ()
+        if lookup is not None:
+            report = self._filled(
+                lambda needed, held_out: self.plan.fill_text(
+                    self.maker, needed, held_out, texts, self.observer.preparing
+                )
+            )
+            self.observer.message(f"Captions: {report.num_encoded} encoded, {report.num_reused} from the cache.")
+            return None, {text: lookup.conditioning(text) for text in texts}
+        if not family.text_parts:
+            return None, {}
+        live = self.plan.load_text()
+        encoded = encode_captions(family, live, texts, self.plan.num_text_tokens) if texts else []
+        return live, dict(zip(texts, encoded, strict=True))
+
+    def _filled(self, fill: Callable[[Sequence[int], Sequence[int]], FillReport]) -> FillReport:
+        """Each process encodes its share. Then all look for everything: on a disk that is not shared between nodes,
+        each node encodes what the others have.
+        """
+        ranks = self.ranks
+        report = fill(self.needed[ranks.rank :: ranks.size], self.held_out[ranks.rank :: ranks.size])
+        if ranks.size == 1:
+            return report
+        ranks.wait()
+        if ranks.local_rank == 0:
+            rest = fill(self.needed, self.held_out)
+            report = FillReport(
+                num_encoded=report.num_encoded + rest.num_encoded, num_reused=rest.num_reused - report.num_encoded
+            )
+        ranks.wait()
+        return report

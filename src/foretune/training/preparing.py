@@ -1,13 +1,12 @@
 """Everything before the first step: the model found, the data ordered, the caches filled, the step built."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils.data import Dataset
 
 from foretune.choices.experiment import Experiment
@@ -17,8 +16,7 @@ from foretune.core.errors import Refused
 from foretune.core.observer import Observer
 from foretune.core.values.base import content_hash
 from foretune.data.batch import Batch
-from foretune.data.cache import FillReport
-from foretune.data.grouping import buckets_for, members_by_bucket
+from foretune.data.grouping import buckets_for, members_by_bucket, only_largest
 from foretune.data.held_out import held_out_batches
 from foretune.data.maker import BatchMaker
 from foretune.data.order import Order
@@ -39,7 +37,7 @@ from foretune.step.quantizing import check_quantization
 from foretune.step.training_step import TrainingStep
 from foretune.step.weights import checksums, num_trained_and_all
 from foretune.training.devices import choose_device, refuse_what_the_device_cannot, use_threads
-from foretune.training.encoding import EncoderPlan, LiveEncoders, encode_captions
+from foretune.training.encoding import EncoderPlan, Encoding, LiveEncoders
 from foretune.training.ranks import ALONE, Ranks
 
 
@@ -97,7 +95,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
     prompts = experiment.validation.prompts if family.text_parts else ()
     needed = _needed(maker.order, num_steps, train)
     num_unused = len(train) - len(needed)
-    encoding = _Encoding(encoder_plan, maker, needed, num_unused, held_out, prompts, observer, ranks)
+    encoding = Encoding(encoder_plan, maker, needed, num_unused, held_out, prompts, observer, ranks)
     # In the order of `choices.run_schedule.PREPARATION`, which plans replay.
     live_vae = encoding.latents()
     live_text, texts = encoding.text()
@@ -181,7 +179,10 @@ def build_model(
     # FSDP2 moves one block after the other and keeps its part: the whole model need not fit on a device.
     if ranks.size > 1:
         group = parallel.shard_devices or ranks.local_size
-        engine = share(denoiser, family, parallel.sharding, device, group, parallel.timeout_s)
+        gathers_in_bf16 = experiment.gathers_in_bf16
+        engine = share(
+            denoiser, family, parallel.sharding, device, group, parallel.timeout_s, gathers_in_bf16=gathers_in_bf16
+        )
     step = build_step(experiment, family, assembled, device, engine=engine)
     return Built(
         method=assembled.method,
@@ -253,7 +254,10 @@ def _batch_maker(
     ranks: Ranks,
 ) -> BatchMaker:
     buckets = buckets_for(source, train, experiment.data, resolution_px)
-    order = Order(members_by_bucket(source, train, buckets), experiment.samples_per_step(), experiment.train.seed)
+    members = members_by_bucket(source, train, buckets)
+    if experiment.data.only_largest_bucket:
+        members = only_largest(members, buckets)
+    order = _order(experiment, members)
     caches_latents = family.has_latents and experiment.levers.cache_latents
     caches_text = bool(family.text_parts) and experiment.levers.cache_text
     return BatchMaker(
@@ -273,70 +277,16 @@ def _batch_maker(
     )
 
 
+def _order(experiment: Experiment, members: Sequence[Sequence[int]]) -> Order:
+    return Order(members, experiment.samples_per_step(), experiment.train.seed)
+
+
 def _needed(order: Order, num_steps: int | None, train: Sequence[int]) -> Sequence[int]:
-    """The samples that the run will see: a run that is shorter than an epoch encodes only those."""
-    return train if num_steps is None or num_steps >= order.num_steps_per_epoch else order.samples_until(num_steps)
-
-
-@dataclass(frozen=True)
-class _Encoding:
-    """Fills the caches, or loads the encoders that are used at each step; encodes the validation prompts."""
-
-    plan: EncoderPlan
-    maker: BatchMaker
-    needed: Sequence[int]
-    num_unused: int
-    """Images for training that the run ends too early to use."""
-    held_out: Sequence[int]
-    prompts: Sequence[str]
-    observer: Observer
-    ranks: Ranks
-
-    def latents(self) -> nn.Module | None:
-        """The autoencoder, where it is used at each step."""
-        if self.maker.latents is None:
-            return self.plan.load_vae() if self.plan.family.has_latents else None
-        report = self._filled(
-            lambda needed, held_out: self.plan.fill_latents(self.maker, needed, held_out, self.observer.preparing)
-        )
-        unused = f" The run ends before it uses the other {self.num_unused:,}." if self.num_unused else ""
-        self.observer.message(f"Images: {report.num_encoded} encoded, {report.num_reused} from the cache.{unused}")
-        return None
-
-    def text(self) -> tuple[Any, dict[str, Conditioning]]:
-        """The text encoders, where they are used at each step, and the encoded prompts."""
-        family, lookup = self.plan.family, self.maker.text
-        texts = tuple(dict.fromkeys((*self.prompts, ""))) if self.prompts else ()
-        if lookup is not None:
-            report = self._filled(
-                lambda needed, held_out: self.plan.fill_text(
-                    self.maker, needed, held_out, texts, self.observer.preparing
-                )
-            )
-            self.observer.message(f"Captions: {report.num_encoded} encoded, {report.num_reused} from the cache.")
-            return None, {text: lookup.conditioning(text) for text in texts}
-        if not family.text_parts:
-            return None, {}
-        live = self.plan.load_text()
-        encoded = encode_captions(family, live, texts, self.plan.num_text_tokens) if texts else []
-        return live, dict(zip(texts, encoded, strict=True))
-
-    def _filled(self, fill: Callable[[Sequence[int], Sequence[int]], FillReport]) -> FillReport:
-        """Each process encodes its share. Then all look for everything: on a disk that is not shared between nodes,
-        each node encodes what the others have.
-        """
-        ranks = self.ranks
-        report = fill(self.needed[ranks.rank :: ranks.size], self.held_out[ranks.rank :: ranks.size])
-        if ranks.size == 1:
-            return report
-        ranks.wait()
-        if ranks.local_rank == 0:
-            rest = fill(self.needed, self.held_out)
-            report = FillReport(
-                num_encoded=report.num_encoded + rest.num_encoded, num_reused=rest.num_reused - report.num_encoded
-            )
-        ranks.wait()
-        return report
+    """The samples that the run will see: one that is shorter than an epoch, or has one bucket, encodes only those."""
+    is_whole_epoch = num_steps is None or num_steps >= order.num_steps_per_epoch
+    if is_whole_epoch and sum(map(len, order.members_per_bucket)) >= len(train):
+        return train
+    return order.samples_until(order.num_steps_per_epoch if num_steps is None else num_steps)
 
 
 def _effective_model(
@@ -369,9 +319,14 @@ def _effective_data(
     held_out: Sequence[int],
     num_steps: int | None,
 ) -> dict[str, Any]:
+    whole: dict[str, int] = {}
+    if experiment.data.only_largest_bucket:
+        order = _order(experiment, members_by_bucket(source, train, maker.buckets))
+        whole = {"num_steps_per_epoch_of_all_buckets": order.num_steps_per_epoch}
     return {
         "num_steps": num_steps,
         "num_steps_per_epoch": maker.order.num_steps_per_epoch,
+        **whole,
         "samples_per_step": experiment.samples_per_step(),
         "num_train_samples": len(train),
         "num_held_out_samples": len(held_out),

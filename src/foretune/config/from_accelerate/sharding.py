@@ -122,7 +122,8 @@ def _compare_fsdp(draft: Draft, strategy: str) -> None:
         )
     draft.differs.append(
         "Every repeated block of the model is one FSDP unit. accelerate gathers weights and reduces gradients in the "
-        "dtype of mixed_precision; here trained weights and their gradients stay in fp32 (train.weight_dtype)."
+        "dtype of mixed_precision; here gradients are summed in fp32, and only full fine-tuning in bf16 gathers "
+        "weights in bf16 (parallel.gather_dtype)."
     )
 
 
