@@ -100,7 +100,9 @@ def answer_line(plan: Plan) -> str:
 
 def other_lines(plan: Plan) -> str:
     lines = [
-        f"`{settings_text(remedy.settings)}` ({memory_text(remedy.process_bytes or 0)})" for remedy in plan.remedies[1:]
+        f"`{settings_text(remedy.settings)}` ({memory_text(remedy.process_bytes or 0)}"
+        f"{'' if remedy.verdict == 'fits' else ', if no desktop uses the card'})"
+        for remedy in plan.remedies[1:]
     ]
     if plan.smallest_device is not None:
         lines.append(plan.smallest_device)

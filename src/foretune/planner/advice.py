@@ -103,7 +103,7 @@ def _menu(trial: Trial) -> Iterator[Look]:
     quantised_alone = False
     for look in chain(_of_an_adapter(trial, needed, saving), _of_all_weights(trial, needed, saving)):
         yield look
-        quantised_alone |= look.change.kind == "quantised base" and not look.footprint.moved.total_bytes
+        quantised_alone |= look.fits and look.change.kind == "quantised base" and not look.footprint.moved.total_bytes
     if found is None:
         # A smaller input with a quantised base is only useful if the quantised base alone is not enough.
         yield from _smaller_input(trial, needed, saving, also_quantised=not quantised_alone)
@@ -138,6 +138,8 @@ def _of_an_adapter(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str,
     if finest is None:
         swapped = (_fewest_swapped(trial, base.on_top_of(needed)) for base in bases)
         yield from _found(next((look for look in swapped if look is not None), None))
+        # Many owners of such a card would rather close their programs than wait for host traffic.
+        yield from _found(trial.first_that_fits_without_desktop(base.on_top_of(needed) for base in bases))
     yield from _found(_least_traffic(trial, saving))
 
 
@@ -258,9 +260,10 @@ def _found(look: Look | None) -> Iterator[Look]:
 
 
 def _without_repeats(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
-    """Drops repeated sets of settings, and those that only add to an earlier one."""
+    """Drops repeated sets of settings, and those that only add to an earlier one that fits."""
     kept: list[Remedy] = []
     for remedy in remedies:
-        if not any(earlier.settings.items() <= remedy.settings.items() for earlier in kept):
+        enough = [earlier.settings.items() for earlier in kept if earlier.verdict == "fits"]
+        if not any(earlier <= remedy.settings.items() for earlier in enough):
             kept.append(remedy)
     return tuple(kept)

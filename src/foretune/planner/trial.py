@@ -25,6 +25,8 @@ from foretune.planner.traces import flops_per_sample, is_at_hand
 from foretune.planner.transfers import transfers_on
 from foretune.planner.verdict import Ends
 
+_QUICK_MARGIN = 0.04
+"""Settings whose quick estimate misses by more of the usable memory are not looked at."""
 # An exact look takes about a third of a second.
 _MOST_LOOKS = 2
 _MOST_LOOKS_FOR_A_NUMBER = 4
@@ -83,7 +85,7 @@ class Trial:
     def first_that_fits(self, changes: Iterable[SettingChange]) -> Look | None:
         """Returns the first that fits, in order. Skips those that are far off, and gives up after a few near misses."""
         num_looks = 0
-        margin_bytes = self.usable_bytes * 0.04
+        margin_bytes = self.usable_bytes * _QUICK_MARGIN
         for change in changes:
             if self.quick_spare_bytes(change) < -margin_bytes:
                 continue
@@ -95,12 +97,23 @@ class Trial:
                 return None
         return None
 
+    def first_that_fits_without_desktop(self, changes: Iterable[SettingChange]) -> Look | None:
+        """Returns the first that is tight only because a desktop and its programs may use the card."""
+        desktop_bytes = self.found.overhead_on(self.device).display.high
+        for change in changes if desktop_bytes else ():
+            if self.quick_spare_bytes(change) + desktop_bytes < -self.usable_bytes * _QUICK_MARGIN:
+                continue
+            look = self.look(change)
+            if look is not None and look.has_host_memory and -desktop_bytes <= look.spare_bytes < 0:
+                return look
+        return None
+
     def fewest_that_fits(self, make: Callable[[int], SettingChange], most: int) -> Look | None:
         """Returns the smallest number, up to `most`, that fits, for block swap: more swapped blocks take less memory.
 
         The quick estimate gives the saving of each, and an exact look its error: a few looks are enough.
         """
-        if most < 1 or self.quick_spare_bytes(make(most)) < -self.usable_bytes * 0.04:
+        if most < 1 or self.quick_spare_bytes(make(most)) < -self.usable_bytes * _QUICK_MARGIN:
             return None
         key, errors = tuple(sorted(make(0).words().items())), self.found.quick_errors
         too_few, enough = 0, most + 1

@@ -48,7 +48,10 @@ def cost_text(remedy: Remedy) -> str:
     if remedy.host_bytes is not None and (remedy.moves_bytes > 0 or remedy.host_verdict == "tight"):
         tight = ", tight" if remedy.host_verdict == "tight" else ""
         costs.append(f"{memory_text(remedy.host_bytes)} host memory{tight}")
-    return ", ".join(costs) if costs else "no host traffic, no recomputation"
+    words = ", ".join(costs) if costs else "no host traffic, no recomputation"
+    # A quantised base that is tight is offered only where it fits without a desktop.
+    is_tight_base = remedy.kind == "quantised base" and remedy.verdict == "tight"
+    return f"{words}; fits if no desktop uses the card" if is_tight_base else words
 
 
 def _effects(settings: Mapping[str, str]) -> Iterator[str]:  # noqa: PLR0912 - one line for each setting

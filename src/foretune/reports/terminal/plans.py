@@ -83,7 +83,10 @@ def _answer(plan: "Plan") -> str:
     where = "" if plan.worst_phase == RunPhase.STEP else f" The peak phase is {plan.worst_phase}."
     if plan.verdict == "fits":
         return f"Fits on {plan.device}: {figures}.{where}"
-    first = f" With {settings_text(plan.remedies[0].settings)} it fits." if plan.remedies else ""
+    first = ""
+    if plan.remedies:
+        verdict = "is tight" if plan.remedies[0].verdict == "tight" else "fits"
+        first = f" With {settings_text(plan.remedies[0].settings)} it {verdict}."
     if plan.verdict == "tight":
         return f"Tight on {plan.device}: {figures}; it may run out of memory.{where}{first}"
     return f"Does not fit on {plan.device}: {figures}.{where}{first}"
