@@ -22,6 +22,7 @@ BASES: dict[str, dict[str, Any]] = {
 OF_ALL_IMAGES = {
     "resolution": 512,
     "max_buckets": 4,
+    "only_largest_bucket": True,
     "bucket_step_px": 32,
     "crop": "random",
     "flip": 0.5,
@@ -119,6 +120,7 @@ INCIDENTALS: dict[str, Any] = {
     "save.every": 5,
     "parallel.sharding": "full",
     "parallel.shard_devices": 4,
+    "parallel.gather_dtype": "fp32",
     "parallel.timeout_s": 60.0,
     "parallel.restarts": 3,
     "save.keep": 9,

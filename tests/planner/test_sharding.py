@@ -2,6 +2,7 @@
 
 import pytest
 
+from foretune import catalog
 from foretune.core.vocabulary import RunPhase
 from tests.planner.asked_plans import plan
 
@@ -36,3 +37,14 @@ def test_ddp_holds_everything_and_its_buckets() -> None:
     alone, ddp = (on_devices("train.gradient_accumulation=2", f"parallel.devices={size}") for size in (1, 2))
     assert ddp["step"] > alone["step"]
     assert ddp["disk"] == alone["disk"]
+
+
+def test_each_process_loads_the_whole_model_on_the_host() -> None:
+    """Only then is it sharded, block by block."""
+    whole_bytes = 4 * catalog.denoiser("sd3-medium").num_params
+    for devices in (2, 8):
+        sharding = (f"parallel.devices={devices}", "parallel.sharding=full")
+        found = plan("sd3-medium", "method.kind=full", *sharding, on="h100-sxm", advice="none")
+        loading = next(phase for phase in found.phases if phase.phase == RunPhase.LOAD)
+        assert loading.host_bytes is not None
+        assert loading.host_bytes > whole_bytes

@@ -202,6 +202,9 @@ def _loading(run: RunToPlan, around: Around) -> Phase:
     if run.experiment.quantize.denoiser in FEWER_BITS:
         # The weights as stored in the file, plus their quantised copy.
         host = _loaded(run.denoiser.num_params * per_weight, per_weight, beside_bytes=frozen_bytes + swapped_bytes)
+    elif num_shards(run.experiment.parallel) > 1:
+        # Each process loads the whole model, and shards it block by block.
+        host = _loaded(run.denoiser.num_params * per_weight, per_weight)
     else:
         host = _loaded(trained_bytes if trains_base else frozen_bytes + swapped_bytes, per_weight)
     # Swapped weights are a pinned copy.

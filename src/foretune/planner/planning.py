@@ -283,7 +283,7 @@ def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
     if experiment.parallel.devices > 1:
         if device.kind != "cpu":
             yield "the buffers of NCCL or RCCL, often some hundred MiB on each device"
-        yield "the host memory of the other processes of a node: figures are for one process"
+        yield f"the host memory of the other {experiment.parallel.devices - 1} processes; some may be on this machine"
     if experiment.levers.compile != "off":
         width = share_text(COMPILED_ERROR.high)
         yield f"the effect of torch.compile: the high end of the band is raised by {width} instead"
