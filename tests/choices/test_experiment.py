@@ -298,3 +298,12 @@ def test_an_experiment_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         one.train.steps = 5
     assert hash(one) == hash(experiment())
+
+
+@pytest.mark.parametrize(("sharding", "gathered"), [("full", "fp32"), ("none", "bf16")])
+def test_sharded_runs_of_earlier_versions_gather_as_they_did(sharding: str, gathered: str) -> None:
+    """A run that is resumed computes what it computed before."""
+    body: dict[str, Any] = {"model": "flux.1-dev", "data": {"kind": "shapes"}, "train": {"steps": 1}}
+    body |= {"parallel": {"devices": 2, "sharding": sharding}, "format": "Experiment", "format_version": 9}
+    found = Experiment.model_validate(Experiment.upgraded(body))
+    assert found.parallel.gather_dtype == gathered
