@@ -300,10 +300,15 @@ def test_an_experiment_cannot_be_changed() -> None:
     assert hash(one) == hash(experiment())
 
 
-@pytest.mark.parametrize(("sharding", "gathered"), [("full", "fp32"), ("none", "bf16")])
-def test_sharded_runs_of_earlier_versions_gather_as_they_did(sharding: str, gathered: str) -> None:
-    """A run that is resumed computes what it computed before."""
-    body: dict[str, Any] = {"model": "flux.1-dev", "data": {"kind": "shapes"}, "train": {"steps": 1}}
-    body |= {"parallel": {"devices": 2, "sharding": sharding}, "format": "Experiment", "format_version": 9}
-    found = Experiment.model_validate(Experiment.upgraded(body))
-    assert found.parallel.gather_dtype == gathered
+def of_version_9(method: str, **parallel: Any) -> Experiment:
+    body = {"model": "flux.1-dev", "method": {"kind": method}, "data": {"kind": "shapes"}, "train": {"steps": 1}}
+    written = {**body, "parallel": {"devices": 2, **parallel}, "format": "Experiment", "format_version": 9}
+    return Experiment.model_validate(Experiment.upgraded(written))
+
+
+def test_sharded_runs_of_earlier_versions_gather_as_they_did() -> None:
+    """A run that is resumed computes what it computed before; where the key has no effect, its hash stays."""
+    assert of_version_9("full", sharding="full").parallel.gather_dtype == "fp32"
+    assert of_version_9("full").parallel.gather_dtype == "bf16"
+    assert of_version_9("lora", sharding="full").parallel.gather_dtype == "bf16"
+    assert of_version_9("full", sharding="full", gather_dtype="bf16").parallel.gather_dtype == "bf16", "as it was typed"

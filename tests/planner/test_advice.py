@@ -78,7 +78,17 @@ def test_a_quantised_base_that_only_a_desktop_makes_tight_is_offered() -> None:
     assert tight.process_bytes is not None
     assert tight.process_bytes < advised("flux.1-dev", on="rtx-3060").usable_bytes
     assert "fits if no desktop uses the card" in cost_text(tight)
-    assert all(remedy.verdict == "fits" for remedy in advised("flux.1-dev", on="12GiB").remedies)
+    in_a_server = advised("flux.1-dev", on="12GiB").remedies
+    assert [remedy.verdict for remedy in in_a_server] == ["fits"] * len(in_a_server) != []
+
+
+def test_little_host_memory_leaves_few_blocks_to_swap_or_none() -> None:
+    """What the host cannot hold is not offered, not even where it would be tight on the device."""
+    some = plan("flux.1-dev", on="rtx-3060", host=budget_named("12GiB")).remedies
+    assert [remedy.settings.get("levers.block_swap") for remedy in some[:2]] == ["6", None]
+    assert [remedy.verdict for remedy in some[:2]] == ["fits", "tight"]
+    assert all(remedy.host_verdict != "does not fit" for remedy in some)
+    assert plan("flux.1-dev", on="rtx-3060", host=budget_named("8GiB")).remedies == ()
 
 
 def one_of(found: Plan, kind: str) -> Remedy:

@@ -183,7 +183,7 @@ def test_all_models_are_asked_one_after_another() -> None:
 def test_that_an_autoencoder_is_counted_for_a_longer_video_is_said() -> None:
     """Its passes are recorded for the model's own length alone: of a shorter video the figure is too large."""
     short = plan("hunyuanvideo", on="h100-sxm", num_frames=5)
-    said = "vae-hunyuanvideo: that 5 frames take less than the 129 frames that are counted"
+    said = "vae-hunyuanvideo: the memory that 5 frames save; 129 frames are counted"
     assert said in short.notes
     for num_frames in (129, 161):
         other = plan("hunyuanvideo", on="h100-sxm", num_frames=num_frames)

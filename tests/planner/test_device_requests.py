@@ -49,8 +49,9 @@ def test_a_card_of_some_memory_has_the_generic_overheads() -> None:
     assert (card.bandwidth_gb_per_s, card.fp32_tflops, card.bf16_dense_tflops) == (None, None, None)
 
 
-def test_gb_is_as_sold_and_never_more_than_a_card_has() -> None:
-    (card,), (note,) = named("24GB")
+@pytest.mark.parametrize("typed", ["24GB", "24g", "24000 MB"])
+def test_gb_is_as_sold_and_never_more_than_a_card_has(typed: str) -> None:
+    (card,), (note,) = named(typed)
     assert note.endswith("with GB as 10^9 bytes (a card sold as 24GB has 24GiB)")
     assert card.memory_bytes == 24 * 10**9
     assert usable_bytes(card) < usable_bytes(catalog.device("rtx-4090"))

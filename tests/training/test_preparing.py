@@ -121,7 +121,7 @@ def test_only_what_will_be_seen_is_encoded(tmp_path: Path, tiny_pipeline: TinyPi
     asked = short_asked(tiny_pipeline("flux"), tmp_path, data={"num_samples": 1_000_000, "held_out": 0.0001})
     prepared = prepare(asked.experiment, tiny_pipeline("flux"), observer)
     assert prepared.effective["num_train_samples"] == 999_900
-    rest = f"The run ends before it uses the other {999_900 - 3 * 2:,}."
+    rest = f"This run does not use the other {999_900 - 3 * 2:,}."
     assert f"Images: {3 * 2 + 3} encoded, 0 from the cache. {rest}" in observer.of("message")
 
 

@@ -191,7 +191,8 @@ def _phases(whole: "Experiment", run: Run) -> tuple[RehearsedPhase, ...]:
 
     _, _, effective = RunDirectory(run.path).read_experiment()
     train, events = whole.train, _events(run)
-    num_steps = train.steps or (train.epochs or 0) * int(effective["num_steps_per_epoch_of_all_buckets"])
+    of_all = "" if whole.data.only_largest_bucket else "_of_all_buckets"
+    num_steps = train.steps or (train.epochs or 0) * int(effective[f"num_steps_per_epoch{of_all}"])
     times: dict[RunPhase, int | None] = {RunPhase.STEP: None, RunPhase.SAVE: None, RunPhase.VALIDATE: None}
     if train.seconds is None:
         planned = Counter(phase for phase, _ in RunSchedule.of(whole).phases(0, is_last=lambda done: done == num_steps))

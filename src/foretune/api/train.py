@@ -14,6 +14,7 @@ from foretune.core.extras import require
 from foretune.core.observer import Observer
 from foretune.core.units import bytes_text
 from foretune.core.values import Plan
+from foretune.reports.remedy_words import settings_text
 
 if TYPE_CHECKING:
     from foretune.choices.experiment import Experiment
@@ -155,18 +156,18 @@ def forecast_of(asked: "Asked", observer: Observer) -> Plan | None:
 
     plan = plan_here(asked, LiveSteps(observer), observer.message)
     if plan is not None:
-        _tell_expected(plan, observer)
+        _tell_estimate(plan, observer)
         observer.planned(plan)
     return plan
 
 
-def _tell_expected(plan: Plan, observer: Observer) -> None:
-    """The forecast in a line, and a warning where it says that the run will not fit."""
+def _tell_estimate(plan: Plan, observer: Observer) -> None:
+    """The estimate in a line, and a warning where it says that the run will not fit."""
     needs = f"{bytes_text(plan.process_bytes)} ({bytes_text(plan.process_low_bytes)} to "
     needs += f"{bytes_text(plan.process_high_bytes)}), most of it in the phase {plan.worst_phase!r}"
     who = "the process takes" if plan.world_size == 1 else f"each of the {plan.world_size} processes takes"
-    observer.message(f"Expected: {who} {needs}; there are {bytes_text(plan.usable_bytes)}: {plan.verdict}.")
+    observer.message(f"Estimated: {who} {needs}; there are {bytes_text(plan.usable_bytes)}: {plan.verdict}.")
     if plan.verdict == "does not fit":
-        settings = [" ".join(f"{key}={value}" for key, value in remedy.settings.items()) for remedy in plan.remedies]
-        advice = f" What would make it fit: {settings[0]}" if settings else ""
-        observer.warning(f"By the forecast this run does not fit.{advice}")
+        fitting = [remedy.settings for remedy in plan.remedies if remedy.verdict == "fits"]
+        advice = f" What would make it fit: {settings_text(fitting[0])}" if fitting else ""
+        observer.warning(f"By the estimate this run does not fit.{advice}")

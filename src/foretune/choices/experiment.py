@@ -72,12 +72,12 @@ def _with_asynchronous_saves(body: dict[str, Any]) -> dict[str, Any]:
 
 def _with_gather_dtype(body: dict[str, Any]) -> dict[str, Any]:
     """Version 9 gathered sharded weights as they are, in fp32. It trained on all buckets, which is the default."""
-    parallel = body.get("parallel", {})
-    return (
-        body
-        if parallel.get("sharding", "none") == "none"
-        else {**body, "parallel": {**parallel, "gather_dtype": "fp32"}}
-    )
+    parallel, train = body.get("parallel", {}), body.get("train", {})
+    is_mixed = train.get("precision", "bf16") == "bf16" and train.get("weight_dtype", "fp32") == "fp32"
+    is_full = body.get("method", {}).get("kind") == "full"
+    if parallel.get("sharding", "none") == "none" or not (is_mixed and is_full):
+        return body
+    return {**body, "parallel": {"gather_dtype": "fp32", **parallel}}
 
 
 class Experiment(Value):

@@ -1,6 +1,7 @@
 """From a file and overrides to a checked Experiment."""
 
 import copy
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -79,7 +80,8 @@ def _without_blaming_the_file(
         return understood(mapping)
     except ExperimentErrors as error:
         typed = {override.partition("=")[0].strip() for override in overrides}
-        is_typed = [problem.partition(":")[0] in typed for problem in error.problems]
+        named = [re.split(r"[:,\s]", problem, maxsplit=1)[0] for problem in error.problems]
+        is_typed = [name in typed for name in named]
         if not any(is_typed):
             raise
         pairs = zip(error.problems, is_typed, strict=True)

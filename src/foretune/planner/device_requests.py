@@ -22,8 +22,9 @@ def requested_devices(typed: str, say: Say) -> Iterator[Device]:
     size = bytes_of_text(typed)
     if size is not None:
         yield _card_of(typed, *size)
-        _, is_binary = size
-        unit = "" if is_binary else f", with GB as 10^9 bytes (a card sold as {typed} has {typed[:-2].strip()}GiB)"
+        num_bytes, is_binary = size
+        sold = f"{num_bytes / 10**9:.6g}"
+        unit = "" if is_binary else f", with GB as 10^9 bytes (a card sold as {sold}GB has {sold}GiB)"
         say(f"{typed}: any CUDA card with this memory on {ASSUMED_LINK}{unit}")
         return
     try:

@@ -97,8 +97,8 @@ def _of_another_length(name: str, extent: Extent, traced_num_frames: int) -> str
     """Returns a note for short videos, which take less than what is counted; the figure alone would not show it."""
     if extent.num_frames >= traced_num_frames:
         return None
-    asked = "1 frame takes" if extent.num_frames == 1 else f"{extent.num_frames} frames take"
-    return f"{name}: that {asked} less than the {traced_num_frames} frames that are counted"
+    asked = "1 frame" if extent.num_frames == 1 else f"{extent.num_frames} frames"
+    return f"{name}: the memory that {asked} save; {traced_num_frames} frames are counted"
 
 
 def latent_positions(name: str, extent: Extent, num_frames: int) -> int:

@@ -104,7 +104,7 @@ class Trial:
             if self.quick_spare_bytes(change) + desktop_bytes < -self.usable_bytes * _QUICK_MARGIN:
                 continue
             look = self.look(change)
-            if look is not None and look.has_host_memory and -desktop_bytes <= look.spare_bytes < 0:
+            if look is not None and -desktop_bytes <= look.spare_bytes < 0 and self._has_host_memory(look.footprint):
                 return look
         return None
 
@@ -133,8 +133,9 @@ class Trial:
             estimated_bytes = self.quick_spare_bytes(change)
             if math.isfinite(estimated_bytes):
                 errors[key] = estimated_bytes - look.spare_bytes
-            if look.fits:
-                best, enough = look, number
+            if look.spare_bytes >= 0:
+                # More blocks would only take more host memory.
+                best, enough = (look if look.fits else best), number
             else:
                 too_few = number
             if enough - too_few <= 1:
@@ -197,8 +198,12 @@ class Trial:
         )
         spare_bytes = self.usable_bytes - ends.high(most_bytes)
         # Counting the host's memory takes as long as a look at the device's: not where it decides nothing.
-        host = self._host_of(found) if self.host is not None and spare_bytes >= 0 else None
-        return Look(change, found, spare_bytes, has_host_memory=host is None or host.verdict != "does not fit")
+        return Look(change, found, spare_bytes, has_host_memory=spare_bytes < 0 or self._has_host_memory(found))
+
+    def _has_host_memory(self, found: Footprint) -> bool:
+        """Whether the host has enough memory, as far as it is known."""
+        host = None if self.host is None else self._host_of(found)
+        return host is None or host.verdict != "does not fit"
 
     def _host_of(self, found: Footprint) -> HostMemory | None:
         return host_memory_of(found.experiment, found.phases_that_must_fit, self.device, self.host)

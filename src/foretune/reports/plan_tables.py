@@ -57,7 +57,7 @@ def device_table(plans: Sequence[Plan]) -> Markup:
         figures = [plan.usable_bytes, plan.allocated_bytes, plan.reserved_bytes, plan.process_bytes]
         cells = [*(number(bytes_text(figure)) for figure in figures), number(band)]
         if validates:
-            cells.append(number(_NOTHING if plan.validation is None else bytes_text(plan.validation.process_bytes)))
+            cells.append(number(_NOTHING if plan.validation is None else bytes_text(plan.at_peak.process_bytes)))
         if timed:
             cells.append(number(_NOTHING if plan.step_time_s is None else duration_text(plan.step_time_s)))
         if priced:

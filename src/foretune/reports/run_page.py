@@ -139,7 +139,7 @@ def _certainty(report: RunReport) -> Markup:
     how = (
         "Quality counts first, then time, memory and cost. A winner is named only where it is shown to be better than "
         "every other configuration, corrected for the number of comparisons: among equal configurations, at most 5 of "
-        "100 reports name one. Intervals are at 95 % or, where several questions share one answer, at more."
+        "100 reports name one. Intervals are at 95 %, or higher where corrected for several comparisons."
     )
     parts.append(tag("p", how, class_="lead"))
     for task in report.tasks:

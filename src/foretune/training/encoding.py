@@ -124,7 +124,7 @@ class EncoderPlan:
                 entries,
                 map(repr, captions),
                 f"The text encoders turn {{}} into embeddings with NaN or infinite values in {self.text_dtype}. "
-                "Try train.precision=bf16 or fp32.",
+                f"Try train.precision={'fp32' if self.text_dtype == torch.bfloat16 else 'bf16'}.",
             )
             return entries
 
@@ -215,7 +215,7 @@ class Encoding:
     maker: BatchMaker
     needed: Sequence[int]
     num_unused: int
-    """Images for training that the run ends too early to use."""
+    """Images for training that the run ends too early to use, or that are in other buckets."""
     held_out: Sequence[int]
     prompts: Sequence[str]
     observer: Observer
@@ -228,7 +228,7 @@ class Encoding:
         report = self._filled(
             lambda needed, held_out: self.plan.fill_latents(self.maker, needed, held_out, self.observer.preparing)
         )
-        unused = f" The run ends before it uses the other {self.num_unused:,}." if self.num_unused else ""
+        unused = f" This run does not use the other {self.num_unused:,}." if self.num_unused else ""
         self.observer.message(f"Images: {report.num_encoded} encoded, {report.num_reused} from the cache.{unused}")
         return None
 

@@ -74,7 +74,7 @@ def _repeated(prepared: Prepared, store: CheckpointStore, failed: int, wants_sto
     except NoGoodCheckpoint:
         found = None
     if found is None:
-        return "No checkpoint was saved before it, from which the step could be repeated to find the layer"
+        return "The layer is unknown: there is no earlier checkpoint to repeat the steps from"
     checkpoint, _ = found
     first = checkpoint.step
     if failed - first >= _MOST_REPEATED_STEPS:
@@ -83,20 +83,30 @@ def _repeated(prepared: Prepared, store: CheckpointStore, failed: int, wants_sto
             f"{_MOST_REPEATED_STEPS} are repeated; save.every sets how often a checkpoint is saved)"
         )
     restore(step, checkpoint)
-    accumulation = prepared.experiment.train.gradient_accumulation
+    return _first_value(prepared, range(first, failed + 1), wants_stop)
+
+
+def _first_value(prepared: Prepared, numbers: range, wants_stop: Callable[[], bool]) -> str:
+    """Makes the steps of these numbers again, with a check behind every layer."""
+    step, accumulation = prepared.step, prepared.experiment.train.gradient_accumulation
+    overflows = False
     with _watching(step) as seen:
-        for number in range(first, failed + 1):
+        for number in numbers:
             if wants_stop():
                 return "The search for the layer was stopped"
             if (name := first_not_finite(step.trained.items())) is not None:
                 return f"{name} is the first weight with NaN or infinite values, before step {number + 1}"
             lr = learning_rate(prepared.experiment.optimizer, number, prepared.num_steps)
-            step(number, lr, _batches(prepared, number), accumulation)
+            outcome = step(number, lr, _batches(prepared, number), accumulation)
             if seen.first is not None:
                 return f"{seen.first} is the first with NaN or infinite values, in step {number + 1}"
+            overflows = not all(is_finite(value) for value in (outcome.loss, outcome.grad_norm) if value is not None)
+    if overflows:
+        return "The output of every layer and every gradient is finite: the loss or the gradient norm overflows"
     return (
-        f"The steps from {first + 1} to {failed + 1} were repeated from the last checkpoint and gave finite values: "
-        "this machine does not compute the same each time. Run foretune doctor, and check its memory and cooling"
+        f"The steps from {numbers[0] + 1} to {numbers[-1] + 1} were repeated from the last checkpoint and gave finite "
+        "values: this machine does not compute the same each time. Run foretune doctor, and check its memory and "
+        "cooling"
     )
 
 

@@ -24,7 +24,7 @@ def plan_here(asked: Asked, live: LiveSource, tell: Callable[[str], None]) -> Pl
     """The forecast for this machine; None where there can be none; the reason is reported."""
     device = device_here(asked.experiment.parallel.device)
     if device is None:
-        tell("No forecast: the catalogue has no device like this one.")
+        tell("No estimate of memory: the catalogue has no device like this one.")
         return None
     try:
         wanted = Wanted(
@@ -33,7 +33,7 @@ def plan_here(asked: Asked, live: LiveSource, tell: Callable[[str], None]) -> Pl
         (plan,) = plan_question(asked, wanted, [device], live)
     except (IrregularStep, UserError) as error:
         # Nothing about a forecast should keep a run from starting that would start without it.
-        tell(f"No forecast: {error}")
+        tell(f"No estimate of memory: {error}")
         return None
     return plan
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from foretune.core.errors import UserError
 from foretune.step.engine import own_part
 
-# Bounds what the check itself needs: a copy of this many values, whatever the size of a tensor.
+# Bounds what the check itself needs for a contiguous tensor: a copy of this many values.
 _VALUES_AT_ONCE = 1 << 24
 
 
@@ -31,5 +31,6 @@ def is_finite(tensor: Tensor) -> bool:
         return True
     values = own_part(tensor.detach())
     # float8 has NaN but no test for it.
-    exact = values.float() if values.element_size() == 1 else values
-    return all(bool(part.isfinite().all()) for part in exact.reshape(-1).split(_VALUES_AT_ONCE))
+    is_narrow = values.element_size() == 1
+    parts = values.reshape(-1).split(_VALUES_AT_ONCE)
+    return all(bool((part.float() if is_narrow else part).isfinite().all()) for part in parts)

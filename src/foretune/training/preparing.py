@@ -93,7 +93,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
     maker = _batch_maker(experiment, family, encoder_plan, source, train, resolution_px, ranks)
     num_steps = _num_steps(experiment.train, maker.order)
     prompts = experiment.validation.prompts if family.text_parts else ()
-    needed = _needed(maker.order, num_steps, train)
+    needed = _needed(maker.order, num_steps, train, has_all_buckets=not experiment.data.only_largest_bucket)
     num_unused = len(train) - len(needed)
     encoding = Encoding(encoder_plan, maker, needed, num_unused, held_out, prompts, observer, ranks)
     # In the order of `choices.run_schedule.PREPARATION`, which plans replay.
@@ -281,12 +281,12 @@ def _order(experiment: Experiment, members: Sequence[Sequence[int]]) -> Order:
     return Order(members, experiment.samples_per_step(), experiment.train.seed)
 
 
-def _needed(order: Order, num_steps: int | None, train: Sequence[int]) -> Sequence[int]:
+def _needed(order: Order, num_steps: int | None, train: Sequence[int], *, has_all_buckets: bool) -> Sequence[int]:
     """The samples that the run will see: one that is shorter than an epoch, or has one bucket, encodes only those."""
-    is_whole_epoch = num_steps is None or num_steps >= order.num_steps_per_epoch
-    if is_whole_epoch and sum(map(len, order.members_per_bucket)) >= len(train):
+    num_steps = order.num_steps_per_epoch if num_steps is None else num_steps
+    if has_all_buckets and num_steps >= order.num_steps_per_epoch:
         return train
-    return order.samples_until(order.num_steps_per_epoch if num_steps is None else num_steps)
+    return order.samples_until(num_steps)
 
 
 def _effective_model(

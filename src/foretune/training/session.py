@@ -139,7 +139,11 @@ class Session:
         loop = self.loop
         store = None if loop.schedule.steps_only else loop.saver.store
         loop.observer.message(f"{error}. Looking for the first NaN or infinite value.")
-        sentences = explained(error, self.prepared, store, lambda: loop.stop.reason is not None)
+        try:
+            sentences = explained(error, self.prepared, store, lambda: loop.stop.reason is not None)
+        except Exception as failure:  # noqa: BLE001 - the search may fail, and the run still needs its record
+            self.events.append("crashed", traceback=traceback.format_exc())
+            sentences = [f"The search for the first value failed ({type(failure).__name__}: {failure})"]
         return ". ".join([str(error), NOTHING_SAVED, *sentences])
 
     def _lost_process(self, error: Exception) -> str | None:

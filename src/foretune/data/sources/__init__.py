@@ -41,7 +41,7 @@ def scan(source: Source, on_progress: Callable[[int, int], None] | None = None) 
     for index in range(len(source)):
         mistakes.attempt(source.info, index)
         if len(mistakes) == _MOST_BROKEN:
-            break
+            mistakes.raise_all(f"The data ({index + 1:,} of {len(source):,} images checked)")
         if on_progress is not None:
             on_progress(index + 1, len(source))
     mistakes.raise_all("The data")

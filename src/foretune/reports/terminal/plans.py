@@ -120,8 +120,7 @@ def _validation_cell(plan: "Plan") -> str:
     if plan.validation is None:
         return ""
     style = _STYLES[plan.validation.verdict] if plan.verdict == "fits" else ""
-    # Another phase than the training may need more.
-    text = memory_text(max(plan.process_bytes, plan.validation.process_bytes))
+    text = memory_text(plan.at_peak.process_bytes)
     return f"[{style}]{text}[/]" if style else text
 
 
@@ -129,7 +128,8 @@ def _first_words(plan: "Plan") -> str:
     if plan.verdict == "fits":
         return ""
     if plan.remedies:
-        return settings_text(plan.remedies[0].settings)
+        tight = " (tight)" if plan.remedies[0].verdict == "tight" else ""
+        return f"{settings_text(plan.remedies[0].settings)}{tight}"
     return f"a larger card: {plan.smallest_device}" if plan.smallest_device else "nothing found"
 
 
