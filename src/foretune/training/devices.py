@@ -64,9 +64,12 @@ def choose_device(asked: str, local_rank: int = 0) -> torch.device:
 
 
 def use_threads(num: int | None) -> None:
-    """Lets a CPU compute with so many threads from here on; None leaves what torch or OMP_NUM_THREADS decided."""
-    if num is not None:
-        torch.set_num_threads(num)
+    """Lets a CPU compute with so many threads from here on; None stands for what torch or OMP_NUM_THREADS decided.
+
+    The number is set even if it does not change: until then MKL decides at each call how many threads it uses, and a
+    resumed run, which sets the number of its beginning, would add in another order.
+    """
+    torch.set_num_threads(torch.get_num_threads() if num is None else num)
 
 
 def device_type(device: torch.device) -> DeviceType:
