@@ -40,11 +40,6 @@ def parallel_objections(
             "levers.fused_backward: it updates weights before the gradients of the other devices are there. "
             "Nearest: levers.fused_backward=false"
         )
-    if experiment.levers.channels_last:
-        yield refused(
-            "levers.channels_last: a resumed run of several devices would not be the same. "
-            "Nearest: levers.channels_last=false"
-        )
     if parallel.sharding != "none":
         yield from _sharding_objections(experiment)
 
@@ -60,6 +55,8 @@ def _sharding_objections(experiment: Experiment) -> Iterable[Objection]:
     optimizer = experiment.optimizer
     if optimizer.kind not in _SHARDED_OPTIMIZERS or optimizer.compensation != "none":
         yield refused(f"optimizer.kind: the state of this optimizer is not sharded yet. Nearest: adamw; or {alike}")
+    if experiment.levers.channels_last:
+        yield refused("levers.channels_last: FSDP2 shards contiguous weights only. Nearest: levers.channels_last=false")
     if experiment.levers.checkpoint_segment > 1:
         yield refused(
             "levers.checkpoint_segment: segments of several blocks are not sharded yet. "

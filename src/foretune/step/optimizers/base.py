@@ -182,7 +182,7 @@ class Direct(Updater):
             self._layout.begin(self.inner, weight)
         state = self.state[weight]
         for name, form in self.forms(weight).items():
-            _put(state, name, sharded_like(saved[name], weight), form, weight.device)
+            _put(state, name, _laid_out_as(weight, sharded_like(saved[name], weight)), form, weight.device)
 
     def load_once(self, saved: Mapping[str, Tensor]) -> None:
         for name, form in self.forms_once().items():
@@ -209,6 +209,13 @@ def _as_tensors(values: Mapping[str, Any], forms: Mapping[str, Form]) -> dict[st
         assert (tuple(value.shape), value.dtype) == (form.shape, form.dtype), f"{name} has another form"
         found[name] = value
     return found
+
+
+def _laid_out_as(weight: Tensor, saved: Tensor) -> Tensor:
+    """Returns saved state in the weight's memory format: fused updates pair up elements by their place in memory."""
+    if saved.shape != weight.shape or saved.stride() == weight.stride():
+        return saved
+    return torch.empty_like(weight.detach(), dtype=saved.dtype, device=saved.device).copy_(saved)
 
 
 def _put(state: dict[str, Any], name: str, saved: Tensor, form: Form, device: torch.device) -> None:

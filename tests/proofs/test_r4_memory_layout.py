@@ -1,4 +1,4 @@
-"""R4 as a user meets it: the resumed run is another process, with torch's own choice of threads."""
+"""R4 where the memory of a resumed run is not like that of the run before: threads, and the layout of tensors."""
 
 import sys
 from collections.abc import Callable
@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
+from foretune.training.train import resume
 from tests.matrix.running import as_if_killed_after_the_first_step, num_different
 from tests.training.rank_runs import run_ranks
-from tests.training.short_runs import short_mapping
+from tests.training.short_runs import short_mapping, short_run
 
 pytestmark = [pytest.mark.proof, pytest.mark.takes_turns]
 
@@ -26,4 +28,16 @@ def test_r4_a_resume_in_another_process_adds_in_the_same_order(
     again = as_if_killed_after_the_first_step(run, tmp_path)
     (resumed,) = run_ranks(python, 1, "trained", resume=str(again.path))
     assert resumed["status"] == "finished"
+    assert num_different(run, again) == 0
+
+
+@pytest.mark.parametrize("levers", [{"channels_last": True}, {"channels_last": True, "optimizer_offload": True}])
+def test_r4_moments_lie_as_their_weights_do(
+    levers: dict[str, bool], tiny_pipeline: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A checkpoint holds contiguous tensors; a fused update would give each moment to another weight."""
+    sections = {"levers": levers, "train": {"steps": 2}, "save": {"every": 1, "keep": 2}}
+    run = short_run(tiny_pipeline("ddpm"), tmp_path, "full", **sections).run
+    again = as_if_killed_after_the_first_step(run, tmp_path)
+    resume(again, Observer())
     assert num_different(run, again) == 0
