@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_r4_moments_lie_as_their_weights_do(
     levers: dict[str, bool], tiny_pipeline: Callable[..., Path], tmp_path: Path
 ) -> None:
     """A checkpoint holds contiguous tensors; a fused update would give each moment to another weight."""
-    sections = {"levers": levers, "train": {"steps": 2}, "save": {"every": 1, "keep": 2}}
+    sections: dict[str, Any] = {"levers": levers, "train": {"steps": 2}, "save": {"every": 1, "keep": 2}}
     run = short_run(tiny_pipeline("ddpm"), tmp_path, "full", **sections).run
     again = as_if_killed_after_the_first_step(run, tmp_path)
     resume(again, Observer())
