@@ -255,7 +255,9 @@ class SlowFiles:
         self.seconds: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Set-up and teardown are the file's, too."""
+        """Set-up and teardown are the file's, too. Parts of a test are already in its own seconds."""
+        if isinstance(report, pytest.SubtestReport):
+            return
         path = Path(report.nodeid.partition("::")[0])
         name = path.relative_to("tests").as_posix() if path.parts[0] == "tests" else str(path)
         self.seconds[name] = self.seconds.get(name, 0.0) + report.duration

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal, Required, TypedDict
@@ -74,8 +74,9 @@ def shipped_forms() -> tuple[StepForm, ...]:
     others = [row for row in transformers if not row.family_facts.is_trainable]
     trained = [row for row in transformers if row.family_facts.is_trainable]
     small = [row for row in rows if row.family_facts.is_trainable and row.num_params < _MOST_PARAMS_FP32]
+    of_backtest = backtest_forms()
     forms = [
-        *(form for form in exam_forms() if not catalog.denoiser(form.model).family_facts.is_unet),
+        *(form for form in of_backtest if not catalog.denoiser(form.model).family_facts.is_unet),
         *_both(transformers, {"method": "lora"}),
         *_both(transformers, {"method": "full"}),
         *_both(trained, in_bf16),
@@ -88,7 +89,7 @@ def shipped_forms() -> tuple[StepForm, ...]:
         *_both(unets, {"method": "full"}),
         *_both(unets, plain_bf16),
         *_recorded(unets),
-        *exam_forms(),
+        *of_backtest,
     ]
     return tuple(dict.fromkeys(forms))
 
@@ -98,14 +99,16 @@ def marked_forms() -> tuple[StepForm, ...]:
     return tuple(_both(catalog.denoisers().values(), {"method": "lora"}))
 
 
-def exam_forms() -> tuple[StepForm, ...]:
+def backtest_forms() -> tuple[StepForm, ...]:
     """The forms of the catalogue's published rows, so that `foretune backtest` needs no torch."""
     forms: dict[StepForm, None] = {}
+    # Built once for each model, not for each row: a UNet takes a second.
+    geometry = cache(lambda model: geometry_of(family_from_catalogue(model)))
     # Those of rows with an exact peak first: the others tell only whether it ran.
     for row in sorted(catalog.measurements().values(), key=is_exact, reverse=True):
         asked = question(row)
         if isinstance(asked, BacktestQuestion):
-            experiment = with_default_targets(asked.experiment, geometry_of(family_from_catalogue(asked.model)))
+            experiment = with_default_targets(asked.experiment, geometry(asked.model))
             levers = experiment.levers
             # Of segments with a stride some blocks are kept, whatever the share.
             keeps_some = levers.gradient_checkpointing < 1 or levers.checkpoint_stride is not None

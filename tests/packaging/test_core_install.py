@@ -17,7 +17,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 MOST_BYTES = 80 * 10**6
 MOST_WHEEL_BYTES = 12 * 10**6
-NUM_RUNS = 5
+MOST_RUNS = 5
 # Processor time of this on a machine on which MOST_S holds; a slower machine, or a busier one, takes longer for both.
 YARDSTICK = (
     "import json; rows = [{str(n): [n, n * 0.5]} for n in range(150_000)]; "
@@ -214,18 +214,21 @@ def check_size(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
 
 
 def check_time(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
-    """The fastest of a few runs by the processor's time, in turns with a yardstick for how fast the machine is now."""
+    """Processor time beside that of a yardstick, which says how fast the machine is now. One run within the limit is
+    enough: what else runs here can only make it longer.
+    """
     for question, most_s in MOST_S.items():
-        taken = [
-            (_timed(core, "foretune", *question), _timed(core, "python", "-c", YARDSTICK)) for _ in range(NUM_RUNS)
-        ]
-        wall_s = min(wall_s for (_, wall_s), _ in taken)
-        used_s, yardstick_s = min(plan[0] for plan, _ in taken), min(yardstick[0] for _, yardstick in taken)
-        report_figure(
-            f"core install, foretune {' '.join(question)}: fastest of {NUM_RUNS} runs {wall_s:.2f} s, at work "
-            f"{used_s:.2f} s; the yardstick {yardstick_s:.2f} s, where the limit holds {YARDSTICK_S:.2f} s"
-        )
-        assert used_s < most_s * max(1.0, yardstick_s / YARDSTICK_S), " ".join(question)
+        runs: list[str] = []
+        while len(runs) < MOST_RUNS:
+            used_s, wall_s = _timed(core, "foretune", *question)
+            yardstick_s, _ = _timed(core, "python", "-c", YARDSTICK)
+            limit_s = most_s * max(1.0, yardstick_s / YARDSTICK_S)
+            runs.append(f"{used_s:.2f} s of a processor, {limit_s:.2f} s allowed ({wall_s:.2f} s by the clock)")
+            if used_s < limit_s:
+                break
+        else:
+            pytest.fail(f"foretune {' '.join(question)}: {'; '.join(runs)}")
+        report_figure(f"core install, foretune {' '.join(question)}: {runs[-1]}, run {len(runs)}")
 
 
 def _timed(core: CoreInstall, *command: str) -> tuple[float, float]:
