@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from diffusers.utils import convert_unet_state_dict_to_peft
 from peft import LoraConfig
 from torch import Tensor
 
@@ -42,6 +44,8 @@ def _the_file(directory: Path) -> Path:
 
 def _by_pipeline(family: Family, path: Path) -> tuple[dict[str, Tensor], dict[str, float], dict[str, Any] | None]:
     """Returns weights and alphas by the denoiser's module names, and the settings if the file has any."""
+    # With the shape of a UNet, its loader also understands names that count blocks as the original program does.
+    shape = {"unet_config": SimpleNamespace(**family.architecture.denoiser)} if family.facts.is_unet else {}
     state, *between, settings = family.pipeline_class().lora_state_dict(
         str(path.parent),
         weight_name=path.name,
@@ -49,14 +53,20 @@ def _by_pipeline(family: Family, path: Path) -> tuple[dict[str, Tensor], dict[st
         local_files_only=True,
         return_alphas=True,
         return_lora_metadata=True,
+        **shape,
     )
     prefix = f"{family.denoiser_part}."
     if foreign := [name for name in state if not name.startswith(prefix)]:
         raise Refused(f"{path} changes more than the denoiser ({foreign[0]}), so it cannot be a training adapter.")
-    alphas: Mapping[str, Any] = between[0] if between and between[0] else {}
+    weights = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    stated: Mapping[str, Any] = between[0] if between and between[0] else {}
+    alphas = {name.removeprefix(prefix).removesuffix(".alpha"): float(value) for name, value in stated.items()}
+    if not any(name.endswith(_A) for name in weights):
+        # UNets' loaders leave the names of tensors to the model.
+        weights, alphas = convert_unet_state_dict_to_peft(weights), convert_unet_state_dict_to_peft(alphas)
     return (
-        {name.removeprefix(prefix): tensor for name, tensor in state.items()},
-        {name.removeprefix(prefix).removesuffix(".alpha"): float(value) for name, value in alphas.items()},
+        weights,
+        {name.removesuffix(_A): alpha for name, alpha in alphas.items()},
         {key.removeprefix(prefix): value for key, value in settings.items()} if settings else None,
     )
 

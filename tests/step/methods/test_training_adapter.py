@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
 from foretune.core.errors import Refused
 from foretune.models.adapters import ADAPTER_FILE
+from foretune.models.foreign_lora import read_lora
 from foretune.models.locating import open_family
 from foretune.step.building import attach_method
 from foretune.step.methods.training_adapter import without_training_adapter
@@ -126,6 +128,40 @@ def test_a_file_of_another_program_with_alphas_or_without(tmp_path: Path, tiny_p
     written(folder, tmp_path / "weaker", {**HELPER, "alpha": 3})
     weaker = predict(small_step(folder, {**KINDS["lora"], "training_adapter": str(tmp_path / "weaker")}))
     assert torch.equal(found["nothing"], weaker)
+
+
+@pytest.mark.parametrize("name", ["sd1", "sdxl"])
+def test_a_file_for_a_unet_in_the_names_of_kohyas_scripts(
+    name: str, tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    """Read by us, it adds what it adds when the model's own pipeline loads it."""
+    folder = tiny_pipeline(name)
+    family = open_family(folder)
+    pipeline: Any = family.load_pipeline(folder, torch.float32)
+    generator, rank = torch.Generator().manual_seed(0), 3
+    layers = {
+        key: module
+        for key, module in pipeline.unet.named_modules()
+        if key.endswith(("attn1.to_q", "attn2.to_v", "attn1.to_out.0"))
+    }
+    tensors: dict[str, torch.Tensor] = {}
+    for key, layer in layers.items():
+        named = f"lora_unet_{key.replace('.', '_')}"
+        rows, columns = layer.weight.shape
+        tensors[f"{named}.lora_down.weight"] = torch.randn(rank, columns, generator=generator)
+        tensors[f"{named}.lora_up.weight"] = torch.randn(rows, rank, generator=generator)
+        tensors[f"{named}.alpha"] = torch.tensor(1.5)
+    save_file(tensors, tmp_path / "kohya.safetensors")
+    stored = read_lora(family, tmp_path)
+    config = stored.config
+    assert isinstance(config, LoraConfig)
+    pipeline.load_lora_weights(tmp_path, weight_name="kohya.safetensors", adapter_name="theirs")
+    assert len(stored.weights) == 2 * len(layers)
+    for key in layers:
+        loaded = pipeline.unet.get_submodule(key)
+        theirs = loaded.get_delta_weight("theirs")
+        up, down = (stored.weights[f"{key}.lora_{side}.weight"] for side in "BA")
+        torch.testing.assert_close(up @ down * config.lora_alpha / config.r, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_ranks_may_differ_from_layer_to_layer(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
