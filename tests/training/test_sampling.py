@@ -64,6 +64,22 @@ def test_encoded_captions_give_the_same_image_as_prompts(
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+@pytest.mark.parametrize(("dtype", "expected"), [("float16", "float32"), ("bfloat16", "bfloat16")])
+def test_pictures_are_not_decoded_in_fp16(dtype: str, expected: str, tiny_pipeline: TinyPipeline) -> None:
+    """In which the published SDXL's autoencoder overflows."""
+    folder = tiny_pipeline("sdxl")
+    family = open_family(folder)
+    pipeline = family.load_pipeline(folder, torch.float32)
+    seen: list[torch.dtype] = []
+    for module in (pipeline.unet.conv_in, pipeline.vae.decoder.conv_in):
+        module.register_forward_hook(lambda _, __, output: seen.append(output.dtype))
+    with torch.autocast("cpu", dtype=getattr(torch, dtype)):
+        sample(family, pipeline, replace(REQUEST, prompts=REQUEST.prompts[:1]))
+    assert seen[0] == getattr(torch, dtype)
+    assert seen[-1] == getattr(torch, expected)
+    assert "decode" not in vars(pipeline.vae)
+
+
 def test_guidance_changes_the_image(tiny_pipeline: TinyPipeline) -> None:
     for name in WITH_TEXT:
         folder = tiny_pipeline(name)

@@ -291,6 +291,7 @@ def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
         yield "paging of optimizer states to the host: all of them are counted on the device"
     if experiment.train.precision == "fp16":
         yield "the extra activations of fp16 compared with bf16: 2 to 3 % of a FLUX step without gradient checkpointing"
+        yield "that samples are decoded in fp32, in which the autoencoder needs up to twice as much"
     elif device.kind == "cpu" and found.numerics != "cpu":
         yield "activations that differ on a CPU; with torch installed, `foretune plan --live` records them"
     elif device.kind == "mps":

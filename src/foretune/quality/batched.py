@@ -10,7 +10,7 @@ import torch
 from foretune.core.draws import derive_seed
 from foretune.models.family import Conditioning
 from foretune.models.trainable import TrainableFamily
-from foretune.training.sampling import Pixels, SampleRequest
+from foretune.training.sampling import Pixels, SampleRequest, decoding
 
 # A denoiser's memory grows with the pixels of a batch: on a CPU, 64 images of 32 px; of 1024 px, one.
 _MOST_PIXELS = 1 << 17
@@ -89,7 +89,7 @@ def _call(
         arguments |= family.pipeline_text(captions, unconditional)
     else:
         arguments["batch_size"] = len(jobs)
-    with torch.no_grad():
+    with torch.no_grad(), decoding(pipeline, "one of the samples"):
         images: torch.Tensor = pipeline(**arguments).images
     return list(images.float().clamp(0, 1).permute(0, 2, 3, 1).cpu().numpy())
 

@@ -1,6 +1,6 @@
 """Images from a model: same prompt, same seed, same image, whatever else is sampled beside it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -56,27 +56,47 @@ def sample(
             else:
                 assert unconditional is not None, "guidance needs the empty caption"
                 arguments |= family.pipeline_text(encoded[index], unconditional)
-        with torch.no_grad(), _decoded_finite(pipeline, prompt):
+        with torch.no_grad(), decoding(pipeline, f"the sample for {prompt!r}"):
             image: torch.Tensor = pipeline(**arguments).images[0]
         images.append(image.float().permute(1, 2, 0).cpu().numpy())
     return images
 
 
 @contextmanager
-def _decoded_finite(pipeline: Any, prompt: str) -> Iterator[None]:
-    """Raises NotFinite for a value that pipelines hide: they clip what the last model gives to [0, 1]."""
+def decoding(pipeline: Any, what: str) -> Iterator[None]:
+    """For a call of a pipeline: its autoencoder never decodes in fp16, in which that of SDXL overflows.
+
+    Raises NotFinite for a value that pipelines hide: they clip what the last model gives to [0, 1].
+    """
+    vae = getattr(pipeline, "vae", None)
 
     def refuse(_: nn.Module, __: Any, output: Any) -> None:
         found = output[0] if isinstance(output, tuple) else getattr(output, "sample", output)
         if not is_finite(found):
-            raise NotFinite(f"the sample for {prompt!r} holds NaN or infinite values")
+            raise NotFinite(f"{what} holds NaN or infinite values")
 
-    last = pipeline.vae.decoder if hasattr(pipeline, "vae") else pipeline.unet
-    handle = last.register_forward_hook(refuse)
+    handle = (pipeline.unet if vae is None else vae.decoder).register_forward_hook(refuse)
+    if vae is not None:
+        vae.decode = _never_in_fp16(vae)
     try:
         yield
     finally:
         handle.remove()
+        if vae is not None:
+            del vae.decode
+
+
+def _never_in_fp16(vae: Any) -> Callable[..., Any]:
+    decode = vae.decode
+
+    def decoded(latents: torch.Tensor, *args: Any, **named: Any) -> Any:
+        kind = latents.device.type
+        if not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) != torch.float16:
+            return decode(latents, *args, **named)
+        with torch.autocast(kind, enabled=False):
+            return decode(latents.to(vae.dtype), *args, **named)
+
+    return decoded
 
 
 def to_image(pixels: Pixels) -> Image.Image:
