@@ -11,18 +11,16 @@ from tests.proofs.rotation import rows_of_turn
 
 _COMPILED = "compile"
 """A compiled cell takes half a minute, so it has cells of its own instead of a pair with everything."""
-_NUM_IN_TURN = 8
+NUM_IN_TURN = 8
 """Cells that a routine run takes because it is their turn; others complete them."""
 
 
 @cache
 def covering(family: str) -> Covering:
-    """Two tables, made from other draws: most pairs are in several cells, in other company each time."""
+    """Cells that hold each pair of values that the family supports."""
     values = [tuple(value for value in axis if value != _COMPILED) for axis in axes().values()]
     is_supported = cache(lambda cell: not refusals(cell, family, "cpu"))
-    first, second = (cover(values, is_supported, seed) for seed in range(2))
-    cells = list(dict.fromkeys((*first.cells, *second.cells)))
-    return Covering(cells, [pair for pair in first.unsupported if pair in second.unsupported])
+    return cover(values, is_supported)
 
 
 def compiled_cells(family: str) -> list[Cell]:
@@ -41,17 +39,19 @@ def all_cells() -> Iterator[tuple[str, Cell]]:
 
 
 def routine_cells(turn: int) -> list[tuple[str, Cell]]:
-    """Cells of a turn, among which each family has each value that it supports."""
+    """Cells of a turn, among which are each family, each value, and each value of one family, which changes with it."""
     cells = [each for each in all_cells() if _COMPILED not in each[1]]
     random.Random(0).shuffle(cells)  # neighbours are alike
-    return rows_of_turn(cells, _values, turn, _NUM_IN_TURN)
+    whole = list(TRAINABLE)[turn % len(TRAINABLE)]
+    return rows_of_turn(cells, lambda each: _values(each, whole), turn, NUM_IN_TURN)
 
 
 @cache
-def _values(each: tuple[str, Cell]) -> frozenset[tuple[str, int, str]]:
-    """What a cell stands for by itself: values of its family, each with the number of its axis."""
+def _values(each: tuple[str, Cell], whole: str) -> frozenset[tuple[str, int, str]]:
+    """What a cell stands for by itself: its family, and values with the number of their axis, of one family apart."""
     family, cell = each
-    return frozenset((family, index, value) for index, value in enumerate(cell))
+    any_family = {("", -1, family), *(("", index, value) for index, value in enumerate(cell))}
+    return frozenset(any_family | {(family, *place) for place in enumerate(cell) if family == whole})
 
 
 def usual_cell() -> Cell:

@@ -214,21 +214,25 @@ def check_size(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
 
 
 def check_time(core: CoreInstall, report_figure: Callable[[str], None]) -> None:
-    """Processor time beside that of a yardstick, which says how fast the machine is now. One run within the limit is
-    enough: what else runs here can only make it longer.
+    """The least processor time of a few runs beside the least of a yardstick, which says how fast the machine is now.
+
+    What else runs here can only make both longer, so it ends with the first runs that are within the limit.
     """
     for question, most_s in MOST_S.items():
-        runs: list[str] = []
-        while len(runs) < MOST_RUNS:
-            used_s, wall_s = _timed(core, "foretune", *question)
-            yardstick_s, _ = _timed(core, "python", "-c", YARDSTICK)
-            limit_s = most_s * max(1.0, yardstick_s / YARDSTICK_S)
-            runs.append(f"{used_s:.2f} s of a processor, {limit_s:.2f} s allowed ({wall_s:.2f} s by the clock)")
-            if used_s < limit_s:
-                break
-        else:
-            pytest.fail(f"foretune {' '.join(question)}: {'; '.join(runs)}")
-        report_figure(f"core install, foretune {' '.join(question)}: {runs[-1]}, run {len(runs)}")
+        runs: list[tuple[float, float]] = []
+        yardsticks_s: list[float] = []
+        limit_s = 0.0
+        while len(runs) < MOST_RUNS and (not runs or min(runs)[0] >= limit_s):
+            runs.append(_timed(core, "foretune", *question))
+            yardsticks_s.append(_timed(core, "python", "-c", YARDSTICK)[0])
+            limit_s = most_s * max(1.0, min(yardsticks_s) / YARDSTICK_S)
+        used_s, wall_s = min(runs)
+        report_figure(
+            f"core install, foretune {' '.join(question)}: {used_s:.2f} s of one processor ({wall_s:.2f} s by the "
+            f"clock), least of {len(runs)} runs; {limit_s:.2f} s allowed where the yardstick takes "
+            f"{min(yardsticks_s):.2f} s"
+        )
+        assert used_s < limit_s, " ".join(question)
 
 
 def _timed(core: CoreInstall, *command: str) -> tuple[float, float]:
