@@ -44,6 +44,24 @@ def test_another_family_is_refused_with_those_that_can_be(family: str) -> None:
     assert found.text == f"model: models of the family {family!r} cannot be trained yet. {hint}"
 
 
+@pytest.mark.parametrize(
+    ("family", "sections", "text"),
+    [
+        ("ddpm", {"data": {"kind": "shapes", "caption_dropout": 0.1}}, "data.caption_dropout has no effect"),
+        ("sdxl", {"data": {"kind": "shapes", "max_text_tokens": 64}}, "data.max_text_tokens has no effect"),
+        ("sd1", {"objective": {"shift": 3.0}}, "objective.shift has no effect"),
+        ("pixart", {"objective": {"timestep_density": "logit_normal"}}, "objective.timestep_density has no effect"),
+    ],
+)
+def test_a_setting_without_effect_is_a_warning_where_it_has_none(
+    family: str, sections: dict[str, Any], text: str
+) -> None:
+    found = only(objections(experiment(**sections), family, distilled=False))
+    assert found.severity == "warning"
+    assert found.text.startswith(text)
+    assert objections(experiment(**sections), "sd3", distilled=False) == ()
+
+
 def test_fp16_without_scaling_is_refused_with_two_ways_out() -> None:
     asked = experiment(train={"steps": 10, "precision": "fp16", "loss_scaling": "off"})
     found = only(objections(asked, "sd3", distilled=False))

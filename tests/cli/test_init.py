@@ -120,7 +120,7 @@ def test_folders_on_the_way_are_made(foretune: Foretune, read) -> None:
         (("-m", "./nowhere"), "The model folder ./nowhere does not exist. Run: foretune list models"),
         (
             ("-m", "wan2.1-t2v-1.3b"),
-            "models of the family 'wan' cannot be trained yet. Trainable: ddpm, flux, ovis_image, sd3.",
+            "models of the family 'wan' cannot be trained yet. Trainable: ddpm, flux, ovis_image, pixart, ",
         ),
     ],
 )

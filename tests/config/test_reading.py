@@ -180,8 +180,10 @@ def test_a_model_folder_that_is_not_there() -> None:
 
 
 def test_a_family_that_cannot_be_trained_yet() -> None:
-    assert problems(SHORT, "model=qwen-image") == (
-        "model: models of the family 'qwen_image' cannot be trained yet. Trainable: ddpm, flux, ovis_image, sd3.",
+    (problem,) = problems(SHORT, "model=qwen-image")
+    assert problem == (
+        "model: models of the family 'qwen_image' cannot be trained yet. "
+        "Trainable: ddpm, flux, ovis_image, pixart, sd1, sd3, sdxl."
     )
 
 

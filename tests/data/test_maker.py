@@ -119,6 +119,28 @@ def test_flips_mirror_and_random_crops_move():
     assert len(crops) == 5
 
 
+def test_framing_says_where_an_image_was_cut():
+    """Cut from the whole image there, mirrored where the sample is, each sample is what the batch holds."""
+    source = MadeSource([(30, 16), (16, 25), (16, 16)])  # resized by nothing, so that every pixel can be compared
+    maker = make_maker(source, batch_size=3, crop="random", flip=0.5)
+    seen = set()
+    for micro in range(20):
+        batch = maker[micro]
+        assert batch.framing is not None
+        assert batch.images is not None
+        for index, framing, image in zip(batch.indices, batch.framing.int().tolist(), batch.images, strict=True):
+            height, width, top, left, cut_height, cut_width = framing
+            whole = source.pixels(index)
+            assert ((height, width), (cut_height, cut_width)) == (whole.shape[:2], (16, 16))
+            shown = ((image + 1) * 127.5).round().permute(1, 2, 0).to(torch.uint8).numpy()
+            mirrored = [
+                bool((view[top : top + 16, left : left + 16] == shown).all()) for view in (whole, whole[:, ::-1])
+            ]
+            assert any(mirrored)
+            seen.add((index, mirrored.index(True), top, left))
+    assert len(seen) > 20
+
+
 def test_a_batch_has_the_shape_of_its_bucket():
     maker = make_maker(MadeSource(_SIZES_PX), buckets=_WIDE, batch_size=3)
     shapes = {tuple(batch.images.shape) for micro in range(4) if (batch := maker[micro]).images is not None}

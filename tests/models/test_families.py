@@ -1,5 +1,6 @@
 """What every family answers, on the catalogue's models without weights and on tiny ones with them."""
 
+import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import AutoencoderKL
+from diffusers import AutoencoderKL, DDPMScheduler, EDMEulerScheduler, FlowMatchEulerDiscreteScheduler
 from torch import nn
 
 from foretune import catalog
@@ -26,8 +27,10 @@ WITH_TEXT = [case for case in TINY if TRAINABLE[case[0]].has_text]
 WITH_LATENTS = [name for name, facts in TRAINABLE.items() if facts.has_latents]
 PUBLISHED = {name: row for name, row in catalog.denoisers().items() if row.family in TRAINABLE}
 ONE_OF_EACH = {row.family: name for name, row in PUBLISHED.items()}
-NUM_UNET_BLOCKS = {"ddpm-cifar10": 9}
-"""4 down, 1 in the middle, 4 up: the catalogue does not count them."""
+NUM_UNET_BLOCKS = {"ddpm-cifar10": 9, "sd1.5-unet": 38, "sd2-unet": 38, "sdxl-unet": 87}
+"""The catalogue does not count them. DDPM: 4 down, 1 in the middle, 4 up. The others, residual layers and transformer
+blocks: 14, 3 and 21 of Stable Diffusion 1 and 2; 30, 12 and 45 of XL.
+"""
 CAPTIONS = ["a small red circle on blue", "", "a large green star on white with a very long tail of words " * 3]
 NUM_TEXT_TOKENS = 24
 
@@ -88,6 +91,8 @@ def test_default_dtype_comes_back_when_building_fails(monkeypatch: pytest.Monkey
         ("sd3.5-large", (512, 512), (16, 64, 64), 16, 1024),
         ("ovis-image-7b", (768, 1024), (16, 96, 128), 16, 1024),
         ("ddpm-cifar10", (32, 32), (3, 32, 32), 8, 32),
+        ("sd1.5-unet", (512, 768), (4, 64, 96), 64, 512),
+        ("sdxl-unet", (768, 1024), (4, 96, 128), 32, 1024),
     ],
 )
 def test_sizes(name: str, size_px: tuple[int, int], latent: tuple[int, ...], multiple_px: int, default_px: int) -> None:
@@ -129,6 +134,7 @@ def test_prediction_has_the_shape_of_its_input(name: str, variant: str, tiny_pip
 def test_captions_are_encoded_as_by_the_pipeline(name: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
     folder = tiny_pipeline(name, variant)
     family = open_family(folder)
+    num_tokens = family.default_text_tokens if family.text_is_fixed else NUM_TEXT_TOKENS
     pipeline = family.load_pipeline(folder, torch.float32)
     encoders = family.load_text_encoders(folder, torch.float32)
     assert getattr(encoders, family.denoiser_part) is None
@@ -137,14 +143,20 @@ def test_captions_are_encoded_as_by_the_pipeline(name: str, variant: str, tiny_p
     denoiser: nn.Module = getattr(pipeline, family.denoiser_part)
     denoiser.register_forward_pre_hook(lambda _, __, arguments: calls.append(arguments), with_kwargs=True)
     size = {"height": 32, "width": 32, "output_type": "latent"}
-    pipeline(CAPTIONS, num_inference_steps=1, **size, **family.sampling_arguments(NUM_TEXT_TOKENS, 1.0))
+    pipeline(CAPTIONS, num_inference_steps=1, **size, **family.sampling_arguments(num_tokens, 1.0))
     with torch.no_grad():
-        found = family.encode_text(encoders, CAPTIONS, NUM_TEXT_TOKENS)
-    specs = family.conditioning_specs(len(CAPTIONS), NUM_TEXT_TOKENS)
+        found = family.encode_text(encoders, CAPTIONS, num_tokens)
+    # Whole images of the size that is sampled.
+    found |= family.image_conditioning(torch.tensor([[32.0, 32.0, 0.0, 0.0, 32.0, 32.0]] * len(CAPTIONS)))
+    specs = family.conditioning_specs(len(CAPTIONS), num_tokens)
     assert {key: tuple(tensor.shape) for key, tensor in found.items()} == {k: s.shape for k, s in specs.items()}
-    handed = [argument for argument in calls[0].values() if isinstance(argument, torch.Tensor)]
+    nested = calls[0].get("added_cond_kwargs") or {}
+    handed = [argument for argument in (*calls[0].values(), *nested.values()) if isinstance(argument, torch.Tensor)]
+    # Without a caption is not the same as an empty prompt, where a pipeline makes this difference.
+    zeroes = pipeline.config.get("force_zeros_for_empty_prompt", False)
+    rows = [row for row, caption in enumerate(CAPTIONS) if caption or not zeroes]
     for key, tensor in found.items():
-        assert any(torch.equal(tensor, other) for other in handed), key
+        assert any(other.shape == tensor.shape and torch.equal(tensor[rows], other[rows]) for other in handed), key
 
 
 @pytest.mark.parametrize("name", WITH_LATENTS)
@@ -191,16 +203,77 @@ def test_autoencoder_is_frozen(tiny_pipeline: TinyPipeline) -> None:
     assert not any(p.requires_grad for p in vae.parameters())
 
 
+WITH_BETAS = [name for name, facts in TRAINABLE.items() if not facts.is_flow_matching]
+
+
+def with_scheduler(family: Family, **changes: object) -> Family:
+    """The same model with another scheduler in its folder."""
+    scheduler = {**(family.architecture.scheduler or {}), **changes}
+    return type(family)(dataclasses.replace(family.architecture, scheduler=scheduler))
+
+
+@pytest.mark.parametrize("name", WITH_BETAS)
 @pytest.mark.parametrize(
-    ("key", "value"), [("beta_schedule", "squaredcos_cap_v2"), ("prediction_type", "v_prediction")]
+    ("key", "value"),
+    [
+        ("beta_schedule", "squaredcos_cap_v2"),
+        ("prediction_type", "sample"),
+        ("timestep_type", "continuous"),
+        ("rescale_betas_zero_snr", True),
+        ("use_flow_sigmas", True),
+        ("trained_betas", [0.1, 0.2]),
+    ],
 )
-def test_a_ddpm_trained_to_another_question_is_refused(key: str, value: str, tiny_pipeline: TinyPipeline) -> None:
-    family = open_family(tiny_pipeline("ddpm"))
-    scheduler = {**(family.architecture.scheduler or {}), key: value}
-    changed = type(family)(type(family.architecture)(denoiser=family.architecture.denoiser, scheduler=scheduler))
+def test_a_model_trained_with_another_objective_is_refused(
+    name: str, key: str, value: object, tiny_pipeline: TinyPipeline
+) -> None:
+    family = open_family(tiny_pipeline(name))
     family.objective(ObjectiveChoice())
-    with pytest.raises(Refused, match=f"{key} '{value}'"):
+    said = f"{key} {value!r}" if isinstance(value, str) else key
+    with pytest.raises(Refused, match=said):
+        with_scheduler(family, **{key: value}).objective(ObjectiveChoice())
+
+
+@pytest.mark.parametrize("scheduler", [EDMEulerScheduler, FlowMatchEulerDiscreteScheduler])
+def test_a_scheduler_without_betas_is_refused_by_its_name(scheduler: Any, tiny_pipeline: TinyPipeline) -> None:
+    family = open_family(tiny_pipeline("sdxl"))
+    settings = {**scheduler().config, "_class_name": scheduler.__name__}
+    changed = type(family)(dataclasses.replace(family.architecture, scheduler=settings))
+    with pytest.raises(Refused, match=rf"\({scheduler.__name__}\) has no beta_schedule"):
         changed.objective(ObjectiveChoice())
+
+
+@pytest.mark.parametrize("name", WITH_BETAS)
+def test_noise_and_target_are_those_of_the_checkpoints_scheduler(name: str, tiny_pipeline: TinyPipeline) -> None:
+    """Of diffusers' own scheduler with the same settings, whether noise or velocity is predicted."""
+    family = open_family(tiny_pipeline(name))
+    draw = torch.Generator().manual_seed(2)
+    clean, noise = (torch.randn(3, 4, 8, 8, generator=draw) for _ in range(2))
+    for prediction in ("epsilon", "v_prediction"):
+        changed = with_scheduler(family, prediction_type=prediction)
+        theirs = DDPMScheduler.from_config(changed.architecture.scheduler)
+        objective = changed.objective(ObjectiveChoice())
+        level = objective.noise_level(torch.tensor([0.0, 0.4, 0.999999]))
+        assert level.tolist() == [0, 400, 999]
+        torch.testing.assert_close(objective.noisy(clean, noise, level), theirs.add_noise(clean, noise, level))
+        expected = noise if prediction == "epsilon" else theirs.get_velocity(clean, noise, level)
+        torch.testing.assert_close(objective.target(clean, noise, level), expected)
+
+
+def test_sdxl_without_a_caption_is_given_zeros_as_by_its_pipeline(tiny_pipeline: TinyPipeline) -> None:
+    folder = tiny_pipeline("sdxl")
+    family = open_family(folder)
+    encoders = family.load_text_encoders(folder, torch.float32)
+    with torch.no_grad():
+        found = family.encode_text(encoders, ["", CAPTIONS[0]], NUM_TEXT_TOKENS)
+        _, negative, _, negative_pooled = encoders.encode_prompt(CAPTIONS[0])
+    for key, theirs in (("prompt_embeds", negative), ("pooled_embeds", negative_pooled)):
+        assert torch.equal(found[key][:1], theirs)
+        assert found[key][0].abs().max() == 0
+        assert found[key][1].abs().max() > 0
+        encoders.register_to_config(force_zeros_for_empty_prompt=False)
+    with torch.no_grad():
+        assert family.encode_text(encoders, [""], NUM_TEXT_TOKENS)["prompt_embeds"].abs().max() > 0
 
 
 def test_a_model_without_text_takes_no_captions(tiny_pipeline: TinyPipeline) -> None:

@@ -26,6 +26,38 @@ TinyPipeline = Callable[..., Path]
 CASES = [(name, variant) for name, facts in TRAINABLE.items() for variant in facts.tiny_variants]
 
 
+SCALINGS = {"sd1": 0.18215, "sdxl": 0.13025, "pixart": 0.13025}
+"""Of those that predict noise or velocity at one of a thousand levels."""
+
+
+def clean_latents(batch: Batch, scaling: float, shift: float) -> Tensor:
+    assert batch.moments is not None
+    assert batch.posterior_noise is not None
+    mean, log_variance = batch.moments[:, :4], batch.moments[:, 4:]
+    return (mean + (log_variance / 2).exp() * batch.posterior_noise - shift) * scaling
+
+
+def predicted_noise_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
+    assert batch.conditioning is not None
+    betas = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
+    if family.name == "pixart":
+        betas = {"beta_start": 1e-4, "beta_end": 0.02, "beta_schedule": "linear"}
+    scheduler = DDPMScheduler(num_train_timesteps=1000, **betas)
+    latents, timesteps = clean_latents(batch, SCALINGS[family.name], 0.0), (batch.uniform * 1000).long()
+    noisy, text = scheduler.add_noise(latents, batch.noise, timesteps), batch.conditioning["prompt_embeds"]
+    if family.name == "pixart":
+        mask, sizes = batch.conditioning["prompt_mask"], {"resolution": None, "aspect_ratio": None}
+        both = denoiser(noisy, text, timesteps, added_cond_kwargs=sizes, encoder_attention_mask=mask).sample
+        return functional.mse_loss(both.chunk(2, dim=1)[0], batch.noise)
+    added = None
+    if family.name == "sdxl":
+        added = {"text_embeds": batch.conditioning["pooled_embeds"], "time_ids": batch.conditioning["time_ids"]}
+    predicted = denoiser(noisy, timesteps, text, added_cond_kwargs=added).sample
+    predicts_velocity = (family.architecture.scheduler or {}).get("prediction_type") == "v_prediction"
+    target = scheduler.get_velocity(latents, batch.noise, timesteps) if predicts_velocity else batch.noise
+    return functional.mse_loss(predicted, target)
+
+
 def reference_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
     """The loss as a training script for this one family would have it, from the papers and from diffusers alone."""
     uniform = batch.uniform.float()
@@ -35,12 +67,10 @@ def reference_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
         timesteps = (uniform * 1000).long()
         predicted = denoiser(scheduler.add_noise(batch.images, batch.noise, timesteps), timesteps).sample
         return functional.mse_loss(predicted, batch.noise)
-    assert batch.moments is not None
-    assert batch.posterior_noise is not None
     assert batch.conditioning is not None
-    scaling, shift = (1.5305, 0.0609) if family.name == "sd3" else (0.3611, 0.1159)
-    mean, log_variance = batch.moments[:, :4], batch.moments[:, 4:]
-    latents = (mean + (log_variance / 2).exp() * batch.posterior_noise - shift) * scaling
+    if family.name in SCALINGS:
+        return predicted_noise_loss(family, denoiser, batch)
+    latents = clean_latents(batch, *((1.5305, 0.0609) if family.name == "sd3" else (0.3611, 0.1159)))
     level = uniform if family.name == "flux" else torch.sigmoid(torch.distributions.Normal(0, 1).icdf(uniform))
     if family.name == "sd3":
         level = 3 * level / (1 + 2 * level)

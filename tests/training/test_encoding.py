@@ -1,5 +1,7 @@
 """Filling the caches."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,8 +9,10 @@ import pytest
 import torch
 
 from foretune.data.at_once import IN_A_BATCH
+from foretune.models.locating import open_family
 from foretune.models.trainable import TrainableFamily
 from foretune.training import encoding
+from foretune.training.encoding import EncoderPlan
 from tests.training.short_runs import short_prepared
 
 
@@ -32,3 +36,24 @@ def test_large_images_go_through_the_autoencoder_a_few_at_a_time(
     assert whole.moments is not None
     assert parts.moments is not None
     torch.testing.assert_close(parts.moments, whole.moments)
+
+
+def test_captions_of_a_pipeline_that_zeroes_empty_ones_have_cache_entries_of_their_own(
+    tmp_path: Path, tiny_pipeline: Callable[..., Path]
+) -> None:
+    keys = []
+    for name, zeroes in (("one", True), ("other", False)):
+        folder = tmp_path / name
+        shutil.copytree(tiny_pipeline("sdxl"), folder)
+        index = json.loads((folder / "model_index.json").read_text())
+        (folder / "model_index.json").write_text(json.dumps({**index, "force_zeros_for_empty_prompt": zeroes}))
+        plan = EncoderPlan(
+            family=open_family(folder),
+            folder=folder,
+            device=torch.device("cpu"),
+            text_dtype=torch.float32,
+            num_text_tokens=77,
+            cache_dir=tmp_path / "cache",
+        )
+        keys.append(plan.text_lookup().text_key(""))
+    assert keys[0] != keys[1]

@@ -1,5 +1,7 @@
 """Before the first step: sizes that fit, caches that are filled once, facts that are written down."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,18 @@ def test_buckets_whose_sides_the_model_cannot_take(tmp_path: Path, tiny_pipeline
     text = refused(tiny_pipeline("flux"), tmp_path, max_buckets=3, bucket_step_px=24)
     assert text.endswith("Nearest: data.bucket_step_px=16")
     short_prepared(tiny_pipeline("flux"), tmp_path, data={"max_buckets": 1, "bucket_step_px": 24})
+
+
+def test_a_model_with_an_unknown_objective_is_refused_before_anything_is_encoded(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "cosine"
+    shutil.copytree(tiny_pipeline("sdxl"), folder)
+    path = folder / "scheduler" / "scheduler_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "beta_schedule": "squaredcos_cap_v2"}))
+    monkeypatch.setattr(preparing, "open_source", lambda *_, **__: pytest.fail("the data were opened"))
+    with pytest.raises(Refused, match=r"EulerDiscreteScheduler.* has beta_schedule 'squaredcos_cap_v2'"):
+        short_prepared(folder, tmp_path)
 
 
 def test_left_out_it_is_the_models_own(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:

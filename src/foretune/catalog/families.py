@@ -22,6 +22,8 @@ class FamilyFacts:
     """Whether it can be trained. All others can be planned, because a plan needs the architecture only."""
     has_text: bool = True
     """Whether its models read captions."""
+    text_is_fixed: bool = False
+    """Whether captions are always padded to the same number of tokens."""
     has_latents: bool = True
     """Whether its models work on the latents of an autoencoder; the others work on pixels."""
     is_unet: bool = False
@@ -33,6 +35,11 @@ class FamilyFacts:
     is_small: bool = False
     """Whether its models have so few weights and pixels that experiments start with large batches, without gradient
     checkpointing and without caches."""
+    is_flow_matching: bool = True
+    """Whether it is trained on straight paths from data to noise; the others predict noise or velocity at one of a
+    number of levels."""
+    starting_px: int | None = 1024
+    """Resolution that experiments start with; None leaves it to the checkpoint, because those of a family differ."""
     guides_in_one_batch: bool = False
     """Whether its pipeline passes both halves of classifier-free guidance to the denoiser in one batch. The other
     pipelines make two passes, or need only one."""
@@ -59,6 +66,8 @@ _ROWS = (
         is_mostly_convolutions=True,
         has_feed_forwards=False,
         is_small=True,
+        is_flow_matching=False,
+        starting_px=32,
         tiny_variants=("cifar10",),
     ),
     FamilyFacts(
@@ -81,31 +90,62 @@ _ROWS = (
         is_trainable=True,
         tiny_variants=("7b",),
     ),
+    FamilyFacts(
+        name="sd1",
+        pipeline_class_name="StableDiffusionPipeline",
+        is_trainable=True,
+        text_is_fixed=True,
+        is_unet=True,
+        is_mostly_convolutions=True,
+        is_flow_matching=False,
+        starting_px=None,
+        guides_in_one_batch=True,
+        tiny_variants=("1.5", "2.1"),
+    ),
+    FamilyFacts(
+        name="sdxl",
+        pipeline_class_name="StableDiffusionXLPipeline",
+        is_trainable=True,
+        text_is_fixed=True,
+        is_unet=True,
+        is_flow_matching=False,
+        starting_px=None,
+        guides_in_one_batch=True,
+        tiny_variants=("1.0",),
+    ),
+    FamilyFacts(
+        name="pixart",
+        pipeline_class_name="PixArtSigmaPipeline",
+        is_trainable=True,
+        is_flow_matching=False,
+        starting_px=None,
+        guides_in_one_batch=True,
+        tiny_variants=("sigma",),
+    ),
     # Those that can be planned.
     FamilyFacts(name="auraflow", pipeline_class_name="AuraFlowPipeline", guides_in_one_batch=True),
     FamilyFacts(name="chroma", pipeline_class_name="ChromaPipeline"),
-    FamilyFacts(name="cogvideox", pipeline_class_name="CogVideoXPipeline", guides_in_one_batch=True),
+    FamilyFacts(
+        name="cogvideox", pipeline_class_name="CogVideoXPipeline", text_is_fixed=True, guides_in_one_batch=True
+    ),
     FamilyFacts(name="dit", pipeline_class_name="DiTPipeline", has_text=False, guides_in_one_batch=True),
     FamilyFacts(name="flux2", pipeline_class_name="Flux2Pipeline"),
     FamilyFacts(name="hidream", pipeline_class_name="HiDreamImagePipeline", guides_in_one_batch=True),
     FamilyFacts(name="hunyuan_video", pipeline_class_name="HunyuanVideoPipeline"),
     FamilyFacts(name="hunyuan_video15", pipeline_class_name="HunyuanVideo15Pipeline"),
-    FamilyFacts(name="kolors", pipeline_class_name="KolorsPipeline", is_unet=True, guides_in_one_batch=True),
+    FamilyFacts(
+        name="kolors",
+        pipeline_class_name="KolorsPipeline",
+        text_is_fixed=True,
+        is_unet=True,
+        guides_in_one_batch=True,
+    ),
     FamilyFacts(name="krea2", pipeline_class_name="Krea2Pipeline"),
     FamilyFacts(name="ltx_video", pipeline_class_name="LTXPipeline", guides_in_one_batch=True),
     FamilyFacts(name="lumina2", pipeline_class_name="Lumina2Pipeline"),
     FamilyFacts(name="mochi", pipeline_class_name="MochiPipeline", guides_in_one_batch=True),
-    FamilyFacts(name="pixart", pipeline_class_name="PixArtSigmaPipeline", guides_in_one_batch=True),
     FamilyFacts(name="qwen_image", pipeline_class_name="QwenImagePipeline"),
     FamilyFacts(name="sana", pipeline_class_name="SanaPipeline", guides_in_one_batch=True),
-    FamilyFacts(
-        name="sd1",
-        pipeline_class_name="StableDiffusionPipeline",
-        is_unet=True,
-        is_mostly_convolutions=True,
-        guides_in_one_batch=True,
-    ),
-    FamilyFacts(name="sdxl", pipeline_class_name="StableDiffusionXLPipeline", is_unet=True, guides_in_one_batch=True),
     FamilyFacts(name="wan", pipeline_class_name="WanPipeline"),
     FamilyFacts(name="z_image", pipeline_class_name="ZImagePipeline", guides_in_one_batch=True),
 )

@@ -15,7 +15,7 @@ from foretune.choices.objections.numbers import number_objections
 from foretune.choices.objections.optimizers import optimizer_objections
 from foretune.choices.objections.parallel import parallel_objections
 from foretune.choices.objections.quantization import quantization_objections
-from foretune.choices.objections.situation import distilled_objections, text_objections
+from foretune.choices.objections.situation import distilled_objections, objective_objections, text_objections
 
 
 def objections(
@@ -45,6 +45,7 @@ def objections(
         *lever_objections(experiment, facts, device_type),
         *parallel_objections(experiment, device_type, only_planned=only_planned),
         *text_objections(experiment, facts),
+        *objective_objections(experiment, facts),
         *(distilled_objections(experiment, distilled=distilled) if facts.is_trainable else ()),
     )
 

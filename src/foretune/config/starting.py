@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from foretune.catalog import family_facts
+from foretune.catalog import FamilyFacts, family_facts
 from foretune.choices.model import SHIPPED_MODELS
 from foretune.config.yaml_files import parse
 
@@ -31,7 +31,8 @@ class _Start:
     """What one begins with, for models of one kind."""
 
     shapes: str = "num_samples: 1024"
-    resolution_px: int = 1024
+    resolution_px: int | None = None
+    """None: what is usual for the family."""
     steps: int = 1000
     batch_size: int = 1
     accumulation: int = 4
@@ -47,7 +48,6 @@ class _Start:
 
 _LARGE = _Start()
 _SMALL = _Start(
-    resolution_px=32,
     batch_size=64,
     accumulation=1,
     lr="2.0e-4",
@@ -74,15 +74,17 @@ _SHIPPED = _Start(
 
 def starting_text(file: str, model: str, method: str, data: str | None, *, family: str | None) -> str:
     """The file that `foretune init` writes, and that a plan of a bare model name starts from."""
-    is_small = family is not None and family_facts(family).is_small
-    start = _SHIPPED if model in SHIPPED_MODELS else _SMALL if is_small else _LARGE
+    facts = None if family is None else family_facts(family)
+    start = _SHIPPED if model in SHIPPED_MODELS else _SMALL if facts is not None and facts.is_small else _LARGE
+    resolution_px = start.resolution_px or (FamilyFacts.starting_px if facts is None else facts.starting_px)
+    resolution = "" if resolution_px is None else f", resolution: {resolution_px}"
     where = f"{{kind: folder, path: {_quoted(data)}" if data else f"{{kind: shapes, {start.shapes}"
     cache = ", cache_dir: ./cache" if start.caches else ""
     return _TEMPLATE.format(
         file=file,
         model=_quoted(model),
         method=_METHODS.get(method, f"{{kind: {method}, rank: 16}}"),
-        data=f"{where}, resolution: {start.resolution_px}{cache}}}",
+        data=f"{where}{resolution}{cache}}}",
         steps=start.steps,
         batch=start.batch_size,
         accumulation=start.accumulation,

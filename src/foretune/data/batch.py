@@ -40,6 +40,10 @@ class Batch:
     """Same shape: draws the latent from its distribution; None if there is no autoencoder."""
     uniform: Tensor
     """(B,) in [0, 1), fp64: determines the timestep."""
+    framing: Tensor | None = None
+    """(B, 6), fp32, in pixels: the original image's height and width, top and left of the crop in the resized and
+    mirrored image, height and width of the crop; None for made-up samples.
+    """
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -108,6 +112,7 @@ class Assembly:
                 torch.stack([normal(pick.posterior_seed, shape) for pick in picks]) if draws_posterior else None
             ),
             uniform=torch.tensor([pick.uniform for pick in picks], dtype=torch.float64),
+            framing=torch.stack([framing(pick.info, pick.plan, bucket) for pick in picks]),
         )
 
     def _images(self, picks: Sequence[Pick], bucket: Bucket) -> Tensor:
@@ -121,6 +126,14 @@ class Assembly:
     def _conditioning(text: Lookup, picks: Sequence[Pick]) -> dict[str, Tensor]:
         entries = [text.conditioning(pick.caption) for pick in picks]
         return {name: torch.stack([entry[name] for entry in entries]) for name in entries[0]}
+
+
+def framing(info: SampleInfo, plan: CropPlan, bucket: Bucket) -> Tensor:
+    """Returns a sample's row of `Batch.framing`."""
+    # A mirrored image was cut before it was mirrored.
+    left_px = plan.resize_px[0] - bucket.width_px - plan.left_px if plan.flip else plan.left_px
+    values = (info.height_px, info.width_px, plan.top_px, left_px, bucket.height_px, bucket.width_px)
+    return torch.tensor(values, dtype=torch.float32)
 
 
 def normal(seed: int, shape: tuple[int, ...]) -> Tensor:

@@ -19,7 +19,14 @@ from foretune.data.batch import Batch, normal
 from foretune.models.family import GUIDE, Family, TensorSpec
 from foretune.models.locating import open_family
 from foretune.training.encoding import LiveEncoders
-from foretune.training.preparing import Prepared, build_model, checked_adapters, checked_device, checked_resolution
+from foretune.training.preparing import (
+    Prepared,
+    build_model,
+    checked_adapters,
+    checked_device,
+    checked_resolution,
+    text_tokens,
+)
 from foretune.training.ranks import ALONE, Ranks
 
 
@@ -91,7 +98,7 @@ def synthetic_batches(experiment: Experiment, family: Family, ranks: Ranks = ALO
         batch_size=experiment.train.batch_size,
         gradient_accumulation=experiment.train.gradient_accumulation,
         size_px=checked_resolution(experiment, family),
-        num_text_tokens=experiment.data.max_text_tokens or family.own_text_tokens(),
+        num_text_tokens=text_tokens(experiment, family),
         seed=experiment.train.seed,
         ranks=ranks,
     )
@@ -102,6 +109,7 @@ def prepare_synthetic(experiment: Experiment, folder: Path, observer: Observer, 
     family = open_family(folder)
     read_adapters = checked_adapters(experiment, family)
     device = checked_device(experiment, family, ranks)
+    family.objective(experiment.objective)
     batches = synthetic_batches(experiment, family, ranks)
     assert experiment.train.steps is not None, "synthetic data has no epochs"
     built = build_model(experiment, family, folder, device, observer, ranks)

@@ -19,7 +19,6 @@ class CogVideoX(VideoTransformer):
     facts = family_facts("cogvideox")
     denoiser_class_name = "CogVideoXTransformer3DModel"
     default_text_tokens = 226
-    text_is_fixed = True
 
     def latent_shape(self, height_px: int, width_px: int, num_frames: int = 1) -> tuple[int, ...]:
         channels, frames, height, width = super().latent_shape(height_px, width_px, num_frames)

@@ -6,9 +6,8 @@ from torch import Tensor, nn
 
 from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
-from foretune.core.errors import Refused
 from foretune.models.family import Conditioning, TensorSpec
-from foretune.models.objectives import Epsilon, Objective
+from foretune.models.objectives import Objective, denoising
 from foretune.models.trainable import TrainableFamily
 
 
@@ -36,12 +35,7 @@ class Ddpm(TrainableFamily):
         return {}
 
     def objective(self, choice: ObjectiveChoice) -> Objective:
-        self._refuse_other_noise()
-        return Epsilon(
-            num_levels=int(self._scheduler_value("num_train_timesteps", 1000)),
-            beta_start=self._scheduler_value("beta_start", 1e-4),
-            beta_end=self._scheduler_value("beta_end", 0.02),
-        )
+        return denoising(self.architecture.scheduler, beta_schedule="linear", betas=(1e-4, 0.02))
 
     def predict(
         self,
@@ -54,17 +48,6 @@ class Ddpm(TrainableFamily):
     ) -> Tensor:
         predicted: Tensor = denoiser(noisy, time, return_dict=False)[0]
         return predicted
-
-    def _refuse_other_noise(self) -> None:
-        """Raises if the model was trained with another noise schedule or target: training would silently unlearn it."""
-        scheduler = self.architecture.scheduler or {}
-        for key, known in (("beta_schedule", "linear"), ("prediction_type", "epsilon")):
-            asked = scheduler.get(key, known)
-            if asked != known:
-                raise Refused(
-                    f"This model's scheduler has {key} {asked!r}, which cannot be trained yet; {known!r} can. "
-                    "Run: foretune list models"
-                )
 
     def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
         return {}

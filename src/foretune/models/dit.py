@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
 from foretune.models.family import Conditioning, TensorSpec
-from foretune.models.objectives import Epsilon, Objective
+from foretune.models.objectives import Objective, denoising
 from foretune.models.transformer import LatentTransformer
 
 
@@ -23,11 +23,7 @@ class Dit(LatentTransformer):
         return {"class_labels": TensorSpec((batch_size,), torch.int64)}
 
     def objective(self, choice: ObjectiveChoice) -> Objective:
-        return Epsilon(
-            num_levels=int(self._scheduler_value("num_train_timesteps", 1000)),
-            beta_start=self._scheduler_value("beta_start", 1e-4),
-            beta_end=self._scheduler_value("beta_end", 0.02),
-        )
+        return denoising(self.architecture.scheduler, beta_schedule="linear", betas=(1e-4, 0.02))
 
     def predict(
         self,

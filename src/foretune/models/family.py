@@ -81,8 +81,6 @@ class Family(ABC):
     and last projections, time and text embeddings) stay so anyway.
     """
     default_text_tokens: ClassVar[int] = 0
-    text_is_fixed: ClassVar[bool] = False
-    """Whether captions are always padded to `default_text_tokens`."""
     goes_by_samples: ClassVar[bool] = False
     """Whether the forward pass loops over the samples of a batch, so that a larger batch means more operators."""
     stacks: ClassVar[tuple[tuple[str, str], ...]] = ()
@@ -98,6 +96,10 @@ class Family(ABC):
     @property
     def has_latents(self) -> bool:
         return self.facts.has_latents
+
+    @property
+    def text_is_fixed(self) -> bool:
+        return self.facts.text_is_fixed
 
     @property
     def denoiser_part(self) -> str:

@@ -85,7 +85,7 @@ class Flux(TrainableFamily):
         )
         return {"prompt_embeds": prompt, "pooled_embeds": pooled}
 
-    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Tensor]:
+    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
         return {
             "prompt_embeds": conditioning["prompt_embeds"],
             "pooled_prompt_embeds": conditioning["pooled_embeds"],

@@ -4,11 +4,14 @@ Each is plain arithmetic on a uniform draw in [0, 1), so that the draw can be ma
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
+
+from foretune.core.errors import Refused
 
 
 class Objective(Protocol):
@@ -115,6 +118,45 @@ class FlowMatching:
 
     def time(self, level: Tensor) -> Tensor:
         return level * self.num_levels
+
+
+def denoising(
+    scheduler: Mapping[str, Any] | None, *, beta_schedule: str, betas: tuple[float, float], num_levels: int = 1000
+) -> Epsilon:
+    """Returns the objective that a checkpoint was trained with, which its scheduler states; defaults are the family's.
+
+    Raises for one that is not known: training with another would silently unlearn what the model knows.
+    """
+    stated = {"beta_schedule": beta_schedule} if scheduler is None else scheduler
+    if why := _not_denoising(stated):
+        name = stated.get("_class_name", "unnamed")
+        raise Refused(
+            f"This model's scheduler ({name}) {why}. Such models cannot be trained yet. "
+            "Train a base that predicts noise or velocity at levels of a linear or scaled_linear schedule of betas."
+        )
+    return (Velocity if stated.get("prediction_type") == "v_prediction" else Epsilon)(
+        num_levels=int(stated.get("num_train_timesteps", num_levels)),
+        beta_start=float(stated.get("beta_start", betas[0])),
+        beta_end=float(stated.get("beta_end", betas[1])),
+        beta_schedule="linear" if stated["beta_schedule"] == "linear" else "scaled_linear",
+    )
+
+
+def _not_denoising(scheduler: Mapping[str, Any]) -> str | None:
+    """Returns what in a scheduler's settings is neither `Epsilon` nor `Velocity`; None if it is one of them."""
+    schedule, prediction = scheduler.get("beta_schedule"), scheduler.get("prediction_type", "epsilon")
+    if schedule is None:
+        return "has no beta_schedule"
+    if schedule not in ("linear", "scaled_linear"):
+        return f"has beta_schedule {schedule!r}"
+    if prediction not in ("epsilon", "v_prediction"):
+        return f"has prediction_type {prediction!r}"
+    if scheduler.get("trained_betas") is not None:
+        return "has trained_betas, a list of its own"
+    if scheduler.get("timestep_type", "discrete") != "discrete":
+        return f"has timestep_type {scheduler['timestep_type']!r}"
+    flags = (key for key in ("rescale_betas_zero_snr", "use_flow_sigmas") if scheduler.get(key))
+    return next((f"has {key}" for key in flags), None)
 
 
 def _expand(per_sample: Tensor, like: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ class OvisImage(LatentTransformer, TrainableFamily):
         )
         return {"prompt_embeds": prompt}
 
-    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Tensor]:
+    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
         return {
             "prompt_embeds": conditioning["prompt_embeds"],
             "negative_prompt_embeds": unconditional["prompt_embeds"],

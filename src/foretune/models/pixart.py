@@ -1,20 +1,25 @@
 """PixArt-Sigma: a plain transformer with T5 captions by cross-attention."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
 from foretune.models.family import Conditioning, TensorSpec
-from foretune.models.objectives import Epsilon, Objective
+from foretune.models.objectives import Objective, denoising
+from foretune.models.trainable import TrainableFamily
 from foretune.models.transformer import LatentTransformer
 
 
-class PixArt(LatentTransformer):
+class PixArt(LatentTransformer, TrainableFamily):
     """It also predicts the variance, which the loss ignores."""
 
     facts = family_facts("pixart")
     denoiser_class_name = "PixArtTransformer2DModel"
+    text_parts = ("text_encoder", "tokenizer")
     default_text_tokens = 300
 
     def default_resolution_px(self) -> int:
@@ -28,11 +33,7 @@ class PixArt(LatentTransformer):
         }
 
     def objective(self, choice: ObjectiveChoice) -> Objective:
-        return Epsilon(
-            num_levels=int(self._scheduler_value("num_train_timesteps", 1000)),
-            beta_start=self._scheduler_value("beta_start", 1e-4),
-            beta_end=self._scheduler_value("beta_end", 0.02),
-        )
+        return denoising(self.architecture.scheduler, beta_schedule="linear", betas=(1e-4, 0.02))
 
     def predict(
         self,
@@ -52,3 +53,24 @@ class PixArt(LatentTransformer):
             return_dict=False,
         )[0]
         return predicted[:, : noisy.shape[1]]
+
+    def encode_text(self, encoders: Any, captions: Sequence[str], num_text_tokens: int) -> Conditioning:
+        prompt, mask, *_ = encoders.encode_prompt(
+            list(captions), do_classifier_free_guidance=False, max_sequence_length=num_text_tokens
+        )
+        return {"prompt_embeds": prompt, "prompt_mask": mask.bool()}
+
+    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
+        return {
+            "prompt_embeds": conditioning["prompt_embeds"],
+            "prompt_attention_mask": conditioning["prompt_mask"],
+            "negative_prompt_embeds": unconditional["prompt_embeds"],
+            "negative_prompt_attention_mask": unconditional["prompt_mask"],
+            # The default is an empty text, which it refuses beside an encoded one.
+            "negative_prompt": None,
+        }
+
+    def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
+        # Captions as they are, and images of the asked size instead of the nearest that the authors trained on.
+        as_asked = {"clean_caption": False, "use_resolution_binning": False}
+        return {**super().sampling_arguments(num_text_tokens, guidance_scale), **as_asked}

@@ -101,7 +101,7 @@ class StableDiffusion3(TrainableFamily):
         )
         return {"prompt_embeds": prompt, "pooled_embeds": pooled}
 
-    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Tensor]:
+    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
         return {
             "prompt_embeds": conditioning["prompt_embeds"],
             "pooled_prompt_embeds": conditioning["pooled_embeds"],

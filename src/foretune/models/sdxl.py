@@ -1,32 +1,53 @@
-"""Stable Diffusion XL: a larger UNet that is also conditioned on the image size and a pooled caption."""
+"""Stable Diffusion XL: a larger UNet with the text of two CLIPs."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from foretune.catalog import family_facts
-from foretune.models.family import Conditioning, TensorSpec
-from foretune.models.unet import TextToImageUNet
+from foretune.choices.model import read_json
+from foretune.models.family import Conditioning
+from foretune.models.trainable import TrainableFamily
+from foretune.models.unet import SizedUNet
 
-_NUM_TIME_IDS = 6  # original size, crop corner, target size
 
-
-class StableDiffusionXl(TextToImageUNet):
-    """The text of two CLIPs, and ten transformer blocks at the lowest resolution."""
+class StableDiffusionXl(SizedUNet, TrainableFamily):
+    """Ten transformer blocks at the lowest resolution."""
 
     facts = family_facts("sdxl")
+    text_parts = ("text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
     default_text_tokens = 77
-    text_is_fixed = True
 
-    def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
-        config = self.architecture.denoiser
-        # One projection takes the pooled caption and the embedded sizes together.
-        pooled_width = (
-            config["projection_class_embeddings_input_dim"] - _NUM_TIME_IDS * config["addition_time_embed_dim"]
-        )
+    def load_pipeline(self, folder: Path, dtype: torch.dtype, **parts: Any) -> Any:
+        # Left out, pictures would have a watermark where a certain package is installed.
+        return super().load_pipeline(folder, dtype, add_watermarker=False, **parts)
+
+    def text_settings(self, folder: Path) -> str:
+        zeroes = read_json(folder / "model_index.json").get("force_zeros_for_empty_prompt", True)
+        return "zeros without a caption" if zeroes else ""
+
+    def encode_text(self, encoders: Any, captions: Sequence[str], num_text_tokens: int) -> Conditioning:
+        prompt, _, pooled, _ = encoders.encode_prompt(prompt=list(captions), do_classifier_free_guidance=False)
+        if encoders.config.force_zeros_for_empty_prompt:
+            # Without a caption the base was trained on zeros, and its pipeline guides away from them.
+            is_empty = torch.tensor([not caption for caption in captions], device=prompt.device)
+            prompt = prompt.masked_fill(is_empty[:, None, None], 0.0)
+            pooled = pooled.masked_fill(is_empty[:, None], 0.0)
+        return {"prompt_embeds": prompt, "pooled_embeds": pooled}
+
+    def image_conditioning(self, framing: Tensor) -> Conditioning:
+        return {"time_ids": framing}
+
+    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
         return {
-            **super().conditioning_specs(batch_size, num_text_tokens),
-            "pooled_embeds": TensorSpec((batch_size, pooled_width)),
-            "time_ids": TensorSpec((batch_size, _NUM_TIME_IDS)),
+            "prompt_embeds": conditioning["prompt_embeds"],
+            "pooled_prompt_embeds": conditioning["pooled_embeds"],
+            "negative_prompt_embeds": unconditional["prompt_embeds"],
+            "negative_pooled_prompt_embeds": unconditional["pooled_embeds"],
         }
 
-    def _added(self, conditioning: Conditioning) -> dict[str, Tensor] | None:
-        return {"text_embeds": conditioning["pooled_embeds"], "time_ids": conditioning["time_ids"]}
+    def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
+        return {} if guidance_scale is None else {"guidance_scale": guidance_scale}

@@ -55,6 +55,10 @@ class TrainableFamily(Family):
 
     # ---- captions and images
 
+    def text_settings(self, folder: Path) -> str:
+        """Returns what changes encoded captions besides the files of the encoders, for the key of their cache."""
+        return ""
+
     def encode_text(self, encoders: Any, captions: Sequence[str], num_text_tokens: int) -> Conditioning:
         """Returns the denoiser's conditioning for each caption."""
         raise AssertionError(f"{self.name} models take no captions")
@@ -64,6 +68,10 @@ class TrainableFamily(Family):
         moments: Tensor = vae.encode(images.to(vae.dtype)).latent_dist.parameters
         return moments.float()
 
+    def image_conditioning(self, framing: Tensor) -> Conditioning:
+        """Returns the conditioning on each image beside its caption, from `Batch.framing`."""
+        return {}
+
     def images_from_latents(self, vae: Any, latents: Tensor) -> Tensor:
         """Decodes scaled latents to images in [-1, 1]."""
         # Scaling is a factor and a shift for each number: two known ones tell both, whichever family it is.
@@ -72,7 +80,7 @@ class TrainableFamily(Family):
         images: Tensor = vae.decode(unscaled.to(vae.dtype), return_dict=False)[0]
         return images.float()
 
-    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Tensor]:
+    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
         """Returns encoded captions as arguments of this family's pipeline, instead of prompts."""
         raise AssertionError(f"{self.name} models take no captions")
 

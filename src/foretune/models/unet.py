@@ -6,7 +6,9 @@ from torch import Tensor, nn
 
 from foretune.choices.training import ObjectiveChoice
 from foretune.models.family import Conditioning, Family, TensorSpec
-from foretune.models.objectives import Epsilon, Objective
+from foretune.models.objectives import Objective, denoising
+
+_NUM_TIME_IDS = 6  # original size, crop corner, target size
 
 
 class TextToImageUNet(Family):
@@ -37,12 +39,7 @@ class TextToImageUNet(Family):
         return {"prompt_embeds": TensorSpec((batch_size, num_text_tokens, width))}
 
     def objective(self, choice: ObjectiveChoice) -> Objective:
-        return Epsilon(
-            num_levels=int(self._scheduler_value("num_train_timesteps", 1000)),
-            beta_start=self._scheduler_value("beta_start", 0.00085),
-            beta_end=self._scheduler_value("beta_end", 0.012),
-            beta_schedule="scaled_linear",
-        )
+        return denoising(self.architecture.scheduler, beta_schedule="scaled_linear", betas=(0.00085, 0.012))
 
     def predict(
         self,
@@ -65,6 +62,25 @@ class TextToImageUNet(Family):
     def _added(self, conditioning: Conditioning) -> dict[str, Tensor] | None:
         """Returns what is added to the time embedding."""
         return None
+
+
+class SizedUNet(TextToImageUNet):
+    """A larger UNet that is also conditioned on the sizes of the image and a pooled caption."""
+
+    def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
+        config = self.architecture.denoiser
+        # One projection takes the pooled caption and the embedded sizes together.
+        pooled_width = (
+            config["projection_class_embeddings_input_dim"] - _NUM_TIME_IDS * config["addition_time_embed_dim"]
+        )
+        return {
+            **super().conditioning_specs(batch_size, num_text_tokens),
+            "pooled_embeds": TensorSpec((batch_size, pooled_width)),
+            "time_ids": TensorSpec((batch_size, _NUM_TIME_IDS)),
+        }
+
+    def _added(self, conditioning: Conditioning) -> dict[str, Tensor] | None:
+        return {"text_embeds": conditioning["pooled_embeds"], "time_ids": conditioning["time_ids"]}
 
 
 def _attentions(part: Any) -> list[Any]:

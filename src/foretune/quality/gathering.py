@@ -138,8 +138,9 @@ class _Session:
                 clean = self._clean(piece)
                 noise = torch.stack([self._noise(data, place, tuple(clean.shape[1:])) for place in places])
                 captions = [data.captions[place] for place in places]
+                conditioning = self._conditioning(captions, data.framing[places.start : places.stop])
                 steps = max(1, math.ceil(level * self._num_steps))
-                answer = denoising(clean, noise.to(clean.device), level, self._conditioning(captions), steps)
+                answer = denoising(clean, noise.to(clean.device), level, conditioning, steps)
                 images += _as_pixels(self._decoded(answer))
             found[level] = tuple(images)
             observer.preparing(f"noising and denoising, {column}", number + 1, len(LEVELS))
@@ -150,7 +151,8 @@ class _Session:
         if self._vae is not None:
             assert batch.images is not None, "nothing is cached here"
             batch = replace(batch, moments=self._family.encode_images(self._vae, batch.images), images=None)
-        return replace(batch, conditioning=self._conditioning(batch.captions))
+        assert batch.framing is not None, "these are images of the data"
+        return replace(batch, conditioning=self._conditioning(batch.captions, batch.framing))
 
     def _clean(self, images: Tensor) -> Tensor:
         images = images.to(self._setting.device)
@@ -164,8 +166,9 @@ class _Session:
     def _decoded(self, answer: Tensor) -> Tensor:
         return answer if self._vae is None else self._family.images_from_latents(self._vae, answer)
 
-    def _conditioning(self, captions: Sequence[str]) -> Conditioning:
-        return stacked([self._encoded[caption] for caption in captions]) if self._encoded else {}
+    def _conditioning(self, captions: Sequence[str], framing: Tensor) -> Conditioning:
+        of_captions = stacked([self._encoded[caption] for caption in captions]) if self._encoded else {}
+        return {**of_captions, **self._family.image_conditioning(framing.to(self._setting.device))}
 
     def _noise(self, data: EvaluationData, place: int, shape: tuple[int, ...]) -> Tensor:
         seed = derive_seed(data.experiment.validation.seed, "noise", HELD_OUT, int(data.held_out[place]))

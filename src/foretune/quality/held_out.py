@@ -9,6 +9,7 @@ import torch
 from foretune.choices.experiment import Experiment
 from foretune.core.draws import Permutation
 from foretune.core.observer import Observer
+from foretune.data.batch import framing
 from foretune.data.buckets import Bucket
 from foretune.data.held_out import HeldOutBatches, held_out_batches, held_out_plan
 from foretune.data.maker import BatchMaker
@@ -65,6 +66,12 @@ class EvaluationData:
     @cached_property
     def held_out_images(self) -> list[Pixels]:
         return self._images(self.held_out)
+
+    @cached_property
+    def framing(self) -> torch.Tensor:
+        """How each held-out image is cut, as in `Batch.framing`."""
+        bucket, infos = Bucket(self.size_px, self.size_px), [self.source.info(index) for index in self.held_out]
+        return torch.stack([framing(info, held_out_plan(info, bucket), bucket) for info in infos])
 
     @cached_property
     def training_images(self) -> list[Pixels]:

@@ -60,6 +60,8 @@ class EncoderPlan:
         settings = f"{self.family.name} {self.text_dtype} {self.num_text_tokens}"
         if self.text_numbers != "none":
             settings += f" {self.text_numbers}"
+        if of_family := self.family.text_settings(self.folder):
+            settings += f" {of_family}"
         return Lookup(TensorCache(self.cache_dir), " ".join([*parts, settings]))
 
     def load_vae(self) -> nn.Module:
@@ -155,7 +157,8 @@ class LiveEncoders:
         if self.text is not None:
             conditioning = self.family.encode_text(self.text, batch.captions, self.num_text_tokens)
             batch = replace(batch, conditioning=conditioning)
-        return batch
+        of_images = {} if batch.framing is None else self.family.image_conditioning(batch.framing)
+        return replace(batch, conditioning={**(batch.conditioning or {}), **of_images}) if of_images else batch
 
 
 def _fill(

@@ -73,7 +73,8 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
     read_adapters = checked_adapters(experiment, family)
     device = checked_device(experiment, family, ranks)
     resolution_px = checked_resolution(experiment, family)
-    num_text_tokens = experiment.data.max_text_tokens or family.own_text_tokens()
+    family.objective(experiment.objective)  # refuses a model that was trained with one that is not known
+    num_text_tokens = text_tokens(experiment, family)
     policy = PrecisionPolicy.of(experiment.train)
     encoder_plan = EncoderPlan(
         family=family,
@@ -237,6 +238,12 @@ def checked_resolution(experiment: Experiment, family: Family) -> int:
             f"{family.name} model needs. Nearest: data.bucket_step_px={multiple}"
         )
     return resolution_px
+
+
+def text_tokens(experiment: Experiment, family: Family) -> int:
+    """The asked length of captions, or the model's own; some models take only their own."""
+    asked = None if family.text_is_fixed else experiment.data.max_text_tokens
+    return asked or family.own_text_tokens()
 
 
 def _num_steps(train: Train, order: Order) -> int | None:

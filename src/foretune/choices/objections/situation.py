@@ -6,11 +6,25 @@ from foretune.catalog import FamilyFacts
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
 from foretune.choices.objections.base import Objection, refused, warning
+from foretune.choices.training import ObjectiveChoice
 
 
 def text_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable[Objection]:
     if not facts.has_text and experiment.data.caption_dropout > 0:
         yield warning(f"data.caption_dropout has no effect: {facts.name} models take no captions")
+    if facts.text_is_fixed and experiment.data.max_text_tokens is not None:
+        yield warning(
+            f"data.max_text_tokens has no effect: captions of {facts.name} models always have the same length"
+        )
+
+
+def objective_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable[Objection]:
+    if facts.is_flow_matching:
+        return
+    asked, default = experiment.objective, ObjectiveChoice()
+    for key in ("timestep_density", "logit_mean", "logit_std", "mode_scale", "shift", "weighting"):
+        if getattr(asked, key) != getattr(default, key):
+            yield warning(f"objective.{key} has no effect: it is for flow matching, and {facts.name} predicts noise")
 
 
 def distilled_objections(experiment: Experiment, *, distilled: bool | None) -> Iterable[Objection]:
