@@ -21,6 +21,7 @@ from foretune.quality.batched import images_at_once, sample_grid
 from foretune.quality.denoising import Denoising
 from foretune.step.precision import PrecisionPolicy
 from foretune.training.encoding import encode_captions
+from foretune.training.not_finite import NotFinite
 from foretune.training.sampling import SampleRequest, sample
 from tests.virtual_clock import VirtualClock
 
@@ -52,6 +53,18 @@ def test_images_in_a_batch_are_those_sampled_alone(name: str, tiny_pipeline: Cal
     assert np.abs(found.images[0][0] - found.images[1][0]).max() > 0.01
 
 
+def test_samples_with_nan_are_refused(tiny_pipeline: Callable[..., Path]) -> None:
+    """The pipeline would clip them, and metrics would be computed from them."""
+    folder = tiny_pipeline("ddpm")
+    family = open_family(folder)
+    pipeline = family.load_pipeline(folder, torch.float32)
+    with torch.no_grad():
+        pipeline.unet.conv_out.bias.fill_(float("nan"))
+    request = SampleRequest(prompts=("",), seed=0, num_inference_steps=1, size_px=32, num_text_tokens=16)
+    with pytest.raises(NotFinite, match="one of the samples holds NaN"):
+        sample_grid(family, pipeline, request, 1, {}, lambda *_: None)
+
+
 class Slow:
     """A pipeline whose first call takes 0.5 s, others 0.02 s, whatever it is asked for; it counts each call's steps."""
 
@@ -59,6 +72,7 @@ class Slow:
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
+        self.unet = nn.Identity()
         self.steps: list[int] = []
 
     def sampling_arguments(self, *_: object) -> dict[str, object]:
