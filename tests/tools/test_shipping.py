@@ -11,6 +11,9 @@ import pytest
 
 from foretune.core.values.recipes import Recipes
 from foretune.core.values.step_trace import MARK, StepTrace
+from foretune.core.vocabulary import MemoryPart, StepPhase
+from foretune.planner.expansion import expand
+from foretune.planner.streams import device_events
 from foretune.trace.recipes import recipe_names, record_recipes
 from foretune.trace.shipped import folder, geometries, read_trace, recipes, shipped_slugs
 from foretune.trace.stamps import model_hash, sources_hash
@@ -106,6 +109,34 @@ def test_only_missing_recipes_are_recorded(tmp_path: Path) -> None:
     written = path.read_bytes()
     write_recipes(path, remake=False)
     assert path.read_bytes() == written
+
+
+@pytest.mark.parametrize(
+    "slug",
+    [
+        "flux.1-dev.full.bf16.checkpointed",
+        "hunyuanvideo-1.5.full.bf16.checkpointed",  # some weights have no gradient
+        "qwen-image.full.bf16.kept",
+        "krea-2.full.bf16.checkpointed.bf16-weights",  # weights of two dtypes, which AdamW updates one after the other
+        "wan2.1-t2v-14b.full.bf16.checkpointed.bf16-weights",
+    ],
+)
+def test_adamw_holds_a_temporary_of_every_weight_that_it_updates(slug: str) -> None:
+    """On a GPU it works on lists of weights; the blocks that are not recorded count, too."""
+    trace = read_trace(slug)
+    assert trace is not None
+    events = device_events(expand(trace, (1, 64, 16, 1)))
+    sizes: dict[int, int] = {}
+    live = most_bytes = gradients_bytes = 0
+    for event in events:
+        if event.category == MemoryPart.GRADIENTS:
+            gradients_bytes += event.num_bytes
+        elif event.category == MemoryPart.TEMPORARIES:
+            live += event.num_bytes or -sizes[event.storage]
+            sizes[event.storage] = event.num_bytes
+            most_bytes = max(most_bytes, live if event.phase == StepPhase.OPTIMIZER else 0)
+    # Of weights in two dtypes, the larger list counts.
+    assert 0.95 * gradients_bytes < most_bytes < 1.01 * gradients_bytes
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ def record_forward(
                 kept = call(module, recorder)
         recording = recorder.finish()
         del kept
-    return TracedStep(recording, categories, {}, (), (), 0, sum(p.numel() for p in module.parameters()))
+    return TracedStep(recording, categories, {}, (), 0, sum(p.numel() for p in module.parameters()))
 
 
 # ---- autoencoders

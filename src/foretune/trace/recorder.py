@@ -37,10 +37,12 @@ class Allocation(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     operator: str
-    result: int
+    result: int = 0
     """Index among the operator's results."""
-    num_results: int
-    """Number of the operator's results: an operator over all trained tensors has one for each."""
+    num_results: int = 1
+    """Number of the operator's results: an operator on a list of tensors has one for each."""
+    listed_with: int | None = None
+    """Block of the tensor that it was computed from, if the operator works on a list of tensors."""
 
 
 class Release(NamedTuple):
@@ -101,6 +103,8 @@ class Recorder(TorchDispatchMode):
         """Numbers of the storages in host memory."""
         self.blocks_of: dict[int, int] = {}
         """Block by storage number, if known: the host processes weights one by one."""
+        self._listed_with: dict[int, int] = {}
+        """The same for what operators on lists of tensors made."""
         self._tells_host = tells_host
         self._current_block = current_block
         self._workspace = workspace
@@ -129,8 +133,10 @@ class Recorder(TorchDispatchMode):
         place = Place(self.phase, self._block(args))
         self.recording.num_dispatched[place] += 1
         is_any_made = False
-        for index, result in enumerate(results):
-            if self.adopt(result, func, place, index, len(results)):
+        listed = args[0] if len(results) > 1 and args and isinstance(args[0], list | tuple) else ()
+        sources = listed if len(listed) == len(results) else [None] * len(results)
+        for index, (source, result) in enumerate(zip(sources, results, strict=True)):
+            if self.adopt(result, func, place, index, len(results), self._block_of(source)):
                 is_any_made = True
         is_view, is_mutable = (
             (func.is_view, func._schema.is_mutable) if known is None else (known.is_view, known.is_mutable)
@@ -144,7 +150,13 @@ class Recorder(TorchDispatchMode):
         return out
 
     def adopt(
-        self, tensor: Tensor, func: Any = None, place: Place | None = None, result: int = 0, num_results: int = 1
+        self,
+        tensor: Tensor,
+        func: Any = None,
+        place: Place | None = None,
+        result: int = 0,
+        num_results: int = 1,
+        listed_with: int | None = None,
     ) -> bool:
         """Starts tracking a tensor's storage; returns False if it is already tracked."""
         storage = tensor.untyped_storage()
@@ -157,10 +169,20 @@ class Recorder(TorchDispatchMode):
             self.on_host.add(number)
         if place.block is not None:
             self.blocks_of[number] = place.block
+        elif listed_with is not None:
+            self._listed_with[number] = listed_with
         operator = func.overloadpacket.__name__ if func is not None else "given"
         shape, dtype = tuple(tensor.shape), _dtype_name(tensor.dtype)
-        self.recording.events.append(Allocation(number, num_bytes, place, shape, dtype, operator, result, num_results))
+        made = Allocation(number, num_bytes, place, shape, dtype, operator, result, num_results, listed_with)
+        self.recording.events.append(made)
         return True
+
+    def _block_of(self, source: Any) -> int | None:
+        """Returns the block of an element of a list, such as a weight, its gradient or something made from them."""
+        if not isinstance(source, Tensor):
+            return None
+        number = self._numbers.get(source.untyped_storage()._cdata)
+        return None if number is None else self.blocks_of.get(number, self._listed_with.get(number))
 
     def _follow(self, storage: torch.UntypedStorage) -> int:
         """Assigns a new number to a storage until it is freed."""
@@ -205,7 +227,7 @@ class Recorder(TorchDispatchMode):
         """Records an operator's workspace: allocated after the results and freed at once."""
         if num_bytes:
             number, self._next_number = self._next_number, self._next_number + 1
-            self.recording.events.append(Allocation(number, num_bytes, place, (num_bytes,), "uint8", WORKSPACE, 0, 1))
+            self.recording.events.append(Allocation(number, num_bytes, place, (num_bytes,), "uint8", WORKSPACE))
             self.recording.events.append(Release(number, place))
 
     def finish(self) -> Recording:
@@ -280,7 +302,7 @@ class Recorder(TorchDispatchMode):
             place = Place(self.phase, self._current_block(self.phase))
             fresh = self._follow(storage)
             self._sizes[fresh] = size
-            self.recording.events.append(Allocation(fresh, size, place, (size,), "uint8", "resize", 0, 1))
+            self.recording.events.append(Allocation(fresh, size, place, (size,), "uint8", "resize"))
 
 
 class _Watch(weakref.ref[torch.UntypedStorage]):

@@ -101,9 +101,8 @@ def owner_of(traced: TracedStep, event: Allocation, point: EventPoint) -> int | 
     """Returns the block that a storage is repeated with."""
     if event.number in traced.owners:
         return traced.owners[event.number]
-    if point.block is None and event.num_results == len(traced.trained_owners):
-        return traced.trained_owners[event.result]
-    return point.block
+    # Optimizers work on lists of weights: all of them, those with a gradient, or those of one dtype.
+    return event.listed_with if point.block is None else point.block
 
 
 def _category(phases: tuple[str, ...], made: EventPoint, released: EventPoint | None) -> str:

@@ -59,8 +59,6 @@ class TracedStep:
     """Category by storage number, if known: weights, gradients, optimizer state, moving average."""
     owners: dict[int, int]
     """Block by storage number, for what belongs to a block's weights."""
-    trained_owners: tuple[int | None, ...]
-    """Block of each trained tensor, in the optimizer's order."""
     block_kinds: tuple[int, ...]
     """Kind of each block: equal numbers are equal blocks."""
     num_trained_params: int
@@ -124,7 +122,6 @@ def trace_step(
         recording,
         categories,
         owners=owners,
-        trained_owners=tuple(owners.get(recorder.number_of(p)) for p in step.trained.values()),
         block_kinds=kinds_of_units(units),
         num_trained_params=sum(p.numel() for p in step.trained.values()),
         num_params=num_weights(denoiser),
@@ -270,7 +267,7 @@ def _marker(
                     number = recorder.number_of(parameter.grad)
                     categories[number] = MemoryPart.GRADIENTS
                     if id(parameter) in beside:
-                        gradient_owners[number] = beside[id(parameter)]
+                        recorder.blocks_of[number] = gradient_owners[number] = beside[id(parameter)]
 
     return mark
 
