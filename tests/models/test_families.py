@@ -18,6 +18,7 @@ from foretune.choices.training import ObjectiveChoice
 from foretune.core.errors import Refused
 from foretune.models import FAMILIES, Family
 from foretune.models.locating import family_from_catalogue, open_family
+from foretune.models.objectives import FlowMatching
 from foretune.models.trainable import TrainableFamily
 
 TinyPipeline = Callable[..., Path]
@@ -206,6 +207,12 @@ def test_autoencoder_is_frozen(tiny_pipeline: TinyPipeline) -> None:
 WITH_BETAS = [name for name, facts in TRAINABLE.items() if not facts.is_flow_matching]
 
 
+@pytest.mark.parametrize("name", {row.family: name for name, row in catalog.denoisers().items()}.values())
+def test_the_facts_know_which_families_are_trained_with_flow_matching(name: str) -> None:
+    family = family_from_catalogue(name)
+    assert isinstance(family.objective(ObjectiveChoice()), FlowMatching) == family.facts.is_flow_matching
+
+
 def with_scheduler(family: Family, **changes: object) -> Family:
     """The same model with another scheduler in its folder."""
     scheduler = {**(family.architecture.scheduler or {}), **changes}
@@ -271,7 +278,7 @@ def test_sdxl_without_a_caption_is_given_zeros_as_by_its_pipeline(tiny_pipeline:
         assert torch.equal(found[key][:1], theirs)
         assert found[key][0].abs().max() == 0
         assert found[key][1].abs().max() > 0
-        encoders.register_to_config(force_zeros_for_empty_prompt=False)
+    encoders.register_to_config(force_zeros_for_empty_prompt=False)
     with torch.no_grad():
         assert family.encode_text(encoders, [""], NUM_TEXT_TOKENS)["prompt_embeds"].abs().max() > 0
 

@@ -24,7 +24,7 @@ def objective_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable
     asked, default = experiment.objective, ObjectiveChoice()
     for key in ("timestep_density", "logit_mean", "logit_std", "mode_scale", "shift", "weighting"):
         if getattr(asked, key) != getattr(default, key):
-            yield warning(f"objective.{key} has no effect: it is for flow matching, and {facts.name} predicts noise")
+            yield warning(f"objective.{key} has no effect: {facts.name} models are not trained with flow matching")
 
 
 def distilled_objections(experiment: Experiment, *, distilled: bool | None) -> Iterable[Objection]:
