@@ -21,12 +21,12 @@ from tests.proofs.fork_server import Child, ForkServer
 from tests.proofs.killing import forked, newest_run, wait, wait_until
 from tests.proofs.partial_counts import PartialCounts
 from tests.proofs.resume_cells import Cell
-from tests.proofs.stopped_places import FINISHED, LEFT
+from tests.proofs.stopped_places import ANY, FINISHED, LEFT
 
 pytestmark = [pytest.mark.proof, pytest.mark.slow, pytest.mark.takes_turns]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-_PLACES = (*LEFT, *FINISHED, "any")
+_PLACES = (*LEFT, *FINISHED, ANY)
 _NUM_STEPS = 14
 _MOST_PROCESSOR_S = 10.0
 _START_UP_S = 1.5
@@ -113,7 +113,7 @@ def _stopped_until_done(folder: Path, models: TinyModels, server: ForkServer, wh
             sign=str(sign),
             released=str(released),
         )
-        if place == "any":
+        if place == ANY:
             time.sleep(rng.uniform(0, _START_UP_S))
         else:
             wait_until(sign.exists, process, "it does not come to the place")
@@ -133,7 +133,7 @@ def _stopped_until_done(folder: Path, models: TinyModels, server: ForkServer, wh
 def _struck(process: Child, number: signal.Signals, place: str, released: Path, runs: Path) -> Stops:
     used_s = process.processor_s()
     process.send(number)
-    if place in FINISHED:
+    if place in (*FINISHED, ANY):
         released.touch()
     code = wait(process)
     run = newest_run(runs)
