@@ -185,4 +185,4 @@ def test_a_pipeline_leads_to_its_family(family: str) -> None:
 
 
 def test_another_pipeline_leads_to_none() -> None:
-    assert family_of_pipeline("WanPipeline") is None
+    assert family_of_pipeline("AuraFlowPipeline") is None

@@ -17,12 +17,14 @@ BASES: dict[str, dict[str, Any]] = {
     "folder": {"kind": "folder", "path": "./paintings"},
     "cifar10": {"kind": "cifar10", "path": "./cifar-10"},
     "huggingface": {"kind": "huggingface", "path": "./set"},
+    "clips": {"kind": "clips", "path": "./clips"},
     "shapes": {"kind": "shapes"},
 }
 OF_ALL_IMAGES = {
     "resolution": 512,
     "max_buckets": 4,
     "only_largest_bucket": True,
+    "num_frames": 5,
     "bucket_step_px": 32,
     "crop": "random",
     "flip": 0.5,
@@ -50,6 +52,9 @@ QUESTION: dict[str, Any] = {
     "data<folder>.folders[].repeats": 2,
     "data<folder>.folders[].trigger": "sks",
     "data<huggingface>.split": "test",
+    "data<clips>.fps": 16.0,
+    "data<clips>.repeats": 2,
+    "data<clips>.trigger": "sks",
     "data<huggingface>.image_column": "picture",
     "data<huggingface>.caption_column": "words",
     "data<huggingface>.trigger": "sks",
@@ -240,7 +245,7 @@ def test_other_kinds_are_other_questions() -> None:
     methods = [experiment(method={"kind": kind}).question_hash(FINGERPRINT, BASE) for kind in ("full", "lora")]
     kinds = [experiment(data=data).question_hash(FINGERPRINT, BASE) for data in BASES.values()]
     assert len(set(methods)) == 2
-    assert len(set(kinds)) == 4
+    assert len(set(kinds)) == len(BASES)
 
 
 def test_other_data_or_another_base_are_another_question() -> None:

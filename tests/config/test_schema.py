@@ -102,7 +102,7 @@ def test_every_default_is_shown() -> None:
 
 
 def test_a_section_with_kinds_needs_one() -> None:
-    for key, kinds in (("method", set(METHODS)), ("data", {"folder", "cifar10", "huggingface", "shapes"})):
+    for key, kinds in (("method", set(METHODS)), ("data", {"folder", "cifar10", "huggingface", "clips", "shapes"})):
         choices = [resolved(choice) for choice in SCHEMA["properties"][key]["oneOf"]]
         assert {choice["properties"]["kind"]["const"] for choice in choices} == kinds
         assert all("kind" in choice["required"] for choice in choices)

@@ -25,10 +25,17 @@ class MadeSource:
 
     is_generated = False
 
-    def __init__(self, sizes_px: Sequence[tuple[int, int]], repeats: Sequence[int] = (), first: int = 0) -> None:
+    def __init__(
+        self,
+        sizes_px: Sequence[tuple[int, int]],
+        repeats: Sequence[int] = (),
+        first: int = 0,
+        frames: Sequence[int] = (),
+    ) -> None:
         self.sizes_px = list(sizes_px)
         self.all_repeats = list(repeats) or [1] * len(self.sizes_px)
         self.first = first
+        self.num_frames = list(frames) or [1] * len(self.sizes_px)
 
     def __len__(self) -> int:
         return len(self.sizes_px)
@@ -36,7 +43,13 @@ class MadeSource:
     def info(self, index: int) -> SampleInfo:
         width_px, height_px = self.sizes_px[index]
         fingerprint = hashlib.blake2b(str(self.first + index).encode(), digest_size=20).hexdigest()
-        return SampleInfo(fingerprint=fingerprint, width_px=width_px, height_px=height_px, caption=f"caption {index}")
+        return SampleInfo(
+            fingerprint=fingerprint,
+            width_px=width_px,
+            height_px=height_px,
+            caption=f"caption {index}",
+            num_frames=self.num_frames[index],
+        )
 
     def pixels(self, index: int) -> Pixels:
         width_px, height_px = self.sizes_px[index]
@@ -55,7 +68,8 @@ class MadeSource:
         return listed_fingerprint(self)
 
 
-def latent_shape(height_px: int, width_px: int) -> tuple[int, ...]:
+def latent_shape(height_px: int, width_px: int, num_frames: int) -> tuple[int, ...]:
+    assert num_frames == 1
     return 4, height_px // 8, width_px // 8
 
 

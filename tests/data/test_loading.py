@@ -75,7 +75,9 @@ def test_the_global_generator_is_left_alone(num_workers: int):
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_user_s_mistake_comes_back_as_its_sentence(tmp_path: Path, num_workers: int):
     image = save_image(tmp_path / "images" / "a.png", size_px=(16, 16))
-    source = open_source(FolderData(kind="folder", path=str(image.parent), cache_dir=str(tmp_path)), resolution_px=16)
+    source = open_source(
+        FolderData(kind="folder", path=str(image.parent), cache_dir=str(tmp_path)), largest=Bucket(16, 16)
+    )
     maker = make_maker(source, batch_size=1)
     image.write_bytes(b"broken")
     with pytest.raises(UserError, match=r"^The image .*a\.png cannot be read") as caught:

@@ -16,6 +16,7 @@ from foretune.analyse.study_summary import summarise_study
 from foretune.config import read_experiment
 from foretune.config.study_files import read_study
 from foretune.core.observer import Observer
+from foretune.data.buckets import Bucket
 from foretune.data.sources import open_source
 from foretune.studies.study_part import PartRequest, do_part
 from foretune.training.train import Trained, train
@@ -121,7 +122,7 @@ def test_the_ddpm_example_makes_a_folder_in_the_cifar_10_layout(
     names = {path.name for path in (examples.folder / "examples" / "work" / "cifar-10" / "train").iterdir()}
     assert names == {f"{number}.png" for number in range(1, 513)}
     data = read_experiment(Path("examples/ddpm-full.yaml")).experiment.data
-    source = open_source(data, resolution_px=32)
+    source = open_source(data, largest=Bucket(32, 32))
     assert len(source) == 512
     assert (source.info(0).width_px, source.info(0).height_px) == (32, 32)
 

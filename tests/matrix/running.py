@@ -15,6 +15,7 @@ from foretune.record.run_directory import RunDirectory
 from foretune.training.exporting import ExportProof, export
 from foretune.training.reload_check import check
 from foretune.training.train import Trained, resume, train
+from tests.training.short_runs import of_model
 
 NUM_STEPS = 2
 
@@ -46,6 +47,7 @@ def mapping_of(cell: Cell, model: Path, work: Path) -> dict[str, Any]:
             "cache_dir": str(work / "cache"),
             "max_text_tokens": 16,
             "held_out": 0,
+            **of_model(model),
         },
         "train": {"steps": NUM_STEPS, "batch_size": 2},
         "optimizer": {"lr": 1e-3},

@@ -14,6 +14,7 @@ from foretune.config.lengths import only_steps
 from foretune.config.reading import Asked, understand
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer
+from foretune.data.buckets import Bucket
 from foretune.measure import bench as bench_module
 from foretune.measure import bench_inference, bench_worker, fresh_process, worker_output
 from foretune.measure.bench import BenchChoices, bench, measure_once, read_repeat
@@ -194,7 +195,14 @@ def test_inference_halves_the_batch_until_it_fits(tmp_path: Path, monkeypatch: p
         if request.batch_size > 64:
             raise MeasurementFailed("out of memory", "planted")
         memory = dict.fromkeys(("peak_device_bytes", "peak_reserved_bytes"))
-        return {"times_s": [0.5] * 20, "size_px": 32, "device": "cpu", "peak_host_bytes": 7, **memory}
+        return {
+            "times_s": [0.5] * 20,
+            "size_px": 32,
+            "num_frames": None,
+            "device": "cpu",
+            "peak_host_bytes": 7,
+            **memory,
+        }
 
     monkeypatch.setattr(bench_inference, "ask_fresh_process", ask)
     choices = InferenceChoices(batch_size=256, num_repeats=2, num_images=1)
@@ -228,7 +236,7 @@ def test_denoising_steps_and_images_are_timed(tiny_pipeline: TinyPipeline, tmp_p
 def test_made_up_batches_have_the_shapes_of_the_family(tiny_pipeline: TinyPipeline) -> None:
     family = open_family(tiny_pipeline("flux"))
     made = SyntheticBatches(
-        family=family, batch_size=2, gradient_accumulation=2, size_px=64, num_text_tokens=16, seed=1
+        family=family, batch_size=2, gradient_accumulation=2, size=Bucket(64, 64), num_text_tokens=16, seed=1
     )
     batch, again, later = made[3], made[3], made[4]
     latent = (2, *family.latent_shape(64, 64))

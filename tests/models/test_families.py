@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import diffusers
 import pytest
 import torch
-from diffusers import AutoencoderKL, DDPMScheduler, EDMEulerScheduler, FlowMatchEulerDiscreteScheduler
+from diffusers import DDPMScheduler, EDMEulerScheduler, FlowMatchEulerDiscreteScheduler
 from torch import nn
 
 from foretune import catalog
@@ -20,6 +21,7 @@ from foretune.models import FAMILIES, Family
 from foretune.models.locating import family_from_catalogue, open_family
 from foretune.models.objectives import FlowMatching
 from foretune.models.trainable import TrainableFamily
+from tests.models.made_inputs import latent_shape, made_conditioning, not_in, sampling_inputs, small_size
 
 TinyPipeline = Callable[..., Path]
 
@@ -34,13 +36,6 @@ blocks: 14, 3 and 21 of Stable Diffusion 1 and 2; 30, 12 and 45 of XL.
 """
 CAPTIONS = ["a small red circle on blue", "", "a large green star on white with a very long tail of words " * 3]
 NUM_TEXT_TOKENS = 24
-
-
-def made_conditioning(family: Family, batch_size: int, device: str = "cpu") -> dict[str, torch.Tensor]:
-    """What the family says a step needs, made of noise."""
-    generator = torch.Generator().manual_seed(7)
-    specs = family.conditioning_specs(batch_size, NUM_TEXT_TOKENS)
-    return {name: torch.randn(spec.shape, generator=generator).to(device) for name, spec in specs.items()}
 
 
 @pytest.mark.parametrize("name", TRAINABLE)
@@ -64,7 +59,7 @@ def test_denoiser_on_meta_is_the_catalogued_one(name: str) -> None:
     parameters = list(denoiser.parameters())
     assert sum(p.numel() for p in parameters) == PUBLISHED[name].num_params
     assert {p.device.type for p in parameters} == {"meta"}
-    assert {p.dtype for p in parameters} == {torch.bfloat16}
+    assert not_in(torch.bfloat16, denoiser) == set()
     assert torch.get_default_dtype() == torch.float32
     blocks = family.blocks(denoiser)
     assert len(blocks) == (PUBLISHED[name].num_blocks or NUM_UNET_BLOCKS[name])
@@ -103,16 +98,22 @@ def test_sizes(name: str, size_px: tuple[int, int], latent: tuple[int, ...], mul
     assert family.default_resolution_px() == default_px
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH.values())
+@pytest.mark.parametrize(
+    "name", [name for family, name in ONE_OF_EACH.items() if not FAMILIES[str(family)].goes_by_samples]
+)
 def test_a_published_model_takes_what_its_family_says(name: str) -> None:
-    """Shapes only: nothing is computed, but the denoiser's own code runs on what `predict` hands it."""
+    """Shapes only: nothing is computed, but the denoiser's own code runs on what `predict` hands it.
+
+    Denoisers that read the values of masks cannot run so; the tests of traces run them on fake tensors.
+    """
     family = family_from_catalogue(name)
     denoiser = family.denoiser_on_meta(torch.float32)
     side_px = family.size_multiple_px() * 4
-    noisy = torch.empty(2, *family.latent_shape(side_px, side_px), device="meta")
+    noisy = torch.empty(2, *latent_shape(family, small_size(family, side_px, side_px)), device="meta")
     time = torch.zeros(2, device="meta")
+    conditioning = made_conditioning(family, noisy, NUM_TEXT_TOKENS, "meta")
     with torch.no_grad():
-        predicted = family.predict(denoiser, noisy, time, made_conditioning(family, 2, "meta"), guidance_scale=1.0)
+        predicted = family.predict(denoiser, noisy, time, conditioning, guidance_scale=1.0)
     assert predicted.shape == noisy.shape
 
 
@@ -121,9 +122,9 @@ def test_prediction_has_the_shape_of_its_input(name: str, variant: str, tiny_pip
     folder = tiny_pipeline(name, variant)
     family = open_family(folder)
     denoiser = family.load_denoiser(folder, torch.float32)
-    conditioning = made_conditioning(family, 3)
     for height_px, width_px in ((32, 32), (64, 32)):
-        noisy = torch.randn(3, *family.latent_shape(height_px, width_px))
+        noisy = torch.randn(3, *latent_shape(family, small_size(family, height_px, width_px)))
+        conditioning = made_conditioning(family, noisy, NUM_TEXT_TOKENS)
         with torch.no_grad():
             predicted = family.predict(denoiser, noisy, torch.tensor([1, 500, 999]), conditioning, guidance_scale=3.5)
         assert predicted.shape == noisy.shape
@@ -143,13 +144,14 @@ def test_captions_are_encoded_as_by_the_pipeline(name: str, variant: str, tiny_p
     calls: list[dict[str, Any]] = []
     denoiser: nn.Module = getattr(pipeline, family.denoiser_part)
     denoiser.register_forward_pre_hook(lambda _, __, arguments: calls.append(arguments), with_kwargs=True)
-    size = {"height": 32, "width": 32, "output_type": "latent"}
-    pipeline(CAPTIONS, num_inference_steps=1, **size, **family.sampling_arguments(num_tokens, 1.0))
+    size = {**sampling_inputs(family, small_size(family)), "output_type": "latent"}
+    pipeline(prompt=CAPTIONS, num_inference_steps=2, **size, **family.sampling_arguments(num_tokens, 1.0))
     with torch.no_grad():
         found = family.encode_text(encoders, CAPTIONS, num_tokens)
     # Whole images of the size that is sampled.
     found |= family.image_conditioning(torch.tensor([[32.0, 32.0, 0.0, 0.0, 32.0, 32.0]] * len(CAPTIONS)))
     specs = family.conditioning_specs(len(CAPTIONS), num_tokens)
+    specs.pop("image_embeds", None)  # of a first frame, not of captions
     assert {key: tuple(tensor.shape) for key, tensor in found.items()} == {k: s.shape for k, s in specs.items()}
     nested = calls[0].get("added_cond_kwargs") or {}
     handed = [argument for argument in (*calls[0].values(), *nested.values()) if isinstance(argument, torch.Tensor)]
@@ -164,17 +166,28 @@ def test_captions_are_encoded_as_by_the_pipeline(name: str, variant: str, tiny_p
 def test_latents_are_drawn_as_the_autoencoder_draws_them(name: str, tiny_pipeline: TinyPipeline) -> None:
     folder = tiny_pipeline(name)
     family = open_family(folder)
-    vae: Any = AutoencoderKL.from_pretrained(folder / "vae")
-    images = torch.rand(3, 3, 64, 32, generator=torch.Generator().manual_seed(1)) * 2 - 1
-    noise = torch.randn(3, *family.latent_shape(64, 32), generator=torch.Generator().manual_seed(5))
+    vae: Any = getattr(diffusers, family.autoencoder_class_name).from_pretrained(folder / "vae")
+    size = small_size(family, 64, 32)
+    frames = () if size.num_frames is None else (size.num_frames,)
+    images = torch.rand(3, 3, *frames, 64, 32, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    noise = torch.randn(3, *latent_shape(family, size), generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         drawn = vae.encode(images).latent_dist.sample(torch.Generator().manual_seed(5))
         moments = family.encode_images(family.load_vae(folder, torch.float32), images)
-    expected = (drawn - vae.config.shift_factor) * vae.config.scaling_factor
+    expected = scaled_by_hand(vae, drawn)
     torch.testing.assert_close(family.latents_from_moments(moments, noise), expected, rtol=1e-6, atol=1e-6)
     # Without noise it is the mean: what the scaling of the published model says, by hand.
-    mean = (moments[:, :4] - vae.config.shift_factor) * vae.config.scaling_factor
+    mean = scaled_by_hand(vae, moments.chunk(2, dim=1)[0])
     torch.testing.assert_close(family.latents_from_moments(moments, torch.zeros_like(noise)), mean)
+
+
+def scaled_by_hand(vae: Any, latents: torch.Tensor) -> Any:
+    """As pipelines undo it: by one shift and factor, or by those of each channel."""
+    config = vae.config
+    if config.get("latents_mean") is None:
+        return (latents - (config.get("shift_factor") or 0.0)) * config.scaling_factor
+    mean, std = (torch.tensor(config[key]).view(1, -1, 1, 1, 1) for key in ("latents_mean", "latents_std"))
+    return (latents - mean) / std * config.get("scaling_factor", 1.0)
 
 
 @pytest.mark.parametrize("name", TINY_VARIANTS)
@@ -182,7 +195,7 @@ def test_latents_are_drawn_as_the_autoencoder_draws_them(name: str, tiny_pipelin
 def test_weights_are_loaded_in_the_asked_type(name: str, dtype: torch.dtype, tiny_pipeline: TinyPipeline) -> None:
     folder = tiny_pipeline(name)
     denoiser = open_family(folder).load_denoiser(folder, dtype)
-    assert {p.dtype for p in denoiser.parameters()} == {dtype}
+    assert not_in(dtype, denoiser) == set()
 
 
 @pytest.mark.parametrize("part", ["transformer", "vae", "text_encoder_2"])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import diffusers
 import pytest
 import torch
 from diffusers import DDPMScheduler
@@ -42,12 +43,13 @@ def test_every_family_has_its_module(name: str) -> None:
     assert family.__module__ == f"foretune.models.{name}"
     assert not inspect.isabstract(family)
     assert issubclass(family, TrainableFamily) == family.facts.is_trainable
-    assert family.pipeline_class().__name__ == family.facts.pipeline_class_name
+    for pipeline_class in family.facts.pipeline_class_names:
+        assert getattr(diffusers, pipeline_class).__name__ == pipeline_class
 
 
 @pytest.mark.parametrize("name", catalog.FAMILY_FACTS)
 def test_a_pipeline_guides_as_the_facts_say(name: str) -> None:
-    code = inspect.getsource(FAMILIES[name].pipeline_class().__call__)
+    code = inspect.getsource(getattr(diffusers, catalog.family_facts(name).pipeline_class_name).__call__)
     doubles = re.search(r"torch\.cat\(\[latents\] \* 2\)|latents_typed\.repeat\(2, 1, 1, 1\)", code) is not None
     assert doubles == catalog.family_facts(name).guides_in_one_batch
 

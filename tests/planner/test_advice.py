@@ -135,8 +135,8 @@ def test_full_fine_tuning_gets_a_lighter_optimizer_before_another_method() -> No
 
 def test_videos_get_fewer_frames_of_a_legal_length() -> None:
     remedy = one_of(advised("wan2.1-t2v-14b", on="rtx-4090"), "smaller input")
-    assert int(remedy.settings["--frames"]) % 4 == 1
-    assert 1 < int(remedy.settings["--frames"]) < 81
+    assert int(remedy.settings["data.num_frames"]) % 4 == 1
+    assert 1 < int(remedy.settings["data.num_frames"]) < 81
 
 
 def test_a_cache_that_does_not_fit_is_in_every_remedy() -> None:
@@ -297,7 +297,7 @@ def test_settings_that_the_host_has_no_memory_for_are_not_offered() -> None:
 
 def test_a_video_that_needs_both_gets_a_smaller_and_shorter_one() -> None:
     (smaller, *_) = plan("hunyuanvideo", on="24GiB").remedies
-    assert {"data.resolution", "--frames"} <= smaller.settings.keys()
+    assert {"data.resolution", "data.num_frames"} <= smaller.settings.keys()
     assert smaller.verdict == "fits"
 
 

@@ -17,6 +17,7 @@ from foretune.analyse.run_report import run_report
 from foretune.config.reading import understand
 from foretune.core.observer import Observer
 from foretune.core.values import Evaluation, ScoreDifference
+from foretune.data.buckets import Bucket
 from foretune.quality.evidence import SampledEvidence
 from foretune.quality.gathering import Encoded, encode_texts, gather
 from foretune.quality.measurement import Need, ScoreReading
@@ -102,10 +103,11 @@ class Bench:
         validation = self._experiment.validation.model_copy(update={"seed": draw})
         experiment = self._experiment.model_copy(update={"validation": validation})
         data = experiment.data
+        assert isinstance(data.resolution, int)
         subject = replace(
             self._subject,
             experiment=experiment,
-            resolution_px=data.resolution,
+            trained_size=Bucket(data.resolution, data.resolution),
             num_text_tokens=data.max_text_tokens,
         )
         request = EvaluationRequest(num_prompts=NUM_PROMPTS, first_seed=1000 * draw, num_inference_steps=BASE_STEPS)

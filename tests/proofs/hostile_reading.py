@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from foretune.choices.data import Data
 from foretune.core.errors import UserError
+from foretune.data.buckets import Bucket
 from foretune.data.sources import Source, open_source, scan
 
 _MOST_CPU_S = 120
@@ -31,7 +32,7 @@ def read_folder(choice: dict[str, Any], answer: str, *, as_nobody: bool) -> None
     if as_nobody and os.getuid() == 0:
         os.setuid(_NOBODY)
     try:
-        source = open_source(TypeAdapter(Data).validate_python(choice), resolution_px=64)
+        source = open_source(TypeAdapter(Data).validate_python(choice), largest=Bucket(64, 64))
         found = {"end": "read", **_contents(source)}
     except UserError as error:
         found = {"end": "refused", "message": str(error), "problems": getattr(error, "problems", [str(error)])}

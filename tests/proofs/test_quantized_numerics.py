@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from foretune.data.buckets import Bucket
 from foretune.models.locating import open_family
 from foretune.training.encoding import encode_captions
 from foretune.training.sampling import SampleRequest, sample
@@ -83,7 +84,9 @@ def round_to_four_levels(small: SmallStep) -> None:
 
 def images_of(small: SmallStep, folder: Path) -> Tensor:
     pipeline = small.family.load_pipeline(folder, torch.float32, **{small.family.denoiser_part: small.step.denoiser})
-    request = SampleRequest(prompts=PROMPTS, seed=0, num_inference_steps=8, size_px=64, num_text_tokens=NUM_TEXT_TOKENS)
+    request = SampleRequest(
+        prompts=PROMPTS, seed=0, num_inference_steps=8, size=Bucket(64, 64), num_text_tokens=NUM_TEXT_TOKENS
+    )
     captions = encode_captions(small.family, pipeline, [*PROMPTS, ""], NUM_TEXT_TOKENS)
     dtype = small.step.policy.compute_dtype
     *encoded, unconditional = [{name: t[None].to(dtype) for name, t in caption.items()} for caption in captions]

@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from foretune.data.buckets import Bucket
 from foretune.quality.evidence import SampledEvidence
 from foretune.quality.extractors import PooledPixels
 from foretune.quality.request import EvaluationRequest
@@ -53,7 +54,7 @@ def made_setting(
         request=asked,
         subject=cast(Any, None),
         sampling=SampleRequest(
-            prompts=tuple(prompts), seed=0, num_inference_steps=2, size_px=size_px, num_text_tokens=8
+            prompts=tuple(prompts), seed=0, num_inference_steps=2, size=Bucket(size_px, size_px), num_text_tokens=8
         ),
         data=cast(Any, data),
         device=torch.device("cpu"),

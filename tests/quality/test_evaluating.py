@@ -155,7 +155,7 @@ def test_a_folder_is_evaluated_against_another(run: Path, tiny_pipeline: Callabl
         ({"metrics": ("fid",)}, Refused, r"fid: FID of 8 images.*--seeds 250.*--metrics kid"),
         ({"metrics": ("fid", "clip")}, Refused, r"(?s)fid: .*clip: "),
         ({"metrics": ("pnsr",)}, UnknownName, "Did you mean 'psnr'"),
-        ({"size_px": 33}, Refused, r"33 px: .*multiples of \d+ px\. Run: foretune evaluate RUN --size 32"),
+        ({"size_px": 33}, Refused, r"The size 33 px is not a multiple of \d+ px.*Nearest: 32"),
         ({"metrics": ("captions",), "prompts": ("a harbour",)}, Refused, "'a harbour' is not a caption of shapes"),
     ],
 )

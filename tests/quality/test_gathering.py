@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from foretune.catalog import TRAINABLE
 from foretune.choices.training import ObjectiveChoice
+from foretune.data.buckets import Bucket
 from foretune.models.family import Conditioning
 from foretune.models.flux import Flux
 from foretune.models.locating import open_family
@@ -33,7 +34,7 @@ PROMPTS = ("a small red circle on blue", "a large white cross on black", "a medi
 def test_images_in_a_batch_are_those_sampled_alone(name: str, tiny_pipeline: Callable[..., Path]) -> None:
     folder = tiny_pipeline(name)
     family = open_family(folder)
-    request = SampleRequest(prompts=PROMPTS, seed=5, num_inference_steps=2, size_px=32, num_text_tokens=16)
+    request = SampleRequest(prompts=PROMPTS, seed=5, num_inference_steps=2, size=Bucket(32, 32), num_text_tokens=16)
     pipeline = family.load_pipeline(folder, torch.float32)
     encoded = {}
     if family.text_parts:
@@ -60,7 +61,7 @@ def test_samples_with_nan_are_refused(tiny_pipeline: Callable[..., Path]) -> Non
     pipeline = family.load_pipeline(folder, torch.float32)
     with torch.no_grad():
         pipeline.unet.conv_out.bias.fill_(float("nan"))
-    request = SampleRequest(prompts=("",), seed=0, num_inference_steps=1, size_px=32, num_text_tokens=16)
+    request = SampleRequest(prompts=("",), seed=0, num_inference_steps=1, size=Bucket(32, 32), num_text_tokens=16)
     with pytest.raises(NotFinite, match="one of the samples holds NaN"):
         sample_grid(family, pipeline, request, 1, {}, lambda *_: None)
 
@@ -93,16 +94,18 @@ def test_what_warms_the_machine_up_is_not_counted(
     clock = VirtualClock()
     monkeypatch.setattr(batched, "time", SimpleNamespace(perf_counter=clock))
     pipeline = Slow(clock)
-    request = SampleRequest(prompts=("",) * num_images, seed=0, num_inference_steps=4, size_px=32, num_text_tokens=8)
+    request = SampleRequest(
+        prompts=("",) * num_images, seed=0, num_inference_steps=4, size=Bucket(32, 32), num_text_tokens=8
+    )
     found = sample_grid(cast(Any, pipeline), pipeline, request, 1, {}, lambda *_: None)
     assert pipeline.steps == steps
     assert found.images_per_s == pytest.approx(num_counted / 0.02)
 
 
 def test_large_images_are_sampled_one_by_one() -> None:
-    assert images_at_once(32) == 64
-    assert images_at_once(256) == 2
-    assert images_at_once(1024) == 1
+    assert images_at_once(Bucket(32, 32)) == 64
+    assert images_at_once(Bucket(256, 256)) == 2
+    assert images_at_once(Bucket(1024, 1024)) == 1
 
 
 class Knowing(Flux):

@@ -9,12 +9,14 @@ import torch
 from foretune.choices.experiment import Experiment
 from foretune.data.batch import Batch
 from foretune.models import Family
+from foretune.models.family import GUIDE, TensorSpec
 from foretune.models.locating import open_family
 from foretune.models.trainable import TrainableFamily
 from foretune.step.building import assemble, build_step
 from foretune.step.methods import METHODS, AppliedMethod
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.training_step import TrainingStep
+from tests.models.made_inputs import latent_shape, small_size
 
 CPU = torch.device("cpu")
 NUM_TEXT_TOKENS = 12
@@ -62,8 +64,19 @@ def made_batch(family: Family, size: int, *, seed: int = 0, device: str = "cpu")
     def noise(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator).to(device)
 
-    latent = family.latent_shape(SIDE_PX, SIDE_PX)
-    specs = family.conditioning_specs(size, NUM_TEXT_TOKENS)
+    def made(spec: TensorSpec) -> torch.Tensor:
+        # The first sample has the longest caption.
+        if spec.dtype == torch.bool:
+            return (torch.arange(spec.shape[1]) < spec.shape[1] - torch.arange(size)[:, None]).to(device)
+        return noise(*spec.shape)
+
+    def guide(latent: tuple[int, ...]) -> dict[str, torch.Tensor]:
+        channels = family.num_guide_channels()
+        return {GUIDE: noise(size, channels, *latent[1:])} if channels else {}
+
+    latent = latent_shape(family, small_size(family, SIDE_PX, SIDE_PX))
+    num_tokens = family.own_text_tokens() if family.text_is_fixed else NUM_TEXT_TOKENS
+    specs = family.conditioning_specs(size, num_tokens)
     uniform = torch.rand(size, generator=generator, dtype=torch.float64)
     return Batch(
         step=0,
@@ -72,7 +85,7 @@ def made_batch(family: Family, size: int, *, seed: int = 0, device: str = "cpu")
         captions=("",) * size,
         images=None if family.has_latents else noise(size, *latent),
         moments=noise(size, 2 * latent[0], *latent[1:]) if family.has_latents else None,
-        conditioning={name: noise(*spec.shape) for name, spec in specs.items()} if specs else None,
+        conditioning={name: made(spec) for name, spec in specs.items()} | guide(latent) or None,
         noise=noise(size, *latent),
         posterior_noise=noise(size, *latent) if family.has_latents else None,
         uniform=uniform.to(device),

@@ -58,6 +58,42 @@ def predicted_noise_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
     return functional.mse_loss(predicted, target)
 
 
+def video_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
+    """Flow matching on clips: two families draw the sigmoid of normal numbers, shifted; the third draws evenly."""
+    assert batch.moments is not None
+    assert batch.posterior_noise is not None
+    assert batch.conditioning is not None
+    mean, log_variance = batch.moments.chunk(2, dim=1)
+    sample = mean + (log_variance / 2).exp() * batch.posterior_noise
+    vae = family.architecture.vae or {}
+    if family.name == "hunyuan_video":
+        latents = sample * vae["scaling_factor"]
+    else:
+        middle, spread = (torch.tensor(vae[key]).view(1, -1, 1, 1, 1) for key in ("latents_mean", "latents_std"))
+        latents = (sample - middle) / spread * vae.get("scaling_factor", 1.0)
+    level = batch.uniform.float()
+    shift = {"wan": 3.0, "hunyuan_video": 7.0}.get(family.name)
+    if shift is not None:
+        drawn = torch.sigmoid(torch.distributions.Normal(0, 1).icdf(level))
+        level = shift * drawn / (1 + (shift - 1) * drawn)
+    spread = level.view(-1, 1, 1, 1, 1)
+    noisy, velocity = (1 - spread) * latents + spread * batch.noise, batch.noise - latents
+    given = batch.conditioning
+    text = given["prompt_embeds"]
+    if family.name == "mochi":
+        # It counts from noise to data, and predicts in that direction.
+        forwards = denoiser(noisy, text, 1000 * (1 - level), given["prompt_mask"]).sample
+        return functional.mse_loss(-forwards, velocity)
+    if family.name == "hunyuan_video":
+        guidance = torch.full((len(noisy),), 3500.0)
+        others = (text, given["prompt_mask"], given["pooled_embeds"], guidance)
+        return functional.mse_loss(denoiser(noisy, 1000 * level, *others).sample, velocity)
+    if "guide_latents" in given:
+        noisy = torch.cat([noisy, given["guide_latents"]], dim=1)
+    predicted = denoiser(noisy, 1000 * level, text, given.get("image_embeds")).sample
+    return functional.mse_loss(predicted, velocity)
+
+
 def reference_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
     """The loss as a training script for this one family would have it, from the papers and from diffusers alone."""
     uniform = batch.uniform.float()
@@ -70,6 +106,8 @@ def reference_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
     assert batch.conditioning is not None
     if family.name in SCALINGS:
         return predicted_noise_loss(family, denoiser, batch)
+    if family.is_video:
+        return video_loss(family, denoiser, batch)
     latents = clean_latents(batch, *((1.5305, 0.0609) if family.name == "sd3" else (0.3611, 0.1159)))
     level = uniform if family.name == "flux" else torch.sigmoid(torch.distributions.Normal(0, 1).icdf(uniform))
     if family.name == "sd3":

@@ -6,10 +6,12 @@ from typing import Any
 
 from foretune.config.reading import Asked, understand
 from foretune.core.observer import Observer, StepReport
+from foretune.models.locating import open_family
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
 from foretune.training.preparing import Prepared, prepare
 from foretune.training.train import Trained, train
+from tests.models.made_inputs import small_size
 
 PROMPT = "a small red circle on blue"
 METHODS: dict[str, dict[str, Any]] = {
@@ -55,6 +57,16 @@ class Recording(Observer):
         self.heard.append(("ended", None))
 
 
+def of_model(folder: Path) -> dict[str, Any]:
+    """Settings of the data that follow from the model: short clips, and captions of the only length it takes."""
+    if not (folder / "model_index.json").is_file():
+        return {}
+    family = open_family(folder)
+    frames = {"num_frames": small_size(family).num_frames} if family.is_video else {}
+    fixed = family.text_is_fixed and not family.facts.text_is_fixed
+    return {**frames, **({"max_text_tokens": None} if fixed else {})}
+
+
 def short_mapping(model: Path, work: Path, method: str | dict[str, Any] = "lora", **sections: Any) -> dict[str, Any]:
     """An experiment of three steps of two samples; the keys of a section change those of the same section here.
 
@@ -69,6 +81,7 @@ def short_mapping(model: Path, work: Path, method: str | dict[str, Any] = "lora"
             "cache_dir": str(work / "cache"),
             "max_text_tokens": 16,
             "held_out": 0.2,
+            **of_model(model),
         },
         "train": {"steps": 3, "batch_size": 2, "precision": "fp32"},
         "optimizer": {"lr": 1e-3},

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from foretune.core.errors import Refused
+from foretune.data.buckets import Bucket
 from foretune.models.adapters import load_adapter
 from foretune.models.locating import open_family
 from foretune.training.exporting import export
@@ -37,7 +38,7 @@ def image(folder: Path, adapter: Path | None = None) -> Pixels:
     pipeline = family.load_pipeline(folder, torch.float32)
     if adapter is not None:
         load_adapter(family, pipeline, adapter)
-    request = SampleRequest(prompts=(PROMPT,), seed=0, num_inference_steps=2, size_px=32, num_text_tokens=16)
+    request = SampleRequest(prompts=(PROMPT,), seed=0, num_inference_steps=2, size=Bucket(32, 32), num_text_tokens=16)
     return sample(family, pipeline, request)[0]
 
 

@@ -13,11 +13,13 @@ from PIL import Image
 from foretune.choices.run_schedule import PREPARATION
 from foretune.core.errors import Refused
 from foretune.core.vocabulary import RunPhase
+from foretune.data.buckets import Bucket
 from foretune.models.locating import open_family
 from foretune.models.trainable import TrainableFamily
 from foretune.training import preparing
 from foretune.training.encoding import EncoderPlan
-from foretune.training.preparing import checked_resolution, prepare
+from foretune.training.preparing import prepare
+from foretune.training.sizes import training_size
 from tests.training.short_runs import PROMPT, Recording, short_asked, short_prepared
 
 TinyPipeline = Callable[..., Path]
@@ -73,9 +75,9 @@ def test_a_model_with_an_unknown_objective_is_refused_before_anything_is_encoded
 def test_left_out_it_is_the_models_own(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     asked = short_asked(tiny_pipeline("sd3"), tmp_path, data={"resolution": None})
     prepared = short_prepared(tiny_pipeline("ddpm"), tmp_path, data={"resolution": None, "max_text_tokens": None})
-    assert prepared.resolution_px == 32
+    assert prepared.size == Bucket(32, 32)
     assert prepared.num_text_tokens == 0
-    assert checked_resolution(asked.experiment, open_family(tiny_pipeline("sd3"))) == 64
+    assert training_size(asked.experiment, open_family(tiny_pipeline("sd3"))) == Bucket(64, 64)
 
 
 def counted_loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:

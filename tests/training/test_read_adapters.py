@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from foretune.core.errors import Refused, UserError
 from foretune.core.observer import Observer
+from foretune.data.buckets import Bucket
 from foretune.models.adapters import ADAPTER_FILE, load_adapter
 from foretune.models.locating import open_family
 from foretune.training.exporting import export
@@ -113,7 +114,7 @@ def test_a_training_adapter_is_in_the_loss_and_neither_in_samples_nor_in_the_exp
     family = open_family(folder)
     pipeline = family.load_pipeline(folder, torch.float32)
     load_adapter(family, pipeline, tmp_path / "export")
-    request = SampleRequest(prompts=(PROMPT,), seed=0, num_inference_steps=2, size_px=32, num_text_tokens=16)
+    request = SampleRequest(prompts=(PROMPT,), seed=0, num_inference_steps=2, size=Bucket(32, 32), num_text_tokens=16)
     expected = np.asarray(to_image(sample(family, pipeline, request)[0]), dtype=np.int16)
     (seen,) = helped.run.samples.glob("step-000000003-*.png")
     assert np.abs(np.asarray(Image.open(seen), dtype=np.int16) - expected).max() <= 1

@@ -105,7 +105,7 @@ def test_images_that_are_not_here(stopped_run: RunDirectory, tmp_path: Path) -> 
     relative = experiment.model_copy(update={"data": experiment.data.model_copy(update={"path": "images"})})
     stopped_run.write_experiment(asked, relative, effective)
     with pytest.raises(
-        UserError, match=r"reads images from images, .* Go to the directory that the run was started in"
+        UserError, match=r"reads its data from images, .* Go to the directory that the run was started in"
     ):
         resume(stopped_run, Recording())
 

@@ -11,17 +11,19 @@ import torch
 from PIL import Image
 
 from foretune.catalog import TRAINABLE
+from foretune.data.buckets import Bucket
 from foretune.models.locating import open_family
-from foretune.training.sampling import SampleRequest, grid, sample, to_image
+from foretune.training.sampling import SampleRequest, grid, sample, save_sample, to_image
+from tests.models.made_inputs import gradient_image, small_size
 
 TinyPipeline = Callable[..., Path]
 
-WITH_TEXT = [name for name, facts in TRAINABLE.items() if facts.has_text]
+WITH_TEXT = [(name, variant) for name, facts in TRAINABLE.items() if facts.has_text for variant in facts.tiny_variants]
 REQUEST = SampleRequest(
     prompts=("a small red circle on blue", "a large green star on white"),
     seed=4,
     num_inference_steps=2,
-    size_px=32,
+    size=Bucket(32, 32),
     num_text_tokens=16,
 )
 
@@ -31,35 +33,44 @@ def test_an_image_depends_on_seed_place_and_prompt_alone(name: str, tiny_pipelin
     folder = tiny_pipeline(name)
     family = open_family(folder)
     pipeline = family.load_pipeline(folder, torch.float32)
-    both = sample(family, pipeline, REQUEST)
+    request = replace(REQUEST, size=small_size(family))
+    both = sample(family, pipeline, request)
     torch.rand(5)
-    alone = sample(family, pipeline, replace(REQUEST, prompts=REQUEST.prompts[:1]))
+    alone = sample(family, pipeline, replace(request, prompts=request.prompts[:1]))
     assert np.array_equal(both[0], alone[0])
     assert not np.array_equal(both[0], both[1])
-    other = sample(family, pipeline, replace(REQUEST, seed=5))
+    other = sample(family, pipeline, replace(request, seed=5))
     assert not np.array_equal(both[0], other[0])
     for image in both:
-        assert image.shape == (32, 32, 3)
+        frames = () if request.size.num_frames is None else (request.size.num_frames,)
+        assert image.shape == (*frames, 32, 32, 3)
         assert image.dtype == np.float32
         assert 0 <= image.min() < image.max() <= 1
 
 
-@pytest.mark.parametrize("name", WITH_TEXT)
+@pytest.mark.parametrize(("name", "variant"), WITH_TEXT)
 @pytest.mark.parametrize("guidance", [None, 1.0, 4.5])
 def test_encoded_captions_give_the_same_image_as_prompts(
-    name: str, guidance: float | None, tiny_pipeline: TinyPipeline
+    name: str, variant: str, guidance: float | None, tiny_pipeline: TinyPipeline
 ) -> None:
-    """With guidance too, where the empty caption counts."""
-    folder = tiny_pipeline(name)
+    """With guidance too, where the empty caption counts; and with a first frame, which is encoded beforehand too."""
+    folder = tiny_pipeline(name, variant)
     family = open_family(folder)
     pipeline = family.load_pipeline(folder, torch.float32)
-    request = replace(REQUEST, guidance_scale=guidance)
+    size = small_size(family)
+    frames = [gradient_image(size), gradient_image(size).rotate(90)] if family.takes_first_frame else []
+    request = replace(REQUEST, guidance_scale=guidance, size=size, first_frames=tuple(frames))
     expected = sample(family, pipeline, request)
     with torch.no_grad():
         encoded = [family.encode_text(pipeline, [prompt], 16) for prompt in request.prompts]
         unconditional = family.encode_text(pipeline, [""], 16)
-    without_text: Any = family.load_pipeline(folder, torch.float32, **dict.fromkeys(family.text_parts))
+        for number, frame in enumerate(frames):
+            pixels = torch.from_numpy(np.asarray(frame).copy()).permute(2, 0, 1) / 127.5 - 1
+            encoded[number] |= family.embed_frames(pipeline, pixels[None])
+    left_out = dict.fromkeys((*family.text_parts, *family.image_parts))
+    without_text: Any = family.load_pipeline(folder, torch.float32, **left_out)
     found = sample(family, without_text, request, encoded, unconditional)
+    assert not frames or not np.array_equal(found[0], found[1])
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
@@ -81,17 +92,33 @@ def test_pictures_are_not_decoded_in_fp16(dtype: str, expected: str, tiny_pipeli
 
 
 def test_guidance_changes_the_image(tiny_pipeline: TinyPipeline) -> None:
-    for name in WITH_TEXT:
+    for name in dict.fromkeys(name for name, _ in WITH_TEXT):
         folder = tiny_pipeline(name)
         family = open_family(folder)
         pipeline = family.load_pipeline(folder, torch.float32)
-        images = [sample(family, pipeline, replace(REQUEST, guidance_scale=scale))[0] for scale in (2.0, 9.0)]
+        request = replace(REQUEST, size=small_size(family))
+        images = [sample(family, pipeline, replace(request, guidance_scale=scale))[0] for scale in (2.0, 9.0)]
         assert not np.array_equal(images[0], images[1])
 
 
 def test_floats_become_bytes() -> None:
     pixels = np.array([[[-0.5, 0.0, 0.5], [1.0, 1.5, 0.002]]], dtype=np.float32)
     assert np.asarray(to_image(pixels)).tolist() == [[[0, 0, 128], [255, 255, 1]]]
+
+
+def test_a_clip_is_kept_as_a_strip_and_as_an_animation(tmp_path: Path) -> None:
+    shades = np.linspace(0, 1, 11, dtype=np.float32)
+    clip = np.broadcast_to(shades[:, None, None, None], (11, 6, 5, 3))
+    save_sample(clip, tmp_path / "clip.png")
+    strip = Image.open(tmp_path / "clip.png")
+    assert strip.size == (8 * 5 + 7 * 4, 6)
+    shown = np.asarray(strip)[0, ::9, 0].tolist()
+    assert shown == [round(255 * shades[index]) for index in (0, 1, 3, 4, 6, 7, 9, 10)]
+    animation: Any = Image.open(tmp_path / "clip.webp")
+    assert (animation.n_frames, animation.size) == (11, (5, 6))
+    save_sample(clip[0], tmp_path / "image.png")
+    save_sample(clip[:1], tmp_path / "frame.png")
+    assert {path.name for path in tmp_path.iterdir()} == {"clip.png", "clip.webp", "image.png", "frame.png"}
 
 
 def test_pictures_stand_in_rows_with_white_between() -> None:

@@ -21,7 +21,7 @@ from tests.training.short_runs import METHODS, PROMPT, Recording, events_of, los
 
 TinyPipeline = Callable[..., Path]
 
-WITH_FLOW = ("sd3", "flux", "ovis_image")
+WITH_FLOW = [name for name, facts in TRAINABLE.items() if facts.is_flow_matching]
 WITH_TEXT = [name for name, facts in TRAINABLE.items() if facts.has_text]
 
 
@@ -43,7 +43,8 @@ def check_experiment_file(run: RunDirectory, family: str, method: str) -> None:
     assert effective["samples_per_step"] == 2
     assert effective["num_train_samples"] == 16
     assert effective["num_held_out_samples"] == 3
-    assert effective["resolution_px"] == 32
+    assert min(effective["size_px"]) == 32
+    assert ("num_frames" in effective) == TRAINABLE[family].is_video
     assert effective["model_revision"] is None
     assert ("adapter" in effective) == (method == "lora")
     if method == "lora":
@@ -95,13 +96,14 @@ def test_a_run_from_its_experiment_to_its_record(
     observer = Recording()
     trained = short_run(tiny_pipeline(family), tmp_path, method, observer, validate={"prompts": [PROMPT, "two"]})
     run = trained.run
+    suffixes = (".png", ".webp") if TRAINABLE[family].is_video else (".png",)
     assert files_of(run) == {
         "experiment.yaml",
         "environment.json",
         "events.jsonl",
         "record.json",
         "run.lock",
-        *(f"samples/step-00000000{step}-{index}.png" for step in (0, 3) for index in (0, 1)),
+        *(f"samples/step-00000000{step}-{index}{suffix}" for step in (0, 3) for index in (0, 1) for suffix in suffixes),
         *(f"checkpoints/step-000000003/{name}" for name in ("manifest.json", "state.json")),
         *(f"checkpoints/step-000000003/{name}.safetensors" for name in ("weights", "optimizer")),
     }

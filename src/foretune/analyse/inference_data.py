@@ -10,7 +10,7 @@ from foretune.core.input_files import MOST_JSON_BYTES, read_json
 
 _BENCH, _FORMAT = "bench.json", "InferenceBench"
 _CHOICES = ("precision", "num_inference_steps", "image_batch_size")
-_FACTS = ("model", "adapter", "device", "size_px", "batch_size")
+_FACTS = ("model", "adapter", "device", "size_px", "num_frames", "batch_size")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import UserError
 from foretune.core.values import RunRecord
+from foretune.data.buckets import Bucket
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
 
@@ -50,6 +51,16 @@ class RunData:
     def speed_times_s(self) -> tuple[float, ...]:
         """The steps that no profiler made slower."""
         return tuple(seconds for step, seconds in enumerate(self.step_times_s) if self.experiment.shows_speed(step))
+
+    @property
+    def size_text(self) -> str | None:
+        """The size of its largest bucket; None where the run never came to write it."""
+        is_known = "size_px" in self.effective or "resolution_px" in self.effective
+        return Bucket.from_facts(self.effective).text if is_known else None
+
+    @property
+    def kind_of_samples(self) -> str:
+        return "clips" if (self.effective.get("num_frames") or 1) > 1 else "images"
 
     @property
     def has_finished(self) -> bool:

@@ -198,7 +198,7 @@ def _subject(one: Configuration) -> tuple[str, str, str]:
     """Model, data and size of images: beyond these, numbers answer different questions."""
     run = one.runs[0]
     data = run.effective.get("data_fingerprint") or run.experiment.data.kind
-    size = run.effective.get("resolution_px") or one.settings.get("data.resolution")
+    size = run.size_text or one.settings.get("data.resolution")
     return model_name(run), str(data), str(size)
 
 

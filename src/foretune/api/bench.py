@@ -61,7 +61,8 @@ def bench_inference(
     preset: str | None = None,
     batch: int = 1,
     precision: "Precision" = "fp32",
-    size: int | None = None,
+    size: int | str | None = None,
+    frames: int | None = None,
     steps: int = 20,
     repeat: int = 5,
     images: int = 3,
@@ -78,7 +79,8 @@ def bench_inference(
         preset: `classical`, denoising steps at batch 256 in fp32, decides batch and precision.
         batch: images in a denoising step.
         precision: fp32, tf32, bf16 or fp16.
-        size: side of the images in pixels; the model's own if left out.
+        size: side in pixels, or a width and a height such as "416x240"; the model's own if left out.
+        frames: number of frames of clips; the model's own if left out.
         steps: denoising steps measured in each repeat.
         repeat: fresh processes.
         images: batches of whole images; 0 for none.
@@ -109,6 +111,7 @@ def bench_inference(
         batch_size=batch,
         precision=precision,
         size_px=size,
+        num_frames=frames,
         num_steps=steps,
         num_repeats=repeat,
         num_images=images,

@@ -29,7 +29,7 @@ def evaluate(
     first_seed: int = 0,
     steps: int | None = None,
     base_steps: int | None = None,
-    size: int | None = None,
+    size: int | str | None = None,
     guidance: float | None = None,
     held_out: int = 32,
     metrics: Sequence[str] = (),
@@ -51,7 +51,7 @@ def evaluate(
         first_seed: the others follow it.
         steps: denoising steps; as the run validates, if left out.
         base_steps: of the base, if others.
-        size: side in pixels; as trained, if left out.
+        size: side in pixels, or a width and a height such as "416x240"; as trained, if left out.
         guidance: the pipeline's own if left out.
         held_out: at most so many held-out images.
         metrics: names, such as `("captions", "loss")`; all if left out.

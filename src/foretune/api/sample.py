@@ -29,7 +29,8 @@ def sample(
     output: str | Path = "samples.png",
     seed: int = 0,
     steps: int = 28,
-    size: int | None = None,
+    size: int | str | None = None,
+    frames: int | None = None,
     guidance: float | None = None,
     text_tokens: int | None = None,
     device: DeviceName = "auto",
@@ -46,7 +47,8 @@ def sample(
         output: the picture to write.
         seed: of the first noise.
         steps: denoising steps.
-        size: side in pixels; the model's own if left out.
+        size: side in pixels, or a width and a height such as "416x240"; the model's own if left out.
+        frames: number of frames of clips; the model's own if left out.
         guidance: the pipeline's own if left out.
         text_tokens: most tokens of a prompt.
         device: auto takes an accelerator if there is one.
@@ -71,6 +73,7 @@ def sample(
         seed=seed,
         num_inference_steps=steps,
         size_px=size,
+        num_frames=frames,
         guidance_scale=guidance,
         num_text_tokens=text_tokens,
         device=device,

@@ -35,11 +35,17 @@ class FamilyFacts:
     is_small: bool = False
     """Whether its models have so few weights and pixels that experiments start with large batches, without gradient
     checkpointing and without caches."""
+    is_video: bool = False
+    """Whether its models make clips: latents have a dimension for frames, also for a single image."""
+    image_pipeline_class_name: str | None = None
+    """Class of the pipeline of those of its models that continue a given first frame; None if there are none."""
     is_flow_matching: bool = True
     """Whether it is trained on straight paths from data to noise; the others predict noise or velocity at one of a
     number of levels."""
-    starting_px: int | None = 1024
+    starting_px: int | str | None = 1024
     """Resolution that experiments start with; None leaves it to the checkpoint, because those of a family differ."""
+    starting_frames: int | None = None
+    """Frames of a clip that experiments start with; None leaves it to the checkpoint."""
     guides_in_one_batch: bool = False
     """Whether its pipeline passes both halves of classifier-free guidance to the denoiser in one batch. The other
     pipelines make two passes, or need only one."""
@@ -47,6 +53,12 @@ class FamilyFacts:
     """Whether a denoiser without a guidance embedding is distilled to few sampling steps, and one with it is not."""
     tiny_variants: tuple[str, ...] = ()
     """Variants of the tiny pipeline that `models/tiny/<name>.py` builds, the default first; empty if there is none."""
+
+    @property
+    def pipeline_class_names(self) -> tuple[str, ...]:
+        """Classes of the pipelines of its models."""
+        names = (self.pipeline_class_name, self.image_pipeline_class_name)
+        return tuple(name for name in names if name is not None)
 
     @property
     def denoiser_part(self) -> str:
@@ -122,12 +134,42 @@ _ROWS = (
         guides_in_one_batch=True,
         tiny_variants=("sigma",),
     ),
+    FamilyFacts(
+        name="wan",
+        pipeline_class_name="WanPipeline",
+        image_pipeline_class_name="WanImageToVideoPipeline",
+        is_trainable=True,
+        is_video=True,
+        starting_px="416x240",
+        starting_frames=33,
+        tiny_variants=("2.1-t2v", "2.1-i2v"),
+    ),
+    FamilyFacts(
+        name="hunyuan_video",
+        pipeline_class_name="HunyuanVideoPipeline",
+        is_trainable=True,
+        is_video=True,
+        starting_px="416x240",
+        starting_frames=33,
+        tiny_variants=("1.0",),
+    ),
+    FamilyFacts(
+        name="mochi",
+        pipeline_class_name="MochiPipeline",
+        is_trainable=True,
+        is_video=True,
+        starting_px="416x240",
+        starting_frames=31,
+        guides_in_one_batch=True,
+        tiny_variants=("1",),
+    ),
     # Those that can be planned.
     FamilyFacts(name="auraflow", pipeline_class_name="AuraFlowPipeline", guides_in_one_batch=True),
     FamilyFacts(name="chroma", pipeline_class_name="ChromaPipeline"),
     FamilyFacts(
         name="cogvideox",
         pipeline_class_name="CogVideoXPipeline",
+        is_video=True,
         text_is_fixed=True,
         is_flow_matching=False,
         guides_in_one_batch=True,
@@ -141,8 +183,7 @@ _ROWS = (
     ),
     FamilyFacts(name="flux2", pipeline_class_name="Flux2Pipeline"),
     FamilyFacts(name="hidream", pipeline_class_name="HiDreamImagePipeline", guides_in_one_batch=True),
-    FamilyFacts(name="hunyuan_video", pipeline_class_name="HunyuanVideoPipeline"),
-    FamilyFacts(name="hunyuan_video15", pipeline_class_name="HunyuanVideo15Pipeline"),
+    FamilyFacts(name="hunyuan_video15", pipeline_class_name="HunyuanVideo15Pipeline", is_video=True),
     FamilyFacts(
         name="kolors",
         pipeline_class_name="KolorsPipeline",
@@ -152,12 +193,10 @@ _ROWS = (
         guides_in_one_batch=True,
     ),
     FamilyFacts(name="krea2", pipeline_class_name="Krea2Pipeline"),
-    FamilyFacts(name="ltx_video", pipeline_class_name="LTXPipeline", guides_in_one_batch=True),
+    FamilyFacts(name="ltx_video", pipeline_class_name="LTXPipeline", is_video=True, guides_in_one_batch=True),
     FamilyFacts(name="lumina2", pipeline_class_name="Lumina2Pipeline"),
-    FamilyFacts(name="mochi", pipeline_class_name="MochiPipeline", guides_in_one_batch=True),
     FamilyFacts(name="qwen_image", pipeline_class_name="QwenImagePipeline"),
     FamilyFacts(name="sana", pipeline_class_name="SanaPipeline", guides_in_one_batch=True),
-    FamilyFacts(name="wan", pipeline_class_name="WanPipeline"),
     FamilyFacts(name="z_image", pipeline_class_name="ZImagePipeline", guides_in_one_batch=True),
 )
 
@@ -176,4 +215,4 @@ def family_facts(name: str) -> FamilyFacts:
 
 def family_of_pipeline(pipeline_class_name: str) -> str | None:
     """The trainable family whose checkpoints name this pipeline class."""
-    return next((name for name, row in TRAINABLE.items() if row.pipeline_class_name == pipeline_class_name), None)
+    return next((name for name, row in TRAINABLE.items() if pipeline_class_name in row.pipeline_class_names), None)

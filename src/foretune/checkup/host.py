@@ -26,7 +26,8 @@ def _pipelines(device: torch.device) -> str:  # noqa: ARG001 - imports only
     import transformers
 
     for facts in TRAINABLE.values():
-        getattr(diffusers, facts.pipeline_class_name)
+        for name in facts.pipeline_class_names:
+            getattr(diffusers, name)
     return f"diffusers {diffusers.__version__}, transformers {transformers.__version__}"
 
 

@@ -15,7 +15,12 @@ from foretune.choices.objections.numbers import number_objections
 from foretune.choices.objections.optimizers import optimizer_objections
 from foretune.choices.objections.parallel import parallel_objections
 from foretune.choices.objections.quantization import quantization_objections
-from foretune.choices.objections.situation import distilled_objections, objective_objections, text_objections
+from foretune.choices.objections.situation import (
+    distilled_objections,
+    objective_objections,
+    text_objections,
+    video_objections,
+)
 
 
 def objections(
@@ -45,6 +50,7 @@ def objections(
         *lever_objections(experiment, facts, device_type),
         *parallel_objections(experiment, device_type, only_planned=only_planned),
         *text_objections(experiment, facts),
+        *video_objections(experiment, facts, only_planned=only_planned),
         *objective_objections(experiment, facts),
         *(distilled_objections(experiment, distilled=distilled) if facts.is_trainable else ()),
     )

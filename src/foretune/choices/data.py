@@ -1,9 +1,10 @@
-"""Where the training images come from, and how they are cut to size."""
+"""Where the training images and clips come from, and how they are cut to size."""
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from foretune.choices.picture_size import checked_resolution
 from foretune.choices.section import INCIDENTAL, LATER, Section
 
 # Where the data are is incidental; what they are is in their fingerprint.
@@ -15,14 +16,18 @@ ShapesPlacement = Literal["anywhere", "middle"]
 
 
 class _Images(Section):
-    """What every source of images shares."""
+    """What every source shares."""
 
-    resolution: int | None = Field(default=None, ge=8, le=8192)
-    """Target size in pixels: images are resized and cropped to about resolution x resolution. Left out: the model's."""
+    resolution: Annotated[int | str | None, AfterValidator(checked_resolution)] = None
+    """Target size in pixels, from 8 to 8192: `512` for squares, `416x240` for a width and a height. Images are resized
+    and cropped to about so many pixels. For a video model one number is the shorter side, with its own aspect ratio.
+    Left out: the model's."""
+    num_frames: Annotated[int | None, LATER] = Field(default=None, ge=1, le=4096)
+    """Frames of a clip, for video models; 1 trains on images. Left out: the model's (81 for Wan 2.1)."""
     cache_dir: Place = "./cache"
     """Folder in which encoded latents and captions are cached between runs."""
     max_buckets: int = Field(default=1, ge=1, le=64)
-    """Maximum number of aspect-ratio buckets; 1 crops everything to a square."""
+    """Maximum number of buckets of aspect ratios and lengths; 1 crops everything to `resolution` and `num_frames`."""
     bucket_step_px: int = Field(default=64, ge=8, le=512)
     """Bucket sides are multiples of this many pixels."""
     only_largest_bucket: Annotated[bool, LATER] = False
@@ -112,8 +117,27 @@ class HuggingFaceData(_Files):
     """Trigger word, put before each caption."""
 
 
+class ClipsData(_Files):
+    """Clips with captions: video files, or folders of frames. `name.txt` stands beside `name.mp4` or the folder `name`;
+    or a `metadata.jsonl` holds the captions.
+    """
+
+    kind: Literal["clips"]
+    path: Place
+    """Folder of the clips."""
+    fps: float | None = Field(default=None, gt=0, le=1000)
+    """Frames per second to take from video files; left out, every frame is taken. Folders of frames have no frame rate,
+    so that every frame is taken."""
+    repeats: int = Field(default=1, ge=1, le=10_000)
+    """How many times each clip occurs per epoch."""
+    trigger: str | None = None
+    """Trigger word, put before each caption."""
+
+
 class ShapesData(_Images):
-    """Generated captioned images ("a small red circle on blue"): no files, no downloads."""
+    """Generated captioned images ("a small red circle on blue"), or clips in which the shapes move: no files, no
+    downloads.
+    """
 
     kind: Literal["shapes"]
     num_samples: int = Field(default=1024, ge=2, le=1_000_000_000)
@@ -128,4 +152,4 @@ class ShapesData(_Images):
     much sooner."""
 
 
-Data = Annotated[FolderData | Cifar10Data | HuggingFaceData | ShapesData, Field(discriminator="kind")]
+Data = Annotated[FolderData | Cifar10Data | HuggingFaceData | ClipsData | ShapesData, Field(discriminator="kind")]

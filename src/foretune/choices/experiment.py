@@ -80,6 +80,11 @@ def _with_gather_dtype(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "parallel": {"gather_dtype": "fp32", **parallel}}
 
 
+def _with_clips(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 10 trained on images, squares unless there were buckets; that is still the default of image models."""
+    return body
+
+
 class Experiment(Value):
     """One fine-tuning, as asked for. Everything that follows is computed from it and from the catalogue."""
 
@@ -94,6 +99,7 @@ class Experiment(Value):
         7: _with_sharding,
         8: _with_asynchronous_saves,
         9: _with_gather_dtype,
+        10: _with_clips,
     }
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
@@ -103,7 +109,7 @@ class Experiment(Value):
     method: Method = Field(default=Lora(), examples=[{"kind": "lora", "rank": 16}])
     """What is trained: all weights, or an adapter."""
     data: Data = Field(examples=[{"kind": "folder", "path": "./paintings"}])
-    """The training images: source, resolution, buckets, cropping, caption dropout."""
+    """The training images or clips: source, size, buckets, cropping, caption dropout."""
     train: Train = Field(examples=[{"steps": 1000}])
     """Length, batch size, precision, seed, gradient clipping, EMA."""
     objective: ObjectiveChoice = ObjectiveChoice()

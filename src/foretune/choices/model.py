@@ -119,7 +119,7 @@ def _folder_reference(asked: str, folder: Path) -> ModelReference:
     pipeline_class = str(read_json(index).get("_class_name"))
     family = catalog.family_of_pipeline(pipeline_class)
     if family is None:
-        known = ", ".join(sorted(row.pipeline_class_name for row in catalog.TRAINABLE.values()))
+        known = ", ".join(sorted(name for row in catalog.TRAINABLE.values() for name in row.pipeline_class_names))
         raise Refused(f"{asked} is a {pipeline_class}, which cannot be trained yet. Trainable: {known}.")
     return ModelReference(asked, "folder", family, _is_distilled(folder, catalog.family_facts(family)), folder=folder)
 

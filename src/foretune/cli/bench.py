@@ -18,6 +18,7 @@ _OF_INFERENCE = {
     "batch": "is for inference. Of training it is part of the experiment: foretune bench FILE train.batch_size=4",
     "precision": "is for inference. Of training it is part of the experiment: foretune bench FILE train.precision=bf16",
     "size": "is for inference. Of training it is part of the experiment: foretune bench FILE data.resolution=512",
+    "frames": "is for inference. Of training it is part of the experiment: foretune bench FILE data.num_frames=33",
     "adapter": "is for inference. Add --inference",
     "images": "is for inference. Add --inference",
     "image_batch": "is for inference. Add --inference",
@@ -53,7 +54,8 @@ def bench(
     ] = None,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Images in a denoising step.")] = 1,
     precision: Annotated[str, typer.Option("--precision", help="Of inference: fp32, tf32, bf16 or fp16.")] = "fp32",
-    size: Annotated[int | None, typer.Option("--size", help="Side of the images in px.")] = None,
+    size: Annotated[str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height).")] = None,
+    frames: Annotated[int | None, typer.Option("--frames", help="Frames of clips, for inference.")] = None,
     adapter: Annotated[Path | None, typer.Option("--adapter", help="An exported adapter, for inference.")] = None,
     images: Annotated[int, typer.Option("--images", min=0, help="Batches of images, end to end; 0: none.")] = 3,
     image_batch: Annotated[int, typer.Option("--image-batch", min=1, help="Images made at once.")] = 1,
@@ -68,7 +70,8 @@ def bench(
     measured = {"repeat": repeat, "benches": benches}
     if inference:
         images_of = {"images": images, "image_batch": image_batch, "inference_steps": inference_steps}
-        asked = {"adapter": adapter, "preset": preset, "batch": batch, "precision": precision, "size": size}
+        asked = {"adapter": adapter, "preset": preset, "batch": batch, "precision": precision}
+        asked |= {"size": size, "frames": frames}
         _inference(target, overrides or [], as_json=as_json, steps=steps or 20, **measured, **asked, **images_of)
     else:
         asked = {"synthetic": synthetic, "break_even": break_even}

@@ -50,7 +50,9 @@ def evaluate(
     first_seed: Annotated[int, typer.Option("--first-seed", min=0)] = 0,
     steps: Steps = None,
     base_steps: BaseSteps = None,
-    size: Annotated[int | None, typer.Option("--size", help="Side in px. [default: as trained]")] = None,
+    size: Annotated[
+        str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: as trained]")
+    ] = None,
     guidance: Annotated[float | None, typer.Option("--guidance", help="The pipeline's own if left out.")] = None,
     held_out: Annotated[int, typer.Option("--held-out", min=0, help="Largest number of held-out images.")] = 32,
     metrics: Metrics = None,

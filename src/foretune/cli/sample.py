@@ -18,7 +18,10 @@ def sample(
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture to write.")] = Path("samples.png"),
     seed: Annotated[int, typer.Option("--seed")] = 0,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Denoising steps.")] = 28,
-    size: Annotated[int | None, typer.Option("--size", help="Side in pixels; the model's own if left out.")] = None,
+    size: Annotated[
+        str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: the model's own]")
+    ] = None,
+    frames: Annotated[int | None, typer.Option("--frames", help="Frames of clips. [default: the model's own]")] = None,
     guidance: Annotated[float | None, typer.Option("--guidance", help="The pipeline's own if left out.")] = None,
     text_tokens: Annotated[int | None, typer.Option("--text-tokens", help="Most tokens of a prompt.")] = None,
     device: Annotated[
@@ -43,6 +46,7 @@ def sample(
             seed=seed,
             steps=steps,
             size=size,
+            frames=frames,
             guidance=guidance,
             text_tokens=text_tokens,
             device=device,

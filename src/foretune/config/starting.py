@@ -78,7 +78,10 @@ def starting_text(file: str, model: str, method: str, data: str | None, *, famil
     start = _SHIPPED if model in SHIPPED_MODELS else _SMALL if facts is not None and facts.is_small else _LARGE
     resolution_px = start.resolution_px or (FamilyFacts.starting_px if facts is None else facts.starting_px)
     resolution = "" if resolution_px is None else f", resolution: {resolution_px}"
-    where = f"{{kind: folder, path: {_quoted(data)}" if data else f"{{kind: shapes, {start.shapes}"
+    if facts is not None and facts.starting_frames is not None:
+        resolution += f", num_frames: {facts.starting_frames}"
+    kind = "clips" if facts is not None and facts.is_video else "folder"
+    where = f"{{kind: {kind}, path: {_quoted(data)}" if data else f"{{kind: shapes, {start.shapes}"
     cache = ", cache_dir: ./cache" if start.caches else ""
     return _TEMPLATE.format(
         file=file,

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from foretune.data.buckets import Bucket
-from foretune.data.lookup import Lookup
+from foretune.data.cache import Entry
+from foretune.data.lookup import MOMENTS, Lookup
 from foretune.data.sources.base import SampleInfo, Source
-from foretune.data.transforms import CropPlan, apply
+from foretune.data.transforms import CropPlan, cut_sample
 
-LatentShape = Callable[[int, int], tuple[int, ...]]
-"""Maps an image's height and width in pixels to the shape that is noised, without the batch dimension."""
+LatentShape = Callable[[int, int, int], tuple[int, ...]]
+"""Maps height and width in pixels and the number of frames to the shape that is noised, without the batch dimension."""
 
 _BELOW_ONE_FP32 = 1 - 2**-24
 
@@ -29,11 +30,13 @@ class Batch:
     captions: tuple[str, ...]
     """Empty for a dropped caption."""
     images: Tensor | None
-    """(B, 3, H, W) in [-1, 1]; None if latents are cached."""
+    """(B, 3, H, W) in [-1, 1], or (B, 3, F, H, W) with frames; None if latents are cached."""
     moments: Tensor | None
-    """(B, 2C, h, w): mean and log-variance of the cached latent distribution; None if they are not cached."""
+    """(B, 2C, h, w), or (B, 2C, f, h, w): mean and log-variance of the cached latent distribution; None if they are not
+    cached."""
     conditioning: dict[str, Tensor] | None
-    """Cached tensors of the captions, batch first; None if they are not cached."""
+    """Cached tensors of the captions, and of what else each sample is conditioned on, batch first; None if nothing is
+    cached."""
     noise: Tensor
     """(B, *latent shape), fp32: the noise added to the sample."""
     posterior_noise: Tensor | None
@@ -60,6 +63,10 @@ class Batch:
     def pin_memory(self) -> "Batch":
         """Pins the batch's memory, so that a device can copy from it asynchronously; called by the loader."""
         return self._mapped(lambda tensor: tensor.pin_memory())
+
+    def conditioned(self, further: dict[str, Tensor]) -> "Batch":
+        """Adds tensors to the conditioning."""
+        return replace(self, conditioning={**(self.conditioning or {}), **further}) if further else self
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         changed: dict[str, Any] = {}
@@ -97,7 +104,9 @@ class Assembly:
 
     def batch(self, step: int, micro: int, bucket: Bucket, picks: Sequence[Pick]) -> Batch:
         """Returns the batch of the given picks, all cropped to one bucket."""
-        shape = self.latent_shape(bucket.height_px, bucket.width_px)
+        shape = self.latent_shape(bucket.height_px, bucket.width_px, bucket.num_frames or 1)
+        of_samples = {} if self.latents is None else self._cached_samples(self.latents, picks, bucket)
+        of_captions = {} if self.text is None else self._cached_captions(self.text, picks)
         draws_posterior = self.has_autoencoder or self.latents is not None
         return Batch(
             step=step,
@@ -105,8 +114,8 @@ class Assembly:
             indices=tuple(pick.index for pick in picks),
             captions=tuple(pick.caption for pick in picks),
             images=self._images(picks, bucket) if self.latents is None else None,
-            moments=self._moments(self.latents, picks, bucket) if self.latents is not None else None,
-            conditioning=self._conditioning(self.text, picks) if self.text is not None else None,
+            moments=of_samples.pop(MOMENTS, None),
+            conditioning={**of_captions, **of_samples} or None,
             noise=torch.stack([normal(pick.noise_seed, shape) for pick in picks]),
             posterior_noise=(
                 torch.stack([normal(pick.posterior_seed, shape) for pick in picks]) if draws_posterior else None
@@ -116,16 +125,19 @@ class Assembly:
         )
 
     def _images(self, picks: Sequence[Pick], bucket: Bucket) -> Tensor:
-        return torch.stack([apply(self.source.pixels(pick.index), pick.plan, bucket) for pick in picks])
+        return torch.stack([cut_sample(self.source, pick.index, pick.plan, bucket) for pick in picks])
 
     @staticmethod
-    def _moments(latents: Lookup, picks: Sequence[Pick], bucket: Bucket) -> Tensor:
-        return torch.stack([latents.moments(pick.info, pick.plan, bucket) for pick in picks])
+    def _cached_samples(latents: Lookup, picks: Sequence[Pick], bucket: Bucket) -> dict[str, Tensor]:
+        return _stacked([latents.sample(pick.info, pick.plan, bucket) for pick in picks])
 
     @staticmethod
-    def _conditioning(text: Lookup, picks: Sequence[Pick]) -> dict[str, Tensor]:
-        entries = [text.conditioning(pick.caption) for pick in picks]
-        return {name: torch.stack([entry[name] for entry in entries]) for name in entries[0]}
+    def _cached_captions(text: Lookup, picks: Sequence[Pick]) -> dict[str, Tensor]:
+        return _stacked([text.conditioning(pick.caption) for pick in picks])
+
+
+def _stacked(entries: Sequence[Entry]) -> dict[str, Tensor]:
+    return {name: torch.stack([entry[name] for entry in entries]) for name in entries[0]}
 
 
 def framing(info: SampleInfo, plan: CropPlan, bucket: Bucket) -> Tensor:

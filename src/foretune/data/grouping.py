@@ -1,16 +1,26 @@
 """Sorts a source's samples into buckets; for a source that is too large to list, one sample is enough."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from foretune.choices.data import Data
-from foretune.data.buckets import Bucket, assign, choose_buckets
+from foretune.core.errors import UserError
+from foretune.data.buckets import Bucket, SampleSize, assign, choose_buckets
 from foretune.data.sources.base import Source
 
+_MOST_NAMED = 3
 
-def buckets_for(source: Source, indices: Sequence[int], choice: Data, resolution_px: int) -> tuple[Bucket, ...]:
+
+def buckets_for(
+    source: Source,
+    indices: Sequence[int],
+    choice: Data,
+    largest: Bucket,
+    legal_num_frames: Callable[[int], int] = lambda num_frames: num_frames,
+) -> tuple[Bucket, ...]:
     """Returns the buckets for the given training samples."""
-    return choose_buckets(_sizes_px(source, indices), resolution_px, choice.max_buckets, choice.bucket_step_px)
+    sizes = _sizes(source, indices)
+    return choose_buckets(sizes, largest, choice.max_buckets, choice.bucket_step_px, legal_num_frames)
 
 
 def members_by_bucket(source: Source, indices: Sequence[int], buckets: Sequence[Bucket]) -> tuple[Sequence[int], ...]:
@@ -24,9 +34,24 @@ def members_by_bucket(source: Source, indices: Sequence[int], buckets: Sequence[
     return members
 
 
+def refuse_short_clips(source: Source, indices: Sequence[int], buckets: Sequence[Bucket]) -> None:
+    """Raises for clips with fewer frames than the shortest bucket, and names them."""
+    least = min(bucket.num_frames or 1 for bucket in buckets)
+    lengths = {i: source.info(i).num_frames for i in (indices[:1] if source.is_generated else indices)}
+    short = [index for index, num_frames in lengths.items() if num_frames < least]
+    if not short:
+        return
+    named = ", ".join(f"{source.name(index)} ({lengths[index]})" for index in short[:_MOST_NAMED])
+    more = f" and {len(short) - _MOST_NAMED} more" if len(short) > _MOST_NAMED else ""
+    raise UserError(
+        f"{len(short)} of {len(lengths)} samples have fewer than {least} frames: {named}{more}. Take shorter clips "
+        f"(data.num_frames={min(lengths.values())} or less), or train on clips of several lengths (data.max_buckets=8)."
+    )
+
+
 def only_largest(members: Sequence[Sequence[int]], buckets: Sequence[Bucket]) -> tuple[Sequence[int], ...]:
     """Returns the samples of the bucket with most pixels that has any; the others become empty."""
-    sizes = [(bucket.width_px * bucket.height_px if own else 0) for own, bucket in zip(members, buckets, strict=True)]
+    sizes = [bucket.num_pixels if own else 0 for own, bucket in zip(members, buckets, strict=True)]
     largest = sizes.index(max(sizes))
     return tuple(own if place == largest else range(0) for place, own in enumerate(members))
 
@@ -34,10 +59,10 @@ def only_largest(members: Sequence[Sequence[int]], buckets: Sequence[Bucket]) ->
 def bucket_of(source: Source, index: int, buckets: Sequence[Bucket]) -> int:
     """Returns the index of a sample's bucket."""
     info = source.info(index)
-    return assign(info.width_px, info.height_px, buckets)
+    return assign(SampleSize(info.width_px, info.height_px, info.num_frames), buckets)
 
 
-def _sizes_px(source: Source, indices: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _sizes(source: Source, indices: Sequence[int]) -> Iterator[SampleSize]:
     for index in indices[:1] if source.is_generated else indices:
         info = source.info(index)
-        yield info.width_px, info.height_px
+        yield SampleSize(info.width_px, info.height_px, info.num_frames)

@@ -1,4 +1,4 @@
-"""The cache entries that a run needs: cropped images, and captions."""
+"""The cache entries that a run needs: cropped images or clips, and captions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from foretune.data.grouping import bucket_of
 from foretune.data.held_out import held_out_plan
 from foretune.data.maker import BatchMaker, cached_plan
 from foretune.data.sources.base import SampleInfo, Source
-from foretune.data.transforms import CropPlan, apply
+from foretune.data.transforms import CropPlan, cut_sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,8 +48,8 @@ def text_jobs(
 
 
 def load_images(source: Source, requests: Sequence[ImageRequest]) -> Tensor:
-    """Loads the images of requests for one bucket, (B, 3, H, W) in [-1, 1]."""
-    return torch.stack([apply(source.pixels(request.index), request.plan, request.bucket) for request in requests])
+    """Loads the samples of requests for one bucket, in [-1, 1]: (B, 3, H, W), or (B, 3, F, H, W) with frames."""
+    return torch.stack([cut_sample(source, request.index, request.plan, request.bucket) for request in requests])
 
 
 def _train_plans(maker: BatchMaker, index: int) -> Iterator[CropPlan]:

@@ -1,4 +1,4 @@
-"""Resizes an image to cover its bucket, crops it, and mirrors it if requested."""
+"""Resizes an image, or each frame of a clip, to cover its bucket, crops it, and mirrors it if requested."""
 
 import math
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from foretune.data.buckets import Bucket
 from foretune.data.images import Pixels
+from foretune.data.sources.base import Source, frames_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +49,14 @@ def plan_crop(
     else:
         left_px, top_px = (math.floor(draw * (spare + 1)) for draw, spare in zip(draws, spare_px, strict=True))
     return CropPlan(resize_px=resize_px, left_px=left_px, top_px=top_px, flip=flip)
+
+
+def cut_sample(source: Source, index: int, plan: CropPlan, bucket: Bucket) -> Tensor:
+    """Returns a sample cropped to its bucket, in [-1, 1]: an image (3, H, W), or the first frames (3, F, H, W)."""
+    if bucket.num_frames is None:
+        return apply(source.pixels(index), plan, bucket)
+    frames = frames_of(source, index, bucket.num_frames)
+    return torch.stack([apply(frame, plan, bucket) for frame in frames], dim=1)
 
 
 def apply(pixels: Pixels, plan: CropPlan, bucket: Bucket) -> Tensor:

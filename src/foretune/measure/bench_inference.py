@@ -28,7 +28,10 @@ class InferenceChoices:
     precision: Precision = "fp32"
     preset: str | None = None
     """The name under which batch and precision were asked for."""
-    size_px: int | None = None
+    size_px: int | str | None = None
+    """One side, or `416x240`; None: the model's own."""
+    num_frames: int | None = None
+    """Of clips; None: the model's own."""
     num_steps: int = 20
     num_repeats: int = 3
     num_images: int = 3
@@ -56,7 +59,7 @@ class InferenceBench:
     """What was measured with: the one asked for, or the largest that fits, found by halving."""
     did_not_fit: tuple[int, ...]
     """Batches that ran out of memory before."""
-    size_px: int
+    size_px: int | str
     device: str
     pass_s: Estimate
     """Seconds of one denoising step of the whole batch: the typical one."""
@@ -71,6 +74,8 @@ class InferenceBench:
     denoising: tuple[dict[str, Any], ...]
     """Raw answers of the repeats."""
     imaging: tuple[dict[str, Any], ...]
+    num_frames: int | None = None
+    """Of clips; None for images."""
 
     @property
     def is_reduced(self) -> bool:
@@ -93,6 +98,7 @@ def bench_inference(
         precision=choices.precision,
         batch_size=choices.batch_size,
         size_px=choices.size_px,
+        num_frames=choices.num_frames,
         num_steps=choices.num_steps,
         device=choices.device,
         threads=choices.threads,
@@ -121,6 +127,7 @@ def bench_inference(
         batch_size=request.batch_size,
         did_not_fit=did_not_fit,
         size_px=first["size_px"],
+        num_frames=first["num_frames"],
         device=first["device"],
         pass_s=typical([one["times_s"] for one in denoising]),
         mean_pass_s=typical([one["times_s"] for one in denoising], statistic="mean"),

@@ -57,7 +57,8 @@ class InferenceRequest:
     adapter: str | None = None
     precision: Precision = "fp32"
     batch_size: int = 1
-    size_px: int | None = None
+    size_px: int | str | None = None
+    num_frames: int | None = None
     num_steps: int = 20
     """Denoising steps that are timed; for images, the denoising steps of each."""
     num_images: int = 0

@@ -10,6 +10,7 @@ from torch import nn
 
 from foretune.choices.model import resolve_model
 from foretune.choices.training import ObjectiveChoice
+from foretune.data.buckets import Bucket
 from foretune.measure.bench_request import InferenceRequest
 from foretune.measure.memory_limit import limit_memory
 from foretune.measure.peak import wait_for
@@ -30,6 +31,8 @@ from foretune.training.devices import (
     use_threads,
 )
 from foretune.training.exporting import load_trained
+from foretune.training.sampling import pipeline_size, plain_frame, sampled
+from foretune.training.sizes import sampling_size
 
 _PROMPT = "a small red circle on blue"
 
@@ -41,20 +44,21 @@ def measure_inference(request: InferenceRequest, teller: Teller) -> dict[str, An
     device = choose_device(request.device)
     policy = PrecisionPolicy(request.precision)
     family, folder = _found(request)
-    size_px = request.size_px or family.default_resolution_px()
+    size = sampling_size(family, request.size_px, request.num_frames)
     pipeline = _pipeline(request, family, folder, policy.compute_dtype)
     with torch.no_grad(), policy.products():
         if request.num_images:
-            act = _imaging(request, family, pipeline.to(device), size_px)
+            act = _imaging(request, family, pipeline.to(device), size)
             num, what = request.num_images, "images"
         else:
             denoiser = getattr(pipeline, family.denoiser_part).to(device).eval()
-            act = _denoising(request, family, denoiser, policy, size_px)
+            act = _denoising(request, family, denoiser, policy, size)
             num, what = request.num_steps, "denoising"
         times_s = _timed(act, num, device, lambda done: teller.progress(what, done, num))
     return {
         "times_s": times_s,
-        "size_px": size_px,
+        "size_px": size.resolution,
+        "num_frames": size.num_frames,
         "device": str(device),
         "peak_device_bytes": peak_device_bytes(device),
         "peak_reserved_bytes": peak_reserved_bytes(device),
@@ -87,11 +91,11 @@ def _pipeline(request: InferenceRequest, family: TrainableFamily, folder: Path, 
 
 
 def _beside_denoiser(family: TrainableFamily) -> tuple[str, ...]:
-    return (*family.text_parts, *(("vae",) if family.has_latents else ()))
+    return (*family.text_parts, *family.image_parts, *(("vae",) if family.has_latents else ()))
 
 
 def _denoising(
-    request: InferenceRequest, family: Family, denoiser: nn.Module, policy: PrecisionPolicy, size_px: int
+    request: InferenceRequest, family: Family, denoiser: nn.Module, policy: PrecisionPolicy, size: Bucket
 ) -> Callable[[int], object]:
     """One forward pass of the denoiser for the whole batch, as every denoising step makes one."""
     device = next(denoiser.parameters()).device
@@ -99,7 +103,7 @@ def _denoising(
         family=family,
         batch_size=request.batch_size,
         gradient_accumulation=1,
-        size_px=size_px,
+        size=size,
         num_text_tokens=family.own_text_tokens(),
         seed=0,
     )[0].to(device)
@@ -117,7 +121,7 @@ def _denoising(
 
 
 def _imaging(
-    request: InferenceRequest, family: TrainableFamily, pipeline: Any, size_px: int
+    request: InferenceRequest, family: TrainableFamily, pipeline: Any, size: Bucket
 ) -> Callable[[int], object]:
     """From captions to pixels, as a user calls the pipeline, with its own guidance."""
     arguments: dict[str, Any] = {
@@ -126,13 +130,15 @@ def _imaging(
         **family.sampling_arguments(family.own_text_tokens(), None),
     }
     if family.text_parts:
-        arguments |= {"prompt": [_PROMPT] * request.batch_size, "height": size_px, "width": size_px}
+        arguments |= {"prompt": [_PROMPT] * request.batch_size, **pipeline_size(size)}
+        if family.takes_first_frame:
+            arguments["image"] = plain_frame(size)
     else:
         arguments["batch_size"] = request.batch_size
 
     def act(number: int) -> object:
         generator = torch.Generator("cpu").manual_seed(number)
-        return pipeline(generator=generator, **arguments).images.float().cpu()
+        return sampled(pipeline(generator=generator, **arguments)).float().cpu()
 
     return act
 

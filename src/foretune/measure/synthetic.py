@@ -16,6 +16,7 @@ from foretune.choices.experiment import Experiment
 from foretune.core.draws import Purpose, derive_seed, uniform
 from foretune.core.observer import Observer
 from foretune.data.batch import Batch, normal
+from foretune.data.buckets import Bucket
 from foretune.models.family import GUIDE, Family, TensorSpec
 from foretune.models.locating import open_family
 from foretune.training.encoding import LiveEncoders
@@ -24,10 +25,10 @@ from foretune.training.preparing import (
     build_model,
     checked_adapters,
     checked_device,
-    checked_resolution,
     text_tokens,
 )
 from foretune.training.ranks import ALONE, Ranks
+from foretune.training.sizes import training_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class SyntheticBatches(Dataset[Batch]):
     family: Family
     batch_size: int
     gradient_accumulation: int
-    size_px: int
+    size: Bucket
     num_text_tokens: int
     seed: int
     ranks: Ranks = ALONE
@@ -46,7 +47,7 @@ class SyntheticBatches(Dataset[Batch]):
 
     def __getitem__(self, number: int) -> Batch:
         step, micro = divmod(number, self.gradient_accumulation)
-        shape = (self.batch_size, *self.family.latent_shape(self.size_px, self.size_px))
+        shape = (self.batch_size, *self._latent_shape())
         if not self._kept:
             self._kept.update(sample=self._sample(shape), conditioning=self._conditioning(shape))
         has_latents = self.family.has_latents
@@ -66,6 +67,9 @@ class SyntheticBatches(Dataset[Batch]):
             posterior_noise=self._drawn("posterior", place, shape) if has_latents else None,
             uniform=torch.tensor(times, dtype=torch.float64),
         )
+
+    def _latent_shape(self) -> tuple[int, ...]:
+        return self.family.latent_shape(self.size.height_px, self.size.width_px, self.size.num_frames or 1)
 
     def _sample(self, shape: tuple[int, ...]) -> Tensor:
         """Pixels, or the mean and log-variance of latents."""
@@ -92,12 +96,12 @@ class SyntheticBatches(Dataset[Batch]):
 
 
 def synthetic_batches(experiment: Experiment, family: Family, ranks: Ranks = ALONE) -> SyntheticBatches:
-    """Batches of the sizes an experiment asks for; every image has the bucket that is square."""
+    """Batches of the sizes an experiment asks for; every sample has the largest bucket."""
     return SyntheticBatches(
         family=family,
         batch_size=experiment.train.batch_size,
         gradient_accumulation=experiment.train.gradient_accumulation,
-        size_px=checked_resolution(experiment, family),
+        size=training_size(experiment, family),
         num_text_tokens=text_tokens(experiment, family),
         seed=experiment.train.seed,
         ranks=ranks,
@@ -126,7 +130,7 @@ def prepare_synthetic(experiment: Experiment, folder: Path, observer: Observer, 
         encoded_prompts=[],
         unconditional=None,
         num_steps=experiment.train.steps,
-        resolution_px=batches.size_px,
+        size=batches.size,
         num_text_tokens=batches.num_text_tokens,
         effective={
             **built.effective,
@@ -134,7 +138,7 @@ def prepare_synthetic(experiment: Experiment, folder: Path, observer: Observer, 
             "samples_per_step": experiment.samples_per_step(),
             "data_fingerprint": "synthetic",
             **built.hashes(experiment, "synthetic", read_adapters),
-            "resolution_px": batches.size_px,
+            **batches.size.facts(),
             "num_text_tokens": batches.num_text_tokens,
         },
         ranks=ranks,

@@ -94,6 +94,10 @@ class Family(ABC):
         return self.facts.name
 
     @property
+    def is_video(self) -> bool:
+        return self.facts.is_video
+
+    @property
     def has_latents(self) -> bool:
         return self.facts.has_latents
 
@@ -112,10 +116,9 @@ class Family(ABC):
         """Returns the denoiser's diffusers class, imported on demand because the import takes seconds."""
         return getattr(import_module("diffusers"), cls.denoiser_class_name)
 
-    @classmethod
-    def pipeline_class(cls) -> Any:
+    def pipeline_class(self) -> Any:
         """Returns the diffusers pipeline class for sampling."""
-        return getattr(import_module("diffusers"), cls.facts.pipeline_class_name)
+        return getattr(import_module("diffusers"), self.facts.pipeline_class_name)
 
     def denoiser_on_meta(self, dtype: torch.dtype) -> nn.Module:
         """Returns the denoiser on meta: shapes only, no memory."""
@@ -183,6 +186,11 @@ class Family(ABC):
 
     def default_num_frames(self) -> int:
         """Returns the native number of frames."""
+        return 1
+
+    def legal_num_frames(self, most: int) -> int:
+        """Returns the largest number of frames that the model takes, of at most `most`."""
+        assert most > 0
         return 1
 
     @abstractmethod

@@ -60,6 +60,7 @@ def _family_class(index: Mapping[str, Any], whose: str) -> type[TrainableFamily]
         raise Refused(f"{whose} is a {pipeline_class}, which cannot be trained yet. Run: foretune list models")
     found = FAMILIES[name]
     assert issubclass(found, TrainableFamily), f"the facts table calls {name} trainable"
+    found.refuse_parts(index, whose)
     return found
 
 

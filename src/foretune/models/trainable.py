@@ -1,6 +1,7 @@
 """What training and sampling need of a model family besides what a plan needs: weights, captions, images, pipelines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +20,21 @@ class TrainableFamily(Family):
 
     text_parts: ClassVar[tuple[str, ...]] = ()
     """Folders of the text encoders and their tokenizers."""
+    autoencoder_class_name: ClassVar[str] = "AutoencoderKL"
+
+    @property
+    def image_parts(self) -> tuple[str, ...]:
+        """Folders of the encoder that reads a given first frame, and of what prepares the frame for it."""
+        return ()
+
+    @property
+    def takes_first_frame(self) -> bool:
+        """Whether a clip continues a given first frame."""
+        return False
+
+    @classmethod
+    def refuse_parts(cls, index: Mapping[str, Any], whose: str) -> None:
+        """Raises for a checkpoint with parts that cannot be trained, by its model_index.json."""
 
     # ---- loading
 
@@ -39,9 +55,8 @@ class TrainableFamily(Family):
 
     def load_vae(self, folder: Path, dtype: torch.dtype) -> nn.Module:
         """Loads only the autoencoder."""
-        from diffusers import AutoencoderKL
-
-        vae: nn.Module = AutoencoderKL.from_pretrained(
+        autoencoder: Any = getattr(import_module("diffusers"), self.autoencoder_class_name)
+        vae: nn.Module = autoencoder.from_pretrained(
             _with_safetensors(folder / "vae"), dtype=dtype, use_safetensors=True
         )
         return vae.requires_grad_(requires_grad=False).eval()
@@ -51,7 +66,11 @@ class TrainableFamily(Family):
         for part in self.text_parts:
             if part.startswith("text_encoder") and (folder / part).is_dir():
                 _with_safetensors(folder / part)
-        return self.load_pipeline(folder, dtype, **{self.denoiser_part: None, "vae": None})
+        return self.load_pipeline(folder, dtype, **dict.fromkeys((self.denoiser_part, "vae", *self.image_parts)))
+
+    def load_image_encoder(self, folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
+        """Loads what `encode_first_frames` needs besides the autoencoder."""
+        return None
 
     # ---- captions and images
 
@@ -64,9 +83,17 @@ class TrainableFamily(Family):
         raise AssertionError(f"{self.name} models take no captions")
 
     def encode_images(self, vae: Any, images: Tensor) -> Tensor:
-        """Returns mean and log-variance of the latents of images in [-1, 1], stacked along the channels."""
+        """Returns mean and log-variance of the latents of images or clips in [-1, 1], stacked along the channels."""
         moments: Tensor = vae.encode(images.to(vae.dtype)).latent_dist.parameters
         return moments.float()
+
+    def embed_frames(self, image_encoder: Any, frames: Tensor) -> Conditioning:
+        """Returns what the denoiser reads of first frames in [-1, 1], (B, 3, H, W), beside their latents."""
+        return {}
+
+    def encode_first_frames(self, vae: Any, image_encoder: Any, clips: Tensor) -> Conditioning:
+        """Returns the conditioning on the first frames of clips in [-1, 1], (B, 3, F, H, W)."""
+        return {}
 
     def image_conditioning(self, framing: Tensor) -> Conditioning:
         """Returns the conditioning on each image beside its caption, from `Batch.framing`."""
@@ -83,6 +110,9 @@ class TrainableFamily(Family):
     def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
         """Returns encoded captions as arguments of this family's pipeline, instead of prompts."""
         raise AssertionError(f"{self.name} models take no captions")
+
+    def give_first_frame(self, pipeline: Any, conditioning: Conditioning) -> None:
+        """Gives a pipeline what `encode_first_frames` made, so that it needs no image encoder."""
 
     def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
         """Returns the arguments of this family's pipeline other than prompt, size, steps and generator."""

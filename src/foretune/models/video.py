@@ -26,6 +26,10 @@ class VideoTransformer(LatentTransformer):
     def default_num_frames(self) -> int:
         return self.usual_num_frames
 
+    def legal_num_frames(self, most: int) -> int:
+        assert most > 0
+        return (most - 1) // self._vae_frame_factor() * self._vae_frame_factor() + 1
+
     def _vae_factor(self) -> int:
         return int(self._vae["spatial_compression_ratio"])
 

@@ -101,7 +101,7 @@ class Around:
             self.notes = (f"{run.denoiser.name}: its text encoders and autoencoder are not in the catalogue",)
         elif system.not_in_catalogue:
             self.notes = tuple(f"{name}: not in the catalogue, so not counted" for name in system.not_in_catalogue)
-        # A pipeline with an image encoder loads it together with the text encoders.
+        # The encoder of a given first frame is loaded together with the autoencoder.
         self.image_encoder_bytes = 0
         if system is not None and system.image_encoder is not None:
             weight_bytes = BYTES_PER_WEIGHT[train.precision]
@@ -109,12 +109,12 @@ class Around:
 
     @property
     def text_bytes(self) -> int:
-        return sum(text.weights_bytes for text in self.texts) + self.image_encoder_bytes
+        return sum(text.weights_bytes for text in self.texts)
 
     @property
     def dense_text_bytes(self) -> int:
         """Bytes of the text encoders before quantisation."""
-        return sum(text.dense_bytes or text.weights_bytes for text in self.texts) + self.image_encoder_bytes
+        return sum(text.dense_bytes or text.weights_bytes for text in self.texts)
 
     @property
     def quantized_text_bytes(self) -> int:
@@ -127,8 +127,13 @@ class Around:
         return sum(event.num_bytes for event in self.lasting_on_host)
 
     @property
+    def encoder_bytes(self) -> int:
+        """Bytes of the autoencoder and of the encoder of first frames."""
+        return 0 if self.encode is None else self.encode.weights_bytes + self.image_encoder_bytes
+
+    @property
     def live_vae_bytes(self) -> int:
-        return self.encode.weights_bytes if self.encode is not None and not self.caches_latents else 0
+        return 0 if self.caches_latents else self.encoder_bytes
 
     @property
     def live_text_bytes(self) -> int:

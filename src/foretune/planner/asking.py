@@ -224,7 +224,8 @@ def asked_of(wanted: Wanted) -> Asked:
     model, family = (wanted.target, None) if reference is None else (reference.asked, reference.family)
     form = parse(starting_text("experiment.yaml", model, "lora", None, family=family))
     # The model's native size, and a method that the request may change.
-    form["data"].pop("resolution", None)
+    for key in ("resolution", "num_frames"):
+        form["data"].pop(key, None)
     mapping = overridden(form, wanted.overrides, mistakes)
     if any(mapping["optimizer"].get("kind") == spec.name for spec in OPTIMIZER_SPECS.values() if spec.finds_lr):
         # A question about memory need not name the factor.

@@ -7,13 +7,13 @@ from typing import Any
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, Lora
+from foretune.choices.picture_size import sides_px
 from foretune.core.values.plan import RemedyKind
 from foretune.planner.planning import Footprint
 from foretune.trace.shipped import Geometry
 
 EXPANDABLE = "PYTORCH_ALLOC_CONF"
-FRAMES = "--frames"
-"""The length of a video is an option of `foretune plan`, not a key of an experiment."""
+FRAMES = "data.num_frames"
 _EXPANDABLE_VALUE = "expandable_segments:True"
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 _SMALLER_SIDES = (0.75, 0.5)
@@ -164,7 +164,18 @@ def smaller_images(found: Footprint) -> Iterator[SettingChange]:
     for share in _SMALLER_SIDES:
         smaller_px = int(side_px * share) // _SIDE_MULTIPLE_PX * _SIDE_MULTIPLE_PX
         if smaller_px:
-            yield SettingChange("smaller input", {"data.resolution": smaller_px}, is_other_result=True)
+            resolution = _at_shorter_side(found, smaller_px)
+            yield SettingChange("smaller input", {"data.resolution": resolution}, is_other_result=True)
+
+
+def _at_shorter_side(found: Footprint, shorter_px: int) -> int | str:
+    """Returns the resolution with the same aspect ratio; one number where that means the same."""
+    size = found.size.with_shorter_side(shorter_px, found.subject.geometry.size_multiple_px)
+    geometry = found.subject.geometry
+    usual_px = (geometry.default_height_px, geometry.default_width_px)
+    is_video = geometry.default_num_frames > 1
+    plain = sides_px(shorter_px, usual_px, geometry.size_multiple_px, is_video=is_video)
+    return shorter_px if plain == (size.height_px, size.width_px) else f"{size.width_px}x{size.height_px}"
 
 
 def fewer_frames(found: Footprint) -> Iterator[SettingChange]:

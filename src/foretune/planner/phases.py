@@ -138,12 +138,12 @@ def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tupl
 
 
 def _caching_latents(run: RunToPlan, around: Around) -> Phase:
-    """`training.encoding.EncoderPlan.fill_latents`: only the autoencoder, in fp32."""
+    """`training.encoding.EncoderPlan.fill_latents`: the autoencoder in fp32, and the encoder of first frames."""
     name = RunPhase.CACHE_LATENTS
     if around.encode is None or not around.caches_latents:
         return _absent(name, around.notes if run.denoiser.system is None else ())
     stream = Stream()
-    stream.hold(around.encode.weights_bytes, MemoryPart.AUTOENCODER, name)
+    stream.hold(around.encoder_bytes, MemoryPart.AUTOENCODER, name)
     play_pass(stream, around.encode, name)
     assert around.vae_name is not None
     channels = catalog.component(around.vae_name).latent_channels or 0
@@ -151,13 +151,14 @@ def _caching_latents(run: RunToPlan, around: Around) -> Phase:
     positions = latent_positions(around.vae_name, run.extent, run.extent.num_frames)
     entry_bytes = 2 * channels * positions * _FP32_BYTES
     flips = 2 if 0 < run.experiment.data.flip < 1 else 1
-    pixels_bytes = IN_A_BATCH * 3 * run.extent.height_px * run.extent.width_px * run.extent.num_frames * _FP32_BYTES
+    num_loaded = 1 if run.denoiser.family_facts.is_video else IN_A_BATCH
+    pixels_bytes = num_loaded * 3 * run.extent.height_px * run.extent.width_px * run.extent.num_frames * _FP32_BYTES
     return _phase(
         run,
         name,
         stream,
         # The images individually and as a batch.
-        host=_loaded(around.encode.weights_bytes, _FP32_BYTES, beside_bytes=2 * pixels_bytes),
+        host=_loaded(around.encoder_bytes, _FP32_BYTES, beside_bytes=2 * pixels_bytes),
         disk_bytes_per_sample=entry_bytes * flips,
         notes=notes_of(around.encode),
     )

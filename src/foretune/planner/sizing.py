@@ -1,9 +1,10 @@
 """Computes the sizes of a step from the settings and the model's geometry."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, rank_of
+from foretune.choices.picture_size import sides_px
 from foretune.core.errors import UserError
 from foretune.planner.block_events import Sizes
 from foretune.planner.encoders import Extent
@@ -12,7 +13,7 @@ from foretune.trace.shipped import Geometry
 
 @dataclass(frozen=True, kw_only=True)
 class StepSize:
-    """The largest step of a training: no bucket has more pixels than its square."""
+    """The largest step of a training: no bucket has more pixels or frames than what is asked for."""
 
     batch_size: int
     height_px: int
@@ -32,6 +33,13 @@ class StepSize:
             num_frames=self.num_frames,
             usual_num_frames=geometry.default_num_frames,
         )
+
+    def with_shorter_side(self, shorter_px: int, multiple_px: int) -> "StepSize":
+        """Returns the same aspect ratio with another shorter side, in multiples of what the model needs."""
+        scale = shorter_px / min(self.height_px, self.width_px)
+        sides = (round(side * scale / multiple_px) * multiple_px for side in (self.height_px, self.width_px))
+        height_px, width_px = sides
+        return replace(self, height_px=height_px, width_px=width_px)
 
     def as_dict(self) -> dict[str, int]:
         return {
@@ -53,13 +61,15 @@ def size_of(
 ) -> StepSize:
     """Returns the sizes that an experiment requests; those it leaves out are the model's own.
 
-    For image models a resolution is the side of a square; video models keep their default aspect ratio, with the
-    resolution as the shorter side.
+    `height_px`, `width_px` and `num_frames` come before what the experiment says.
     """
     if (height_px is None) != (width_px is None):
         raise UserError("Height and width go together. Give both: foretune plan MODEL --height 512 --width 768")
     if height_px is None or width_px is None:
-        height_px, width_px = _sides(experiment.data.resolution, geometry)
+        usual_px = (geometry.default_height_px, geometry.default_width_px)
+        resolution, multiple = experiment.data.resolution, geometry.size_multiple_px
+        height_px, width_px = sides_px(resolution, usual_px, multiple, is_video=geometry.default_num_frames > 1)
+    num_frames = experiment.data.num_frames if num_frames is None else num_frames
     if num_frames is not None and (num_frames < 1 or (num_frames > 1 and geometry.default_num_frames == 1)):
         takes = "frames from 1 on" if geometry.default_num_frames > 1 else "images, not videos"
         raise UserError(f"This model takes {takes}; {num_frames} frames were requested.")
@@ -75,16 +85,6 @@ def size_of(
         num_text_tokens=tokens,
         rank=rank_of(experiment.method),
     )
-
-
-def _sides(resolution_px: int | None, geometry: Geometry) -> tuple[int, int]:
-    height_px, width_px = geometry.default_height_px, geometry.default_width_px
-    if resolution_px is None:
-        return height_px, width_px
-    if geometry.default_num_frames == 1:
-        return resolution_px, resolution_px
-    scale, multiple = resolution_px / min(height_px, width_px), geometry.size_multiple_px
-    return round(height_px * scale / multiple) * multiple, round(width_px * scale / multiple) * multiple
 
 
 def _check_sides(height_px: int, width_px: int, geometry: Geometry) -> None:

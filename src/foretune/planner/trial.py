@@ -9,6 +9,7 @@ from foretune.catalog.devices import Device
 from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, rank_of
+from foretune.choices.picture_size import sides_px
 from foretune.core.errors import UserError
 from foretune.core.values.plan import HostMemory, Plan, Remedy
 from foretune.planner.composing.updates import state_bytes_per_weight
@@ -234,9 +235,13 @@ class Trial:
             size = replace(size, rank=rank_of(experiment.method))
         if change.num_frames is not None:
             size = replace(size, num_frames=change.num_frames)
-        resolution = change.settings.get("data.resolution")
-        multiple_px = self.found.subject.geometry.size_multiple_px
-        return size if resolution is None else _scaled(size, resolution, multiple_px)
+        resolution, geometry = change.settings.get("data.resolution"), self.found.subject.geometry
+        if resolution is None:
+            return size
+        usual_px, is_video = (size.height_px, size.width_px), geometry.default_num_frames > 1
+        # One number keeps the aspect ratio: smaller inputs are written as one only where that is so.
+        height_px, width_px = sides_px(resolution, usual_px, geometry.size_multiple_px, is_video=is_video)
+        return replace(size, height_px=height_px, width_px=width_px)
 
     def _flops_of(self, experiment: Experiment) -> float:
         found = self.found
@@ -245,10 +250,3 @@ class Trial:
             return flops_per_sample(found.traces, experiment, size, found.subject.geometry, found.numerics)
         except UserError:
             return 0.0
-
-
-def _scaled(size: StepSize, resolution_px: int, multiple_px: int) -> StepSize:
-    """Returns the same aspect ratio with another shorter side, as `sizing.size_of` would make it."""
-    scale = resolution_px / min(size.height_px, size.width_px)
-    height_px, width_px = (round(side * scale / multiple_px) * multiple_px for side in (size.height_px, size.width_px))
-    return replace(size, height_px=height_px, width_px=width_px)

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from foretune.core.draws import derive_seed
+from foretune.data.buckets import Bucket
 from foretune.models.family import Conditioning
 from foretune.models.trainable import TrainableFamily
-from foretune.training.sampling import Pixels, SampleRequest, decoding
+from foretune.training.sampling import Pixels, SampleRequest, decoding, pipeline_size
 
 # A denoiser's memory grows with the pixels of a batch: on a CPU, 64 images of 32 px; of 1024 px, one.
 _MOST_PIXELS = 1 << 17
@@ -42,7 +43,7 @@ def sample_grid(
     `encoded` has the captions' tensors without a batch dimension, including the empty caption.
     """
     jobs = [(index, seed) for index in range(len(request.prompts)) for seed in range(num_seeds)]
-    at_once = images_at_once(request.size_px)
+    at_once = images_at_once(request.size)
     images: list[Pixels] = []
     times_s: list[tuple[int, float]] = []
     if len(jobs) <= at_once:
@@ -61,9 +62,9 @@ def sample_grid(
     )
 
 
-def images_at_once(size_px: int) -> int:
+def images_at_once(size: Bucket) -> int:
     """Returns the number of images of this size sampled in one call."""
-    return max(1, min(_MOST_IMAGES, _MOST_PIXELS // (size_px * size_px)))
+    return max(1, min(_MOST_IMAGES, _MOST_PIXELS // size.num_pixels))
 
 
 def _call(
@@ -85,7 +86,7 @@ def _call(
     if family.text_parts:
         captions = stacked([encoded[request.prompts[index]] for index, _ in jobs])
         unconditional = stacked([encoded[""]] * len(jobs))
-        arguments |= {"height": request.size_px, "width": request.size_px}
+        arguments |= pipeline_size(request.size)
         arguments |= family.pipeline_text(captions, unconditional)
     else:
         arguments["batch_size"] = len(jobs)

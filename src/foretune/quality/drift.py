@@ -24,7 +24,7 @@ class Drift:
         found = []
         metrics: tuple[Similarity, ...] = (Psnr(), Ssim())
         for metric in metrics:
-            why = metric.why_not_at(setting.sampling.size_px)
+            why = metric.why_not_at(setting.sampling.size)
             pairs = () if why is not None else zip(column.samples, base.samples, strict=True)
             groups = tuple(tuple(metric.pairs(mine, theirs)) for mine, theirs in pairs)
             one = ScoreReading.of(f"drift {metric.score}", setting.repeats_over, Numbers(groups=groups))

@@ -175,7 +175,7 @@ class _Session:
         return normal(seed, shape)
 
     def _at_once(self) -> int:
-        return images_at_once(self._setting.sampling.size_px)
+        return images_at_once(self._setting.sampling.size)
 
 
 def _as_pixels(images: Tensor) -> list[Pixels]:

@@ -29,23 +29,23 @@ MOST_TRAINING_IMAGES = 4096
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """Images of an experiment's data at the evaluation's size, cropped to centre squares."""
+    """Images of an experiment's data at the evaluation's size, cropped around the centre."""
 
     experiment: Experiment
     family: Family
     source: Source
     train: Sequence[int]
     held_out: Sequence[int]
-    size_px: int
+    size: Bucket
 
     @classmethod
     def open(
-        cls, experiment: Experiment, family: Family, size_px: int, num_held_out: int, observer: Observer
+        cls, experiment: Experiment, family: Family, size: Bucket, num_held_out: int, observer: Observer
     ) -> "EvaluationData":
-        source = open_source(experiment.data, resolution_px=size_px)
+        source = open_source(experiment.data, largest=size)
         scan(source, lambda done, total: observer.preparing("reading images", done, total))
         train, held_out = split(source, experiment.data.held_out)
-        return cls(experiment, family, source, train, tuple(held_out[:num_held_out]), size_px)
+        return cls(experiment, family, source, train, tuple(held_out[:num_held_out]), size)
 
     @property
     def is_shapes(self) -> bool:
@@ -70,7 +70,7 @@ class EvaluationData:
     @cached_property
     def framing(self) -> torch.Tensor:
         """How each held-out image is cut, as in `Batch.framing`."""
-        bucket, infos = Bucket(self.size_px, self.size_px), [self.source.info(index) for index in self.held_out]
+        bucket, infos = self.size, [self.source.info(index) for index in self.held_out]
         return torch.stack([framing(info, held_out_plan(info, bucket), bucket) for info in infos])
 
     @cached_property
@@ -96,11 +96,10 @@ class EvaluationData:
 
     def batches(self, batch_size: int) -> HeldOutBatches:
         """Returns each held-out image at one fixed noise in each band, image by image; not encoded yet."""
-        bucket = Bucket(self.size_px, self.size_px)
         maker = BatchMaker(
             source=self.source,
             order=Order((self.train,), 1, 0),
-            buckets=(bucket,),
+            buckets=(self.size,),
             choice=self.experiment.data,
             seed=self.experiment.validation.seed,
             batch_size=1,
@@ -110,11 +109,8 @@ class EvaluationData:
         return held_out_batches(maker, self.held_out, num_repeats=NUM_BANDS, batch_size=batch_size)
 
     def _images(self, indices: Sequence[int]) -> list[Pixels]:
-        bucket = Bucket(self.size_px, self.size_px)
-        cut = (
-            apply(self.source.pixels(index), held_out_plan(self.source.info(index), bucket), bucket)
-            for index in indices
-        )
+        plans = ((index, held_out_plan(self.source.info(index), self.size)) for index in indices)
+        cut = (apply(self.source.pixels(index), plan, self.size) for index, plan in plans)
         return [((image + 1) / 2).clamp(0, 1).permute(1, 2, 0).numpy() for image in cut]
 
 

@@ -27,7 +27,7 @@ class EvaluationRequest:
     """None: as in the experiment's validation."""
     base_num_inference_steps: int | None = None
     """For the base, if it should differ; None: as many as the run."""
-    size_px: int | None = None
+    size_px: int | str | None = None
     """None: the training size."""
     guidance_scale: float | None = None
     num_held_out: int = 32

@@ -20,6 +20,7 @@ from foretune.quality.subjects import EvaluatedModel
 from foretune.step.precision import PrecisionPolicy
 from foretune.training.devices import choose_device
 from foretune.training.sampling import SampleRequest
+from foretune.training.sizes import sampling_size
 
 NO_RUN = "it needs held-out images, and a model without a run has none. Evaluate a run"
 
@@ -118,7 +119,7 @@ class Setting:
             "seeds": [self.sampling.seed + number for number in range(self.num_seeds)],
             "steps": self.sampling.num_inference_steps,
             "base_steps": self.base_steps,
-            "size_px": self.sampling.size_px,
+            "size_px": self.sampling.size.resolution,
             "text_tokens": self.sampling.num_text_tokens,
             "guidance_scale": self.sampling.guidance_scale,
             "precision": self.request.precision,
@@ -145,17 +146,15 @@ def settle(
     check_extractor(request.extractor)
     family = subject.family
     experiment = None if data_of is None else data_of.experiment
-    size_px = request.size_px or subject.resolution_px or family.default_resolution_px()
-    if size_px % family.size_multiple_px():
-        multiple = family.size_multiple_px()
-        nearest = max(multiple, round(size_px / multiple) * multiple)
+    if family.is_video:
         raise Refused(
-            f"{size_px} px: this {family.name} model takes multiples of {multiple} px. "
-            f"Run: foretune evaluate RUN --size {nearest}"
+            f"foretune evaluate compares images, and {family.name} models make clips. The held-out loss of a run is in "
+            "its report; to look at clips: foretune sample MODEL --adapter EXPORT"
         )
+    size = sampling_size(family, request.size_px, trained=subject.trained_size)
     data = None
     if experiment is not None:
-        data = EvaluationData.open(experiment, family, size_px, request.num_held_out, observer)
+        data = EvaluationData.open(experiment, family, size, request.num_held_out, observer)
     steps = request.num_inference_steps or (28 if experiment is None else experiment.validation.num_inference_steps)
     return Setting(
         request=request,
@@ -164,7 +163,7 @@ def settle(
             prompts=_prompts(request, data, subject),
             seed=request.first_seed,
             num_inference_steps=steps,
-            size_px=size_px,
+            size=size,
             num_text_tokens=subject.num_text_tokens or family.own_text_tokens(),
             guidance_scale=(
                 experiment.validation.guidance_scale

@@ -19,6 +19,7 @@ from foretune.step.precision import PrecisionPolicy
 from foretune.training.devices import choose_device
 from foretune.training.encoding import free_memory
 from foretune.training.sampling import SampleRequest, sample, to_image
+from foretune.training.sizes import sampling_size
 
 _LEAST_SIDE_PX = 256
 _FONT_PX = 16
@@ -36,7 +37,8 @@ class SideBySideRequest:
     prompts: tuple[str, ...]
     seed: int
     num_inference_steps: int
-    size_px: int | None
+    size_px: int | str | None
+    num_frames: int | None = None
     guidance_scale: float | None
     num_text_tokens: int | None
     device: str
@@ -60,7 +62,7 @@ def side_by_side(
         prompts=request.prompts,
         seed=request.seed,
         num_inference_steps=request.num_inference_steps,
-        size_px=request.size_px or family.default_resolution_px(),
+        size=sampling_size(family, request.size_px, request.num_frames),
         num_text_tokens=request.num_text_tokens or family.own_text_tokens(),
         guidance_scale=request.guidance_scale,
     )

@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from foretune.data.buckets import Bucket
 from foretune.quality.evidence import SampledEvidence, as_batch
 from foretune.quality.measurement import Need, Numbers, OneScore
 from foretune.quality.setting import Setting
@@ -41,9 +42,9 @@ class Similarity(OneScore):
         """Returns one value per pair, for batches (N, 3, H, W) in [0, 1]."""
 
     def why_absent(self, setting: Setting) -> str | None:
-        return why_not_installed() or setting.why_no_held_out() or self.why_not_at(setting.sampling.size_px)
+        return why_not_installed() or setting.why_no_held_out() or self.why_not_at(setting.sampling.size)
 
-    def why_not_at(self, size_px: int) -> str | None:
+    def why_not_at(self, size: Bucket) -> str | None:
         """Returns why images of this size cannot be compared."""
         return None
 
@@ -89,9 +90,9 @@ class Ssim(Similarity):
         assert isinstance(answer, Tensor)
         return answer.reshape(-1)
 
-    def why_not_at(self, size_px: int) -> str | None:
-        if size_px < _SSIM_LEAST_PX:
-            return f"images of {size_px} px are smaller than its window of {_SSIM_LEAST_PX} px"
+    def why_not_at(self, size: Bucket) -> str | None:
+        if size.shorter_px < _SSIM_LEAST_PX:
+            return f"images of {size.text} are smaller than its window of {_SSIM_LEAST_PX} px"
         return None
 
 
@@ -107,10 +108,10 @@ class MsSsim(Similarity):
             -1
         )
 
-    def why_not_at(self, size_px: int) -> str | None:
-        if size_px < _MS_SSIM_LEAST_PX:
+    def why_not_at(self, size: Bucket) -> str | None:
+        if size.shorter_px < _MS_SSIM_LEAST_PX:
             return (
-                f"images of {size_px} px are too small: it halves them four times, and its window of 11 px must still "
+                f"images of {size.text} are too small: it halves them four times, and its window of 11 px must still "
                 f"fit, so that it needs {_MS_SSIM_LEAST_PX} px"
             )
         return None

@@ -10,6 +10,7 @@ from torch import nn
 from foretune.choices.experiment import Experiment
 from foretune.choices.model import resolve_model
 from foretune.core.errors import UserError
+from foretune.data.buckets import Bucket
 from foretune.models.locating import locate, open_family
 from foretune.models.trainable import TrainableFamily
 from foretune.quality.naming import check_subject
@@ -33,7 +34,7 @@ class EvaluatedModel:
     """Loads the denoiser to the CPU."""
     run: RunDirectory | None = None
     experiment: Experiment | None = None
-    resolution_px: int | None = None
+    trained_size: Bucket | None = None
     num_text_tokens: int | None = None
 
 
@@ -69,7 +70,7 @@ def _run(run: RunDirectory) -> EvaluatedModel:
         load=lambda dtype: load_trained(run, dtype).method.denoiser,
         run=run,
         experiment=experiment,
-        resolution_px=int(effective["resolution_px"]),
+        trained_size=Bucket.from_facts(effective),
         num_text_tokens=int(effective["num_text_tokens"]),
     )
 

@@ -99,8 +99,8 @@ def _effects(settings: Mapping[str, str]) -> Iterator[str]:  # noqa: PLR0912 - o
             case "method.rank", _:
                 yield f"rank {value}"
             case "data.resolution", _:
-                yield f"shorter side {value} px"
-            case "--frames", _:
+                yield f"shorter side {value} px" if value.isdecimal() else f"{value} px"
+            case "data.num_frames", _:
                 yield f"clips of {value} frames"
             case "PYTORCH_ALLOC_CONF", _:
                 yield "expandable segments, less fragmentation"

@@ -94,13 +94,12 @@ def seeds_text(report: RunReport) -> str:
 def _data(report: RunReport) -> str:
     found = []
     for run in report.runs:
-        size = run.effective.get("resolution_px")
         num = run.effective.get("num_train_samples")
         parts: list[str] = [run.experiment.data.kind]
         if isinstance(num, int):
-            parts.append(f"{num:,} images")
-        if size:
-            parts.append(f"{size} px")
+            parts.append(f"{num:,} {run.kind_of_samples}")
+        if run.size_text is not None:
+            parts.append(run.size_text)
         found.append(", ".join(parts))
     unlike = list(dict.fromkeys(found))
     return "; ".join(unlike[:_MOST_VALUES]) + (

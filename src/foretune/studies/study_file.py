@@ -136,6 +136,7 @@ def _bench(choice: StudyInference, experiment: Experiment, run: Path, observer: 
         batch_size=choice.batch_size,
         precision=choice.precision,
         size_px=experiment.data.resolution,
+        num_frames=experiment.data.num_frames,
         num_steps=choice.steps,
         # Each seed has a process of its own, so that the seeds are the repeats.
         num_repeats=1,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from foretune.choices.quantize import EncoderNumbers
 from foretune.core.observer import Observer
@@ -53,7 +53,11 @@ class EncoderPlan:
         fingerprint = component_fingerprint(self.folder / "vae", self.cache_dir)
         # Latents that were encoded in tiles are not those of whole images.
         tiles = f" tiles of {TILE_PX} px" if self.vae_tiling else ""
-        return Lookup(TensorCache(self.cache_dir), f"{fingerprint} {_VAE_DTYPE}{tiles}")
+        first_frame = ""
+        if self.family.takes_first_frame:
+            parts = [component_fingerprint(self.folder / part, self.cache_dir) for part in self.family.image_parts]
+            first_frame = " ".join([" first frame", *parts, *([str(self.text_dtype)] if parts else [])])
+        return Lookup(TensorCache(self.cache_dir), f"{fingerprint} {_VAE_DTYPE}{tiles}{first_frame}")
 
     def text_lookup(self) -> Lookup:
         parts = [component_fingerprint(self.folder / part, self.cache_dir) for part in self.family.text_parts]
@@ -70,6 +74,10 @@ class EncoderPlan:
             tile_autoencoder(vae)
         return vae
 
+    def load_image_encoder(self) -> Any:
+        """The encoder of first frames; None for models that have none."""
+        return self.family.load_image_encoder(self.folder, self.text_dtype, self.device)
+
     def load_text(self) -> Any:
         """A pipeline of text encoders. Each is whole on the host before it is quantised, layer by layer."""
         encoders = self.family.load_text_encoders(self.folder, self.text_dtype)
@@ -85,21 +93,24 @@ class EncoderPlan:
     ) -> FillReport:
         """Encodes the images that are not in the cache yet; the autoencoder is loaded only if there are any."""
         assert maker.latents is not None
-        loaded: list[nn.Module] = []
+        loaded: list[Any] = []
 
         def encode(jobs: Sequence[CacheJob[ImageRequest]]) -> list[Entry]:
             if not loaded:
-                loaded.append(self.load_vae())
+                loaded.extend((self.load_vae(), self.load_image_encoder()))
             images = load_images(maker.source, [job.payload for job in jobs])
-            parts = images.split(images_at_once(*images.shape[-2:]))
-            with torch.no_grad():
-                moments = [self.family.encode_images(loaded[0], part.to(self.device)).cpu() for part in parts]
-            entries = [{MOMENTS: one} for part in moments for one in part]
+            at_once = 1 if self.family.is_video else images_at_once(*images.shape[-2:])
+            entries: list[Entry] = []
+            for part in images.split(at_once):
+                entries += _unbatched(encode_samples(self.family, loaded[0], loaded[1], part.to(self.device)))
             names = (maker.source.name(job.payload.index) for job in jobs)
-            _refuse_not_finite(entries, names, "The VAE turns {} into latents with NaN or infinite values.")
+            _refuse_not_finite(entries, names, "The encoders turn {} into NaN or infinite values.")
             return entries
 
-        report = _fill(maker.latents.cache, latent_jobs(maker, train, held_out), encode, "encoding images", progress)
+        # Eight clips in pixels would take gigabytes of host memory.
+        at_once, what = (1, "encoding clips") if self.family.is_video else (IN_A_BATCH, "encoding images")
+        jobs = latent_jobs(maker, train, held_out)
+        report = _fill(maker.latents.cache, jobs, encode, what, progress, at_once)
         if loaded:
             loaded.clear()
             free_memory()
@@ -146,6 +157,7 @@ class LiveEncoders:
     vae: nn.Module | None
     text: Any
     num_text_tokens: int
+    image_encoder: Any = None
 
     @torch.no_grad()
     def ready(self, batch: Batch, device: torch.device) -> Batch:
@@ -153,12 +165,12 @@ class LiveEncoders:
         batch = batch.to(device, non_blocking=True)
         if self.vae is not None:
             assert batch.images is not None, "what is not cached comes as images"
-            batch = replace(batch, moments=self.family.encode_images(self.vae, batch.images), images=None)
+            encoded = encode_samples(self.family, self.vae, self.image_encoder, batch.images)
+            batch = replace(batch, moments=encoded.pop(MOMENTS), images=None)
+            batch = batch.conditioned(encoded)
         if self.text is not None:
-            conditioning = self.family.encode_text(self.text, batch.captions, self.num_text_tokens)
-            batch = replace(batch, conditioning=conditioning)
-        of_images = {} if batch.framing is None else self.family.image_conditioning(batch.framing)
-        return replace(batch, conditioning={**(batch.conditioning or {}), **of_images}) if of_images else batch
+            batch = batch.conditioned(self.family.encode_text(self.text, batch.captions, self.num_text_tokens))
+        return batch if batch.framing is None else batch.conditioned(self.family.image_conditioning(batch.framing))
 
 
 def _fill(
@@ -167,17 +179,18 @@ def _fill(
     encode: Callable[[Sequence[CacheJob[P]]], Sequence[Entry]],
     what: str,
     progress: Progress,
+    at_once: int = IN_A_BATCH,
 ) -> FillReport:
     def encode_alike(missing: Sequence[CacheJob[P]]) -> Sequence[Entry]:
         # Products of another size may round otherwise, and what is missing depends on what was stopped before.
-        padding = [missing[-1]] * (IN_A_BATCH - len(missing))
+        padding = [missing[-1]] * (at_once - len(missing))
         return encode([*missing, *padding])[: len(missing)]
 
     return fill(
         cache,
         jobs,
         encode_alike,
-        IN_A_BATCH,
+        at_once,
         lambda done, total: progress(what, done, total),
         verify=len(jobs) <= _MOST_VERIFIED_ENTRIES,
     )
@@ -199,8 +212,21 @@ def encode_captions(
     """Each caption's tensors without a batch dimension, on the CPU."""
     with torch.no_grad():
         stacked = family.encode_text(encoders, captions, num_text_tokens)
+    return _unbatched(stacked)
+
+
+@torch.no_grad()
+def encode_samples(family: TrainableFamily, vae: Any, image_encoder: Any, images: Tensor) -> Entry:
+    """The moments of latents, and the conditioning on first frames, batch first, on the encoders' device."""
+    moments = family.encode_images(vae, images)
+    return {MOMENTS: moments, **family.encode_first_frames(vae, image_encoder, images)}
+
+
+def _unbatched(stacked: Entry) -> list[Entry]:
+    """Each sample's tensors without a batch dimension, on the CPU."""
     on_cpu = {name: tensor.cpu() for name, tensor in stacked.items()}
-    return [{name: tensor[index] for name, tensor in on_cpu.items()} for index in range(len(captions))]
+    num_samples = len(next(iter(on_cpu.values())))
+    return [{name: tensor[index] for name, tensor in on_cpu.items()} for index in range(num_samples)]
 
 
 def free_memory() -> None:
@@ -224,16 +250,18 @@ class Encoding:
     observer: Observer
     ranks: Ranks
 
-    def latents(self) -> nn.Module | None:
-        """The autoencoder, where it is used at each step."""
+    def latents(self) -> tuple[nn.Module | None, Any]:
+        """The autoencoder and the encoder of first frames, where they are used at each step."""
         if self.maker.latents is None:
-            return self.plan.load_vae() if self.plan.family.has_latents else None
+            has_latents = self.plan.family.has_latents
+            return (self.plan.load_vae(), self.plan.load_image_encoder()) if has_latents else (None, None)
         report = self._filled(
             lambda needed, held_out: self.plan.fill_latents(self.maker, needed, held_out, self.observer.preparing)
         )
         unused = f" This run does not use the other {self.num_unused:,}." if self.num_unused else ""
-        self.observer.message(f"Images: {report.num_encoded} encoded, {report.num_reused} from the cache.{unused}")
-        return None
+        what = "Clips" if self.plan.family.is_video else "Images"
+        self.observer.message(f"{what}: {report.num_encoded} encoded, {report.num_reused} from the cache.{unused}")
+        return None, None
 
     def text(self) -> tuple[Any, dict[str, Conditioning]]:
         """The text encoders, where they are used at each step, and the encoded prompts."""

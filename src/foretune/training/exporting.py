@@ -25,6 +25,7 @@ from foretune.choices.method import Adapter
 from foretune.choices.model import resolve_model
 from foretune.core.errors import Refused, UserError
 from foretune.core.thread_waiting import with_passive_waiting
+from foretune.data.buckets import Bucket
 from foretune.models.adapters import loads_by_pipeline, save_adapter
 from foretune.models.copying import copy_model
 from foretune.models.locating import open_family
@@ -174,7 +175,7 @@ def export(
         prompts=(_PROOF_PROMPT,),
         seed=0,
         num_inference_steps=_PROOF_STEPS,
-        size_px=int(effective["resolution_px"]),
+        size=Bucket.from_facts(effective),
         num_text_tokens=int(effective["num_text_tokens"]),
     )
     kind: Kind
@@ -269,7 +270,7 @@ def _prove(
             "seed": request.seed,
             "prompt": request.prompts[0],
             "num_inference_steps": request.num_inference_steps,
-            "size_px": request.size_px,
+            **request.size.facts(),
             "num_text_tokens": request.num_text_tokens,
             "answer": str(answer),
         }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch.utils.data import Dataset
 
 from foretune.choices.experiment import Experiment
@@ -16,7 +17,8 @@ from foretune.core.errors import Refused
 from foretune.core.observer import Observer
 from foretune.core.values.base import content_hash
 from foretune.data.batch import Batch
-from foretune.data.grouping import buckets_for, members_by_bucket, only_largest
+from foretune.data.buckets import Bucket
+from foretune.data.grouping import buckets_for, members_by_bucket, only_largest, refuse_short_clips
 from foretune.data.held_out import held_out_batches
 from foretune.data.maker import BatchMaker
 from foretune.data.order import Order
@@ -38,7 +40,9 @@ from foretune.step.training_step import TrainingStep
 from foretune.step.weights import checksums, num_trained_and_all
 from foretune.training.devices import choose_device, refuse_what_the_device_cannot, use_threads
 from foretune.training.encoding import EncoderPlan, Encoding, LiveEncoders
+from foretune.training.first_frames import FirstFrame, first_frames
 from foretune.training.ranks import ALONE, Ranks
+from foretune.training.sizes import training_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +63,13 @@ class Prepared:
     unconditional: Conditioning | None
     num_steps: int | None
     """None where the run ends when its time is up."""
-    resolution_px: int
+    size: Bucket
+    """Of the largest bucket, and of samples."""
     num_text_tokens: int
     effective: dict[str, Any]
     """What followed from the experiment: everything that was not asked for by number."""
+    first_frames: tuple[Image.Image, ...] = ()
+    """For models that continue a given frame, that of each validation prompt."""
     ranks: Ranks = ALONE
     """Which process of the run this is."""
 
@@ -72,7 +79,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
     family = open_family(folder)
     read_adapters = checked_adapters(experiment, family)
     device = checked_device(experiment, family, ranks)
-    resolution_px = checked_resolution(experiment, family)
+    size = training_size(experiment, family)
     family.objective(experiment.objective)  # refuses a model that was trained with one that is not known
     num_text_tokens = text_tokens(experiment, family)
     policy = PrecisionPolicy.of(experiment.train)
@@ -86,19 +93,18 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
         text_numbers=experiment.quantize.text_encoders,
         vae_tiling=experiment.levers.vae_tiling,
     )
-    source = open_source(experiment.data, resolution_px=resolution_px)
-    scan(source, lambda done, total: observer.preparing("reading images", done, total))
-    _warn_of_data(family, source, observer)
+    source = _opened_data(experiment, family, size, observer)
     train, held_out = split(source, experiment.data.held_out)
     held_out = held_out[: experiment.validation.num_held_out]
-    maker = _batch_maker(experiment, family, encoder_plan, source, train, resolution_px, ranks)
+    maker = _batch_maker(experiment, family, encoder_plan, source, train, size, ranks)
     num_steps = _num_steps(experiment.train, maker.order)
     prompts = experiment.validation.prompts if family.text_parts else ()
     needed = _needed(maker.order, num_steps, train, has_all_buckets=not experiment.data.only_largest_bucket)
     num_unused = len(train) - len(needed)
     encoding = Encoding(encoder_plan, maker, needed, num_unused, held_out, prompts, observer, ranks)
     # In the order of `choices.run_schedule.PREPARATION`, which plans replay.
-    live_vae = encoding.latents()
+    live_vae, live_image_encoder = encoding.latents()
+    frames = first_frames(encoder_plan, source, held_out if len(held_out) else train, size, len(prompts))
     live_text, texts = encoding.text()
     built = build_model(experiment, family, folder, device, observer, ranks)
     held_out_maker = dataclasses.replace(maker, seed=experiment.validation.seed)
@@ -110,33 +116,45 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
         method=built.method,
         step=built.step,
         batch_maker=maker,
-        encoders=LiveEncoders(family, live_vae, live_text, num_text_tokens),
+        encoders=LiveEncoders(family, live_vae, live_text, num_text_tokens, live_image_encoder),
         held_out=list(held_out_batches(held_out_maker, held_out)) if len(held_out) else [],
-        encoded_prompts=[_batched(texts[prompt]) for prompt in prompts],
+        encoded_prompts=_encoded_prompts(prompts, texts, frames),
         unconditional=_batched(texts[""]) if "" in texts else None,
         num_steps=num_steps,
-        resolution_px=resolution_px,
+        size=size,
         num_text_tokens=num_text_tokens,
         effective={
             **built.effective,
             **_effective_data(experiment, source, maker, train, held_out, num_steps),
             **built.hashes(experiment, source.fingerprint(), read_adapters),
-            "resolution_px": resolution_px,
+            **size.facts(),
             "num_text_tokens": num_text_tokens,
         },
+        first_frames=tuple(frame.image for frame in frames),
         ranks=ranks,
     )
 
 
-def _warn_of_data(family: TrainableFamily, source: Source, observer: Observer) -> None:
+def _encoded_prompts(
+    prompts: Sequence[str], texts: dict[str, Conditioning], frames: Sequence[FirstFrame]
+) -> list[Conditioning]:
+    of_frames = [frame.conditioning for frame in frames] or [{} for _ in prompts]
+    return [_batched({**texts[prompt], **of_frame}) for prompt, of_frame in zip(prompts, of_frames, strict=True)]
+
+
+def _opened_data(experiment: Experiment, family: TrainableFamily, size: Bucket, observer: Observer) -> Source:
     """To train without captions can be meant; more often they have another name or lie elsewhere."""
+    source = open_source(experiment.data, largest=size)
+    what, example = ("clips", "1.mp4") if experiment.data.kind == "clips" else ("images", "1.png")
+    scan(source, lambda done, total: observer.preparing(f"reading {what}", done, total), what)
     for note in source.notes():
         observer.warning(note)
     if family.text_parts and not any(source.info(index).caption for index in range(len(source))):
         observer.warning(
-            f"None of the {len(source)} images has a caption, so all are trained with an empty one. If that is not "
-            "meant: a text file beside each image (1.txt beside 1.png), a metadata.jsonl, or data.trigger for all."
+            f"None of the {len(source)} {what} has a caption, so all are trained with an empty one. If that is not "
+            f"meant: a text file beside each (1.txt beside {example}), a metadata.jsonl, or data.trigger for all."
         )
+    return source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,34 +234,15 @@ def checked_device(experiment: Experiment, family: Family, ranks: Ranks = ALONE)
     return device
 
 
-def checked_resolution(experiment: Experiment, family: Family) -> int:
-    """The asked size, or the model's own; refused where the model could not take it."""
-    multiple = family.size_multiple_px()
-    resolution_px = experiment.data.resolution or family.default_resolution_px()
-    if resolution_px % multiple:
-        nearest = max(multiple, round(resolution_px / multiple) * multiple)
-        raise Refused(
-            f"data.resolution: {resolution_px} px is not a multiple of {multiple} px, which this {family.name} model "
-            f"needs. Nearest: data.resolution={nearest}"
-        )
-    largest_px = family.max_resolution_px()
-    if largest_px is not None and resolution_px > largest_px:
-        raise Refused(
-            f"data.resolution: {resolution_px} px is more than the {largest_px} px that this {family.name} model has "
-            f"positions for. Nearest: data.resolution={largest_px}"
-        )
-    if experiment.data.max_buckets > 1 and experiment.data.bucket_step_px % multiple:
-        raise Refused(
-            f"data.bucket_step_px: {experiment.data.bucket_step_px} px is not a multiple of {multiple} px, which this "
-            f"{family.name} model needs. Nearest: data.bucket_step_px={multiple}"
-        )
-    return resolution_px
-
-
 def text_tokens(experiment: Experiment, family: Family) -> int:
     """The asked length of captions, or the model's own; some models take only their own."""
-    asked = None if family.text_is_fixed else experiment.data.max_text_tokens
-    return asked or family.own_text_tokens()
+    asked, own = experiment.data.max_text_tokens, family.own_text_tokens()
+    if family.text_is_fixed and not family.facts.text_is_fixed and asked not in (None, own):
+        raise Refused(
+            f"data.max_text_tokens: this {family.name} model takes captions of {own} tokens only. "
+            f"Nearest: data.max_text_tokens={own}"
+        )
+    return own if family.text_is_fixed else asked or own
 
 
 def _num_steps(train: Train, order: Order) -> int | None:
@@ -257,10 +256,11 @@ def _batch_maker(
     encoder_plan: EncoderPlan,
     source: Source,
     train: Sequence[int],
-    resolution_px: int,
+    largest: Bucket,
     ranks: Ranks,
 ) -> BatchMaker:
-    buckets = buckets_for(source, train, experiment.data, resolution_px)
+    buckets = buckets_for(source, train, experiment.data, largest, family.legal_num_frames)
+    refuse_short_clips(source, train, buckets)
     members = members_by_bucket(source, train, buckets)
     if experiment.data.only_largest_bucket:
         members = only_largest(members, buckets)
@@ -337,7 +337,7 @@ def _effective_data(
         "samples_per_step": experiment.samples_per_step(),
         "num_train_samples": len(train),
         "num_held_out_samples": len(held_out),
-        "buckets_px": [[bucket.width_px, bucket.height_px] for bucket in maker.buckets],
+        "buckets_px": [[b.width_px, b.height_px, *([b.num_frames] if b.num_frames else [])] for b in maker.buckets],
         "data_fingerprint": source.fingerprint(),
     }
 

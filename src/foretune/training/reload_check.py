@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 
+from foretune.data.buckets import Bucket
 from foretune.models.adapters import adapter_state, load_adapter
 from foretune.models.locating import open_family
 from foretune.training.sampling import SampleRequest, sample
@@ -31,7 +32,7 @@ def check(question: dict[str, Any]) -> None:
         prompts=(question["prompt"],),
         seed=question["seed"],
         num_inference_steps=question["num_inference_steps"],
-        size_px=question["size_px"],
+        size=Bucket.from_facts(question),
         num_text_tokens=question["num_text_tokens"],
     )
     arrived = {name: tensor.detach().float().cpu().numpy() for name, tensor in state.items()}

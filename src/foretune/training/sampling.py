@@ -1,8 +1,9 @@
-"""Images from a model: same prompt, same seed, same image, whatever else is sampled beside it."""
+"""Images and clips from a model: same prompt, same seed, same image, whatever else is sampled beside it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,17 @@ from PIL import Image
 from torch import nn
 
 from foretune.core.draws import derive_seed
+from foretune.data.buckets import Bucket
 from foretune.models.family import Conditioning
 from foretune.models.trainable import TrainableFamily
 from foretune.training.not_finite import NotFinite, is_finite
 
 Pixels = npt.NDArray[np.float32]
+"""An image (H, W, 3) or a clip (F, H, W, 3)."""
+_NUM_CLIP_DIMENSIONS = 4
+_MOST_IN_STRIP = 8
+_SHOWN_FPS = 16
+_GREY = (128, 128, 128)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +33,15 @@ class SampleRequest:
     prompts: tuple[str, ...]
     seed: int
     num_inference_steps: int
-    size_px: int
+    size: Bucket
     num_text_tokens: int
     guidance_scale: float | None = None
+    first_frames: tuple[Image.Image, ...] = ()
+    """For models that continue a given frame, one for each prompt; without them, each begins with grey."""
+
+    def first_frame(self, index: int) -> Image.Image:
+        """The frame that the clip of a prompt begins with."""
+        return self.first_frames[index] if self.first_frames else plain_frame(self.size)
 
 
 def sample(
@@ -38,7 +51,7 @@ def sample(
     encoded: Sequence[Conditioning] | None = None,
     unconditional: Conditioning | None = None,
 ) -> list[Pixels]:
-    """One image for each prompt, as floats in [0, 1]; from encoded captions where no text encoder is loaded."""
+    """One image or clip for each prompt, as floats in [0, 1]; from encoded captions where no text encoder is loaded."""
     images = []
     for index, prompt in enumerate(request.prompts):
         generator = torch.Generator("cpu").manual_seed(derive_seed(request.seed, "sample", index))
@@ -50,16 +63,36 @@ def sample(
             **family.sampling_arguments(request.num_text_tokens, request.guidance_scale),
         }
         if family.text_parts:
-            arguments |= {"height": request.size_px, "width": request.size_px}
+            arguments |= pipeline_size(request.size)
+            if family.takes_first_frame:
+                arguments["image"] = request.first_frame(index)
             if encoded is None:
                 arguments["prompt"] = prompt
             else:
                 assert unconditional is not None, "guidance needs the empty caption"
                 arguments |= family.pipeline_text(encoded[index], unconditional)
+                family.give_first_frame(pipeline, encoded[index])
         with torch.no_grad(), decoding(pipeline, f"the sample for {prompt!r}"):
-            image: torch.Tensor = pipeline(**arguments).images[0]
-        images.append(image.float().permute(1, 2, 0).cpu().numpy())
+            image = sampled(pipeline(**arguments))[0]
+        images.append(image.float().movedim(-3, -1).cpu().numpy())
     return images
+
+
+def pipeline_size(size: Bucket) -> dict[str, int]:
+    """A size as arguments of a pipeline."""
+    frames = {} if size.num_frames is None else {"num_frames": size.num_frames}
+    return {"height": size.height_px, "width": size.width_px, **frames}
+
+
+def plain_frame(size: Bucket) -> Image.Image:
+    """A first frame for models that need one, where none is given."""
+    return Image.new("RGB", (size.width_px, size.height_px), _GREY)
+
+
+def sampled(output: Any) -> torch.Tensor:
+    """The images (B, 3, H, W) or clips (B, F, 3, H, W) of a pipeline's output."""
+    found: torch.Tensor = output.frames if hasattr(output, "frames") else output.images
+    return found
 
 
 @contextmanager
@@ -100,8 +133,21 @@ def _never_in_fp16(vae: Any) -> Callable[..., Any]:
 
 
 def to_image(pixels: Pixels) -> Image.Image:
-    """Floats in [0, 1] as an 8-bit picture."""
+    """Floats in [0, 1] as an 8-bit picture; of a clip, a strip of some of its frames."""
+    if pixels.ndim == _NUM_CLIP_DIMENSIONS:
+        places = np.linspace(0, len(pixels) - 1, min(len(pixels), _MOST_IN_STRIP)).round().astype(int)
+        return grid([[to_image(pixels[place]) for place in places]])
     return Image.fromarray((pixels.clip(0, 1) * 255).round().astype(np.uint8))
+
+
+def save_sample(pixels: Pixels, path: Path) -> None:
+    """Writes an image, or a strip of a clip's frames with the whole clip beside it, as an animated WebP."""
+    to_image(pixels).save(path)
+    if pixels.ndim == _NUM_CLIP_DIMENSIONS and len(pixels) > 1:
+        first, *others = (to_image(frame) for frame in pixels)
+        frame_ms = round(1000 / _SHOWN_FPS)
+        clip = path.with_suffix(".webp")
+        first.save(clip, save_all=True, append_images=others, duration=frame_ms, loop=0, quality=90)
 
 
 def grid(rows: Sequence[Sequence[Image.Image]], gap_px: int = 4) -> Image.Image:

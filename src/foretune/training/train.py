@@ -151,7 +151,7 @@ def resume(
             is_relative = error.path != str(error.looked_for)
             fix = "Go to the directory that the run was started in" if is_relative else "Put it back"
             raise UserError(
-                f"{run.path} reads images from {error.path}, and there is no {error.looked_for}. "
+                f"{run.path} reads its data from {error.path}, and there is no {error.looked_for}. "
                 f"{fix}, or set the path of `data` in {run.path / 'experiment.yaml'}."
             ) from error
         _refuse_another_run(run, effective, prepared)

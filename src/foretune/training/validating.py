@@ -20,7 +20,7 @@ from foretune.training.encoding import LiveEncoders
 from foretune.training.not_finite import NotFinite
 from foretune.training.preparing import Prepared
 from foretune.training.ranks import ALONE, Ranks
-from foretune.training.sampling import SampleRequest, sample, to_image
+from foretune.training.sampling import SampleRequest, sample, save_sample
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Validator:
 
     def _sample(self, steps_done: int) -> Iterator[Path]:
         """The pipeline is put together around the live denoiser and taken apart again: nothing stays in memory."""
-        left_out = dict.fromkeys(self.family.text_parts)
+        left_out = dict.fromkeys((*self.family.text_parts, *self.family.image_parts))
         pipeline = self.family.load_pipeline(
             self.folder, torch.float32, **{self.family.denoiser_part: self.step.denoiser}, **left_out
         )
@@ -86,7 +86,7 @@ class Validator:
             images = sample(self.family, pipeline, self.request, encoded, unconditional)
         for index, pixels in enumerate(images if self.ranks.is_first else ()):
             path = self.samples_dir / f"step-{steps_done:09d}-{index}.png"
-            to_image(pixels).save(path)
+            save_sample(pixels, path)
             yield path
 
 
@@ -103,9 +103,10 @@ def validator_for(prepared: Prepared, samples_dir: Path, stop: StopRequest) -> V
             prompts=choice.prompts,
             seed=choice.seed,
             num_inference_steps=choice.num_inference_steps,
-            size_px=prepared.resolution_px,
+            size=prepared.size,
             num_text_tokens=prepared.num_text_tokens,
             guidance_scale=choice.guidance_scale,
+            first_frames=prepared.first_frames,
         ),
         encoded_prompts=prepared.encoded_prompts,
         unconditional=prepared.unconditional,
@@ -158,4 +159,5 @@ def _averaged_weights(step: TrainingStep) -> Iterator[None]:
 
 
 def _moved(conditioning: Conditioning, device: torch.device, dtype: torch.dtype) -> Conditioning:
-    return {name: tensor.to(device, dtype) for name, tensor in conditioning.items()}
+    """Masks keep their dtype."""
+    return {name: t.to(device, dtype if t.is_floating_point() else None) for name, t in conditioning.items()}

@@ -6,13 +6,14 @@ import pytest
 
 from foretune.choices.data import Cifar10Data
 from foretune.core.errors import UserError
+from foretune.data.buckets import Bucket
 from foretune.data.sources import Source, open_source
 from tests.data.made import save_image
 
 
 def _opened(tmp_path: Path, path: Path) -> Source:
     choice = Cifar10Data(kind="cifar10", path=str(path), cache_dir=str(tmp_path / "cache"))
-    return open_source(choice, resolution_px=32)
+    return open_source(choice, largest=Bucket(32, 32))
 
 
 def _made(tmp_path: Path) -> Path:

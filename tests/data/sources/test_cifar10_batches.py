@@ -12,6 +12,7 @@ import pytest
 
 from foretune.choices.data import Cifar10Data
 from foretune.core.errors import UserError
+from foretune.data.buckets import Bucket
 from foretune.data.sources import Source, open_source
 from foretune.data.sources.plain_pickle import NotPlain, parse_plain_pickle
 
@@ -41,7 +42,7 @@ def as_published(images: np.ndarray[Any, np.dtype[np.uint8]], labels: list[int])
 
 
 def opened(path: Path) -> Source:
-    return open_source(Cifar10Data(kind="cifar10", path=str(path)), resolution_px=32)
+    return open_source(Cifar10Data(kind="cifar10", path=str(path)), largest=Bucket(32, 32))
 
 
 def write(folder: Path, content: bytes, name: str = "data_batch_1") -> Path:

@@ -11,6 +11,7 @@ import pytest
 from foretune.choices.data import FolderData
 from foretune.core.errors import ExperimentErrors, UserError
 from foretune.data import images
+from foretune.data.buckets import Bucket
 from foretune.data.sources import Source, open_source, scan
 from tests.data.made import save_image
 
@@ -18,7 +19,7 @@ from tests.data.made import save_image
 def _opened(tmp_path: Path, **fields: Any) -> Source:
     fields.setdefault("path", str(tmp_path / "images"))
     choice = FolderData.model_validate({"kind": "folder", "cache_dir": str(tmp_path / "cache"), **fields})
-    return open_source(choice, resolution_px=64)
+    return open_source(choice, largest=Bucket(64, 64))
 
 
 def _captions(source: Source) -> list[str]:

@@ -15,6 +15,7 @@ from PIL import Image
 from foretune.choices.data import HuggingFaceData
 from foretune.core.errors import MissingExtra, UnknownName, UserError
 from foretune.data import images
+from foretune.data.buckets import Bucket
 from foretune.data.sources import Source, open_source
 from tests.data.made import save_image
 
@@ -47,7 +48,7 @@ def _rows(num_rows: int = 3, first: int = 0) -> Any:
 
 def _opened(tmp_path: Path, path: Path, **fields: Any) -> Source:
     choice = HuggingFaceData(kind="huggingface", path=str(path), cache_dir=str(tmp_path / "cache"), **fields)
-    return open_source(choice, resolution_px=64)
+    return open_source(choice, largest=Bucket(64, 64))
 
 
 def _saved(tmp_path: Path, layout: str) -> Path:

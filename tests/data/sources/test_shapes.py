@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from foretune.choices.data import ShapesCaptions, ShapesData, ShapesStyle
+from foretune.data.buckets import Bucket
 from foretune.data.sources import open_source
 from foretune.data.sources.base import Source
 from foretune.data.sources.shapes import COLOURS, SHAPES, SIZES, Shapes, captions_shown
@@ -71,7 +72,7 @@ def test_edges_are_smooth():
 @pytest.mark.parametrize("num_samples", [10**4, 10**6, 10**9])
 def test_a_billion_are_as_little_work_as_ten_thousand(num_samples: int):
     def use() -> Source:
-        source = open_source(ShapesData(kind="shapes", num_samples=num_samples), resolution_px=48)
+        source = open_source(ShapesData(kind="shapes", num_samples=num_samples), largest=Bucket(48, 48))
         assert source.pixels(num_samples - 1).shape == (48, 48, 3)
         assert len(source) == num_samples
         assert source.fingerprint()
@@ -127,7 +128,7 @@ def test_a_tenth_of_the_captions_is_never_seen():
 
 def test_an_experiment_asks_for_style_and_captions():
     choice = ShapesData(kind="shapes", num_samples=20, style="framed", captions="unseen")
-    source = open_source(choice, resolution_px=32)
+    source = open_source(choice, largest=Bucket(32, 32))
     assert source.fingerprint() == Shapes(20, 32, style="framed", captions="unseen").fingerprint()
 
 

@@ -18,6 +18,23 @@ def text_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable[Obje
         )
 
 
+def video_objections(experiment: Experiment, facts: FamilyFacts, *, only_planned: bool) -> Iterable[Objection]:
+    data = experiment.data
+    if not facts.is_video:
+        if (data.num_frames or 1) > 1:
+            yield refused(f"data.num_frames: {facts.name} models make images. Nearest: leave it out")
+        if data.kind == "clips":
+            yield refused(
+                f"data.kind: clips are for models that make videos, and {facts.name} models make images. "
+                "Nearest: data.kind=folder, with images"
+            )
+    elif data.kind not in ("clips", "shapes") and data.num_frames != 1 and not only_planned:
+        yield refused(
+            f"data.kind: {data.kind} holds images, and clips of {data.num_frames or 'several'} frames are asked for. "
+            "Nearest: data.num_frames=1 to train on images, or data.kind=clips"
+        )
+
+
 def objective_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable[Objection]:
     if facts.is_flow_matching:
         return

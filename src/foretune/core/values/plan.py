@@ -88,7 +88,7 @@ class Remedy(Part):
 
     kind: RemedyKind
     settings: dict[str, str]
-    """By key of the experiment, by option of `foretune plan` (--frames), or by the environment variable to set."""
+    """By key of the experiment, or by the environment variable to set."""
     process_bytes: int | None
     """Estimated memory of the process with these settings; None where an earlier release did not say."""
     saves_bytes: int

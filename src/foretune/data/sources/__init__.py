@@ -6,30 +6,32 @@ from typing import Any
 from foretune.choices.data import Data
 from foretune.core.errors import Mistakes
 from foretune.core.registry import Registry
+from foretune.data.buckets import Bucket
 from foretune.data.sources.base import SampleInfo, Source
 
 __all__ = ["SOURCES", "SampleInfo", "Source", "open_source", "scan"]
 
 _MOST_BROKEN = 20
-_Opener = Callable[[Any, int], Source]
+_Opener = Callable[[Any, Bucket], Source]
 
 SOURCES: Registry[_Opener] = Registry(
-    "source of images",
+    "source of data",
     {
         "folder": "foretune.data.sources.folder:open_folder",
         "cifar10": "foretune.data.sources.cifar10:open_cifar10",
         "huggingface": "foretune.data.sources.huggingface:open_huggingface",
-        "shapes": "foretune.data.sources.shapes:open_shapes",
+        "clips": "foretune.data.sources.clips:open_clips",
+        "shapes": "foretune.data.sources.moving_shapes:open_shapes",
     },
 )
 
 
-def open_source(choice: Data, *, resolution_px: int) -> Source:
-    """Opens the source of an experiment. Generated images are made at the resolution; others are cropped later."""
-    return SOURCES[choice.kind](choice, resolution_px)
+def open_source(choice: Data, *, largest: Bucket) -> Source:
+    """Opens the source of an experiment. Generated samples are made at this size; others are cropped later."""
+    return SOURCES[choice.kind](choice, largest)
 
 
-def scan(source: Source, on_progress: Callable[[int, int], None] | None = None) -> None:
+def scan(source: Source, on_progress: Callable[[int, int], None] | None = None, what: str = "images") -> None:
     """Reads size and hash of every sample that comes from a file, with progress.
 
     `on_progress` is called with the number read so far and the total. Errors of broken files are raised here, all at
@@ -41,7 +43,7 @@ def scan(source: Source, on_progress: Callable[[int, int], None] | None = None) 
     for index in range(len(source)):
         mistakes.attempt(source.info, index)
         if len(mistakes) == _MOST_BROKEN:
-            mistakes.raise_all(f"The data ({index + 1:,} of {len(source):,} images checked)")
+            mistakes.raise_all(f"The data ({index + 1:,} of {len(source):,} {what} checked)")
         if on_progress is not None:
             on_progress(index + 1, len(source))
     mistakes.raise_all("The data")

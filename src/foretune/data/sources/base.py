@@ -1,7 +1,8 @@
-"""The interface of image sources."""
+"""The interface of sources of images and clips."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from foretune.data.images import Pixels
 
@@ -16,6 +17,8 @@ class SampleInfo:
     height_px: int
     caption: str
     """The training caption, including the trigger word; empty if there is none."""
+    num_frames: int = 1
+    """Frames of a clip, at the frame rate that it is read with; 1 for an image."""
 
 
 class Source(Protocol):
@@ -45,3 +48,19 @@ class Source(Protocol):
 
     def fingerprint(self) -> str:
         """Returns a hash over images, captions and repeats of all samples in order; equal on every machine."""
+
+
+@runtime_checkable
+class ClipSource(Source, Protocol):
+    """A source whose samples can have more than one frame."""
+
+    def frames(self, index: int, num_frames: int) -> Sequence[Pixels]:
+        """Returns the first frames of a clip, each (H, W, 3); `num_frames` is at most the number it has."""
+
+
+def frames_of(source: Source, index: int, num_frames: int) -> Sequence[Pixels]:
+    """Returns the first frames of a sample; an image is its only frame."""
+    if isinstance(source, ClipSource):
+        return source.frames(index, num_frames)
+    assert num_frames == 1, "an image has one frame"
+    return [source.pixels(index)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from foretune.choices.data import Cifar10Data
 from foretune.core.errors import UserError
 from foretune.core.input_files import shown
+from foretune.data.buckets import Bucket
 from foretune.data.sources.base import Source
 from foretune.data.sources.cifar10_batches import BATCHES_FOLDER, Cifar10Batches, has_batches
 from foretune.data.sources.files import FileSample, FileSource, existing_folder, read_data_text, require_inside
@@ -17,7 +18,7 @@ LABELS = "trainLabels.csv"
 _MOST_LABELS_BYTES = 64 * 2**20
 
 
-def open_cifar10(choice: Cifar10Data, resolution_px: int) -> Source:  # noqa: ARG001
+def open_cifar10(choice: Cifar10Data, largest: Bucket) -> Source:  # noqa: ARG001
     """Opens the training images in the order of their numbers; a label makes the caption "a photo of a cat"."""
     folder = existing_folder(choice.path, "data.path")
     within = None if choice.follow_links else folder

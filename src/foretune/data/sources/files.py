@@ -1,11 +1,12 @@
-"""A source of image files, one sample per file."""
+"""Sources whose samples lie in files: what they share, and the source of image files, one sample per file."""
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Generic, Protocol, TypeVar
 
 from foretune.core.errors import UserError
 from foretune.core.input_files import OutsideFile, open_input, read_opened, shown
@@ -30,33 +31,87 @@ class FileSample:
     """The folder that must contain it, links resolved; None follows links anywhere."""
 
 
-class FileSource:
-    """Image files in a fixed order.
+class _Sample(Protocol):
+    """What all samples that lie in files have in common."""
 
-    Hashing reads each file once; size and hash are cached in `memo_dir` until the file changes.
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def repeats(self) -> int: ...
+
+
+SampleT = TypeVar("SampleT", bound=_Sample)
+
+
+class ListedSource(ABC, Generic[SampleT]):
+    """Samples that lie in files, in a fixed order.
+
+    What is learnt about a sample is cached in `memo_dir` until its files change.
     """
 
     is_generated = False
 
-    def __init__(self, samples: Sequence[FileSample], memo_dir: Path | None = None, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        samples: Sequence[SampleT],
+        *,
+        kind: str,
+        memo_dir: Path | None = None,
+        notes: Sequence[str] = (),
+        save_every: int = _SAVE_MEMO_EVERY,
+    ) -> None:
+        """`kind` begins the name of the cache file, which is saved each time `save_every` samples were learnt."""
         self.samples = tuple(samples)
         self._notes = tuple(notes)
         self._infos: list[SampleInfo | None] = [None] * len(self.samples)
         self._num_unknown = len(self.samples)
-        self._memo = Memo(memo_dir / f"images-{_set_name(self.samples)}.json" if memo_dir else None)
+        self._save_every = save_every
+        self._memo = Memo(memo_dir / f"{kind}-{_set_name(self.samples)}.json" if memo_dir else None)
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def info(self, index: int) -> SampleInfo:
-        """Returns size, caption and fingerprint of a file."""
+        """Returns size, caption and fingerprint of a sample."""
         known = self._infos[index]
         if known is None:
             known = self._infos[index] = self._learnt(self.samples[index])
             self._num_unknown -= 1
-            if not self._num_unknown or self._memo.num_unsaved >= _SAVE_MEMO_EVERY:
+            if not self._num_unknown or self._memo.num_unsaved >= self._save_every:
                 self._memo.save()
         return known
+
+    @abstractmethod
+    def pixels(self, index: int) -> Pixels:
+        """Returns the decoded image, (H, W, 3)."""
+
+    def name(self, index: int) -> str:
+        """Returns the path of the sample."""
+        return shown(self.samples[index].path)
+
+    def repeats(self, index: int) -> int:
+        """Returns how often an epoch uses the sample."""
+        return self.samples[index].repeats
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns the notes made when the files were listed."""
+        return self._notes
+
+    def fingerprint(self) -> str:
+        """Returns a hash over contents, captions and repeats, independent of paths."""
+        return listed_fingerprint(self)
+
+    @abstractmethod
+    def _learnt(self, sample: SampleT) -> SampleInfo:
+        """Reads what is not in the memo."""
+
+
+class FileSource(ListedSource[FileSample]):
+    """Image files in a fixed order. Hashing reads each file once."""
+
+    def __init__(self, samples: Sequence[FileSample], memo_dir: Path | None = None, notes: Sequence[str] = ()) -> None:
+        super().__init__(samples, kind="images", memo_dir=memo_dir, notes=notes)
 
     def pixels(self, index: int) -> Pixels:
         """Returns the decoded file."""
@@ -67,22 +122,6 @@ class FileSource:
         if pixels.shape[:2] != (info.height_px, info.width_px):
             raise UserError(f"The image {shown(sample.path)} has changed since this run began. Start the run again.")
         return pixels
-
-    def name(self, index: int) -> str:
-        """Returns the path of the file."""
-        return shown(self.samples[index].path)
-
-    def repeats(self, index: int) -> int:
-        """Returns how often an epoch uses the file."""
-        return self.samples[index].repeats
-
-    def notes(self) -> tuple[str, ...]:
-        """Returns the notes made when the files were listed."""
-        return self._notes
-
-    def fingerprint(self) -> str:
-        """Returns a hash over contents, captions and repeats, independent of paths."""
-        return listed_fingerprint(self)
 
     def _learnt(self, sample: FileSample) -> SampleInfo:
         name = str(sample.path)
@@ -98,20 +137,22 @@ class FileSource:
 
 
 class NoFolder(UserError):
-    """Raised if a folder of images does not exist."""
+    """Raised if a folder of data does not exist."""
 
-    def __init__(self, path: str, looked_for: Path, setting: str) -> None:
+    def __init__(self, path: str, looked_for: Path, setting: str, holds: str = "images") -> None:
         self.path, self.looked_for = path, looked_for
-        super().__init__(f"There is no folder {path} (looked for {looked_for}). Set {setting} to the folder of images.")
+        super().__init__(
+            f"There is no folder {path} (looked for {looked_for}). Set {setting} to the folder of {holds}."
+        )
 
 
-def existing_folder(path: str, setting: str) -> Path:
+def existing_folder(path: str, setting: str, holds: str = "images") -> Path:
     """Returns the absolute path of a folder, or raises an error that names the setting to fix."""
     folder = Path(path).expanduser().absolute()
     if not folder.exists():
-        raise NoFolder(path, folder, setting)
+        raise NoFolder(path, folder, setting, holds)
     if not folder.is_dir():
-        raise UserError(f"{path} is a file, not a folder. Set {setting} to the folder of images.")
+        raise UserError(f"{path} is a file, not a folder. Set {setting} to the folder of {holds}.")
     return folder
 
 
@@ -152,7 +193,7 @@ def _opened(sample: FileSample) -> BinaryIO:
     return open_data(sample.path, images.MOST_FILE_BYTES, sample.within)
 
 
-def _set_name(samples: Sequence[FileSample]) -> str:
+def _set_name(samples: Sequence[_Sample]) -> str:
     """Returns a memo name for each set of folders that is trained on together."""
     folders = sorted({str(sample.path.parent) for sample in samples})
     return hashlib.blake2b("\n".join(folders).encode(errors="surrogateescape"), digest_size=8).hexdigest()

@@ -12,12 +12,13 @@ from foretune.choices.data import HuggingFaceData
 from foretune.core.errors import MissingExtra, UnknownName, UserError
 from foretune.core.input_files import parse_json, read_opened, shown
 from foretune.data import images
+from foretune.data.buckets import Bucket
 from foretune.data.images import Pixels
 from foretune.data.memo import Memo, Stamp, stamp
 from foretune.data.sources.base import SampleInfo
+from foretune.data.sources.captions import with_trigger
 from foretune.data.sources.files import existing_folder, open_data, read_data_text
 from foretune.data.sources.fingerprint import content_fingerprint, listed_fingerprint
-from foretune.data.sources.folder import with_trigger
 
 _SAVED = "state.json"
 _SAVED_SPLITS = "dataset_dict.json"
@@ -142,7 +143,7 @@ class HuggingFaceSource:
             self._memo.save()
 
 
-def open_huggingface(choice: HuggingFaceData, resolution_px: int) -> HuggingFaceSource:  # noqa: ARG001
+def open_huggingface(choice: HuggingFaceData, largest: Bucket) -> HuggingFaceSource:  # noqa: ARG001
     """Opens the requested split."""
     try:
         import datasets

@@ -1,4 +1,4 @@
-"""Generated images with captions like "a small red circle on blue". A pure function of the index."""
+"""Generated images with captions like "a small red circle on blue", and clips of them. A pure function of the index."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from foretune.choices.data import ShapesCaptions, ShapesData, ShapesPlacement, ShapesStyle
+from foretune.choices.data import ShapesCaptions, ShapesPlacement, ShapesStyle
 from foretune.core.draws import derive_seed, uniform
 from foretune.data.images import Pixels
 from foretune.data.sources.base import SampleInfo
@@ -77,6 +77,7 @@ class Shapes:
         placement: ShapesPlacement = "anywhere",
     ) -> None:
         self.num_samples = num_samples
+        self.num_frames = 1
         self.size_px = size_px
         self.style = style
         self.captions = captions
@@ -127,6 +128,7 @@ class Shapes:
                 width_px=self.size_px,
                 height_px=self.size_px,
                 caption=self.scene(index).caption,
+                num_frames=self.num_frames,
             )
             if len(self._known) < _MOST_KNOWN:
                 self._known[index] = info
@@ -135,7 +137,10 @@ class Shapes:
     def pixels(self, index: int) -> Pixels:
         """Draws the image, with edges smoothed over one pixel."""
         scene = self.scene(index)
-        centre_px = (scene.centre_x * self.size_px, scene.centre_y * self.size_px)
+        return self._drawn(scene, (scene.centre_x, scene.centre_y))
+
+    def _drawn(self, scene: Scene, centre: tuple[float, float]) -> Pixels:
+        centre_px = (centre[0] * self.size_px, centre[1] * self.size_px)
         covered = coverage(scene.shape, scene.size, self.style, centre_px, self.size_px)[..., None]
         colour = np.array(COLOURS[scene.colour], dtype=np.float32)
         background = np.array(COLOURS[scene.background], dtype=np.float32)
@@ -245,14 +250,3 @@ def _outside_px(shape: str, x_px: Plane, y_px: Plane, half_px: np.float32) -> Pl
 
 def _hash(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
-
-
-def open_shapes(choice: ShapesData, resolution_px: int) -> Shapes:
-    """Opens the generated source of an experiment."""
-    return Shapes(
-        choice.num_samples,
-        size_px=resolution_px,
-        style=choice.style,
-        captions=choice.captions,
-        placement=choice.placement,
-    )

@@ -1,19 +1,29 @@
-"""Random CLIP, T5 and Qwen text encoders of two layers, scaled so that the embeddings of captions differ.
+"""Random CLIP, T5, UMT5, Qwen and Llama text encoders, and a CLIP image encoder, scaled so that embeddings differ.
 
 They are not trained: they are hash functions whose output a denoiser can learn to read.
 """
 
+from typing import Any
+
+import torch
 from transformers import (
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTextModelWithProjection,
     CLIPTokenizer,
+    CLIPVisionConfig,
+    CLIPVisionModel,
+    LlamaConfig,
+    LlamaModel,
+    LlamaTokenizerFast,
     Qwen2Tokenizer,
     Qwen3Config,
     Qwen3Model,
     T5Config,
     T5EncoderModel,
     T5Tokenizer,
+    UMT5Config,
+    UMT5EncoderModel,
 )
 
 NUM_LAYERS = 2
@@ -45,22 +55,50 @@ def build_clip(
     return (CLIPTextModelWithProjection if projected else CLIPTextModel)(config).eval()
 
 
+def build_clip_vision(*, dim: int, image_size_px: int, patch_size_px: int) -> CLIPVisionModel:
+    """Builds a CLIP image encoder of width `dim`, with a token for each patch and one for the image."""
+    config = CLIPVisionConfig(
+        hidden_size=dim,
+        intermediate_size=2 * dim,
+        projection_dim=dim,
+        num_hidden_layers=NUM_LAYERS,
+        num_attention_heads=dim // HEAD_DIM,
+        image_size=image_size_px,
+        patch_size=patch_size_px,
+        hidden_act="gelu",
+        initializer_factor=CLIP_INIT_FACTOR,
+    )
+    return CLIPVisionModel(config).eval()
+
+
 def build_t5(tokenizer: T5Tokenizer, *, dim: int) -> T5EncoderModel:
     """Builds the encoder half of a T5 v1.1 of width `dim`."""
-    config = T5Config(
-        vocab_size=len(tokenizer),
-        d_model=dim,
-        d_kv=HEAD_DIM,
-        d_ff=2 * dim,
-        num_layers=NUM_LAYERS,
-        num_heads=dim // HEAD_DIM,
-        feed_forward_proj="gated-gelu",
-        is_encoder_decoder=False,
-        use_cache=False,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    return T5EncoderModel(config).eval()
+    return T5EncoderModel(T5Config(**_t5_sizes(tokenizer, dim))).eval()
+
+
+def build_umt5(tokenizer: T5Tokenizer, *, dim: int) -> UMT5EncoderModel:
+    """Builds the encoder half of a UMT5 of width `dim`: a T5 with position biases of its own in each layer."""
+    model = UMT5EncoderModel(UMT5Config(**_t5_sizes(tokenizer, dim)))
+    with torch.no_grad():
+        # Wan fills captions up with zeros, without a mask, which takes most of an embedding's deviation away.
+        model.encoder.final_layer_norm.weight.fill_(2.0)
+    return model.eval()
+
+
+def _t5_sizes(tokenizer: T5Tokenizer, dim: int) -> dict[str, Any]:
+    return {
+        "vocab_size": len(tokenizer),
+        "d_model": dim,
+        "d_kv": HEAD_DIM,
+        "d_ff": 2 * dim,
+        "num_layers": NUM_LAYERS,
+        "num_heads": dim // HEAD_DIM,
+        "feed_forward_proj": "gated-gelu",
+        "is_encoder_decoder": False,
+        "use_cache": False,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
 
 
 def build_qwen3(tokenizer: Qwen2Tokenizer, *, dim: int) -> Qwen3Model:
@@ -80,3 +118,26 @@ def build_qwen3(tokenizer: Qwen2Tokenizer, *, dim: int) -> Qwen3Model:
         pad_token_id=tokenizer.pad_token_id,
     )
     return Qwen3Model(config).eval()
+
+
+def build_llama(tokenizer: LlamaTokenizerFast, *, dim: int, num_skipped_layers: int) -> LlamaModel:
+    """Builds a Llama of width `dim`, with further layers for a pipeline that skips the last ones and their norm."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=dim,
+        intermediate_size=2 * dim,
+        num_hidden_layers=NUM_LAYERS + num_skipped_layers,
+        num_attention_heads=dim // HEAD_DIM,
+        num_key_value_heads=dim // HEAD_DIM // 2,
+        head_dim=HEAD_DIM,
+        max_position_embeddings=1024,
+        initializer_range=dim**-0.5,  # so that layers change what they read as much as in a trained model
+        use_cache=False,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = LlamaModel(config)
+    with torch.no_grad():
+        model.embed_tokens.weight.mul_(dim**0.5)  # to deviation 1, since no norm follows
+    return model.eval()

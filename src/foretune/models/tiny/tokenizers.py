@@ -1,11 +1,11 @@
-"""CLIP, T5 and Qwen tokenizers built in memory: one token per common caption word, characters for the rest."""
+"""CLIP, T5, Qwen and Llama tokenizers built in memory: one token per common caption word, characters for the rest."""
 
 from collections import Counter
 from functools import cache
 from itertools import pairwise
 
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import CLIPTokenizer, Qwen2Tokenizer, T5Tokenizer
+from transformers import CLIPTokenizer, LlamaTokenizerFast, Qwen2Tokenizer, T5Tokenizer
 
 # Words of captions like "a small red circle on blue" or "a painting in the style of ...".
 CAPTION_LINES = (
@@ -49,6 +49,14 @@ QWEN_CHAT_TEMPLATE = """{%- for message in messages -%}
 {{- '<think>\\n\\n</think>\\n\\n' -}}
 {%- endif -%}
 {%- endif -%}"""
+
+# Llama's special tokens as of version 3.
+LLAMA_BEGIN_OF_TEXT = "<|begin_of_text|>"
+LLAMA_END_OF_TEXT = "<|end_of_text|>"
+LLAMA_PAD = "<pad>"
+LLAMA_CHAT_TOKENS = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+LLAMA_CHAT_WORDS = ("system", "user", "assistant")
+LLAMA_SPACE = "▁"
 
 
 def build_clip_tokenizer(*, pad_token: str = "<|endoftext|>") -> CLIPTokenizer:  # noqa: S107 - not a password
@@ -95,6 +103,36 @@ def build_qwen_tokenizer(*, further_words: tuple[str, ...] = ()) -> Qwen2Tokeniz
         pad_token=QWEN_END_OF_TEXT,
         extra_special_tokens=list(QWEN_CHAT_TOKENS),
         chat_template=QWEN_CHAT_TEMPLATE,
+    )
+
+
+def build_llama_tokenizer(*, further_words: tuple[str, ...] = ()) -> LlamaTokenizerFast:
+    """Builds a BPE tokenizer for any text and for chats; `further_words` are single tokens, too.
+
+    Llama 3's own one works on bytes. transformers 5 reads such a tokenizer as if its spaces were Llama 2's, and loses
+    them; so this one writes spaces as Llama 2's does, and bytes only for characters that it does not know.
+    """
+    words = dict.fromkeys((*CAPTION_WORDS, *further_words, *LLAMA_CHAT_WORDS))
+    spelled = [(*space, *word) for space in ((), (LLAMA_SPACE,)) for word in words]
+    # Chats have an empty line after each header, a single token of Llama 3.
+    merges = _learn_merges((*spelled, ("\n", "\n")))
+    tokens = [
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        *(LLAMA_SPACE, "\n", *T5_CHARACTERS),
+        *(first + second for first, second in merges),
+        *(LLAMA_BEGIN_OF_TEXT, LLAMA_END_OF_TEXT, *LLAMA_CHAT_TOKENS, LLAMA_PAD),
+    ]
+    return LlamaTokenizerFast(
+        vocab={token: index for index, token in enumerate(dict.fromkeys(tokens))},
+        merges=list(merges),
+        unk_token=None,
+        bos_token=LLAMA_BEGIN_OF_TEXT,
+        eos_token=LLAMA_END_OF_TEXT,
+        pad_token=LLAMA_PAD,
+        extra_special_tokens=list(LLAMA_CHAT_TOKENS),
+        add_bos_token=True,
+        add_prefix_space=False,
+        padding_side="right",
     )
 
 

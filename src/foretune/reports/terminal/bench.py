@@ -50,9 +50,10 @@ def print_inference(bench: "InferenceBench") -> None:
     choices = bench.choices
     preset = f" (preset {choices.preset})" if choices.preset else ""
     adapter = f" with {bench.adapter}" if bench.adapter else ""
+    frames = f", {bench.num_frames} frames" if bench.num_frames else ""
     typer.echo(
-        f"Inference of {bench.model}{adapter} on {bench.device}: {bench.size_px} px, {choices.precision}{preset}, "
-        f"{_repeats(choices.num_repeats)}"
+        f"Inference of {bench.model}{adapter} on {bench.device}: {bench.size_px} px{frames}, "
+        f"{choices.precision}{preset}, {_repeats(choices.num_repeats)}"
     )
     if bench.is_reduced:
         tried = ", ".join(map(str, bench.did_not_fit))

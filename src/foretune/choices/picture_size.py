@@ -1,0 +1,56 @@
+"""The size of images and clips: as an experiment asks for it, and as a model takes it."""
+
+import re
+
+_LEAST_PX, _MOST_PX = 8, 8192
+_SIDES = re.compile(r"([0-9]{1,5}) ?[x×] ?([0-9]{1,5})")
+
+
+def checked_resolution(asked: int | str | None) -> int | str | None:
+    """Returns a resolution in its one form: a number, or `WIDTHxHEIGHT`; raises ValueError for anything else."""
+    if asked is None:
+        return None
+    if isinstance(asked, str) and asked.isdecimal():
+        asked = int(asked)
+    sides = (asked, asked) if isinstance(asked, int) else _sides(asked)
+    if not all(_LEAST_PX <= side <= _MOST_PX for side in sides):
+        raise ValueError(f"must be from {_LEAST_PX} to {_MOST_PX} px")
+    return asked if isinstance(asked, int) else f"{sides[0]}x{sides[1]}"
+
+
+def sides_px(
+    resolution: int | str | None, usual_px: tuple[int, int], multiple_px: int, *, is_video: bool
+) -> tuple[int, int]:
+    """Returns height and width of what an experiment asks for; what it leaves out is usual for the model.
+
+    One number is the side of a square image. A clip keeps the usual aspect ratio, and the number is its shorter side.
+    """
+    if resolution is None:
+        return usual_px
+    if isinstance(resolution, str):
+        width_px, height_px = _sides(resolution)
+        return height_px, width_px
+    if not is_video:
+        return resolution, resolution
+    scale = resolution / min(usual_px)
+    height_px, width_px = (max(1, round(side * scale / multiple_px)) * multiple_px for side in usual_px)
+    return height_px, width_px
+
+
+def resolution_text(height_px: int, width_px: int) -> str:
+    """Returns sides as `data.resolution` takes them."""
+    return str(width_px) if height_px == width_px else f"{width_px}x{height_px}"
+
+
+def nearest_resolution(height_px: int, width_px: int, multiple_px: int) -> str:
+    """Returns the nearest sides that are multiples, as `data.resolution` takes them."""
+    height_px, width_px = (max(1, round(side / multiple_px)) * multiple_px for side in (height_px, width_px))
+    return resolution_text(height_px, width_px)
+
+
+def _sides(text: str) -> tuple[int, int]:
+    """Returns width and height."""
+    found = _SIDES.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError('must be a number of pixels such as 512, or a width and a height such as "416x240"')
+    return int(found[1]), int(found[2])
