@@ -1,5 +1,7 @@
 """Rounding by chance: right on average, the same whenever it is repeated, and other for each weight and step."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -93,3 +95,17 @@ def test_states_are_bf16_and_nothing_is_kept_of_the_bits() -> None:
     saved = updater.save(weight)
     assert sorted(saved) == ["exp_avg", "exp_avg_sq", "step"]
     assert {saved[name].dtype for name in ("exp_avg", "exp_avg_sq")} == {torch.bfloat16}
+
+
+def test_weights_that_a_model_keeps_in_fp32_are_updated_exactly() -> None:
+    """As by torch's own AdamW, over several steps, so that the moments are right, too."""
+    generator = torch.Generator().manual_seed(0)
+    start, gradients = torch.randn(50, generator=generator), torch.randn(5, 50, generator=generator)
+    settings: dict[str, Any] = {"lr": 1e-2, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1}
+    weights = [nn.Parameter(start.clone()) for _ in range(2)]
+    optimizers = [StochasticAdamW([weights[0]], seed=0, **settings), torch.optim.AdamW([weights[1]], **settings)]
+    for gradient in gradients:
+        for weight, optimizer in zip(weights, optimizers, strict=True):
+            weight.grad = gradient.clone()
+            optimizer.step()
+    torch.testing.assert_close(*weights)

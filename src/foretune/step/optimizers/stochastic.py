@@ -56,13 +56,13 @@ class StochasticAdamW(torch.optim.Optimizer):
         num_steps = int(state["step"].item())
         bits = self._bits_for(weight, num_steps, index)
         gradient = gradient.float()
-        square = state["exp_avg_sq"].float().mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        square = _exact(state["exp_avg_sq"]).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         _round_into(state["exp_avg_sq"], square, bits)
         scale = square.sqrt_().div_(math.sqrt(1 - beta2**num_steps)).add_(group["eps"])
-        mean = state["exp_avg"].float().lerp_(gradient, 1 - beta1)
+        mean = _exact(state["exp_avg"]).lerp_(gradient, 1 - beta1)
         del gradient
         _round_into(state["exp_avg"], mean, bits)
-        exact = weight.float().mul_(1 - group["lr"] * group["weight_decay"])
+        exact = _exact(weight).mul_(1 - group["lr"] * group["weight_decay"])
         exact.addcdiv_(mean, scale, value=-group["lr"] / (1 - beta1**num_steps))
         del mean, scale, square
         _round_into(weight, exact, bits)
@@ -82,8 +82,19 @@ class StochasticAdamW(torch.optim.Optimizer):
         return self._generators[device].manual_seed(derive_seed(self._seed, "rounding", num_steps, index))
 
 
+def _exact(stored: Tensor) -> Tensor:
+    """A copy in fp32 to compute with; also of what some models keep in fp32 among bf16 weights."""
+    return stored.to(torch.float32, copy=True)
+
+
 def _round_into(low: Tensor, exact: Tensor, bits: torch.Generator) -> None:
-    """Adds random bits below bf16's precision, which may carry into the upper half, and cuts off the lower half."""
+    """Adds random bits below bf16's precision, which may carry into the upper half, and cuts off the lower half.
+
+    What is kept in fp32 needs no rounding.
+    """
+    if low.dtype == torch.float32:
+        low.copy_(exact)
+        return
     assert low.dtype == torch.bfloat16, "rounding by chance is for bf16"
     noise = torch.randint(_LOWER_HALF, exact.shape, dtype=torch.int32, device=exact.device, generator=bits)
     noise.add_(exact.view(torch.int32)).bitwise_and_(-_LOWER_HALF)
