@@ -60,26 +60,28 @@ def load() -> dict[str, Any]:
 
 def answer(question: Mapping[str, Any]) -> Plan:
     """The plan of a question on the card of its size."""
-    ask = dict(question["ask"])
-    sizes = {name: ask.pop(name, None) for name in _SIZES}
-    wanted = Wanted(
-        target=ask.pop("model"),
-        overrides=tuple(f"{key}={value}" for key, value in ask.items()),
-        height_px=sizes["height"],
-        width_px=sizes["width"],
-        num_frames=sizes["frames"],
-    )
+    wanted = Wanted(target=question["ask"]["model"], overrides=_settings(question))
     ((_, (plan,)),) = plan_everything(wanted, devices_named(CARDS[question["card_gib"]]), None)
     return plan
 
 
 def command(question: Mapping[str, Any]) -> str:
     """What a practitioner types."""
+    typed = ["foretune plan", question["ask"]["model"], *_settings(question), "--on", CARDS[question["card_gib"]]]
+    return " ".join(typed)
+
+
+def _settings(question: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a question asks for besides the model, as a user types it."""
     ask = dict(question["ask"])
-    options = [f"--{name} {ask.pop(name)}" for name in _SIZES if name in ask]
-    model = ask.pop("model")
+    ask.pop("model")
+    height_px, width_px, num_frames = (ask.pop(name, None) for name in _SIZES)
     keys = [f"{key}={value}" for key, value in ask.items()]
-    return " ".join(["foretune plan", model, *keys, *options, "--on", CARDS[question["card_gib"]]])
+    if height_px is not None:
+        keys.append(f"data.resolution={width_px}x{height_px}")
+    if num_frames is not None:
+        keys.append(f"data.num_frames={num_frames}")
+    return tuple(keys)
 
 
 def first_line(plan: Plan) -> str:

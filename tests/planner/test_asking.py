@@ -188,3 +188,12 @@ def test_that_an_autoencoder_is_counted_for_a_longer_video_is_said() -> None:
     for num_frames in (129, 161):
         other = plan("hunyuanvideo", on="h100-sxm", num_frames=num_frames)
         assert not [note for note in other.notes if "the larger figure" in note]
+
+
+def test_a_size_that_is_requested_twice_is_refused() -> None:
+    """A remedy that is typed behind an option would otherwise change nothing."""
+    with pytest.raises(UserError, match=r"data\.num_frames is also requested by an option"):
+        plan("wan2.1-t2v-1.3b", "data.num_frames=33", num_frames=81)
+    with pytest.raises(UserError, match=r"data\.resolution is also requested"):
+        plan("sdxl-unet", "data.resolution=512", height_px=512, width_px=768)
+    assert plan("wan2.1-t2v-1.3b", "data.num_frames=33", "data.resolution=416x240").sizes["num_frames"] == 33

@@ -18,7 +18,7 @@ from tests.training.short_runs import events_of, of_model, short_prepared, short
 
 pytestmark = [pytest.mark.proof, pytest.mark.slow]
 
-CASES = {"sdxl": {"resolution": 32}, "wan": {"resolution": "32x32"}}
+CASES: dict[str, dict[str, Any]] = {"sdxl": {"resolution": 32}, "wan": {"resolution": "32x32"}}
 LEAST_GAIN_OF_CAPTIONS = {"wan": 1.2}
 """How much larger the loss is with the caption of another sample. SDXL, which predicts noise, learns too little from
 captions in so few steps.

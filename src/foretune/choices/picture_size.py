@@ -37,15 +37,9 @@ def sides_px(
     return height_px, width_px
 
 
-def resolution_text(height_px: int, width_px: int) -> str:
-    """Returns sides as `data.resolution` takes them."""
-    return str(width_px) if height_px == width_px else f"{width_px}x{height_px}"
-
-
-def nearest_resolution(height_px: int, width_px: int, multiple_px: int) -> str:
-    """Returns the nearest sides that are multiples, as `data.resolution` takes them."""
-    height_px, width_px = (max(1, round(side / multiple_px)) * multiple_px for side in (height_px, width_px))
-    return resolution_text(height_px, width_px)
+def resolution_text(height_px: int, width_px: int, *, is_video: bool) -> str:
+    """Returns sides as `data.resolution` takes them; one number means a square for images only."""
+    return str(width_px) if height_px == width_px and not is_video else f"{width_px}x{height_px}"
 
 
 def _sides(text: str) -> tuple[int, int]:

@@ -211,8 +211,16 @@ def check_question(wanted: Wanted, mistakes: Mistakes) -> None:
         mistakes.attempt(asked_of, wanted)
 
 
+def _refuse_two_sizes(wanted: Wanted) -> None:
+    """Raises for a size that is requested twice: an option would win over the setting that is typed beside it."""
+    for option, key in ((wanted.height_px, "data.resolution"), (wanted.num_frames, "data.num_frames")):
+        if option is not None and any(override.startswith(f"{key}=") for override in wanted.overrides):
+            raise UserError(f"{key} is also requested by an option of `foretune plan`. Leave out one of the two.")
+
+
 def asked_of(wanted: Wanted) -> Asked:
     """Returns the experiment of a request: from a file, or as `foretune init` would write it for a model."""
+    _refuse_two_sizes(wanted)
     if isinstance(wanted.target, Mapping):
         mapping = apply_overrides(dict(wanted.target), wanted.overrides)
         return understand(mapping, source=None, only_planned=True)

@@ -1,7 +1,7 @@
 """The size of images and clips that a run trains on and samples: checked against what the model takes."""
 
 from foretune.choices.experiment import Experiment
-from foretune.choices.picture_size import checked_resolution, nearest_resolution, resolution_text, sides_px
+from foretune.choices.picture_size import checked_resolution, resolution_text, sides_px
 from foretune.core.errors import Refused
 from foretune.data.buckets import Bucket
 from foretune.models.family import Family
@@ -28,7 +28,7 @@ def sampling_size(
     except ValueError as error:
         raise Refused(f"The size {error}.") from error
     if trained is not None:
-        resolution = resolution or trained.resolution
+        resolution = resolution or f"{trained.width_px}x{trained.height_px}"
         num_frames = num_frames or trained.num_frames
     return _checked(family, resolution, num_frames, "The size {}", "{}")
 
@@ -36,15 +36,18 @@ def sampling_size(
 def _checked(family: Family, resolution: int | str | None, num_frames: int | None, asks: str, setting: str) -> Bucket:
     multiple = family.size_multiple_px()
     height_px, width_px = sides_px(resolution, family.default_size_px(), multiple, is_video=family.is_video)
-    asked = asks.format(resolution_text(height_px, width_px))
+    is_video = family.is_video
+    asked = asks.format(resolution_text(height_px, width_px, is_video=is_video))
     if height_px % multiple or width_px % multiple:
-        nearest = setting.format(nearest_resolution(height_px, width_px, multiple))
+        fitting = (max(1, round(side / multiple)) * multiple for side in (height_px, width_px))
+        nearest = setting.format(resolution_text(*fitting, is_video=is_video))
         raise Refused(
             f"{asked} px is not a multiple of {multiple} px, which this {family.name} model needs. Nearest: {nearest}"
         )
     largest_px = family.max_resolution_px()
     if largest_px is not None and max(height_px, width_px) > largest_px:
-        nearest = setting.format(resolution_text(min(height_px, largest_px), min(width_px, largest_px)))
+        fitting = (min(side, largest_px) for side in (height_px, width_px))
+        nearest = setting.format(resolution_text(*fitting, is_video=is_video))
         raise Refused(
             f"{asked} px is more than the {largest_px} px that this {family.name} model has positions for. "
             f"Nearest: {nearest}"
