@@ -43,3 +43,14 @@ def test_what_has_no_family() -> None:
         _ = catalog.component("vae-flux").family_facts
     with pytest.raises(UnknownName, match="flux"):
         catalog.family_facts("fluxx")
+
+
+def test_models_that_can_only_be_planned_are_those_of_a_trainable_family() -> None:
+    for facts in catalog.FAMILY_FACTS.values():
+        for name in facts.untrainable_models:
+            row = catalog.denoiser(name)
+            assert row.family == facts.name
+            assert facts.is_trainable
+            assert not row.is_trainable
+    assert catalog.denoiser("wan2.1-t2v-14b").is_trainable
+    assert not catalog.denoiser("ltx-video-0.9").is_trainable

@@ -103,13 +103,21 @@ def test_clips_of_several_lengths_have_buckets_of_their_own():
     assert assign(SampleSize(240, 416, 40), buckets[:2]) == 0
 
 
+def test_one_bucket_has_the_length_of_the_shortest_clips():
+    sizes = [SampleSize(416, 240, num_frames) for num_frames in (81, 81, 81, 77, 77, 73, 73, 9)]
+    buckets = choose_buckets(sizes, Bucket(416, 240, 81), 3, 16, _whole_latent_frames)
+    assert [bucket.num_frames for bucket in buckets] == [81, 77, 9]
+    assert [assign(size, buckets) for size in sizes] == [0, 0, 0, 1, 1, 2, 2, 2]
+
+
 def test_clips_that_fill_no_bucket_are_named():
     source = MadeSource([(8, 8)] * 3, frames=[9, 4, 2])
-    with pytest.raises(UserError, match=r"2 of 3 samples have fewer than 5 frames: .*\(4\), .*\(2\)\. .*num_frames=2"):
-        refuse_short_clips(source, [0, 1, 2], (Bucket(8, 8, 5),))
-    refuse_short_clips(source, [0], (Bucket(8, 8, 5),))
-    refuse_short_clips(source, [0, 1, 2], (Bucket(8, 8, 5), Bucket(8, 8, 1)))
-    refuse_short_clips(source, [0, 1, 2], (Bucket(8, 8),))
+    said = r"2 of 3 samples have fewer than 5 frames: .*\(4\), .*\(2\)\. .*num_frames=1\)"
+    with pytest.raises(UserError, match=said):
+        refuse_short_clips(source, [0, 1, 2], (Bucket(8, 8, 5),), _whole_latent_frames)
+    refuse_short_clips(source, [0], (Bucket(8, 8, 5),), _whole_latent_frames)
+    refuse_short_clips(source, [0, 1, 2], (Bucket(8, 8, 5), Bucket(8, 8, 1)), _whole_latent_frames)
+    refuse_short_clips(source, [0, 1, 2], (Bucket(8, 8),), _whole_latent_frames)
 
 
 def test_an_image_goes_to_the_nearest_aspect_whatever_its_size():

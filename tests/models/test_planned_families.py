@@ -207,3 +207,12 @@ def test_diffusion_families_are_asked_what_they_were_trained_on() -> None:
     scheduler = DDPMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear")
     torch.testing.assert_close(sdxl.noisy(clean, noise, level), scheduler.add_noise(clean, noise, level))
     torch.testing.assert_close(cogvideox.target(clean, noise, level), scheduler.get_velocity(clean, noise, level))
+
+
+@pytest.mark.parametrize("name", catalog.FAMILY_FACTS)
+def test_the_facts_know_videos_and_what_stays_in_fp32(name: str) -> None:
+    family, facts = FAMILIES[name], catalog.family_facts(name)
+    assert bool(getattr(family.denoiser_class(), "_keep_in_fp32_modules", None)) == facts.keeps_fp32
+    for row in catalog.denoisers().values():
+        if row.family == name:
+            assert (family_from_catalogue(row.name).default_num_frames() > 1) == facts.is_video

@@ -6,6 +6,9 @@ import pytest
 
 from foretune import catalog
 from foretune.choices.experiment import Experiment
+from foretune.config.reading import understand
+from foretune.config.starting import starting_text
+from foretune.config.yaml_files import parse
 from foretune.core.errors import UserError
 from foretune.models.locating import family_from_catalogue
 from foretune.planner.sizing import size_of, with_default_targets
@@ -127,3 +130,15 @@ def test_default_targets_are_as_good_as_none() -> None:
     assert plain.targets is None
     other = Experiment.model_validate({**asked().model_dump(by_alias=True), "method": {**own, "targets": ["to_q"]}})
     assert with_default_targets(other, geometry) == other
+
+
+@pytest.mark.parametrize("name", [name for name, row in catalog.denoisers().items() if row.is_trainable])
+def test_experiments_start_with_a_size_that_the_model_takes(name: str) -> None:
+    text = starting_text("experiment.yaml", name, "lora", None, family=catalog.denoiser(name).family)
+    size_of(understand(parse(text), source=None).experiment, geometries()[name])
+
+
+@pytest.mark.parametrize(("name", "num_frames", "nearest"), [("wan2.1-t2v-14b", 80, 81), ("mochi-1", 9, 7)])
+def test_a_length_that_training_refuses_is_not_planned(name: str, num_frames: int, nearest: int) -> None:
+    with pytest.raises(UserError, match=rf"does not take {num_frames} frames.*Nearest: data\.num_frames={nearest}$"):
+        size_of(asked(name, num_frames=num_frames), geometries()[name])

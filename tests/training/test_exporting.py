@@ -14,6 +14,7 @@ from diffusers import DiffusionPipeline
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from foretune.catalog import TRAINABLE
 from foretune.core.errors import UserError
 from foretune.models.adapters import ADAPTER_FILE, PEFT_FILE, save_adapter
 from foretune.training import exporting
@@ -89,14 +90,16 @@ def test_pixel_models(method: str, tmp_path: Path, tiny_pipeline: TinyPipeline) 
 
 @pytest.mark.takes_turns
 @pytest.mark.usefixtures("proof_in_this_process")
-@pytest.mark.parametrize("family", ["ddpm", "sd3", "flux"])
+@pytest.mark.parametrize("family", ["ddpm", "sd3", "flux", "wan"])
 @pytest.mark.parametrize("method", METHODS)
 def test_exports_in_bf16(family: str, method: str, tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
-    """Buffers count too: Stable Diffusion 3 keeps its positions in one, and a reader rounds it."""
+    """Buffers count too: Stable Diffusion 3 keeps its positions in one, and a reader rounds it. Wan keeps fp32 parts."""
     trained = trained_run(tiny_pipeline(family), tmp_path, method, train={"steps": 1})
     assert export(trained.run, tmp_path / "export", torch.bfloat16).proof.holds
     file = weights_file(tmp_path / "export", family, method)
-    assert {tensor.dtype for tensor in load_file(file).values()} == {torch.bfloat16}
+    keeps_fp32 = TRAINABLE[family].keeps_fp32 and method == "full"
+    kinds = {torch.bfloat16, torch.float32} if keeps_fp32 else {torch.bfloat16}
+    assert {tensor.dtype for tensor in load_file(file).values()} == kinds
 
 
 @pytest.mark.usefixtures("proof_in_this_process")

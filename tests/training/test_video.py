@@ -1,5 +1,7 @@
 """Clips from files to trained models: lengths, buckets, first frames, and the settings of a public benchmark."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,8 +63,42 @@ def test_a_square_clip_stays_square(tiny_pipeline: TinyPipeline) -> None:
     assert sampling_size(family, 64, 9) == Bucket(112, 64, 9)
     with pytest.raises(Refused, match=r"The size 40x40 px is not a multiple of 16 px.* Nearest: 32x32$"):
         sampling_size(family, "40x40", 9)
-    with pytest.raises(Refused, match=r"must be a number of pixels such as 512"):
+    with pytest.raises(Refused, match=r"must be a whole number of pixels such as 512"):
         sampling_size(family, "wide", 9)
+
+
+@pytest.mark.parametrize(("name", "variant"), [("wan", "2.1-t2v"), ("hunyuan_video", "1.0"), ("mochi", "1")])
+def test_a_checkpoint_of_the_first_releases_has_the_same_sizes(
+    name: str, variant: str, tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    """Whose autoencoder's file leaves out what became a setting later."""
+    whole = tiny_pipeline(name, variant)
+    folder = tmp_path / "first"
+    shutil.copytree(whole, folder)
+    path = folder / "vae" / "config.json"
+    later = ("scale_factor", "compression_ratio", "expansions")
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in stored.items() if not any(part in key for part in later)}))
+    assert len(json.loads(path.read_text())) < len(stored)
+    assert open_family(folder).latent_shape(64, 48, 13) == open_family(whole).latent_shape(64, 48, 13)
+
+
+def test_two_denoisers_and_two_frames_are_refused_before_anything_is_loaded(
+    tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_pipeline("wan", "2.1-i2v"), folder)
+    index, config = folder / "model_index.json", folder / "transformer" / "config.json"
+    stored = json.loads(config.read_text())
+    config.write_text(json.dumps({**stored, "pos_embed_seq_len": 514}))
+    with pytest.raises(Refused, match="a first and a last frame, which cannot be trained yet"):
+        open_family(folder)
+    config.write_text(json.dumps(stored))
+    open_family(folder)
+    second = {"transformer_2": ["diffusers", "WanTransformer3DModel"]}
+    index.write_text(json.dumps({**json.loads(index.read_text()), **second}))
+    with pytest.raises(Refused, match="has two denoisers, one for high and one for low noise"):
+        open_family(folder)
 
 
 def test_captions_of_another_length_are_refused_where_diffusers_would_mix_them_up(

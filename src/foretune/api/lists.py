@@ -15,7 +15,7 @@ def list_models() -> list[dict[str, Any]]:
             "name": row.name,
             "family": row.family,
             "num_params": row.num_params,
-            "trainable": row.family_facts.is_trainable,
+            "trainable": row.is_trainable,
             "distilled": row.distilled,
             "hub_repo": row.hub_repo,
             "source": row.source.model_dump(mode="json"),

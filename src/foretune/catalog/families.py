@@ -37,6 +37,10 @@ class FamilyFacts:
     checkpointing and without caches."""
     is_video: bool = False
     """Whether its models make clips: latents have a dimension for frames, also for a single image."""
+    keeps_fp32: bool = False
+    """Whether the denoiser's class keeps some weights of its blocks in fp32 when it is loaded in 16 bits."""
+    untrainable_models: tuple[str, ...] = ()
+    """Models of a trainable family that can only be planned: one of two denoisers of a pipeline, by catalogue name."""
     image_pipeline_class_name: str | None = None
     """Class of the pipeline of those of its models that continue a given first frame; None if there are none."""
     is_flow_matching: bool = True
@@ -140,7 +144,9 @@ _ROWS = (
         image_pipeline_class_name="WanImageToVideoPipeline",
         is_trainable=True,
         is_video=True,
-        starting_px="416x240",
+        keeps_fp32=True,
+        untrainable_models=("wan2.2-a14b-t2v-expert", "wan2.2-a14b-i2v-expert"),
+        starting_px="416x256",
         starting_frames=33,
         tiny_variants=("2.1-t2v", "2.1-i2v"),
     ),
@@ -192,7 +198,7 @@ _ROWS = (
         is_flow_matching=False,
         guides_in_one_batch=True,
     ),
-    FamilyFacts(name="krea2", pipeline_class_name="Krea2Pipeline"),
+    FamilyFacts(name="krea2", pipeline_class_name="Krea2Pipeline", keeps_fp32=True),
     FamilyFacts(name="ltx_video", pipeline_class_name="LTXPipeline", is_video=True, guides_in_one_batch=True),
     FamilyFacts(name="lumina2", pipeline_class_name="Lumina2Pipeline"),
     FamilyFacts(name="qwen_image", pipeline_class_name="QwenImagePipeline"),

@@ -100,6 +100,11 @@ class ModelComponent(Row):
         return family_facts(self.family)
 
     @property
+    def is_trainable(self) -> bool:
+        """Whether Foretune trains this denoiser."""
+        return self.family_facts.is_trainable and self.name not in self.family_facts.untrainable_models
+
+    @property
     def distilled(self) -> bool | None:
         """Whether few-step sampling was distilled in, which plain fine-tuning undoes; None if not known.
 

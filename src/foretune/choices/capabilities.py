@@ -48,7 +48,7 @@ def objections(
         *quantization_objections(experiment, facts, device_type),
         *optimizer_objections(experiment, device_type),
         *lever_objections(experiment, facts, device_type),
-        *parallel_objections(experiment, device_type, only_planned=only_planned),
+        *parallel_objections(experiment, facts, device_type, only_planned=only_planned),
         *text_objections(experiment, facts),
         *video_objections(experiment, facts, only_planned=only_planned),
         *objective_objections(experiment, facts),

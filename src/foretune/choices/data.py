@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from foretune.choices.picture_size import checked_resolution
 from foretune.choices.section import INCIDENTAL, LATER, Section
@@ -18,7 +18,7 @@ ShapesPlacement = Literal["anywhere", "middle"]
 class _Images(Section):
     """What every source shares."""
 
-    resolution: Annotated[int | str | None, AfterValidator(checked_resolution)] = None
+    resolution: Annotated[int | str | None, BeforeValidator(checked_resolution)] = None
     """Target size in pixels, from 8 to 8192: `512` for squares, `416x240` for a width and a height. Images are resized
     and cropped to about so many pixels. For a video model one number is the shorter side, with its own aspect ratio.
     Left out: the model's."""

@@ -3,13 +3,18 @@
 import re
 
 _LEAST_PX, _MOST_PX = 8, 8192
+_WANTED = 'must be a whole number of pixels such as 512, or a width and a height such as "416x240"'
 _SIDES = re.compile(r"([0-9]{1,5}) ?[x×] ?([0-9]{1,5})")
 
 
-def checked_resolution(asked: int | str | None) -> int | str | None:
+def checked_resolution(asked: object) -> int | str | None:
     """Returns a resolution in its one form: a number, or `WIDTHxHEIGHT`; raises ValueError for anything else."""
     if asked is None:
         return None
+    if isinstance(asked, float) and asked.is_integer():
+        asked = int(asked)
+    if not isinstance(asked, int | str) or isinstance(asked, bool):
+        raise ValueError(_WANTED)
     if isinstance(asked, str) and asked.isdecimal():
         asked = int(asked)
     sides = (asked, asked) if isinstance(asked, int) else _sides(asked)
@@ -46,5 +51,5 @@ def _sides(text: str) -> tuple[int, int]:
     """Returns width and height."""
     found = _SIDES.fullmatch(text.strip().lower())
     if found is None:
-        raise ValueError('must be a number of pixels such as 512, or a width and a height such as "416x240"')
+        raise ValueError(_WANTED)
     return int(found[1]), int(found[2])

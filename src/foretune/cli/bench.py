@@ -55,7 +55,7 @@ def bench(
     batch: Annotated[int, typer.Option("--batch", min=1, help="Images in a denoising step.")] = 1,
     precision: Annotated[str, typer.Option("--precision", help="Of inference: fp32, tf32, bf16 or fp16.")] = "fp32",
     size: Annotated[str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height).")] = None,
-    frames: Annotated[int | None, typer.Option("--frames", help="Frames of clips, for inference.")] = None,
+    frames: Annotated[int | None, typer.Option("--frames", min=1, help="Frames of clips, for inference.")] = None,
     adapter: Annotated[Path | None, typer.Option("--adapter", help="An exported adapter, for inference.")] = None,
     images: Annotated[int, typer.Option("--images", min=0, help="Batches of images, end to end; 0: none.")] = 3,
     image_batch: Annotated[int, typer.Option("--image-batch", min=1, help="Images made at once.")] = 1,

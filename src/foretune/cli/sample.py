@@ -21,7 +21,9 @@ def sample(
     size: Annotated[
         str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: the model's own]")
     ] = None,
-    frames: Annotated[int | None, typer.Option("--frames", help="Frames of clips. [default: the model's own]")] = None,
+    frames: Annotated[
+        int | None, typer.Option("--frames", min=1, help="Frames of clips. [default: the model's own]")
+    ] = None,
     guidance: Annotated[float | None, typer.Option("--guidance", help="The pipeline's own if left out.")] = None,
     text_tokens: Annotated[int | None, typer.Option("--text-tokens", help="Most tokens of a prompt.")] = None,
     device: Annotated[

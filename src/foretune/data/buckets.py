@@ -73,6 +73,7 @@ def choose_buckets(
 
     No bucket has more pixels than `largest`, nor more frames, so that it is the most that a step needs. Clips that are
     shorter than it get buckets of the most frames that the model takes of them: `legal_num_frames` of at most so many.
+    One bucket has the length of the shortest clips, whether it is much used or not.
     """
     if max_buckets == 1:
         return (largest,)
@@ -88,6 +89,10 @@ def choose_buckets(
         num_by_candidate[place, num_frames] += count
     most_used = sorted(num_by_candidate, key=lambda key: (-num_by_candidate[key], key[0], -(key[1] or 0)))
     chosen = most_used[:max_buckets]
+    shortest = min((num_frames or 1 for _, num_frames in most_used), default=1)
+    if all((num_frames or 1) > shortest for _, num_frames in chosen):
+        # Every clip fills a bucket of the shortest length.
+        chosen[-1:] = [key for key in most_used if (key[1] or 1) == shortest][:1]
     return tuple(replace(candidates[place], num_frames=num_frames) for place, num_frames in chosen) or (largest,)
 
 

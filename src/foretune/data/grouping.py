@@ -34,18 +34,23 @@ def members_by_bucket(source: Source, indices: Sequence[int], buckets: Sequence[
     return members
 
 
-def refuse_short_clips(source: Source, indices: Sequence[int], buckets: Sequence[Bucket]) -> None:
+def refuse_short_clips(
+    source: Source, indices: Sequence[int], buckets: Sequence[Bucket], legal_num_frames: Callable[[int], int]
+) -> None:
     """Raises for clips with fewer frames than the shortest bucket, and names them."""
     least = min(bucket.num_frames or 1 for bucket in buckets)
+    if least == 1:
+        return
     lengths = {i: source.info(i).num_frames for i in (indices[:1] if source.is_generated else indices)}
     short = [index for index, num_frames in lengths.items() if num_frames < least]
     if not short:
         return
     named = ", ".join(f"{source.name(index)} ({lengths[index]})" for index in short[:_MOST_NAMED])
     more = f" and {len(short) - _MOST_NAMED} more" if len(short) > _MOST_NAMED else ""
+    several = ", or train on clips of several lengths (data.max_buckets=8)" if len(buckets) == 1 else ""
     raise UserError(
         f"{len(short)} of {len(lengths)} samples have fewer than {least} frames: {named}{more}. Take shorter clips "
-        f"(data.num_frames={min(lengths.values())} or less), or train on clips of several lengths (data.max_buckets=8)."
+        f"(data.num_frames={legal_num_frames(min(lengths.values()))}){several}, or take these out of the data."
     )
 
 

@@ -42,6 +42,11 @@ class HeldOutBatches(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self._batches)
 
+    @property
+    def num_samples(self) -> int:
+        """Over all batches, without making them."""
+        return sum(len(places) for _, places in self._batches)
+
     def __getitem__(self, number: int) -> Batch:
         bucket_index, places = self._batches[number]
         bucket = self._maker.buckets[bucket_index]

@@ -130,7 +130,7 @@ class Family(ABC):
                 denoiser: nn.Module = self.denoiser_class()(**config)
         finally:
             torch.set_default_dtype(previous)
-        _as_loaded(denoiser, dtype)
+        cast_as_loaded(denoiser, dtype)
         return denoiser
 
     # ---- shapes
@@ -277,9 +277,13 @@ class Family(ABC):
         return float((self.architecture.scheduler or {}).get(key, default))
 
 
-def _as_loaded(denoiser: nn.Module, dtype: torch.dtype) -> None:
-    """Sets the dtypes as loading would: `dtype`, except for modules that the class keeps in fp32."""
+def cast_as_loaded(denoiser: nn.Module, dtype: torch.dtype, *, all_buffers: bool = False) -> None:
+    """Sets the dtypes as loading would: `dtype`, except for modules that the class keeps in fp32.
+
+    `all_buffers` includes those that are not stored; a model that is built in `dtype` has them in their dtype.
+    """
     kept = set(getattr(denoiser, "_keep_in_fp32_modules", None) or ())
-    for name, tensor in denoiser.state_dict(keep_vars=True).items():
+    others = dict(denoiser.named_buffers()) if all_buffers else {}
+    for name, tensor in {**others, **denoiser.state_dict(keep_vars=True)}.items():
         if tensor.is_floating_point():
             tensor.data = tensor.data.to(torch.float32 if kept & set(name.split(".")) else dtype)

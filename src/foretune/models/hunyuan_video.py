@@ -59,6 +59,12 @@ class HunyuanVideo(VideoTransformer, TrainableFamily):
             "pooled_prompt_embeds": conditioning["pooled_embeds"],
         }
 
+    def _vae_factor(self) -> int:
+        return int(self._vae.get("spatial_compression_ratio", 8))
+
+    def _vae_frame_factor(self) -> int:
+        return int(self._vae.get("temporal_compression_ratio", 4))
+
     def predict(
         self,
         denoiser: nn.Module,

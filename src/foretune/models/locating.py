@@ -31,7 +31,9 @@ def open_family(folder: Path) -> TrainableFamily:
     """Returns the family of a checkpoint on disk, bound to its configuration."""
     _require_files(folder)
     family = _family_class(read_json(folder / _INDEX), str(folder))
-    return family(Architecture.from_folder(folder, family.facts.denoiser_part))
+    bound = family(Architecture.from_folder(folder, family.facts.denoiser_part))
+    bound.refuse_variant(str(folder))
+    return bound
 
 
 def _require_files(folder: Path) -> None:

@@ -76,7 +76,7 @@ class Mochi(VideoTransformer, TrainableFamily):
         return -predicted
 
     def _vae_factor(self) -> int:
-        return prod(self._vae["spatial_expansions"])
+        return prod(self._vae.get("spatial_expansions", (2, 2, 2)))
 
     def _vae_frame_factor(self) -> int:
-        return prod(self._vae["temporal_expansions"])
+        return prod(self._vae.get("temporal_expansions", (1, 2, 3)))

@@ -36,6 +36,9 @@ class TrainableFamily(Family):
     def refuse_parts(cls, index: Mapping[str, Any], whose: str) -> None:
         """Raises for a checkpoint with parts that cannot be trained, by its model_index.json."""
 
+    def refuse_variant(self, whose: str) -> None:
+        """Raises for a checkpoint whose configuration cannot be trained."""
+
     # ---- loading
 
     def load_denoiser(self, folder: Path, dtype: torch.dtype) -> nn.Module:

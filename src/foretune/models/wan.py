@@ -37,6 +37,12 @@ class Wan(VideoTransformer, TrainableFamily):
                 "Nearest: Wan 2.1, or Wan 2.2 TI2V-5B"
             )
 
+    def refuse_variant(self, whose: str) -> None:
+        if self.architecture.denoiser.get("pos_embed_seq_len") is not None:
+            raise Refused(
+                f"{whose} is given a first and a last frame, which cannot be trained yet. Nearest: Wan 2.1 I2V"
+            )
+
     @property
     def text_is_fixed(self) -> bool:
         # diffusers' attention counts 512 tokens of text; what is before them is the image.
@@ -78,8 +84,9 @@ class Wan(VideoTransformer, TrainableFamily):
     def encode_first_frames(self, vae: Any, image_encoder: Any, clips: Tensor) -> Conditioning:
         if not self.takes_first_frame:
             return {}
-        rest = torch.zeros_like(clips[:, :, 1:])
-        mean, _ = self.encode_images(vae, torch.cat([clips[:, :, :1], rest], dim=2)).chunk(2, dim=1)
+        only_first = torch.zeros_like(clips)
+        only_first[:, :, 0] = clips[:, :, 0]
+        mean, _ = self.encode_images(vae, only_first).chunk(2, dim=1)
         known = torch.zeros_like(mean[:, :1]).repeat(1, self._vae_frame_factor(), 1, 1, 1)
         known[:, :, 0] = 1
         guide = torch.cat([known, self._scaled(mean)], dim=1)
@@ -155,7 +162,8 @@ class Wan(VideoTransformer, TrainableFamily):
         return int(self.architecture.denoiser["patch_size"][-1])
 
     def _vae_factor(self) -> int:
-        return int(self._vae["scale_factor_spatial"])
+        # Files of the first releases leave out what was not a setting then.
+        return int(self._vae.get("scale_factor_spatial", 8))
 
     def _vae_frame_factor(self) -> int:
-        return int(self._vae["scale_factor_temporal"])
+        return int(self._vae.get("scale_factor_temporal", 4))

@@ -80,7 +80,9 @@ class Setting:
     def why_not_shapes(self) -> str | None:
         """Returns why a drawing cannot be read from the pixels; None if it can."""
         if self.data is not None and self.data.is_shapes:
-            return None
+            size = self.sampling.size
+            is_square = size.width_px == size.height_px
+            return None if is_square else f"it is read from drawings that are square, and these are of {size.text}"
         lack = (
             "this data is of another kind"
             if self.data is not None

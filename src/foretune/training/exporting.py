@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from safetensors.numpy import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
@@ -28,6 +28,7 @@ from foretune.core.thread_waiting import with_passive_waiting
 from foretune.data.buckets import Bucket
 from foretune.models.adapters import loads_by_pipeline, save_adapter
 from foretune.models.copying import copy_model
+from foretune.models.family import cast_as_loaded
 from foretune.models.locating import open_family
 from foretune.models.trainable import TrainableFamily
 from foretune.record.run_directory import RunDirectory
@@ -118,8 +119,8 @@ def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32, *, merge
     if merge:
         assert isinstance(method, AppliedAdapter), "there is nothing to merge"
         method.merge()
-    # Buffers too: whoever loads the export has them in its type. Not by diffusers' own `to`, which warns of any cast.
-    nn.Module.to(denoiser, dtype).eval()
+    cast_as_loaded(denoiser, dtype, all_buffers=True)
+    denoiser.eval()
     return TrainedModel(family, folder, method, checkpoint.step, experiment)
 
 

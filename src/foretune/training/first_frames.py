@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from PIL import Image
@@ -23,14 +24,17 @@ class FirstFrame:
 
 
 def first_frames(
-    plan: EncoderPlan, source: Source, indices: Sequence[int], size: Bucket, num: int
+    plan: EncoderPlan, source: Source, indices: Sequence[int], size: Bucket, num: int, live_encoder: Any = None
 ) -> tuple[FirstFrame, ...]:
-    """Returns the first frames of `num` samples, in turn; none for models that take none."""
+    """Returns the first frames of `num` samples, in turn; none for models that take none.
+
+    The image encoder is loaded for it, unless it stays loaded anyway.
+    """
     if not plan.family.takes_first_frame or not num:
         return ()
     chosen = [int(indices[number % len(indices)]) for number in range(num)]
     frames = torch.stack([apply(source.pixels(i), held_out_plan(source.info(i), size), size) for i in chosen])
-    image_encoder = plan.load_image_encoder()
+    image_encoder = live_encoder or plan.load_image_encoder()
     with torch.no_grad():
         embedded = {name: tensor.cpu() for name, tensor in plan.family.embed_frames(image_encoder, frames).items()}
     del image_encoder

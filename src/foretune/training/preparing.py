@@ -19,7 +19,7 @@ from foretune.core.values.base import content_hash
 from foretune.data.batch import Batch
 from foretune.data.buckets import Bucket
 from foretune.data.grouping import buckets_for, members_by_bucket, only_largest, refuse_short_clips
-from foretune.data.held_out import held_out_batches
+from foretune.data.held_out import HeldOutBatches, held_out_batches
 from foretune.data.maker import BatchMaker
 from foretune.data.order import Order
 from foretune.data.sources import Source, open_source, scan
@@ -57,7 +57,8 @@ class Prepared:
     step: TrainingStep
     batch_maker: Dataset[Batch]
     encoders: LiveEncoders
-    held_out: Sequence[Batch]
+    held_out: Sequence[Batch] | HeldOutBatches
+    """Made once, or at each validation where they are large: clips that are not cached."""
     encoded_prompts: Sequence[Conditioning]
     """The validation prompts, each with a batch of one."""
     unconditional: Conditioning | None
@@ -82,21 +83,13 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
     size = training_size(experiment, family)
     family.objective(experiment.objective)  # refuses a model that was trained with one that is not known
     num_text_tokens = text_tokens(experiment, family)
-    policy = PrecisionPolicy.of(experiment.train)
-    encoder_plan = EncoderPlan(
-        family=family,
-        folder=folder,
-        device=device,
-        text_dtype=policy.compute_dtype,
-        num_text_tokens=num_text_tokens,
-        cache_dir=Path(experiment.data.cache_dir).expanduser(),
-        text_numbers=experiment.quantize.text_encoders,
-        vae_tiling=experiment.levers.vae_tiling,
-    )
+    encoder_plan = _encoder_plan(experiment, family, folder, device, num_text_tokens)
     source = _opened_data(experiment, family, size, observer)
     train, held_out = split(source, experiment.data.held_out)
     held_out = held_out[: experiment.validation.num_held_out]
     maker = _batch_maker(experiment, family, encoder_plan, source, train, size, ranks)
+    for part in (train, held_out):
+        refuse_short_clips(source, part, maker.buckets, family.legal_num_frames)
     num_steps = _num_steps(experiment.train, maker.order)
     prompts = experiment.validation.prompts if family.text_parts else ()
     needed = _needed(maker.order, num_steps, train, has_all_buckets=not experiment.data.only_largest_bucket)
@@ -104,7 +97,8 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
     encoding = Encoding(encoder_plan, maker, needed, num_unused, held_out, prompts, observer, ranks)
     # In the order of `choices.run_schedule.PREPARATION`, which plans replay.
     live_vae, live_image_encoder = encoding.latents()
-    frames = first_frames(encoder_plan, source, held_out if len(held_out) else train, size, len(prompts))
+    shown = held_out if len(held_out) else train
+    frames = first_frames(encoder_plan, source, shown, size, len(prompts), live_image_encoder)
     live_text, texts = encoding.text()
     built = build_model(experiment, family, folder, device, observer, ranks)
     held_out_maker = dataclasses.replace(maker, seed=experiment.validation.seed)
@@ -117,7 +111,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
         step=built.step,
         batch_maker=maker,
         encoders=LiveEncoders(family, live_vae, live_text, num_text_tokens, live_image_encoder),
-        held_out=list(held_out_batches(held_out_maker, held_out)) if len(held_out) else [],
+        held_out=_held_out(held_out_maker, held_out, family),
         encoded_prompts=_encoded_prompts(prompts, texts, frames),
         unconditional=_batched(texts[""]) if "" in texts else None,
         num_steps=num_steps,
@@ -132,6 +126,28 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
         },
         first_frames=tuple(frame.image for frame in frames),
         ranks=ranks,
+    )
+
+
+def _held_out(maker: BatchMaker, held_out: Sequence[int], family: Family) -> Sequence[Batch] | HeldOutBatches:
+    if not len(held_out):
+        return []
+    batches = held_out_batches(maker, held_out)
+    return batches if family.is_video and maker.latents is None else list(batches)
+
+
+def _encoder_plan(
+    experiment: Experiment, family: TrainableFamily, folder: Path, device: torch.device, num_text_tokens: int
+) -> EncoderPlan:
+    return EncoderPlan(
+        family=family,
+        folder=folder,
+        device=device,
+        text_dtype=PrecisionPolicy.of(experiment.train).compute_dtype,
+        num_text_tokens=num_text_tokens,
+        cache_dir=Path(experiment.data.cache_dir).expanduser(),
+        text_numbers=experiment.quantize.text_encoders,
+        vae_tiling=experiment.levers.vae_tiling,
     )
 
 
@@ -260,7 +276,6 @@ def _batch_maker(
     ranks: Ranks,
 ) -> BatchMaker:
     buckets = buckets_for(source, train, experiment.data, largest, family.legal_num_frames)
-    refuse_short_clips(source, train, buckets)
     members = members_by_bucket(source, train, buckets)
     if experiment.data.only_largest_bucket:
         members = only_largest(members, buckets)

@@ -10,6 +10,7 @@ import torch
 
 from foretune.core.interrupts import StopRequest
 from foretune.data.batch import Batch
+from foretune.data.held_out import HeldOutBatches
 from foretune.models.family import Conditioning
 from foretune.models.tiling import tile_autoencoder
 from foretune.models.trainable import TrainableFamily
@@ -31,7 +32,7 @@ class Validator:
     family: TrainableFamily
     folder: Path
     device: torch.device
-    held_out: Sequence[Batch]
+    held_out: Sequence[Batch] | HeldOutBatches
     request: SampleRequest
     encoded_prompts: Sequence[Conditioning]
     unconditional: Conditioning | None
@@ -48,7 +49,7 @@ class Validator:
 
         It is the loss that is trained on, so that a training adapter stays on.
         """
-        if not self.held_out:
+        if not len(self.held_out):
             return None
         with _averaged_weights(self.step), _evaluating(self.step), self.may_leave():
             loss = mean_loss(
@@ -121,7 +122,7 @@ def validator_for(prepared: Prepared, samples_dir: Path, stop: StopRequest) -> V
 @torch.no_grad()
 def mean_loss(
     step: TrainingStep,
-    batches: Sequence[Batch],
+    batches: Sequence[Batch] | HeldOutBatches,
     device: torch.device,
     ranks: Ranks = ALONE,
     ready: Callable[[Batch], Batch] = lambda batch: batch,
@@ -138,7 +139,11 @@ def mean_loss(
         loss = step.loss(ready(batch))
         if index < len(batches):
             total += loss * len(batch.indices)
-    return float(step.engine.mean(total)) * ranks.size / sum(len(batch.indices) for batch in batches)
+    return float(step.engine.mean(total)) * ranks.size / _num_samples(batches)
+
+
+def _num_samples(batches: Sequence[Batch] | HeldOutBatches) -> int:
+    return batches.num_samples if isinstance(batches, HeldOutBatches) else sum(len(batch) for batch in batches)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from foretune.catalog import FamilyFacts
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections.base import DeviceType, Objection, refused
 
@@ -10,7 +11,7 @@ _SHARDED_OPTIMIZERS = ("adamw",)
 
 
 def parallel_objections(
-    experiment: Experiment, device_type: DeviceType | None, *, only_planned: bool
+    experiment: Experiment, facts: FamilyFacts, device_type: DeviceType | None, *, only_planned: bool
 ) -> Iterable[Objection]:
     parallel = experiment.parallel
     if only_planned and parallel.sharding == "hybrid" and parallel.shard_devices is None:
@@ -41,11 +42,16 @@ def parallel_objections(
             "Nearest: levers.fused_backward=false"
         )
     if parallel.sharding != "none":
-        yield from _sharding_objections(experiment)
+        yield from _sharding_objections(experiment, facts)
 
 
-def _sharding_objections(experiment: Experiment) -> Iterable[Objection]:
+def _sharding_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable[Objection]:
     alike = "Nearest: parallel.sharding=none"
+    if facts.keeps_fp32 and experiment.method.kind == "full" and experiment.train.weight_dtype == "bf16":
+        yield refused(
+            f"train.weight_dtype: {facts.name} models keep some weights of each block in fp32, and FSDP2 shards blocks "
+            "of one dtype. Nearest: train.weight_dtype=fp32, or parallel.sharding=none"
+        )
     if experiment.quantize.denoiser != "none":
         yield refused(f"quantize.denoiser: a quantised base is not sharded yet. {alike}")
     if experiment.train.precision == "fp16":

@@ -79,6 +79,8 @@ def open_shapes(choice: ShapesData, largest: Bucket) -> Shapes:
     """Opens the generated source of an experiment; with several frames, the shapes move."""
     size_px = max(largest.width_px, largest.height_px)
     drawing: dict[str, Any] = {"style": choice.style, "captions": choice.captions, "placement": choice.placement}
+    # The square is cropped to the largest bucket, so that shapes stay in the part that is left.
+    drawing["visible"] = (largest.width_px / size_px, largest.height_px / size_px)
     if largest.num_frames is None or largest.num_frames == 1:
         return Shapes(choice.num_samples, size_px, **drawing)
     return MovingShapes(choice.num_samples, size_px, largest.num_frames, **drawing)

@@ -75,17 +75,22 @@ class Shapes:
         style: ShapesStyle = "plain",
         captions: ShapesCaptions = "all",
         placement: ShapesPlacement = "anywhere",
+        visible: tuple[float, float] = (1.0, 1.0),
     ) -> None:
+        """`visible` is the share of the width and of the height that is left when the square is cropped."""
         self.num_samples = num_samples
         self.num_frames = 1
         self.size_px = size_px
         self.style = style
         self.captions = captions
         self.placement = placement
+        self.visible = visible
         self._known: dict[int, SampleInfo] = {}
         self._drawing = _DRAWING if (style, captions) == ("plain", "all") else f"{_DRAWING} {style} {captions}"
         if placement != "anywhere":
             self._drawing += f" {placement}"
+        if visible != (1.0, 1.0):
+            self._drawing += f" visible {visible[0]} {visible[1]}"
 
     def __len__(self) -> int:
         return self.num_samples
@@ -140,7 +145,10 @@ class Shapes:
         return self._drawn(scene, (scene.centre_x, scene.centre_y))
 
     def _drawn(self, scene: Scene, centre: tuple[float, float]) -> Pixels:
-        centre_px = (centre[0] * self.size_px, centre[1] * self.size_px)
+        # Of a whole square exactly as it is, without rounding.
+        shown = (c if share == 1 else 0.5 + (c - 0.5) * share for c, share in zip(centre, self.visible, strict=True))
+        x, y = shown
+        centre_px = (x * self.size_px, y * self.size_px)
         covered = coverage(scene.shape, scene.size, self.style, centre_px, self.size_px)[..., None]
         colour = np.array(COLOURS[scene.colour], dtype=np.float32)
         background = np.array(COLOURS[scene.background], dtype=np.float32)

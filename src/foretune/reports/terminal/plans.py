@@ -59,8 +59,10 @@ def print_plans(out: "Console", asked: "Asked", plans: tuple["Plan", ...], *, ex
     for note in dict.fromkeys(note for plan in plans for note in plan.notes):
         out.print(f"Not counted: {note}", style="dim")
     family = asked.model.family
-    if family is not None and not family_facts(family).is_trainable:
-        out.print(f"Foretune does not train {family} models yet; the plan is for the same step in another program.")
+    is_untrainable = family is not None and asked.model.asked in family_facts(family).untrainable_models
+    if family is not None and (is_untrainable or not family_facts(family).is_trainable):
+        which = asked.model.asked if is_untrainable else f"{family} models"
+        out.print(f"Foretune does not train {which} yet; the plan is for the same step in another program.")
     if explain:
         out.print()
         print_details(out, asked, plans)
