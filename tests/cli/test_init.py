@@ -119,8 +119,8 @@ def test_folders_on_the_way_are_made(foretune: Foretune, read) -> None:
         (("--method", "loar"), "There is no method named 'loar'. Did you mean 'lora'?"),
         (("-m", "./nowhere"), "The model folder ./nowhere does not exist. Run: foretune list models"),
         (
-            ("-m", "wan2.1-t2v-1.3b"),
-            "models of the family 'wan' cannot be trained yet. Trainable: ddpm, flux, ovis_image, pixart, ",
+            ("-m", "qwen-image"),
+            "models of the family 'qwen_image' cannot be trained yet. Trainable: ddpm, flux, hunyuan_video, mochi, ",
         ),
     ],
 )

@@ -147,7 +147,7 @@ def _unet(width: int) -> Family:
         "block_out_channels": (width, 2 * width, 3 * width), "layers_per_block": 2, "downsample_padding": 0,
         "act_fn": "silu", "attention_head_dim": None, "norm_num_groups": 16, "norm_eps": 1e-6,
     }  # fmt: skip
-    return FAMILIES["ddpm"](Architecture(config, None, {"num_train_timesteps": 1000}))
+    return FAMILIES["ddpm"](Architecture(config, None, {"num_train_timesteps": 1000, "beta_schedule": "linear"}))
 
 
 def transformer(family: str, num_heads: int, head_dim: int, depths: tuple[int, int]) -> Family:

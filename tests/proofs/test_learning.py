@@ -16,7 +16,7 @@ from foretune.training.validating import mean_loss
 from tests.conftest import ProofSize
 from tests.training.short_runs import events_of, of_model, short_prepared, short_run
 
-pytestmark = [pytest.mark.proof, pytest.mark.slow]
+pytestmark = [pytest.mark.proof, pytest.mark.slow, pytest.mark.takes_turns]
 
 CASES: dict[str, dict[str, Any]] = {"sdxl": {"resolution": 32}, "wan": {"resolution": "32x32"}}
 LEAST_GAIN_OF_CAPTIONS = {"wan": 1.2}

@@ -118,7 +118,6 @@ def test_only_missing_recipes_are_recorded(tmp_path: Path) -> None:
         "hunyuanvideo-1.5.full.bf16.checkpointed",  # some weights have no gradient
         "qwen-image.full.bf16.kept",
         "krea-2.full.bf16.checkpointed.bf16-weights",  # weights of two dtypes, which AdamW updates one after the other
-        "wan2.1-t2v-14b.full.bf16.checkpointed.bf16-weights",
     ],
 )
 def test_adamw_holds_a_temporary_of_every_weight_that_it_updates(slug: str) -> None:

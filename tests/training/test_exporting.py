@@ -93,7 +93,7 @@ def test_pixel_models(method: str, tmp_path: Path, tiny_pipeline: TinyPipeline) 
 @pytest.mark.parametrize("family", ["ddpm", "sd3", "flux", "wan"])
 @pytest.mark.parametrize("method", METHODS)
 def test_exports_in_bf16(family: str, method: str, tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
-    """Buffers count too: Stable Diffusion 3 keeps its positions in one, and a reader rounds it. Wan keeps fp32 parts."""
+    """Buffers count too: Stable Diffusion 3 keeps its positions in one, which a reader rounds. Wan has fp32 parts."""
     trained = trained_run(tiny_pipeline(family), tmp_path, method, train={"steps": 1})
     assert export(trained.run, tmp_path / "export", torch.bfloat16).proof.holds
     file = weights_file(tmp_path / "export", family, method)

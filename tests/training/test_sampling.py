@@ -48,6 +48,7 @@ def test_an_image_depends_on_seed_place_and_prompt_alone(name: str, tiny_pipelin
         assert 0 <= image.min() < image.max() <= 1
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(("name", "variant"), WITH_TEXT)
 @pytest.mark.parametrize("guidance", [None, 1.0, 4.5])
 def test_encoded_captions_give_the_same_image_as_prompts(

@@ -88,6 +88,7 @@ def check_record(run: RunDirectory, record: RunRecord) -> None:
     assert json.loads((run.path / "environment.json").read_text()) == record.environment
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("family", TRAINABLE)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_from_its_experiment_to_its_record(

@@ -156,6 +156,7 @@ def test_a_first_frame_conditions_training_and_samples(tmp_path: Path, tiny_pipe
     assert not np.array_equal(shown[0], shown[1])
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     ("family", "variant", "resolution"),
     [
