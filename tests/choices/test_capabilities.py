@@ -186,3 +186,20 @@ def test_a_pipeline_leads_to_its_family(family: str) -> None:
 
 def test_another_pipeline_leads_to_none() -> None:
     assert family_of_pipeline("AuraFlowPipeline") is None
+
+
+def test_sharded_bf16_weights_of_a_family_that_keeps_fp32_are_planned_and_not_trained() -> None:
+    """Plans say so: the memory is what FSDP2 would take, and no step can be made yet."""
+    asked = {
+        "model": "wan2.1-t2v-14b",
+        "method": {"kind": "full"},
+        "data": {"kind": "shapes"},
+        "train": {"steps": 1, "weight_dtype": "bf16"},
+        "parallel": {"devices": 8, "sharding": "full"},
+    }
+    experiment = Experiment.model_validate(asked)
+    for only_planned, severity in ((False, "refused"), (True, "warning")):
+        found = objections(experiment, "wan", distilled=None, only_planned=only_planned)
+        (about,) = [one for one in found if "keep some weights of each block in fp32" in one.text]
+        assert about.severity == severity
+    assert not [one for one in objections(experiment, "flux", distilled=None) if "in fp32, and FSDP2" in one.text]

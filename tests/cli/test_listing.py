@@ -17,7 +17,8 @@ def test_models_as_json(foretune: Foretune) -> None:
         assert isinstance(model["name"], str)
         assert isinstance(model["family"], str)
         assert model["num_params"] > 1_000_000
-        assert model["trainable"] == (model["family"] in TRAINABLE)
+        facts = TRAINABLE.get(model["family"])
+        assert model["trainable"] == (facts is not None and model["name"] not in facts.untrainable_models)
         assert model["source"]["num_params"]
         assert model["source"]["config"]
     assert len({model["name"] for model in models}) == len(models)

@@ -23,6 +23,8 @@ from foretune.models.objectives import FlowMatching
 from foretune.models.trainable import TrainableFamily
 from tests.models.made_inputs import latent_shape, made_conditioning, not_in, sampling_inputs, small_size
 
+pytestmark = pytest.mark.takes_turns
+
 TinyPipeline = Callable[..., Path]
 
 TINY = [(family, variant) for family, variants in TINY_VARIANTS.items() for variant in variants]

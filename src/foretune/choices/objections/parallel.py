@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from foretune.catalog import FamilyFacts
 from foretune.choices.experiment import Experiment
-from foretune.choices.objections.base import DeviceType, Objection, refused
+from foretune.choices.objections.base import DeviceType, Objection, refused, warning
 
 _SHARDED_OPTIMIZERS = ("adamw",)
 """Their states are sharded as the weights are."""
@@ -42,16 +42,18 @@ def parallel_objections(
             "Nearest: levers.fused_backward=false"
         )
     if parallel.sharding != "none":
-        yield from _sharding_objections(experiment, facts)
+        yield from _sharding_objections(experiment, facts, only_planned=only_planned)
 
 
-def _sharding_objections(experiment: Experiment, facts: FamilyFacts) -> Iterable[Objection]:
+def _sharding_objections(experiment: Experiment, facts: FamilyFacts, *, only_planned: bool) -> Iterable[Objection]:
     alike = "Nearest: parallel.sharding=none"
     if facts.keeps_fp32 and experiment.method.kind == "full" and experiment.train.weight_dtype == "bf16":
-        yield refused(
+        text = (
             f"train.weight_dtype: {facts.name} models keep some weights of each block in fp32, and FSDP2 shards blocks "
-            "of one dtype. Nearest: train.weight_dtype=fp32, or parallel.sharding=none"
+            "of one dtype, so that this cannot be trained yet. Nearest: train.weight_dtype=fp32, or "
+            "parallel.sharding=none"
         )
+        yield warning(text) if only_planned else refused(text)
     if experiment.quantize.denoiser != "none":
         yield refused(f"quantize.denoiser: a quantised base is not sharded yet. {alike}")
     if experiment.train.precision == "fp16":
