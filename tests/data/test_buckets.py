@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretune.choices.data import ShapesData
+from foretune.choices.picture_size import legal_num_frames
 from foretune.core.errors import UserError
 from foretune.data.buckets import Bucket, SampleSize, assign, candidate_buckets, choose_buckets
 from foretune.data.grouping import buckets_for, members_by_bucket, only_largest, refuse_short_clips
 from foretune.data.sources.shapes import Shapes
 from tests.data.made import MadeSource
 
+FRAMES_PER_LATENT = 4
 _sides = st.integers(1, 5000)
 _sizes = st.lists(st.builds(SampleSize, _sides, _sides, st.integers(1, 200)), max_size=40)
 _largest = st.builds(
@@ -22,17 +24,13 @@ _largest = st.builds(
 )
 
 
-def _whole_latent_frames(most: int) -> int:
-    return (most - 1) // 4 * 4 + 1
-
-
 def _sizes_of(*sides_px: tuple[int, int]) -> list[SampleSize]:
     return [SampleSize(*sides) for sides in sides_px]
 
 
 @given(sizes=_sizes, largest=_largest, max_buckets=st.integers(1, 9), step_px=st.sampled_from([8, 16, 64]))
 def test_buckets_are_few_and_fit_the_step(sizes: list[SampleSize], largest: Bucket, max_buckets: int, step_px: int):
-    buckets = choose_buckets(sizes, largest, max_buckets, step_px, _whole_latent_frames)
+    buckets = choose_buckets(sizes, largest, max_buckets, step_px, FRAMES_PER_LATENT)
     assert 1 <= len(buckets) <= max_buckets
     assert len(set(buckets)) == len(buckets)
     for bucket in buckets:
@@ -44,15 +42,15 @@ def test_buckets_are_few_and_fit_the_step(sizes: list[SampleSize], largest: Buck
         assert (bucket.num_frames is None) == (largest.num_frames is None)
         assert (bucket.num_frames or 1) <= (largest.num_frames or 1)
         assert (bucket.num_frames or 1) % 4 == 1
-    assert choose_buckets(list(reversed(sizes)), largest, max_buckets, step_px, _whole_latent_frames) == buckets
+    assert choose_buckets(list(reversed(sizes)), largest, max_buckets, step_px, FRAMES_PER_LATENT) == buckets
 
 
 @given(sizes=_sizes.filter(bool), largest=_largest)
 def test_with_enough_buckets_every_clip_has_the_most_frames_that_it_fills(sizes: list[SampleSize], largest: Bucket):
-    buckets = choose_buckets(sizes, largest, 1000, 64, _whole_latent_frames)
+    buckets = choose_buckets(sizes, largest, 1000, 64, FRAMES_PER_LATENT)
     for size in sizes:
         chosen = buckets[assign(size, buckets)]
-        most = min(_whole_latent_frames(size.num_frames), largest.num_frames or 1)
+        most = min(legal_num_frames(size.num_frames, FRAMES_PER_LATENT), largest.num_frames or 1)
         assert (chosen.num_frames or 1) == most
 
 
@@ -96,7 +94,7 @@ def test_a_largest_that_is_not_square_is_the_first_candidate():
 
 def test_clips_of_several_lengths_have_buckets_of_their_own():
     sizes = [SampleSize(416, 240, 90)] * 3 + [SampleSize(416, 240, 20)] * 2 + [SampleSize(240, 416, 90)]
-    buckets = choose_buckets(sizes, Bucket(416, 240, 33), 8, 16, _whole_latent_frames)
+    buckets = choose_buckets(sizes, Bucket(416, 240, 33), 8, 16, FRAMES_PER_LATENT)
     assert buckets == (Bucket(416, 240, 33), Bucket(416, 240, 17), Bucket(240, 416, 33))
     assert [assign(size, buckets) for size in (sizes[0], sizes[3], sizes[5])] == [0, 1, 2]
     # Length before shape: a long upright clip is not cut to the short bucket.
@@ -105,7 +103,7 @@ def test_clips_of_several_lengths_have_buckets_of_their_own():
 
 def test_one_bucket_has_the_length_of_the_shortest_clips():
     sizes = [SampleSize(416, 240, num_frames) for num_frames in (81, 81, 81, 77, 77, 73, 73, 9)]
-    buckets = choose_buckets(sizes, Bucket(416, 240, 81), 3, 16, _whole_latent_frames)
+    buckets = choose_buckets(sizes, Bucket(416, 240, 81), 3, 16, FRAMES_PER_LATENT)
     assert [bucket.num_frames for bucket in buckets] == [81, 77, 9]
     assert [assign(size, buckets) for size in sizes] == [0, 0, 0, 1, 1, 2, 2, 2]
 
@@ -114,10 +112,10 @@ def test_clips_that_fill_no_bucket_are_named():
     source = MadeSource([(8, 8)] * 3, frames=[9, 4, 2])
     said = r"2 of 3 samples have fewer than 5 frames: .*\(4\), .*\(2\)\. .*num_frames=1\)"
     with pytest.raises(UserError, match=said):
-        refuse_short_clips(source, [0, 1, 2], (Bucket(8, 8, 5),), _whole_latent_frames)
-    refuse_short_clips(source, [0], (Bucket(8, 8, 5),), _whole_latent_frames)
-    refuse_short_clips(source, [0, 1, 2], (Bucket(8, 8, 5), Bucket(8, 8, 1)), _whole_latent_frames)
-    refuse_short_clips(source, [0, 1, 2], (Bucket(8, 8),), _whole_latent_frames)
+        refuse_short_clips(source, [0, 1, 2], (Bucket(8, 8, 5),), FRAMES_PER_LATENT)
+    refuse_short_clips(source, [0], (Bucket(8, 8, 5),), FRAMES_PER_LATENT)
+    refuse_short_clips(source, [0, 1, 2], (Bucket(8, 8, 5), Bucket(8, 8, 1)), FRAMES_PER_LATENT)
+    refuse_short_clips(source, [0, 1, 2], (Bucket(8, 8),), FRAMES_PER_LATENT)
 
 
 def test_an_image_goes_to_the_nearest_aspect_whatever_its_size():

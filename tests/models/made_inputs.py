@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from foretune.choices.picture_size import legal_num_frames
 from foretune.data.buckets import Bucket
 from foretune.models.family import GUIDE, Family
 from foretune.models.trainable import TrainableFamily
@@ -17,7 +18,9 @@ _SHORT_CLIP = 7
 
 def small_size(family: Family, height_px: int = 32, width_px: int = 32) -> Bucket:
     """An image of that size, or a short clip."""
-    return Bucket(width_px, height_px, family.legal_num_frames(_SHORT_CLIP) if family.is_video else None)
+    return Bucket(
+        width_px, height_px, legal_num_frames(_SHORT_CLIP, family.frames_per_latent()) if family.is_video else None
+    )
 
 
 def latent_shape(family: Family, size: Bucket) -> tuple[int, ...]:

@@ -221,7 +221,7 @@ def test_captions_change_the_image(family: str, variant: str, tiny_pipeline: Tin
 def test_video_vae_keeps_colours_and_their_movement(family: str, tiny_pipeline: TinyPipeline) -> None:
     bound = open_family(tiny_pipeline(family))
     vae: Any = bound.load_vae(tiny_pipeline(family), torch.float32)
-    num_frames = bound.legal_num_frames(13)
+    num_frames = 2 * bound.frames_per_latent() + 1
     # Patches of flat colours that move to the right, a pixel per frame.
     still = torch.cat([patchwork(4), patchwork(4)], dim=3)
     clips = torch.stack([still[..., frame : frame + 64] for frame in range(num_frames)], dim=2)

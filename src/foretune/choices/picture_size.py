@@ -2,6 +2,8 @@
 
 import re
 
+from foretune.core.errors import Refused
+
 _LEAST_PX, _MOST_PX = 8, 8192
 _WANTED = 'must be a whole number of pixels such as 512, or a width and a height such as "416x240"'
 _SIDES = re.compile(r"([0-9]{1,5}) ?[x×] ?([0-9]{1,5})")
@@ -40,6 +42,22 @@ def sides_px(
     scale = resolution / min(usual_px)
     height_px, width_px = (max(1, round(side * scale / multiple_px)) * multiple_px for side in usual_px)
     return height_px, width_px
+
+
+def legal_num_frames(most: int, frames_per_latent: int) -> int:
+    """Returns the longest length up to `most` that gives whole latent frames: 4n + 1 if four frames share one."""
+    return max(0, most - 1) // frames_per_latent * frames_per_latent + 1
+
+
+def refuse_illegal_length(num_frames: int, frames_per_latent: int, key: str) -> None:
+    """Raises for a length that gives no whole latent frames, with the nearest that does. `key` asked for it."""
+    below = legal_num_frames(num_frames, frames_per_latent)
+    above = below + frames_per_latent
+    if below != num_frames:
+        nearest = below if num_frames - below <= above - num_frames else above
+        raise Refused(
+            f"{key}: this model does not take {num_frames} frames, but {below} or {above}. Nearest: {key}={nearest}"
+        )
 
 
 def resolution_text(height_px: int, width_px: int, *, is_video: bool) -> str:

@@ -2,9 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from foretune.choices.picture_size import legal_num_frames
 
 # Images beyond this aspect ratio are cropped: a bucket only a few pixels high is of no use.
 _MOST_ASPECT = 4.0
@@ -67,12 +69,12 @@ def choose_buckets(
     largest: Bucket,
     max_buckets: int,
     step_px: int,
-    legal_num_frames: Callable[[int], int] = lambda num_frames: num_frames,
+    frames_per_latent: int = 1,
 ) -> tuple[Bucket, ...]:
     """Returns the shapes that most of the samples are nearest to, most used first, at most `max_buckets`.
 
     No bucket has more pixels than `largest`, nor more frames, so that it is the most that a step needs. Clips that are
-    shorter than it get buckets of the most frames that the model takes of them: `legal_num_frames` of at most so many.
+    shorter than it get buckets of the most frames that the model takes of them.
     One bucket has the length of the shortest clips, whether it is much used or not.
     """
     if max_buckets == 1:
@@ -84,7 +86,7 @@ def choose_buckets(
     for size, count in num_by_size.items():
         num_frames = largest.num_frames
         if num_frames is not None and size.num_frames < num_frames:
-            num_frames = legal_num_frames(size.num_frames)
+            num_frames = legal_num_frames(size.num_frames, frames_per_latent)
         place = _nearest(size, candidates)
         num_by_candidate[place, num_frames] += count
     most_used = sorted(num_by_candidate, key=lambda key: (-num_by_candidate[key], key[0], -(key[1] or 0)))

@@ -1,9 +1,10 @@
 """Sorts a source's samples into buckets; for a source that is too large to list, one sample is enough."""
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from foretune.choices.data import Data
+from foretune.choices.picture_size import legal_num_frames
 from foretune.core.errors import UserError
 from foretune.data.buckets import Bucket, SampleSize, assign, choose_buckets
 from foretune.data.sources.base import Source
@@ -16,11 +17,11 @@ def buckets_for(
     indices: Sequence[int],
     choice: Data,
     largest: Bucket,
-    legal_num_frames: Callable[[int], int] = lambda num_frames: num_frames,
+    frames_per_latent: int = 1,
 ) -> tuple[Bucket, ...]:
     """Returns the buckets for the given training samples."""
     sizes = _sizes(source, indices)
-    return choose_buckets(sizes, largest, choice.max_buckets, choice.bucket_step_px, legal_num_frames)
+    return choose_buckets(sizes, largest, choice.max_buckets, choice.bucket_step_px, frames_per_latent)
 
 
 def members_by_bucket(source: Source, indices: Sequence[int], buckets: Sequence[Bucket]) -> tuple[Sequence[int], ...]:
@@ -35,7 +36,7 @@ def members_by_bucket(source: Source, indices: Sequence[int], buckets: Sequence[
 
 
 def refuse_short_clips(
-    source: Source, indices: Sequence[int], buckets: Sequence[Bucket], legal_num_frames: Callable[[int], int]
+    source: Source, indices: Sequence[int], buckets: Sequence[Bucket], frames_per_latent: int
 ) -> None:
     """Raises for clips with fewer frames than the shortest bucket, and names them."""
     least = min(bucket.num_frames or 1 for bucket in buckets)
@@ -48,9 +49,10 @@ def refuse_short_clips(
     named = ", ".join(f"{source.name(index)} ({lengths[index]})" for index in short[:_MOST_NAMED])
     more = f" and {len(short) - _MOST_NAMED} more" if len(short) > _MOST_NAMED else ""
     several = ", or train on clips of several lengths (data.max_buckets=8)" if len(buckets) == 1 else ""
+    fitting = legal_num_frames(min(lengths.values()), frames_per_latent)
     raise UserError(
         f"{len(short)} of {len(lengths)} samples have fewer than {least} frames: {named}{more}. Take shorter clips "
-        f"(data.num_frames={legal_num_frames(min(lengths.values()))}){several}, or take these out of the data."
+        f"(data.num_frames={fitting}){several}, or take these out of the data."
     )
 
 

@@ -188,9 +188,8 @@ class Family(ABC):
         """Returns the native number of frames."""
         return 1
 
-    def legal_num_frames(self, most: int) -> int:
-        """Returns the largest number of frames that the model takes, of at most `most`."""
-        assert most > 0
+    def frames_per_latent(self) -> int:
+        """Returns the number of frames that share a latent frame, after the first, which has its own."""
         return 1
 
     @abstractmethod

@@ -62,7 +62,7 @@ class HunyuanVideo(VideoTransformer, TrainableFamily):
     def _vae_factor(self) -> int:
         return int(self._vae.get("spatial_compression_ratio", 8))
 
-    def _vae_frame_factor(self) -> int:
+    def frames_per_latent(self) -> int:
         return int(self._vae.get("temporal_compression_ratio", 4))
 
     def predict(

@@ -67,8 +67,8 @@ class HunyuanVideo15(VideoTransformer):
     def _vae_factor(self) -> int:
         return 16 if self.architecture.vae is None else super()._vae_factor()
 
-    def _vae_frame_factor(self) -> int:
-        return 4 if self.architecture.vae is None else super()._vae_frame_factor()
+    def frames_per_latent(self) -> int:
+        return 4 if self.architecture.vae is None else super().frames_per_latent()
 
     def _vae_channels(self) -> int:
         return int(self.architecture.denoiser["out_channels"])

@@ -46,7 +46,7 @@ class LtxVideo(VideoTransformer):
             height=height,
             width=width,
             # Positions are in seconds and pixels.
-            rope_interpolation_scale=(self._vae_frame_factor() / _FRAMES_PER_S, factor, factor),
+            rope_interpolation_scale=(self.frames_per_latent() / _FRAMES_PER_S, factor, factor),
             return_dict=False,
         )[0]
         return predicted.transpose(1, 2).reshape(noisy.shape)
@@ -55,7 +55,7 @@ class LtxVideo(VideoTransformer):
         stated = self._vae.get("spatial_compression_ratio")
         return int(stated or self._vae["patch_size"] * self._halvings())
 
-    def _vae_frame_factor(self) -> int:
+    def frames_per_latent(self) -> int:
         stated = self._vae.get("temporal_compression_ratio")
         return int(stated or self._vae["patch_size_t"] * self._halvings())
 

@@ -78,5 +78,5 @@ class Mochi(VideoTransformer, TrainableFamily):
     def _vae_factor(self) -> int:
         return prod(self._vae.get("spatial_expansions", (2, 2, 2)))
 
-    def _vae_frame_factor(self) -> int:
+    def frames_per_latent(self) -> int:
         return prod(self._vae.get("temporal_expansions", (1, 2, 3)))

@@ -14,7 +14,7 @@ class VideoTransformer(LatentTransformer):
 
     def latent_shape(self, height_px: int, width_px: int, num_frames: int = 1) -> tuple[int, ...]:
         factor = self._vae_factor()
-        num_latent_frames = (num_frames - 1) // self._vae_frame_factor() + 1
+        num_latent_frames = (num_frames - 1) // self.frames_per_latent() + 1
         return (self._vae_channels(), num_latent_frames, height_px // factor, width_px // factor)
 
     def default_resolution_px(self) -> int:
@@ -26,13 +26,8 @@ class VideoTransformer(LatentTransformer):
     def default_num_frames(self) -> int:
         return self.usual_num_frames
 
-    def legal_num_frames(self, most: int) -> int:
-        assert most > 0
-        return (most - 1) // self._vae_frame_factor() * self._vae_frame_factor() + 1
-
     def _vae_factor(self) -> int:
         return int(self._vae["spatial_compression_ratio"])
 
-    def _vae_frame_factor(self) -> int:
-        """Returns the number of frames per latent frame."""
+    def frames_per_latent(self) -> int:
         return int(self._vae["temporal_compression_ratio"])

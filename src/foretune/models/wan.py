@@ -87,7 +87,7 @@ class Wan(VideoTransformer, TrainableFamily):
         only_first = torch.zeros_like(clips)
         only_first[:, :, 0] = clips[:, :, 0]
         mean, _ = self.encode_images(vae, only_first).chunk(2, dim=1)
-        known = torch.zeros_like(mean[:, :1]).repeat(1, self._vae_frame_factor(), 1, 1, 1)
+        known = torch.zeros_like(mean[:, :1]).repeat(1, self.frames_per_latent(), 1, 1, 1)
         known[:, :, 0] = 1
         guide = torch.cat([known, self._scaled(mean)], dim=1)
         return {GUIDE: guide, **self.embed_frames(image_encoder, clips[:, :, 0])}
@@ -165,5 +165,5 @@ class Wan(VideoTransformer, TrainableFamily):
         # Files of the first releases leave out what was not a setting then.
         return int(self._vae.get("scale_factor_spatial", 8))
 
-    def _vae_frame_factor(self) -> int:
+    def frames_per_latent(self) -> int:
         return int(self._vae.get("scale_factor_temporal", 4))

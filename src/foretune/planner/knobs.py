@@ -7,10 +7,9 @@ from typing import Any
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, Lora
-from foretune.choices.picture_size import sides_px
+from foretune.choices.picture_size import legal_num_frames, sides_px
 from foretune.core.values.plan import RemedyKind
 from foretune.planner.planning import Footprint
-from foretune.trace.shipped import Geometry
 
 EXPANDABLE = "PYTORCH_ALLOC_CONF"
 FRAMES = "data.num_frames"
@@ -181,15 +180,12 @@ def _at_shorter_side(found: Footprint, shorter_px: int) -> int | str:
 def fewer_frames(found: Footprint) -> Iterator[SettingChange]:
     """Yields shorter videos of valid lengths, the longest first."""
     now = found.size.num_frames
-    lengths = (legal_num_frames(round(now * share), found.subject.geometry) for share in _SHORTER_VIDEOS)
+    lengths = (
+        legal_num_frames(round(now * share), found.subject.geometry.temporal_factor) for share in _SHORTER_VIDEOS
+    )
     for num_frames in dict.fromkeys(lengths):
         if 1 < num_frames < now:
             yield SettingChange("smaller input", num_frames=num_frames, is_other_result=True)
-
-
-def legal_num_frames(most: int, geometry: Geometry) -> int:
-    """Returns the longest length up to `most` that gives whole latent frames: 4n + 1 if four frames share one."""
-    return max(0, most - 1) // geometry.temporal_factor * geometry.temporal_factor + 1
 
 
 def lora_instead(experiment: Experiment) -> SettingChange | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, rank_of
-from foretune.choices.picture_size import sides_px
+from foretune.choices.picture_size import refuse_illegal_length, sides_px
 from foretune.core.errors import UserError
 from foretune.planner.block_events import Sizes
 from foretune.planner.encoders import Extent
@@ -74,8 +74,9 @@ def size_of(
         takes = "frames from 1 on" if geometry.default_num_frames > 1 else "images, not videos"
         raise UserError(f"This model takes {takes}; {num_frames} frames were requested.")
     _check_sides(height_px, width_px, geometry)
-    if experiment.data.num_frames is not None:
-        _check_num_frames(experiment.data.num_frames, geometry)
+    if experiment.data.num_frames is not None and geometry.default_num_frames > 1:
+        # An option of the plan may ask for any length.
+        refuse_illegal_length(experiment.data.num_frames, geometry.temporal_factor, "data.num_frames")
     tokens = geometry.default_text_tokens
     if experiment.data.max_text_tokens is not None and tokens and not geometry.text_is_fixed:
         tokens = experiment.data.max_text_tokens
@@ -102,17 +103,6 @@ def _check_sides(height_px: int, width_px: int, geometry: Geometry) -> None:
         raise UserError(
             f"This model has positions for sides up to {geometry.max_side_px} px, not {max(height_px, width_px)} px. "
             f"Set data.resolution={geometry.max_side_px}"
-        )
-
-
-def _check_num_frames(num_frames: int, geometry: Geometry) -> None:
-    """Raises for a length that training would refuse; an option of the plan may ask for any length."""
-    step = geometry.temporal_factor
-    below = (num_frames - 1) // step * step + 1
-    if geometry.default_num_frames > 1 and below != num_frames:
-        raise UserError(
-            f"data.num_frames: this model does not take {num_frames} frames, but {below} or {below + step}. "
-            f"Nearest: data.num_frames={below if num_frames - below <= step / 2 else below + step}"
         )
 
 

@@ -89,7 +89,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
     held_out = held_out[: experiment.validation.num_held_out]
     maker = _batch_maker(experiment, family, encoder_plan, source, train, size, ranks)
     for part in (train, held_out):
-        refuse_short_clips(source, part, maker.buckets, family.legal_num_frames)
+        refuse_short_clips(source, part, maker.buckets, family.frames_per_latent())
     num_steps = _num_steps(experiment.train, maker.order)
     prompts = experiment.validation.prompts if family.text_parts else ()
     needed = _needed(maker.order, num_steps, train, has_all_buckets=not experiment.data.only_largest_bucket)
@@ -275,7 +275,7 @@ def _batch_maker(
     largest: Bucket,
     ranks: Ranks,
 ) -> BatchMaker:
-    buckets = buckets_for(source, train, experiment.data, largest, family.legal_num_frames)
+    buckets = buckets_for(source, train, experiment.data, largest, family.frames_per_latent())
     members = members_by_bucket(source, train, buckets)
     if experiment.data.only_largest_bucket:
         members = only_largest(members, buckets)

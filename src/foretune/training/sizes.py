@@ -1,7 +1,7 @@
 """The size of images and clips that a run trains on and samples: checked against what the model takes."""
 
 from foretune.choices.experiment import Experiment
-from foretune.choices.picture_size import checked_resolution, resolution_text, sides_px
+from foretune.choices.picture_size import checked_resolution, refuse_illegal_length, resolution_text, sides_px
 from foretune.core.errors import Refused
 from foretune.data.buckets import Bucket
 from foretune.models.family import Family
@@ -10,13 +10,13 @@ from foretune.models.family import Family
 def training_size(experiment: Experiment, family: Family) -> Bucket:
     """The size that an experiment asks for, or the model's own; refused where the model could not take it."""
     data, multiple = experiment.data, family.size_multiple_px()
-    size = _checked(family, data.resolution, data.num_frames, "data.resolution: {}", "data.resolution={}")
+    sides = _checked_sides(family, data.resolution, "data.resolution: {}", "data.resolution={}")
     if data.max_buckets > 1 and data.bucket_step_px % multiple:
         raise Refused(
             f"data.bucket_step_px: {data.bucket_step_px} px is not a multiple of {multiple} px, which this "
             f"{family.name} model needs. Nearest: data.bucket_step_px={multiple}"
         )
-    return size
+    return Bucket(*sides, _checked_num_frames(family, data.num_frames, "data.num_frames"))
 
 
 def sampling_size(
@@ -30,41 +30,38 @@ def sampling_size(
     if trained is not None:
         resolution = resolution or f"{trained.width_px}x{trained.height_px}"
         num_frames = num_frames or trained.num_frames
-    return _checked(family, resolution, num_frames, "The size {}", "{}")
+    if num_frames is not None and not family.is_video:
+        raise Refused(f"{family.name} models make images, so that a number of frames has no meaning. Leave it out.")
+    sides = _checked_sides(family, resolution, "The size {}", "{}")
+    return Bucket(*sides, _checked_num_frames(family, num_frames, "frames"))
 
 
-def _checked(family: Family, resolution: int | str | None, num_frames: int | None, asks: str, setting: str) -> Bucket:
-    multiple = family.size_multiple_px()
-    height_px, width_px = sides_px(resolution, family.default_size_px(), multiple, is_video=family.is_video)
-    is_video = family.is_video
-    asked = asks.format(resolution_text(height_px, width_px, is_video=is_video))
+def _checked_sides(family: Family, resolution: int | str | None, names: str, types: str) -> tuple[int, int]:
+    """Width and height. `names` is the size in a message, and `types` is what to type instead."""
+    multiple, is_video = family.size_multiple_px(), family.is_video
+    height_px, width_px = sides_px(resolution, family.default_size_px(), multiple, is_video=is_video)
+    asked = names.format(resolution_text(height_px, width_px, is_video=is_video))
     if height_px % multiple or width_px % multiple:
         fitting = (max(1, round(side / multiple)) * multiple for side in (height_px, width_px))
-        nearest = setting.format(resolution_text(*fitting, is_video=is_video))
+        nearest = types.format(resolution_text(*fitting, is_video=is_video))
         raise Refused(
             f"{asked} px is not a multiple of {multiple} px, which this {family.name} model needs. Nearest: {nearest}"
         )
     largest_px = family.max_resolution_px()
     if largest_px is not None and max(height_px, width_px) > largest_px:
         fitting = (min(side, largest_px) for side in (height_px, width_px))
-        nearest = setting.format(resolution_text(*fitting, is_video=is_video))
+        nearest = types.format(resolution_text(*fitting, is_video=is_video))
         raise Refused(
             f"{asked} px is more than the {largest_px} px that this {family.name} model has positions for. "
             f"Nearest: {nearest}"
         )
-    return Bucket(width_px, height_px, _checked_num_frames(family, num_frames))
+    return width_px, height_px
 
 
-def _checked_num_frames(family: Family, asked: int | None) -> int | None:
+def _checked_num_frames(family: Family, asked: int | None, key: str) -> int | None:
+    """None for a model that makes images; that an experiment asks for more than one is refused before."""
     if not family.is_video:
         return None
     num_frames = asked or family.default_num_frames()
-    below = family.legal_num_frames(num_frames)
-    if below != num_frames:
-        above = next(more for more in range(num_frames, 2 * num_frames + 64) if family.legal_num_frames(more) == more)
-        nearest = below if num_frames - below <= above - num_frames else above
-        raise Refused(
-            f"data.num_frames: this {family.name} model does not take {num_frames} frames, but {below} or {above}. "
-            f"Nearest: data.num_frames={nearest}"
-        )
+    refuse_illegal_length(num_frames, family.frames_per_latent(), key)
     return num_frames
