@@ -6,16 +6,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 
 from foretune.core.errors import UserError
 from foretune.data import shown_frames, videos
 from foretune.data.images import Pixels
-
-av = pytest.importorskip("av")
-
-from tests.data.made_videos import CODECS, numbered, numbers, save_video  # noqa: E402
+from tests.data.made_videos import CODECS, numbered, numbers, save_video
 
 RED, GREEN, BLUE, GREY = (220, 30, 30), (30, 200, 40), (30, 40, 220), (128, 128, 128)
 
@@ -73,7 +71,7 @@ def test_frames_that_are_stored_out_of_order_come_in_the_order_of_display(tmp_pa
 
     path = save_video(tmp_path / "a.mp4", 20, prepare=with_b_frames)
     with av.open(str(path)) as container:
-        stored = [packet.pts for packet in container.demux(video=0) if packet.size]
+        stored: list[Any] = [packet.pts for packet in container.demux(video=0) if packet.size]
     assert stored != sorted(stored)
     assert numbers(_frames(path)) == list(range(20))
 
@@ -168,7 +166,8 @@ def test_a_trimmed_video_has_the_frames_that_it_shows(tmp_path: Path):
     place = data.index(b"elst") + 12
     duration, begin = struct.unpack_from(">Ii", data, place)
     with av.open(str(path)) as container:
-        ticks_each = container.streams.video[0].duration // 20
+        stream: Any = container.streams.video[0]
+        ticks_each = stream.duration // 20
     struct.pack_into(">Ii", data, place, duration // 2, begin + 4 * ticks_each)
     path.write_bytes(data)
     frames = _frames(path)

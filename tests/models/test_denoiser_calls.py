@@ -19,7 +19,6 @@ from foretune.models.locating import open_family
 from foretune.models.trainable import TrainableFamily
 from tests.models.made_inputs import gradient_image, latent_shape, sampling_inputs, small_size
 
-pytestmark = pytest.mark.takes_turns
 
 TinyPipeline = Callable[..., Path]
 

@@ -9,6 +9,7 @@ from typing import Any
 import diffusers
 import pytest
 import torch
+import transformers
 from diffusers import DDPMScheduler, EDMEulerScheduler, FlowMatchEulerDiscreteScheduler
 from torch import nn
 
@@ -20,10 +21,10 @@ from foretune.core.errors import Refused
 from foretune.models import FAMILIES, Family
 from foretune.models.locating import family_from_catalogue, open_family
 from foretune.models.objectives import FlowMatching
+from foretune.models.tiny.tokenizers import build_qwen_tokenizer
 from foretune.models.trainable import TrainableFamily
 from tests.models.made_inputs import latent_shape, made_conditioning, not_in, sampling_inputs, small_size
 
-pytestmark = pytest.mark.takes_turns
 
 TinyPipeline = Callable[..., Path]
 
@@ -305,3 +306,16 @@ def test_a_model_without_text_takes_no_captions(tiny_pipeline: TinyPipeline) -> 
         family.encode_text(None, ["a caption"], 16)
     with pytest.raises(AssertionError, match="ddpm models take no captions"):
         family.pipeline_text({}, {})
+
+
+def test_hunyuan_video_keeps_the_spaces_of_a_byte_level_tokenizer(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    """As the published one is. The class that its index names loses them, and the prompt's crop would be elsewhere."""
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_pipeline("hunyuan_video"), folder)
+    shutil.rmtree(folder / "tokenizer")
+    build_qwen_tokenizer().save_pretrained(folder / "tokenizer")
+    text = "a small red circle"
+    plain = transformers.LlamaTokenizerFast.from_pretrained(folder / "tokenizer")
+    assert plain.decode(plain(text).input_ids, skip_special_tokens=True) != text
+    tokenizer = open_family(folder).load_text_encoders(folder, torch.float32).tokenizer
+    assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text

@@ -33,7 +33,6 @@ from foretune.models.tiny.tokenizers import (
 )
 from tests.models.made_inputs import latent_shape, sampling_inputs, small_size
 
-pytestmark = pytest.mark.takes_turns
 
 TinyPipeline = Callable[..., Path]
 

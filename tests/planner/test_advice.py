@@ -21,7 +21,6 @@ from foretune.reports.remedy_words import cost_text
 from foretune.trace.shipped import geometries
 from tests.planner.asked_plans import plan, plans, with_remedy
 
-pytestmark = pytest.mark.takes_turns
 
 KEPT = "levers.gradient_checkpointing=0"
 # The question, the device, and the kinds of remedy in their order.

@@ -14,7 +14,6 @@ from foretune.models.locating import family_from_catalogue
 from foretune.trace.recorder import Allocation, Recording
 from foretune.trace.tracing import Numerics, StepSizes, TracedStep, trace_step
 
-pytestmark = pytest.mark.takes_turns
 
 RANK = 16
 DEPTH = 2

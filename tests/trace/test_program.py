@@ -18,7 +18,6 @@ from foretune.trace.recorder import Allocation
 from foretune.trace.timeline import Timeline, timeline
 from foretune.trace.tracing import StepSizes, TracedStep, trace_step
 
-pytestmark = pytest.mark.takes_turns
 
 PROBES = [(2, 64, 64, 16, 4), (3, 64, 64, 16, 4), (2, 128, 64, 16, 4), (2, 64, 64, 32, 4), (2, 64, 64, 16, 8)]
 CHECK = (4, 128, 128, 24, 2)

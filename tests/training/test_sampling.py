@@ -16,7 +16,6 @@ from foretune.models.locating import open_family
 from foretune.training.sampling import SampleRequest, grid, sample, save_sample, to_image
 from tests.models.made_inputs import gradient_image, small_size
 
-pytestmark = pytest.mark.takes_turns
 
 TinyPipeline = Callable[..., Path]
 
@@ -111,15 +110,17 @@ def test_floats_become_bytes() -> None:
 def test_a_clip_is_kept_as_a_strip_and_as_an_animation(tmp_path: Path) -> None:
     shades = np.linspace(0, 1, 11, dtype=np.float32)
     clip = np.broadcast_to(shades[:, None, None, None], (11, 6, 5, 3))
-    save_sample(clip, tmp_path / "clip.png")
+    save_sample(clip, tmp_path / "clip.png", fps=24)
     strip = Image.open(tmp_path / "clip.png")
     assert strip.size == (8 * 5 + 7 * 4, 6)
     shown = np.asarray(strip)[0, ::9, 0].tolist()
     assert shown == [round(255 * shades[index]) for index in (0, 1, 3, 4, 6, 7, 9, 10)]
     animation: Any = Image.open(tmp_path / "clip.webp")
     assert (animation.n_frames, animation.size) == (11, (5, 6))
-    save_sample(clip[0], tmp_path / "image.png")
-    save_sample(clip[:1], tmp_path / "frame.png")
+    animation.load()
+    assert animation.info["duration"] == 42, "milliseconds"
+    save_sample(clip[0], tmp_path / "image.png", fps=24)
+    save_sample(clip[:1], tmp_path / "frame.png", fps=24)
     assert {path.name for path in tmp_path.iterdir()} == {"clip.png", "clip.webp", "image.png", "frame.png"}
 
 

@@ -20,7 +20,6 @@ from foretune.training.train import train
 from tests.data.made_videos import numbered, save_video
 from tests.training.short_runs import PROMPT, Recording, losses_of, short_asked, short_prepared, short_run
 
-pytestmark = pytest.mark.takes_turns
 
 TinyPipeline = Callable[..., Path]
 

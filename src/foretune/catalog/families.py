@@ -41,6 +41,8 @@ class FamilyFacts:
     """Whether the denoiser's class keeps some weights of its blocks in fp32 when it is loaded in 16 bits."""
     untrainable_models: tuple[str, ...] = ()
     """Models of a trainable family that can only be planned: one of two denoisers of a pipeline, by catalogue name."""
+    fps: int = 16
+    """Frames per second of the clips that a video family was trained on, at which samples are shown."""
     image_pipeline_class_name: str | None = None
     """Class of the pipeline of those of its models that continue a given first frame; None if there are none."""
     is_flow_matching: bool = True
@@ -155,6 +157,7 @@ _ROWS = (
         pipeline_class_name="HunyuanVideoPipeline",
         is_trainable=True,
         is_video=True,
+        fps=24,
         starting_px="416x240",
         starting_frames=33,
         tiny_variants=("1.0",),
@@ -164,6 +167,7 @@ _ROWS = (
         pipeline_class_name="MochiPipeline",
         is_trainable=True,
         is_video=True,
+        fps=30,
         starting_px="416x240",
         starting_frames=31,
         guides_in_one_batch=True,

@@ -22,7 +22,6 @@ Pixels = npt.NDArray[np.float32]
 """An image (H, W, 3) or a clip (F, H, W, 3)."""
 _NUM_CLIP_DIMENSIONS = 4
 _MOST_IN_STRIP = 8
-_SHOWN_FPS = 16
 _GREY = (128, 128, 128)
 
 
@@ -140,12 +139,12 @@ def to_image(pixels: Pixels) -> Image.Image:
     return Image.fromarray((pixels.clip(0, 1) * 255).round().astype(np.uint8))
 
 
-def save_sample(pixels: Pixels, path: Path) -> None:
+def save_sample(pixels: Pixels, path: Path, fps: int) -> None:
     """Writes an image, or a strip of a clip's frames with the whole clip beside it, as an animated WebP."""
     to_image(pixels).save(path)
     if pixels.ndim == _NUM_CLIP_DIMENSIONS and len(pixels) > 1:
         first, *others = (to_image(frame) for frame in pixels)
-        frame_ms = round(1000 / _SHOWN_FPS)
+        frame_ms = round(1000 / fps)
         clip = path.with_suffix(".webp")
         first.save(clip, save_all=True, append_images=others, duration=frame_ms, loop=0, quality=90)
 

@@ -87,7 +87,7 @@ class Validator:
             images = sample(self.family, pipeline, self.request, encoded, unconditional)
         for index, pixels in enumerate(images if self.ranks.is_first else ()):
             path = self.samples_dir / f"step-{steps_done:09d}-{index}.png"
-            save_sample(pixels, path)
+            save_sample(pixels, path, self.family.facts.fps)
             yield path
 
 
