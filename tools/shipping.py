@@ -197,7 +197,7 @@ def write_recipes(path: Path, *, remake: bool) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.shipping", description=__doc__)
-    parser.add_argument("models", nargs="*", help="only these, even if they are there already")
+    parser.add_argument("names", nargs="*", help="only these models or traces, even if they are there already")
     parser.add_argument("--remake", action="store_true", help="also what is there already")
     parser.add_argument("--last-first", action="store_true", help="from the end: a second process meets the first")
     asked = parser.parse_args(arguments)
@@ -206,10 +206,13 @@ def main(arguments: Sequence[str]) -> int:
     write_geometry(folder)
     write_recipes(folder / RECIPES_FILE, remake=asked.remake)
     failed: list[str] = []
-    jobs = [job for job in all_jobs() if not asked.models or job.model in asked.models]
+    known = all_jobs()
+    if unknown := set(asked.names) - {name for job in known for name in (job.model, job.slug)}:
+        parser.error(f"neither a model nor a trace that ships: {', '.join(sorted(unknown))}")
+    jobs = [job for job in known if not asked.names or {job.model, job.slug} & set(asked.names)]
     for number, job in enumerate(reversed(jobs) if asked.last_first else jobs, start=1):
         path = folder / f"{job.slug}{SUFFIX}"
-        if path.exists() and not (asked.remake or asked.models):
+        if path.exists() and not (asked.remake or asked.names):
             continue
         start = time.monotonic()
         try:

@@ -19,7 +19,6 @@ from foretune.models.locating import open_family
 from foretune.models.trainable import TrainableFamily
 from tests.models.made_inputs import gradient_image, latent_shape, sampling_inputs, small_size
 
-
 TinyPipeline = Callable[..., Path]
 
 WITH_TEXT = [(name, variant) for name, facts in TRAINABLE.items() if facts.has_text for variant in facts.tiny_variants]

@@ -25,7 +25,6 @@ from foretune.models.tiny.tokenizers import build_qwen_tokenizer
 from foretune.models.trainable import TrainableFamily
 from tests.models.made_inputs import latent_shape, made_conditioning, not_in, sampling_inputs, small_size
 
-
 TinyPipeline = Callable[..., Path]
 
 TINY = [(family, variant) for family, variants in TINY_VARIANTS.items() for variant in variants]

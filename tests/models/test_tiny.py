@@ -33,7 +33,6 @@ from foretune.models.tiny.tokenizers import (
 )
 from tests.models.made_inputs import latent_shape, sampling_inputs, small_size
 
-
 TinyPipeline = Callable[..., Path]
 
 CASES = [(family, variant) for family, variants in TINY_VARIANTS.items() for variant in variants]
@@ -130,6 +129,7 @@ def test_loads_through_the_class_of_the_family(family: str, tiny_pipeline: TinyP
     pipeline_class.from_pretrained(tiny_pipeline(family), use_safetensors=True)
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(("family", "variant"), CASES)
 def test_seed_decides_the_bytes(family: str, variant: str, tiny_pipeline: TinyPipeline, tmp_path: Path) -> None:
     first = digests(tiny_pipeline(family, variant))
@@ -208,6 +208,7 @@ def test_captions_stay_apart(family: str, variant: str, tiny_pipeline: TinyPipel
         assert 0.5 < float(shown.std()) < 4, name
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(("family", "variant"), TEXT_CASES)
 def test_captions_change_the_image(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
     directory = tiny_pipeline(family, variant)

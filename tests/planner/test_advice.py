@@ -21,7 +21,6 @@ from foretune.reports.remedy_words import cost_text
 from foretune.trace.shipped import geometries
 from tests.planner.asked_plans import plan, plans, with_remedy
 
-
 KEPT = "levers.gradient_checkpointing=0"
 # The question, the device, and the kinds of remedy in their order.
 REFUSED: tuple[tuple[str, tuple[str, ...], str, tuple[str, ...]], ...] = (
@@ -54,6 +53,7 @@ def kinds(found: Plan) -> tuple[str, ...]:
     )
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(("target", "overrides", "device", "expected"), REFUSED)
 def test_remedies_make_it_fit_when_they_are_typed(
     target: str, overrides: tuple[str, ...], device: str, expected: tuple[str, ...]
@@ -200,6 +200,7 @@ def test_caches_are_proposed_where_they_are_off() -> None:
     assert not best.remedies[0].changes_the_result
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     ("target", "overrides", "device"),
     [

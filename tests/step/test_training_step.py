@@ -21,7 +21,6 @@ from foretune.step.optimizers.base import Direct, Layout
 from foretune.step.training_step import TrainingStep
 from tests.step.small_steps import gradients, made_batch, small_step, split_batch
 
-
 TinyPipeline = Callable[..., Path]
 
 CASES = [(name, variant) for name, facts in TRAINABLE.items() for variant in facts.tiny_variants]

@@ -14,7 +14,6 @@ from foretune.models.locating import family_from_catalogue
 from foretune.trace.recorder import Allocation, Recording
 from foretune.trace.tracing import Numerics, StepSizes, TracedStep, trace_step
 
-
 RANK = 16
 DEPTH = 2
 QKVO = ("to_q", "to_k", "to_v", "to_out.0")
@@ -117,6 +116,7 @@ def watch_predictions(family: Family, monkeypatch: pytest.MonkeyPatch) -> list[t
     return seen
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", sorted(catalog.denoisers()))
 def test_lora_with_checkpointing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     family = shallow(name)
@@ -144,6 +144,7 @@ def test_lora_with_checkpointing(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert backward == every if family.block_kinds() else backward == set(range(min(backward), len(every)))
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", sorted(catalog.denoisers()))
 def test_full_depth_is_the_catalogued_model(name: str) -> None:
     row, family = catalog.denoiser(name), family_from_catalogue(name)
@@ -169,6 +170,7 @@ def _module_list(kind: str) -> str:
     return "transformer_blocks" if kind == "dual_attention" else kind
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     ("name", "method", "checkpointing", "numerics"),
     [
@@ -197,6 +199,7 @@ def test_other_methods_and_levers(name: str, method: str, checkpointing: float, 
         assert peak > bytes_of(step, "frozen weights") + step.num_trained_params * 16
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize("name", ["chroma", "cogvideox-5b", "hidream-i1", "z-image"])
 def test_checkpointing_saves_activations(name: str) -> None:
     family = shallow(name)

@@ -18,7 +18,6 @@ from foretune.trace.recorder import Allocation
 from foretune.trace.timeline import Timeline, timeline
 from foretune.trace.tracing import StepSizes, TracedStep, trace_step
 
-
 PROBES = [(2, 64, 64, 16, 4), (3, 64, 64, 16, 4), (2, 128, 64, 16, 4), (2, 64, 64, 32, 4), (2, 64, 64, 16, 8)]
 CHECK = (4, 128, 128, 24, 2)
 SHALLOW, DEEP = (4, 4), (7, 9)
@@ -96,6 +95,7 @@ def step_trace(folder: Path, method: str, share: float, precision: str, accumula
     )
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     ("method", "share", "precision", "accumulation"),
     [("lora", 0.0, "bf16", 1), ("lora", 1.0, "bf16", 2), ("full", 0.0, "fp32", 1), ("full", 1.0, "bf16", 2)],

@@ -16,7 +16,6 @@ from foretune.models.locating import open_family
 from foretune.training.sampling import SampleRequest, grid, sample, save_sample, to_image
 from tests.models.made_inputs import gradient_image, small_size
 
-
 TinyPipeline = Callable[..., Path]
 
 WITH_TEXT = [(name, variant) for name, facts in TRAINABLE.items() if facts.has_text for variant in facts.tiny_variants]
@@ -49,6 +48,7 @@ def test_an_image_depends_on_seed_place_and_prompt_alone(name: str, tiny_pipelin
         assert 0 <= image.min() < image.max() <= 1
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(("name", "variant"), WITH_TEXT)
 @pytest.mark.parametrize("guidance", [None, 1.0, 4.5])
 def test_encoded_captions_give_the_same_image_as_prompts(

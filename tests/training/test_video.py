@@ -20,7 +20,6 @@ from foretune.training.train import train
 from tests.data.made_videos import numbered, save_video
 from tests.training.short_runs import PROMPT, Recording, losses_of, short_asked, short_prepared, short_run
 
-
 TinyPipeline = Callable[..., Path]
 
 
@@ -157,6 +156,7 @@ def test_a_first_frame_conditions_training_and_samples(tmp_path: Path, tiny_pipe
     assert not np.array_equal(shown[0], shown[1])
 
 
+@pytest.mark.takes_turns
 @pytest.mark.parametrize(
     ("family", "variant", "resolution"),
     [

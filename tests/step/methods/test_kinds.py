@@ -22,7 +22,6 @@ from tests.step.methods.kinds import KINDS, adapter_of, disturb
 from tests.step.methods.test_methods import predict, run_steps
 from tests.step.small_steps import small_experiment, small_step
 
-
 TinyPipeline = Callable[..., Path]
 
 LAYER = "transformer_blocks.0.attn.to_q"
