@@ -37,8 +37,9 @@ def pil_to_tensor(image: Image.Image) -> Tensor:
 
 def by_name(denoiser_class: type[nn.Module], given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """All arguments of a call by their names, in the order of the denoiser's own."""
-    bound = inspect.signature(denoiser_class.forward).bind(None, *given, **named).arguments
-    return dict(islice(bound.items(), 1, None))
+    bound = inspect.signature(denoiser_class.forward).bind(None, *given, **named)
+    bound.apply_defaults()
+    return dict(islice(bound.arguments.items(), 1, None))
 
 
 class Recorder(nn.Module):
@@ -73,6 +74,14 @@ def called_by_pipeline(family: TrainableFamily, pipeline: Any, guidance: float) 
     return calls[0]
 
 
+def without_masked_padding(call: dict[str, Any]) -> dict[str, Any]:
+    """The same call for one caption of just its tokens, which needs no mask."""
+    mask = call["encoder_hidden_states_mask"]
+    assert mask.dtype == torch.bool
+    tokens = call["encoder_hidden_states"][mask][None]
+    return {**call, "encoder_hidden_states": tokens, "encoder_hidden_states_mask": None}
+
+
 def called_by_family(
     family: Family, noisy: Tensor, time: Tensor, conditioning: dict[str, Tensor], guidance: float
 ) -> dict[str, Any]:
@@ -86,7 +95,12 @@ def called_by_family(
 def assert_same_call(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     for name in ours.keys() | theirs.keys():
         one, other = ours.get(name), theirs.get(name)
-        if isinstance(other, Tensor):
+        if isinstance(other, list) and isinstance(other[0], Tensor):
+            assert isinstance(one, list), name
+            assert len(one) == len(other), name
+            for index, pair in enumerate(zip(one, other, strict=True)):
+                assert_same_call({f"{name} {index}": pair[0]}, {f"{name} {index}": pair[1]})
+        elif isinstance(other, Tensor):
             assert isinstance(one, Tensor), name
             # One time for the whole batch is as good as one for each sample.
             expected = other.float().expand_as(one)
@@ -104,7 +118,7 @@ def test_a_denoiser_is_called_as_by_its_pipeline(name: str, variant: str, tiny_p
     family = open_family(folder)
     pipeline = family.load_pipeline(folder, torch.float32)
     # Without guidance where it would double the batch.
-    guidance = 1.0 if family.facts.guides_in_one_batch else GUIDANCE
+    guidance = family.facts.unguided_scale if family.facts.guides_in_one_batch else GUIDANCE
     theirs = called_by_pipeline(family, pipeline, guidance)
     size = small_size(family, HEIGHT_PX, WIDTH_PX)
     noisy = torch.randn(1, *latent_shape(family, size), generator=torch.Generator().manual_seed(SEED))
@@ -121,6 +135,8 @@ def test_a_denoiser_is_called_as_by_its_pipeline(name: str, variant: str, tiny_p
     if pipeline.scheduler.config.get("invert_sigmas", False):
         times = 1000 - times  # theirs runs from noise to data
     ours = called_by_family(family, noisy, times, conditioning, guidance)
+    if theirs.get("encoder_hidden_states_mask", ...) is None:
+        ours = without_masked_padding(ours)
     assert_same_call(ours, theirs)
 
 

@@ -1,6 +1,7 @@
 """What every family answers, on the catalogue's models without weights and on tiny ones with them."""
 
 import dataclasses
+import inspect
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -145,9 +146,13 @@ def test_captions_are_encoded_as_by_the_pipeline(name: str, variant: str, tiny_p
     assert encoders.vae is None
     calls: list[dict[str, Any]] = []
     denoiser: nn.Module = getattr(pipeline, family.denoiser_part)
-    denoiser.register_forward_pre_hook(lambda _, __, arguments: calls.append(arguments), with_kwargs=True)
+    signature = inspect.signature(type(denoiser).forward)
+    denoiser.register_forward_pre_hook(
+        lambda module, given, named: calls.append(signature.bind(module, *given, **named).arguments), with_kwargs=True
+    )
     size = {**sampling_inputs(family, small_size(family)), "output_type": "latent"}
-    pipeline(prompt=CAPTIONS, num_inference_steps=2, **size, **family.sampling_arguments(num_tokens, 1.0))
+    asked = family.sampling_arguments(num_tokens, family.facts.unguided_scale)
+    pipeline(prompt=list(CAPTIONS), num_inference_steps=2, **size, **asked)  # a copy: one writes into the list
     with torch.no_grad():
         found = family.encode_text(encoders, CAPTIONS, num_tokens)
     # Whole images of the size that is sampled.
@@ -156,12 +161,23 @@ def test_captions_are_encoded_as_by_the_pipeline(name: str, variant: str, tiny_p
     specs.pop("image_embeds", None)  # of a first frame, not of captions
     assert {key: tuple(tensor.shape) for key, tensor in found.items()} == {k: s.shape for k, s in specs.items()}
     nested = calls[0].get("added_cond_kwargs") or {}
-    handed = [argument for argument in (*calls[0].values(), *nested.values()) if isinstance(argument, torch.Tensor)]
+    handed = [*calls[0].values(), *nested.values()]
     # Without a caption is not the same as an empty prompt, where a pipeline makes this difference.
-    zeroes = pipeline.config.get("force_zeros_for_empty_prompt", False)
-    rows = [row for row, caption in enumerate(CAPTIONS) if caption or not zeroes]
+    differs = pipeline.config.get("force_zeros_for_empty_prompt", False) or hasattr(pipeline, "system_prompt")
+    rows = [row for row, caption in enumerate(CAPTIONS) if caption or not differs]
+    if name == "z_image":  # it takes the tokens of each caption instead of padding and a mask
+        mask, padded = found.pop("prompt_mask"), found.pop("prompt_embeds")
+        assert all(torch.equal(padded[row][mask[row]], calls[0]["cap_feats"][row]) for row in rows)
     for key, tensor in found.items():
-        assert any(other.shape == tensor.shape and torch.equal(tensor[rows], other[rows]) for other in handed), key
+        assert any(starts_with(other, tensor, rows) for other in handed), key
+
+
+def starts_with(argument: Any, tensor: torch.Tensor, rows: list[int]) -> bool:
+    """Whether a tensor is that argument; one for text and image begins with the text's."""
+    if not isinstance(argument, torch.Tensor) or argument.dim() != tensor.dim():
+        return False
+    of_text = argument[:, : tensor.shape[1]]
+    return of_text.shape == tensor.shape and torch.equal(tensor[rows], of_text[rows].to(tensor.dtype))
 
 
 @pytest.mark.parametrize("name", WITH_LATENTS)
@@ -173,10 +189,13 @@ def test_latents_are_drawn_as_the_autoencoder_draws_them(name: str, tiny_pipelin
     frames = () if size.num_frames is None else (size.num_frames,)
     images = torch.rand(3, 3, *frames, 64, 32, generator=torch.Generator().manual_seed(1)) * 2 - 1
     noise = torch.randn(3, *latent_shape(family, size), generator=torch.Generator().manual_seed(5))
+    is_video_vae = any(isinstance(module, nn.Conv3d) for module in vae.modules())
     with torch.no_grad():
-        drawn = vae.encode(images).latent_dist.sample(torch.Generator().manual_seed(5))
+        # Qwen-Image's takes an image as a clip of one frame.
+        taken = images.unsqueeze(2) if is_video_vae and not frames else images
+        drawn = vae.encode(taken).latent_dist.sample(torch.Generator().manual_seed(5))
         moments = family.encode_images(family.load_vae(folder, torch.float32), images)
-    expected = scaled_by_hand(vae, drawn)
+    expected = scaled_by_hand(vae, drawn).reshape(noise.shape)
     torch.testing.assert_close(family.latents_from_moments(moments, noise), expected, rtol=1e-6, atol=1e-6)
     # Without noise it is the mean: what the scaling of the published model says, by hand.
     mean = scaled_by_hand(vae, moments.chunk(2, dim=1)[0])
@@ -188,7 +207,8 @@ def scaled_by_hand(vae: Any, latents: torch.Tensor) -> Any:
     config = vae.config
     if config.get("latents_mean") is None:
         return (latents - (config.get("shift_factor") or 0.0)) * config.scaling_factor
-    mean, std = (torch.tensor(config[key]).view(1, -1, 1, 1, 1) for key in ("latents_mean", "latents_std"))
+    per_channel = (1, -1, *[1] * (latents.dim() - 2))
+    mean, std = (torch.tensor(config[key]).view(per_channel) for key in ("latents_mean", "latents_std"))
     return (latents - mean) / std * config.get("scaling_factor", 1.0)
 
 

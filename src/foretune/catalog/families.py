@@ -55,6 +55,8 @@ class FamilyFacts:
     guides_in_one_batch: bool = False
     """Whether its pipeline passes both halves of classifier-free guidance to the denoiser in one batch. The other
     pipelines make two passes, or need only one."""
+    unguided_scale: float = 1.0
+    """Largest guidance scale at which its pipeline runs the denoiser once in each step."""
     guidance_embeds_tell_distillation: bool = False
     """Whether a denoiser without a guidance embedding is distilled to few sampling steps, and one with it is not."""
     tiny_variants: tuple[str, ...] = ()
@@ -173,9 +175,34 @@ _ROWS = (
         guides_in_one_batch=True,
         tiny_variants=("1",),
     ),
+    FamilyFacts(
+        name="chroma",
+        pipeline_class_name="ChromaPipeline",
+        is_trainable=True,
+        tiny_variants=("1",),
+    ),
+    FamilyFacts(
+        name="lumina2",
+        pipeline_class_name="Lumina2Pipeline",
+        is_trainable=True,
+        tiny_variants=("2.0",),
+    ),
+    FamilyFacts(
+        name="qwen_image",
+        pipeline_class_name="QwenImagePipeline",
+        is_trainable=True,
+        tiny_variants=("1",),
+    ),
+    FamilyFacts(
+        name="z_image",
+        pipeline_class_name="ZImagePipeline",
+        is_trainable=True,
+        guides_in_one_batch=True,
+        unguided_scale=0.0,
+        tiny_variants=("base",),
+    ),
     # Those that can be planned.
     FamilyFacts(name="auraflow", pipeline_class_name="AuraFlowPipeline", guides_in_one_batch=True),
-    FamilyFacts(name="chroma", pipeline_class_name="ChromaPipeline"),
     FamilyFacts(
         name="cogvideox",
         pipeline_class_name="CogVideoXPipeline",
@@ -204,10 +231,7 @@ _ROWS = (
     ),
     FamilyFacts(name="krea2", pipeline_class_name="Krea2Pipeline", keeps_fp32=True),
     FamilyFacts(name="ltx_video", pipeline_class_name="LTXPipeline", is_video=True, guides_in_one_batch=True),
-    FamilyFacts(name="lumina2", pipeline_class_name="Lumina2Pipeline"),
-    FamilyFacts(name="qwen_image", pipeline_class_name="QwenImagePipeline"),
     FamilyFacts(name="sana", pipeline_class_name="SanaPipeline", guides_in_one_batch=True),
-    FamilyFacts(name="z_image", pipeline_class_name="ZImagePipeline", guides_in_one_batch=True),
 )
 
 FAMILY_FACTS: Mapping[str, FamilyFacts] = MappingProxyType({row.name: row for row in _ROWS})

@@ -150,6 +150,13 @@ class Family(ABC):
         """
         return tuple(module for name, module in block.named_modules() if name.rpartition(".")[2] in _FEED_FORWARDS)
 
+    def without_gradient(self) -> tuple[str, ...]:
+        """Returns prefixes of the names of weights whose output nothing reads: they stay frozen.
+
+        DDP would wait for their gradients.
+        """
+        return ()
+
     def block_kinds(self) -> tuple[RepeatedBlocks, ...]:
         """Returns the stacks that make up `blocks`, in order; empty if the depth cannot be changed."""
         config = self.architecture.denoiser

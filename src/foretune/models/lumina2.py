@@ -1,18 +1,23 @@
 """Lumina-Image 2.0: refines text and image separately, then processes them in one sequence."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
+from foretune.models.trainable import TrainableFamily
 from foretune.models.transformer import LatentTransformer
 
 
-class Lumina2(LatentTransformer):
+class Lumina2(LatentTransformer, TrainableFamily):
     """Its time and its prediction run from noise to image."""
 
     facts = family_facts("lumina2")
     denoiser_class_name = "Lumina2Transformer2DModel"
+    text_parts = ("text_encoder", "tokenizer")
     goes_by_samples = True
     default_text_tokens = 256
     stacks = (("layers", "num_layers"),)
@@ -44,3 +49,24 @@ class Lumina2(LatentTransformer):
             return_dict=False,
         )[0]
         return -predicted
+
+    def encode_text(self, encoders: Any, captions: Sequence[str], num_text_tokens: int) -> Conditioning:
+        # As the pipeline does: an instruction before every caption, but none before the empty one of guidance.
+        encoded = [
+            encoders.encode_prompt([caption], do_classifier_free_guidance=False, max_sequence_length=num_text_tokens)[
+                :2
+            ]
+            if caption
+            else encoders._get_gemma_prompt_embeds([caption], max_sequence_length=num_text_tokens)
+            for caption in captions
+        ]
+        prompts, masks = zip(*encoded, strict=True)
+        return {"prompt_embeds": torch.cat(prompts), "prompt_mask": torch.cat(masks).bool()}
+
+    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
+        return {
+            "prompt_embeds": conditioning["prompt_embeds"],
+            "prompt_attention_mask": conditioning["prompt_mask"],
+            "negative_prompt_embeds": unconditional["prompt_embeds"],
+            "negative_prompt_attention_mask": unconditional["prompt_mask"],
+        }

@@ -1,20 +1,23 @@
 """Z-Image: refines text and image separately, then processes them in one sequence."""
 
-from typing import Self
+from collections.abc import Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from foretune.catalog import family_facts
 from foretune.models.family import Conditioning, TensorSpec
+from foretune.models.trainable import TrainableFamily
 from foretune.models.transformer import LatentTransformer
 
 
-class ZImage(LatentTransformer):
-    """Its time and its prediction run from noise to image."""
+class ZImage(LatentTransformer, TrainableFamily):
+    """Its time and its prediction run from noise to image; it reads the tokens of a caption and no padding."""
 
     facts = family_facts("z_image")
     denoiser_class_name = "ZImageTransformer2DModel"
+    text_parts = ("text_encoder", "tokenizer")
     goes_by_samples = True
     default_text_tokens = 512
     stacks = (("noise_refiner", "n_refiner_layers"), ("context_refiner", "n_refiner_layers"), ("layers", "n_layers"))
@@ -26,7 +29,10 @@ class ZImage(LatentTransformer):
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
         width = self.architecture.denoiser["cap_feat_dim"]
-        return {"prompt_embeds": TensorSpec((batch_size, num_text_tokens, width))}
+        return {
+            "prompt_embeds": TensorSpec((batch_size, num_text_tokens, width)),
+            "prompt_mask": TensorSpec((batch_size, num_text_tokens), torch.bool),
+        }
 
     def predict(
         self,
@@ -40,11 +46,34 @@ class ZImage(LatentTransformer):
         predicted = denoiser(
             x=list(noisy.unsqueeze(2).unbind(0)),
             t=1 - time / 1000,
-            cap_feats=list(conditioning["prompt_embeds"].unbind(0)),
+            cap_feats=_without_padding(conditioning),
             patch_size=self._patch_size(),
             return_dict=False,
         )[0]
         return -torch.stack(predicted).squeeze(2)
 
+    def encode_text(self, encoders: Any, captions: Sequence[str], num_text_tokens: int) -> Conditioning:
+        found, _ = encoders.encode_prompt(
+            prompt=list(captions), do_classifier_free_guidance=False, max_sequence_length=num_text_tokens
+        )
+        lengths = torch.tensor([len(tokens) for tokens in found], device=found[0].device)
+        places = torch.arange(num_text_tokens, device=found[0].device)
+        padded = found[0].new_zeros(len(found), num_text_tokens, found[0].shape[1])
+        for row, tokens in zip(padded, found, strict=True):
+            row[: len(tokens)] = tokens
+        return {"prompt_embeds": padded, "prompt_mask": places < lengths[:, None]}
+
+    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
+        return {
+            "prompt_embeds": _without_padding(conditioning),
+            "negative_prompt_embeds": _without_padding(unconditional),
+        }
+
     def _patch_size(self) -> int:
         return int(self.architecture.denoiser["all_patch_size"][0])
+
+
+def _without_padding(conditioning: Conditioning) -> list[Tensor]:
+    """Returns the tokens of each caption; the model itself fills them up to a multiple of 32."""
+    prompts, lengths = conditioning["prompt_embeds"], conditioning["prompt_mask"].sum(dim=1).tolist()
+    return [prompt[:length] for prompt, length in zip(prompts.unbind(0), lengths, strict=True)]

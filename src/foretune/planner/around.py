@@ -220,8 +220,8 @@ def _cast_bytes(run: RunToPlan, around: Around) -> int:
 
 
 def _guided_batch(run: RunToPlan) -> int:
-    scale = run.experiment.validation.guidance_scale
-    return 2 if run.denoiser.family_facts.guides_in_one_batch and (scale is None or scale > 1) else 1
+    scale, facts = run.experiment.validation.guidance_scale, run.denoiser.family_facts
+    return 2 if facts.guides_in_one_batch and (scale is None or scale > facts.unguided_scale) else 1
 
 
 def play_checksum(stream: Stream, run: RunToPlan, around: Around, phase: str) -> None:

@@ -246,7 +246,8 @@ def _run(
     is_first = prepared.ranks.is_first
     if is_first:
         observer = Observers(observer, *open_trackers(experiment.track, run.path, observer))
-    initial, base = checksums(prepared.step.trained), checksums(prepared.method.frozen())
+    initial = checksums(prepared.step.trained)
+    base = {} if prepared.method.trains_base else checksums(prepared.method.frozen())
     with stop_on_signals() if handles_signals else nullcontext(StopRequest()) as stop:
         session = Session(run, prepared, observer, stop=stop, warnings=warnings)
         first_step = _restore(session, observer)

@@ -1,4 +1,4 @@
-"""Random CLIP, T5, UMT5, Qwen and Llama text encoders, and a CLIP image encoder, scaled so that embeddings differ.
+"""Random CLIP, T5, UMT5, Qwen, Llama and Gemma text encoders, and a CLIP image encoder, with distinct embeddings.
 
 They are not trained: they are hash functions whose output a denoiser can learn to read.
 """
@@ -13,9 +13,15 @@ from transformers import (
     CLIPTokenizer,
     CLIPVisionConfig,
     CLIPVisionModel,
+    Gemma2Config,
+    Gemma2Model,
+    GemmaTokenizer,
     LlamaConfig,
     LlamaModel,
     LlamaTokenizerFast,
+    PreTrainedTokenizerBase,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
     Qwen2Tokenizer,
     Qwen3Config,
     Qwen3Model,
@@ -101,43 +107,58 @@ def _t5_sizes(tokenizer: T5Tokenizer, dim: int) -> dict[str, Any]:
     }
 
 
-def build_qwen3(tokenizer: Qwen2Tokenizer, *, dim: int) -> Qwen3Model:
+def build_qwen3(tokenizer: Qwen2Tokenizer, *, dim: int, num_skipped_layers: int = 0) -> Qwen3Model:
     """Builds a Qwen3 language model of width `dim`, without the layer that predicts the next token."""
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=dim,
-        intermediate_size=2 * dim,
-        num_hidden_layers=NUM_LAYERS,
-        num_attention_heads=dim // HEAD_DIM,
-        num_key_value_heads=dim // HEAD_DIM // 2,
-        head_dim=HEAD_DIM,
-        max_position_embeddings=1024,
-        initializer_range=dim**-0.5,  # so that layers change what they read as much as in a trained model
-        use_cache=False,
+    model = Qwen3Model(Qwen3Config(**_language_model_sizes(tokenizer, dim, num_skipped_layers)))
+    return _with_larger_embeddings(model, dim) if num_skipped_layers else model.eval()
+
+
+def build_qwen2_5_vl(tokenizer: Qwen2Tokenizer, *, dim: int) -> Qwen2_5_VLForConditionalGeneration:
+    """Builds a Qwen2.5-VL of width `dim`: a language model, and the vision model that captions do not use."""
+    text = _language_model_sizes(tokenizer, dim, 0)
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [HEAD_DIM // 4, HEAD_DIM // 8, HEAD_DIM // 8]}
+    vision = {"depth": 1, "hidden_size": dim, "intermediate_size": 2 * dim, "num_heads": 2, "out_hidden_size": dim}
+    config = Qwen2_5_VLConfig(
+        text_config={**text, "rope_parameters": rope, "bos_token_id": None},
+        vision_config={**vision, "fullatt_block_indexes": [0]},
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    return Qwen3Model(config).eval()
+    return Qwen2_5_VLForConditionalGeneration(config).eval()
+
+
+def build_gemma2(tokenizer: GemmaTokenizer, *, dim: int) -> Gemma2Model:
+    """Builds a Gemma 2 of width `dim`, with a further layer because Lumina 2 reads the last layer but one."""
+    sizes = _language_model_sizes(tokenizer, dim, 1)
+    # It multiplies embeddings by the root of its width itself.
+    return Gemma2Model(Gemma2Config(**sizes, query_pre_attn_scalar=HEAD_DIM)).eval()
 
 
 def build_llama(tokenizer: LlamaTokenizerFast, *, dim: int, num_skipped_layers: int) -> LlamaModel:
     """Builds a Llama of width `dim`, with further layers for a pipeline that skips the last ones and their norm."""
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=dim,
-        intermediate_size=2 * dim,
-        num_hidden_layers=NUM_LAYERS + num_skipped_layers,
-        num_attention_heads=dim // HEAD_DIM,
-        num_key_value_heads=dim // HEAD_DIM // 2,
-        head_dim=HEAD_DIM,
-        max_position_embeddings=1024,
-        initializer_range=dim**-0.5,  # so that layers change what they read as much as in a trained model
-        use_cache=False,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    model = LlamaModel(config)
+    sizes = _language_model_sizes(tokenizer, dim, num_skipped_layers)
+    return _with_larger_embeddings(LlamaModel(LlamaConfig(**sizes, bos_token_id=tokenizer.bos_token_id)), dim)
+
+
+def _language_model_sizes(tokenizer: PreTrainedTokenizerBase, dim: int, num_skipped_layers: int) -> dict[str, Any]:
+    return {
+        "vocab_size": len(tokenizer),
+        "hidden_size": dim,
+        "intermediate_size": 2 * dim,
+        "num_hidden_layers": NUM_LAYERS + num_skipped_layers,
+        "num_attention_heads": dim // HEAD_DIM,
+        "num_key_value_heads": dim // HEAD_DIM // 2,
+        "head_dim": HEAD_DIM,
+        "max_position_embeddings": 1024,
+        "initializer_range": dim**-0.5,  # so that layers change what they read as much as in a trained model
+        "use_cache": False,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+
+
+def _with_larger_embeddings(model: Any, dim: int) -> Any:
+    """Sets embeddings to deviation 1, for a pipeline that reads what no norm follows."""
     with torch.no_grad():
-        model.embed_tokens.weight.mul_(dim**0.5)  # to deviation 1, since no norm follows
+        model.embed_tokens.weight.mul_(dim**0.5)
     return model.eval()

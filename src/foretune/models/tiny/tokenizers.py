@@ -1,11 +1,11 @@
-"""CLIP, T5, Qwen and Llama tokenizers built in memory: one token per common caption word, characters for the rest."""
+"""CLIP, T5, Qwen, Llama and Gemma tokenizers built in memory: one token per common caption word, else characters."""
 
 from collections import Counter
 from functools import cache
 from itertools import pairwise
 
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import CLIPTokenizer, LlamaTokenizerFast, Qwen2Tokenizer, T5Tokenizer
+from transformers import CLIPTokenizer, GemmaTokenizer, LlamaTokenizerFast, Qwen2Tokenizer, T5Tokenizer
 
 # Words of captions like "a small red circle on blue" or "a painting in the style of ...".
 CAPTION_LINES = (
@@ -57,6 +57,8 @@ LLAMA_PAD = "<pad>"
 LLAMA_CHAT_TOKENS = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 LLAMA_CHAT_WORDS = ("system", "user", "assistant")
 LLAMA_SPACE = "▁"
+
+GEMMA_SPECIAL_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
 
 
 def build_clip_tokenizer(*, pad_token: str = "<|endoftext|>") -> CLIPTokenizer:  # noqa: S107 - not a password
@@ -112,19 +114,12 @@ def build_llama_tokenizer(*, further_words: tuple[str, ...] = ()) -> LlamaTokeni
     Llama 3's own one works on bytes. transformers 5 reads such a tokenizer as if its spaces were Llama 2's, and loses
     them; so this one writes spaces as Llama 2's does, and bytes only for characters that it does not know.
     """
-    words = dict.fromkeys((*CAPTION_WORDS, *further_words, *LLAMA_CHAT_WORDS))
-    spelled = [(*space, *word) for space in ((), (LLAMA_SPACE,)) for word in words]
     # Chats have an empty line after each header, a single token of Llama 3.
-    merges = _learn_merges((*spelled, ("\n", "\n")))
-    tokens = [
-        *(f"<0x{byte:02X}>" for byte in range(256)),
-        *(LLAMA_SPACE, "\n", *T5_CHARACTERS),
-        *(first + second for first, second in merges),
-        *(LLAMA_BEGIN_OF_TEXT, LLAMA_END_OF_TEXT, *LLAMA_CHAT_TOKENS, LLAMA_PAD),
-    ]
+    specials = (LLAMA_BEGIN_OF_TEXT, LLAMA_END_OF_TEXT, *LLAMA_CHAT_TOKENS, LLAMA_PAD)
+    vocab, merges = _with_byte_fallback((*further_words, *LLAMA_CHAT_WORDS), specials, further_pairs=(("\n", "\n"),))
     return LlamaTokenizerFast(
-        vocab={token: index for index, token in enumerate(dict.fromkeys(tokens))},
-        merges=list(merges),
+        vocab=vocab,
+        merges=merges,
         unk_token=None,
         bos_token=LLAMA_BEGIN_OF_TEXT,
         eos_token=LLAMA_END_OF_TEXT,
@@ -134,6 +129,28 @@ def build_llama_tokenizer(*, further_words: tuple[str, ...] = ()) -> LlamaTokeni
         add_prefix_space=False,
         padding_side="right",
     )
+
+
+def build_gemma_tokenizer(*, further_words: tuple[str, ...] = ()) -> GemmaTokenizer:
+    """Builds a BPE tokenizer for any text; `further_words` are single tokens, too."""
+    vocab, merges = _with_byte_fallback(further_words, GEMMA_SPECIAL_TOKENS)
+    return GemmaTokenizer(vocab=vocab, merges=merges, add_bos_token=True, padding_side="right")
+
+
+def _with_byte_fallback(
+    further_words: tuple[str, ...], specials: tuple[str, ...], *, further_pairs: tuple[tuple[str, ...], ...] = ()
+) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Returns vocabulary and merges with spaces written as Llama 2 does, and bytes for unknown characters."""
+    words = dict.fromkeys((*CAPTION_WORDS, *further_words))
+    spelled = tuple((*space, *word) for space in ((), (LLAMA_SPACE,)) for word in words)
+    merges = _learn_merges((*spelled, *further_pairs))
+    tokens = [
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        *(LLAMA_SPACE, "\n", *T5_CHARACTERS),
+        *(first + second for first, second in merges),
+        *specials,
+    ]
+    return {token: index for index, token in enumerate(dict.fromkeys(tokens))}, list(merges)
 
 
 @cache

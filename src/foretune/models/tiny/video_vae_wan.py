@@ -1,12 +1,18 @@
-"""A tiny VAE of Wan 2.1: 8 px and 4 frames per latent, the first frame alone.
+"""A tiny VAE of Wan 2.1, and of Qwen-Image, whose VAE is built alike: 8 px and 4 frames per latent, the first alone.
 
 Its norms divide each pixel's channels by their root mean square.
 """
 
 from math import sqrt
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKLWan
+from diffusers.models.autoencoders.autoencoder_kl_qwenimage import (
+    QwenImageAttentionBlock,
+    QwenImageResample,
+    QwenImageResidualBlock,
+)
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanAttentionBlock, WanResample, WanResidualBlock
 
 from foretune.models.tiny.vae import COLOUR_DEVIATION, LOG_VARIANCE, NUM_LATENT_CHANNELS
@@ -25,9 +31,9 @@ CONSTANT_CHANNEL = 6
 CONSTANT = 16.0
 
 
-def build_wan_vae() -> AutoencoderKLWan:
+def build_wan_vae(vae_class: Any = AutoencoderKLWan) -> Any:
     """Builds a VAE with 4 latent channels; normalised by its mean and deviation, latents have a deviation near 1."""
-    vae = AutoencoderKLWan(
+    vae = vae_class(
         base_dim=NUM_NARROW_CHANNELS,
         z_dim=NUM_LATENT_CHANNELS,
         dim_mult=[1, 2, 2, 2],
@@ -42,22 +48,22 @@ def build_wan_vae() -> AutoencoderKLWan:
     return vae.eval()
 
 
-def _wire_blocks(vae: AutoencoderKLWan) -> None:
+def _wire_blocks(vae: Any) -> None:
     """Passes the skip path unchanged from level to level, and scales down what is added to it."""
     widen = torch.eye(NUM_CHANNELS, NUM_NARROW_CHANNELS)
     widen[SIGNAL_CHANNELS[-1] + 1, SIGNAL_CHANNELS[-1]] = -1.0
     for module in vae.modules():
-        if isinstance(module, WanAttentionBlock):
+        if isinstance(module, WanAttentionBlock | QwenImageAttentionBlock):
             shrink(module.proj)
-        elif isinstance(module, WanResidualBlock):
+        elif isinstance(module, WanResidualBlock | QwenImageResidualBlock):
             shrink(module.conv2)
             if module.in_dim != module.out_dim:
                 set_map(module.conv_shortcut, widen, torch.ones(1, 1, 1))
-        elif isinstance(module, WanResample):
+        elif isinstance(module, WanResample | QwenImageResample):
             _wire_resampling(module)
 
 
-def _wire_resampling(module: WanResample) -> None:
+def _wire_resampling(module: WanResample | QwenImageResample) -> None:
     """Halves by means, and doubles by copies."""
     conv = module.resample[1]
     taps = mean_taps(conv, slice(2), slice(2)) if module.mode.startswith("down") else mean_taps(conv, 1, 1)
@@ -70,7 +76,7 @@ def _wire_resampling(module: WanResample) -> None:
         set_map(module.time_conv, torch.cat([identity, identity]), mean_taps(module.time_conv, -1))
 
 
-def _wire_ends(vae: AutoencoderKLWan) -> None:
+def _wire_ends(vae: Any) -> None:
     """Writes the signals to their channels where encoder and decoder begin, and reads them where these end."""
     spread = torch.zeros(NUM_CHANNELS, NUM_LATENT_CHANNELS)
     for signal, channel in enumerate(SIGNAL_CHANNELS):

@@ -46,6 +46,7 @@ class AppliedAdapter(AppliedMethod):
             torch.manual_seed(derive_seed(seed, "init"))
             inject(self.peft_config(), self.denoiser, ADAPTER_NAME)
         switch_training_adapter(self.denoiser, on=True)
+        self._freeze_without_gradient()
         for parameter in self.trained().values():
             parameter.data = parameter.data.to(dtype)
         if self.adapter.start_from is not None:

@@ -43,6 +43,11 @@ class AppliedMethod(ABC):
         """Returns the trained parameters by name, in a fixed order."""
         return {name: p for name, p in self.denoiser.named_parameters() if p.requires_grad}
 
+    def _freeze_without_gradient(self) -> None:
+        for name, parameter in self.denoiser.named_parameters():
+            if name.startswith(self.family.without_gradient()):
+                parameter.requires_grad = False
+
     def frozen(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.denoiser.named_parameters() if not p.requires_grad}
 
