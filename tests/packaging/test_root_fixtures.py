@@ -200,6 +200,30 @@ def test_number(number):
 """
 
 
+FAMILY_TESTS = """
+import pytest
+
+@pytest.mark.parametrize("name", ["flux", "sd3", "sdxl", "wan", "mochi", "ddpm"])
+def test_family(name):
+    pass
+
+@pytest.mark.parametrize("name", ["flux", "sd3"])
+def test_two(name):
+    pass
+
+@pytest.mark.parametrize("name", ["one", "two", "three", "four", "five", "six"])
+def test_other(name):
+    pass
+"""
+
+
+def test_the_same_question_about_many_families_takes_turns_without_a_mark(tmp_path: Path) -> None:
+    (tmp_path / "test_planted.py").write_text(FAMILY_TESTS)
+    # Six families in five turns; what is asked about two of them, and what is not about families, runs each time.
+    for turn, outcome in (("5", "10 passed, 4 deselected"), ("6", "9 passed, 5 deselected")):
+        assert outcome in run_pytest(tmp_path, FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS_TURN=turn)
+
+
 def test_tests_that_take_turns_all_run_in_five_turns(tmp_path: Path) -> None:
     """Only where it is asked for; at full size and on a developer's machine every one runs."""
     (tmp_path / "test_planted.py").write_text(TURN_TESTS)
