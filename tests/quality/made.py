@@ -46,7 +46,12 @@ class MadeSetting(Setting):
 
 
 def made_setting(
-    *, data: MadeData | None = None, prompts: Sequence[str] = ("",), size_px: int = 32, **request: Any
+    *,
+    data: MadeData | None = None,
+    prompts: Sequence[str] = ("",),
+    size_px: int = 32,
+    num_frames: int | None = None,
+    **request: Any,
 ) -> Setting:
     """The setting of an evaluation with these data."""
     asked = EvaluationRequest(**request)
@@ -54,7 +59,11 @@ def made_setting(
         request=asked,
         subject=cast(Any, None),
         sampling=SampleRequest(
-            prompts=tuple(prompts), seed=0, num_inference_steps=2, size=Bucket(size_px, size_px), num_text_tokens=8
+            prompts=tuple(prompts),
+            seed=0,
+            num_inference_steps=2,
+            size=Bucket(size_px, size_px, num_frames),
+            num_text_tokens=8,
         ),
         data=cast(Any, data),
         device=torch.device("cpu"),

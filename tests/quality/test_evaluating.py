@@ -197,3 +197,25 @@ def test_a_model_without_text_is_evaluated(tiny_pipeline: Callable[..., Path], t
 def test_every_listed_metric_can_be_made() -> None:
     for name in METRICS:
         assert METRICS[name]().needs
+
+
+def test_clips_are_compared_frame_by_frame_and_by_their_motion(
+    tiny_pipeline: Callable[..., Path], tmp_path: Path
+) -> None:
+    video = {"num_samples": 60, "resolution": "32x32", "num_frames": 5}
+    run = short_run(tiny_pipeline("wan"), tmp_path, data=video, optimizer={"lr": 0.02}).run.path
+    found = {score.metric: score for score in evaluate_run(run, SMALL, Observer()).scores if score.column == "run"}
+    measured = {name for name, score in found.items() if score.value is not None}
+    assert {"held-out loss", "psnr", "ssim", "drift psnr", "diversity", "motion", "flicker"} <= measured
+    for name in ("captions", "style", "drawing", "clip", "kid", "fid"):
+        assert found[name].why_absent == "it is defined for images, and the model makes clips", name
+    # Drawn shapes move evenly; the samples of a model that is hardly trained do not.
+    bands = found["flicker"].bands
+    assert bands is not None
+    assert 0 < bands["held-out clips"] < (found["flicker"].value or 0)
+    assert (run / "quality" / "run.png").is_file()
+
+
+def test_models_that_continue_a_first_frame_are_refused(tiny_pipeline: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="this model continues a given first frame"):
+        evaluate_run(tiny_pipeline("wan", "2.1-i2v"), dataclasses.replace(SMALL, output=tmp_path), Observer())

@@ -9,7 +9,7 @@ from foretune.quality.scoring import DIFFERENCES_CONFIDENCE, differences_of, sco
 # Written out by hand, so that the table of scores is checked too.
 BETTER_WHEN_HIGHER = ("caption accuracy", "style", "clean drawing", "clip score", "psnr", "ssim", "ms-ssim")
 BETTER_WHEN_LOWER = ("held-out loss", "lpips", "kid", "fid", "copies")
-WITHOUT_A_BETTER_SIDE = ("drift psnr", "drift ssim", "nearest ratio", "diversity")
+WITHOUT_A_BETTER_SIDE = ("drift psnr", "drift ssim", "nearest ratio", "diversity", "motion", "flicker")
 
 NUM_CLUSTERS = 20
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from foretune.catalog import TRAINABLE
 from foretune.choices.running import Parallel
 from foretune.config.reading import understand
 from foretune.core.errors import Refused
@@ -107,6 +108,30 @@ def test_losses_and_weights_are_those_of_one_process(
         assert all(one["num_changed"] == alone["num_changed"] for one in found), "sums over shards"
         assert all(one["base_unchanged"] == alone["base_unchanged"] for one in found)
     report_figure(f"{family} {method}, {num_steps} steps on 1, 2 and 4 processes: losses within {farthest:.1e}")
+
+
+@pytest.mark.parametrize("family", TRAINABLE)
+def test_every_family_trains_on_two_processes(
+    family: str, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"
+) -> None:
+    """As one process would: DDP waits for the gradient of each weight, FSDP2 gathers each block."""
+    model = tiny_pipeline(family)
+
+    def trained(size: int, sharding: str) -> RunDirectory:
+        asked = mapping(
+            model, tmp_path, size, batch=2, method="full", parallel={"sharding": sharding}, train={"steps": 3}
+        )
+        runs = tmp_path / f"{size} {sharding}"
+        return RunDirectory(
+            Path(run_ranks(forked_python.python, size, "trained", mapping=asked, runs=str(runs))[0]["run"])
+        )
+
+    alone = trained(1, "none")
+    assert len(set(losses_of(alone))) == 3
+    for sharding in ("none", "full"):
+        run = trained(2, sharding)
+        assert losses_of(run) == pytest.approx(losses_of(alone), rel=1e-4), sharding
+        assert distance(final_weights(run.path), final_weights(alone.path)) < 1e-3, sharding
 
 
 def test_sharded_weights_are_held_in_parts(

@@ -51,6 +51,8 @@ class MetricSpec:
     target: str
     """Its class, as "package.module:attribute"."""
     scores: tuple[ScoreKind, ...]
+    is_of_clips: bool = False
+    """Whether it says something about clips only, so that an evaluation of images leaves it out."""
 
 
 _HERE = "foretune.quality"
@@ -139,6 +141,15 @@ METRIC_SPECS = (
         scores=(
             ScoreKind(name="copies", higher_is_better=False, bounds=_ONE, is_share=True, smallest_difference=0.05),
             ScoreKind(name="nearest ratio", higher_is_better=None, bounds=_ONE),
+        ),
+    ),
+    MetricSpec(
+        name="motion",
+        target=f"{_HERE}.motion:Motion",
+        is_of_clips=True,
+        scores=(
+            ScoreKind(name="motion", higher_is_better=None, bounds=_ONE),
+            ScoreKind(name="flicker", higher_is_better=None, bounds=Bounds(0.0, 2.0)),
         ),
     ),
     MetricSpec(

@@ -13,6 +13,8 @@ class ClipScore(OneScore):
     def why_absent(self, setting: Setting) -> str | None:
         if not setting.has_text:
             return "the model takes no text"
+        if (why := setting.why_not_of_clips()) is not None:
+            return why
         if setting.request.clip is None:
             return (
                 "a CLIP model's weights are in no package. Run: foretune evaluate RUN --clip FOLDER, or "

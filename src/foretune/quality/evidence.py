@@ -9,13 +9,15 @@ from torch import Tensor
 
 from foretune.training.sampling import Pixels
 
+_NUM_CLIP_DIMENSIONS = 4
+
 
 @dataclass(frozen=True, kw_only=True)
 class SampledEvidence:
     """Plain arrays, so that the model can be freed before anything is measured."""
 
     samples: tuple[tuple[Pixels, ...], ...] = ()
-    """Images by prompt and seed, (H, W, 3) in [0, 1]."""
+    """Images (H, W, 3), or clips (F, H, W, 3), in [0, 1], by prompt and seed."""
     denoised: dict[float, tuple[Pixels, ...]] = field(default_factory=dict)
     """By noise level: each held-out image, noised to that level and denoised with its caption."""
     losses: tuple[tuple[float, ...], ...] = ()
@@ -28,6 +30,11 @@ class SampledEvidence:
         return [image for images in self.samples for image in images]
 
 
+def is_clip(pixels: Pixels) -> bool:
+    """Whether these are frames, (F, H, W, 3), not an image."""
+    return pixels.ndim == _NUM_CLIP_DIMENSIONS
+
+
 def as_batch(images: Sequence[Pixels]) -> Tensor:
-    """Stacks images (H, W, 3) into one tensor (N, 3, H, W)."""
+    """Stacks images (H, W, 3), or the frames of a clip, into one tensor (N, 3, H, W)."""
     return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().float()

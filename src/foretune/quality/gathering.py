@@ -179,7 +179,7 @@ class _Session:
 
 
 def _as_pixels(images: Tensor) -> list[Pixels]:
-    return list(((images.float() + 1) / 2).clamp(0, 1).permute(0, 2, 3, 1).cpu().numpy())
+    return list(((images.float() + 1) / 2).clamp(0, 1).movedim(1, -1).cpu().numpy())
 
 
 def _moved(conditioning: Conditioning, device: torch.device) -> Conditioning:

@@ -15,9 +15,10 @@ from foretune.data.held_out import HeldOutBatches, held_out_batches, held_out_pl
 from foretune.data.maker import BatchMaker
 from foretune.data.order import Order
 from foretune.data.sources import Source, open_source, scan
+from foretune.data.sources.base import SampleInfo
 from foretune.data.sources.shapes import captions_shown
 from foretune.data.split import split
-from foretune.data.transforms import apply
+from foretune.data.transforms import cut_sample
 from foretune.models.family import Family
 from foretune.training.sampling import Pixels
 
@@ -44,7 +45,10 @@ class EvaluationData:
     ) -> "EvaluationData":
         source = open_source(experiment.data, largest=size)
         scan(source, lambda done, total: observer.preparing("reading images", done, total))
-        train, held_out = split(source, experiment.data.held_out)
+        train, held_out = (
+            tuple(index for index in part if is_long_enough(source.info(index), size))
+            for part in split(source, experiment.data.held_out)
+        )
         return cls(experiment, family, source, train, tuple(held_out[:num_held_out]), size)
 
     @property
@@ -110,11 +114,16 @@ class EvaluationData:
 
     def _images(self, indices: Sequence[int]) -> list[Pixels]:
         plans = ((index, held_out_plan(self.source.info(index), self.size)) for index in indices)
-        cut = (apply(self.source.pixels(index), plan, self.size) for index, plan in plans)
-        return [((image + 1) / 2).clamp(0, 1).permute(1, 2, 0).numpy() for image in cut]
+        cut = (cut_sample(self.source, index, plan, self.size) for index, plan in plans)
+        return [((image + 1) / 2).clamp(0, 1).movedim(0, -1).numpy() for image in cut]
+
+
+def is_long_enough(info: SampleInfo, size: Bucket) -> bool:
+    """Whether a sample has the frames of that size; an image always has."""
+    return size.num_frames is None or info.num_frames >= size.num_frames
 
 
 def in_pieces(images: Sequence[Pixels], at_once: int) -> list[torch.Tensor]:
-    """Returns images as batches (N, 3, H, W) in [-1, 1]."""
-    tensors = [torch.from_numpy(image).permute(2, 0, 1) * 2 - 1 for image in images]
+    """Returns images as batches (N, 3, H, W), or clips (N, 3, F, H, W), in [-1, 1]."""
+    tensors = [torch.from_numpy(image).movedim(-1, 0) * 2 - 1 for image in images]
     return [torch.stack(tensors[start : start + at_once]) for start in range(0, len(tensors), at_once)]

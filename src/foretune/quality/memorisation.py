@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from foretune.core.units import counted_text
-from foretune.quality.evidence import SampledEvidence, as_batch
+from foretune.quality.evidence import SampledEvidence, as_batch, is_clip
 from foretune.quality.measurement import Need, Numbers, ScoreReading
 from foretune.quality.setting import Setting
 from foretune.training.sampling import Pixels
@@ -70,7 +70,9 @@ def nearest_ratios(images: Sequence[Pixels], training: Tensor) -> list[float]:
 
 
 def flattened(images: Sequence[Pixels]) -> Tensor:
-    """Returns images as rows of pixel values, downscaled if needed."""
+    """Returns images or clips as rows of pixel values, downscaled if needed."""
+    if is_clip(images[0]):
+        return torch.stack([flattened(tuple(clip)).flatten() for clip in images])
     batch = as_batch(images)
     side = min(_COMPARED_PX, *batch.shape[-2:])
     return nn.functional.adaptive_avg_pool2d(batch, side).flatten(1)

@@ -16,7 +16,9 @@ def chosen_metrics(setting: Setting) -> tuple[dict[str, Metric], dict[str, str]]
 
     Requested metrics that are not available are refused, all at once, before anything is sampled.
     """
-    asked: Sequence[str] = setting.request.metrics or tuple(METRICS)
+    of_clips = setting.sampling.size.num_frames is not None
+    usual = tuple(spec.name for spec in METRIC_SPECS if of_clips or not spec.is_of_clips)
+    asked: Sequence[str] = setting.request.metrics or usual
     taken: dict[str, Metric] = {}
     absent: dict[str, str] = {}
     for name in asked:

@@ -16,7 +16,7 @@ class SetDistance(OneScore):
     """A distance whose randomness includes the choice of prompts."""
 
     def why_absent(self, setting: Setting) -> str | None:
-        why = why_not_installed()
+        why = why_not_installed() or setting.why_not_of_clips()
         if why is not None:
             return why
         return _NO_RUN if setting.data is None else self.why_too_few(setting, len(setting.data.train))

@@ -69,6 +69,14 @@ class Setting:
         """The meaning of the clusters of samples; without text they are arbitrary groups."""
         return "prompts" if self.has_text else "groups of samples"
 
+    def why_no_frames(self) -> str | None:
+        """Returns why nothing can be said about movement; None for clips."""
+        return None if self.sampling.size.num_frames is not None else "the model makes images, not clips"
+
+    def why_not_of_clips(self) -> str | None:
+        """Returns why a metric of images is not computed for clips; None for images."""
+        return None if self.sampling.size.num_frames is None else "it is defined for images, and the model makes clips"
+
     def why_no_held_out(self) -> str | None:
         """Returns why there are no held-out images; None if there are."""
         if self.data is None:
@@ -80,6 +88,8 @@ class Setting:
     def why_not_shapes(self) -> str | None:
         """Returns why a drawing cannot be read from the pixels; None if it can."""
         if self.data is not None and self.data.is_shapes:
+            if (why := self.why_not_of_clips()) is not None:
+                return why
             size = self.sampling.size
             is_square = size.width_px == size.height_px
             return None if is_square else f"it is read from drawings that are square, and these are of {size.text}"
@@ -148,10 +158,10 @@ def settle(
     check_extractor(request.extractor)
     family = subject.family
     experiment = None if data_of is None else data_of.experiment
-    if family.is_video:
+    if family.takes_first_frame:
         raise Refused(
-            f"foretune evaluate compares images, and {family.name} models make clips. The held-out loss of a run is in "
-            "its report; to look at clips: foretune sample MODEL --adapter EXPORT"
+            "foretune evaluate samples from captions alone, and this model continues a given first frame. The held-out "
+            "loss of a run is in its report, with samples that continue held-out clips."
         )
     size = sampling_size(family, request.size_px, trained=subject.trained_size)
     data = None

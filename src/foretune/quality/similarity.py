@@ -1,5 +1,7 @@
 """How closely a held-out image is restored after noising and denoising with its caption: PSNR, SSIM, MS-SSIM, LPIPS.
 
+Of clips, each frame is compared by itself, and the mean over its frames is a clip's value.
+
 The autoencoder, which both columns share, limits what can be reached; the difference is the denoiser's.
 """
 
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from foretune.data.buckets import Bucket
-from foretune.quality.evidence import SampledEvidence, as_batch
+from foretune.quality.evidence import SampledEvidence, as_batch, is_clip
 from foretune.quality.measurement import Need, Numbers, OneScore
 from foretune.quality.setting import Setting
 from foretune.training.sampling import Pixels
@@ -58,7 +60,9 @@ class Similarity(OneScore):
         )
 
     def pairs(self, images: Sequence[Pixels], truth: Sequence[Pixels]) -> list[float]:
-        """Returns one value for each pair of images."""
+        """Returns one value for each pair of images or clips."""
+        if is_clip(truth[0]):
+            return [fmean(self.pairs(tuple(clip), tuple(true))) for clip, true in zip(images, truth, strict=True)]
         found: list[float] = []
         for start in range(0, len(truth), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
