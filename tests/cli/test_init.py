@@ -101,7 +101,7 @@ def test_a_file_that_exists_is_not_overwritten(foretune: Foretune, tmp_path: Pat
 
 def test_force_overwrites_but_not_with_something_wrong(foretune: Foretune, read, tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("mine")
-    assert foretune("init", "x.yaml", "--force", "-m", "qwen-image").returncode == 2
+    assert foretune("init", "x.yaml", "--force", "-m", "flux.2-dev").returncode == 2
     assert (tmp_path / "x.yaml").read_text() == "mine"
     assert foretune("init", "x.yaml", "--force").returncode == 0
     assert read("x.yaml").experiment.model == "flux.1-dev"
@@ -119,8 +119,8 @@ def test_folders_on_the_way_are_made(foretune: Foretune, read) -> None:
         (("--method", "loar"), "There is no method named 'loar'. Did you mean 'lora'?"),
         (("-m", "./nowhere"), "The model folder ./nowhere does not exist. Run: foretune list models"),
         (
-            ("-m", "qwen-image"),
-            "models of the family 'qwen_image' cannot be trained yet. Trainable: ddpm, flux, hunyuan_video, mochi, ",
+            ("-m", "flux.2-dev"),
+            "models of the family 'flux2' cannot be trained yet. Trainable: chroma, ddpm, flux, hunyuan_video, lumina2, ",
         ),
     ],
 )

@@ -67,7 +67,7 @@ def test_figures_carry_their_size(foretune: Foretune) -> None:
     rows = {line.split()[0]: " ".join(line.split()) for line in foretune("list", "models").stdout.splitlines()}
     assert rows["flux.1-dev"] == "flux.1-dev flux 11.9 B yes"
     assert rows["ddpm-cifar10"] == "ddpm-cifar10 ddpm 35.7 M yes"
-    assert rows["qwen-image"].endswith("B not yet")
+    assert rows["flux.2-dev"].endswith("B not yet")
 
 
 def test_what_is_unknown_is_not_a_number(foretune: Foretune) -> None:

@@ -181,9 +181,9 @@ def test_a_model_folder_that_is_not_there() -> None:
 
 
 def test_a_family_that_cannot_be_trained_yet() -> None:
-    (problem,) = problems(SHORT, "model=qwen-image")
+    (problem,) = problems(SHORT, "model=flux.2-dev")
     assert problem == (
-        f"model: models of the family 'qwen_image' cannot be trained yet. Trainable: {', '.join(sorted(TRAINABLE))}."
+        f"model: models of the family 'flux2' cannot be trained yet. Trainable: {', '.join(sorted(TRAINABLE))}."
     )
 
 
