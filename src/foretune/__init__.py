@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from foretune.api.evaluate import evaluate
     from foretune.api.experiment import check, init, schema
     from foretune.api.export import export
+    from foretune.api.fetch import Fetched, fetch
     from foretune.api.lists import list_devices, list_methods, list_models
     from foretune.api.plan import Plans, plan
     from foretune.api.profile import ProfiledRun, profile
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Fetched",
     "Gated",
     "ImportedConfig",
     "Observer",
@@ -62,6 +64,7 @@ __all__ = [
     "doctor",
     "evaluate",
     "export",
+    "fetch",
     "gate",
     "import_accelerate",
     "init",
@@ -92,6 +95,7 @@ _WHERE = {
     "api.evaluate": ("evaluate",),
     "api.experiment": ("check", "init", "schema"),
     "api.export": ("export",),
+    "api.fetch": ("Fetched", "fetch"),
     "api.lists": ("list_devices", "list_methods", "list_models"),
     "api.plan": ("Plans", "plan"),
     "api.profile": ("ProfiledRun", "profile"),

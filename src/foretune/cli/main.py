@@ -17,6 +17,7 @@ from foretune.cli import (
     doctor,
     evaluate,
     export,
+    fetch,
     gate,
     import_accelerate,
     init,
@@ -66,6 +67,7 @@ app.command("import-accelerate", short_help="Translate a config of Hugging Face 
 )
 app.command("plan", short_help="Report what fits, before anything is downloaded.")(plan.plan)
 app.command("backtest", short_help="Compare plans with published measurements.")(backtest.backtest)
+app.command("fetch", short_help="Download and verify what training a model needs.")(fetch.fetch)
 app.command("train", short_help="Train what an experiment file asks for.")(train.train)
 app.command("bench", short_help="Measure training or inference speed.")(bench.bench)
 app.command("profile", short_help="Profile a few steps and report the bottleneck.")(profile.profile)
