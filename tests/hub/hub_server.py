@@ -1,5 +1,6 @@
 """A hub on this machine: the addresses of the hub's API that downloads and uploads ask for, served from a folder."""
 
+import base64
 import hashlib
 import json
 import threading
@@ -36,8 +37,8 @@ class HubServer(ThreadingHTTPServer):
         """How many times more a file arrives with one byte changed."""
         self.uploads: dict[str, dict[str, bytes]] = {}
         """Files that were committed, by repository and path."""
-        self.created: list[dict[str, Any]] = []
-        """Repositories that were asked for."""
+        self.created: dict[str, bool] = {}
+        """Repositories that were made here, and whether they are private."""
         self.large: dict[str, bytes] = {}
         """Content that arrived for large files, by its sha256."""
 
@@ -82,19 +83,73 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer()
 
+    def do_POST(self) -> None:
+        path, body = self._asked()
+        parts = path.strip("/").split("/")
+        if self.headers.get("Authorization") is None or b'"readonly"' in body:
+            self._send(403, b"{}", {"X-Error-Message": "You may not write here."})
+        elif path == "/api/repos/create":
+            asked = json.loads(body)
+            repo = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else asked["name"]
+            is_new = repo not in self.server.created
+            self.server.created.setdefault(repo, asked.get("visibility") == "private")
+            address = f"{self.server.endpoint}/{repo}"
+            self._send(200 if is_new else 409, json.dumps({"url": address, "id": repo}).encode(), {})
+        elif path == "/api/validate-yaml":
+            self._json({"errors": [], "warnings": []})
+        elif path.endswith(".git/info/lfs/objects/batch"):
+            self._json({"transfer": "basic", "objects": [self._place_for(one) for one in json.loads(body)["objects"]]})
+        elif parts[4:5] == ["preupload"]:
+            files = [file["path"] for file in json.loads(body)["files"]]
+            modes = {name: "lfs" if _is_large(Path(name)) else "regular" for name in files}
+            told = [{"path": name, "uploadMode": mode, "shouldIgnore": False} for name, mode in modes.items()]
+            self._json({"files": told})
+        else:
+            assert parts[4] == "commit"
+            self._commit("/".join(parts[2:4]), body)
+
+    def do_PUT(self) -> None:
+        """The content of a large file arrives."""
+        path, body = self._asked()
+        assert hashlib.sha256(body).hexdigest() == path.rpartition("/")[2]
+        self.server.large[path.rpartition("/")[2]] = body
+        self._send(200, b"", {})
+
+    def _asked(self) -> tuple[str, bytes]:
+        path = urllib.parse.unquote(urllib.parse.urlparse(self.path).path)
+        self.server.requests.append((self.command, path))
+        self.server.tokens[path] = self.headers.get("Authorization")
+        return path, self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _place_for(self, one: dict[str, Any]) -> dict[str, Any]:
+        return {**one, "actions": {"upload": {"href": f"{self.server.endpoint}/storage/{one['oid']}"}}}
+
+    def _commit(self, repo: str, body: bytes) -> None:
+        files = self.server.uploads.setdefault(repo, {})
+        for line in body.splitlines():
+            told = json.loads(line)
+            value = told["value"]
+            if told["key"] == "lfsFile":
+                files[value["path"]] = self.server.large[value["oid"]]
+            elif told["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+        commit = {"commitUrl": f"{self.server.endpoint}/{repo}/commit/{commit_of(repo)}", "commitOid": commit_of(repo)}
+        self._json({"success": True, **commit})
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Says nothing on the terminal."""
 
     def _answer(self) -> None:
-        path = urllib.parse.unquote(urllib.parse.urlparse(self.path).path)
-        self.server.requests.append((self.command, path))
-        self.server.tokens[path] = self.headers.get("Authorization")
+        path, _ = self._asked()
         api, _, rest = path.lstrip("/").partition("api/models/")
         parts = (rest or api).split("/")
         repo, what = "/".join(parts[:2]), parts[2:]
         folder = self.server.root / repo
         is_gated = repo.startswith("gated/")
-        if not folder.is_dir():
+        if repo in self.server.created:
+            made = {"id": repo, "sha": commit_of(repo), "siblings": [], "private": self.server.created[repo]}
+            self._json([] if what[:1] == ["tree"] else made)
+        elif not folder.is_dir():
             self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"})
         elif not rest and is_gated:
             status = 401 if self.headers.get("Authorization") is None else 403

@@ -24,6 +24,7 @@ from foretune.cli import (
     listing,
     plan,
     profile,
+    publish,
     report,
     resume,
     sample,
@@ -82,6 +83,7 @@ app.command("resume", short_help="Resume an interrupted run.")(resume.resume)
 app.command("sample", short_help="Sample the base model and the trained one.")(sample.sample)
 app.command("evaluate", short_help="Measure the quality of a run's images.")(evaluate.evaluate)
 app.command("export", short_help="Export a run for diffusers pipelines.")(export.export)
+app.command("publish", short_help="Publish a run on the Hugging Face Hub.")(publish.publish)
 app.add_typer(listing.app, name="list", short_help="List models, devices and methods.")
 app.command("schema", short_help="Print the JSON schema of experiment files.")(schema.schema)
 app.command("check", short_help="Check that the files of a run agree.")(check.check)
