@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from foretune.api.lists import list_devices, list_methods, list_models
     from foretune.api.plan import Plans, plan
     from foretune.api.profile import ProfiledRun, profile
-    from foretune.api.publish import Published, publish
+    from foretune.api.publish import PublishedRun, publish
     from foretune.api.rehearse import Rehearsal, rehearse
     from foretune.api.report import Report, report
     from foretune.api.run import Run, RunFailed, open_run
@@ -49,7 +49,7 @@ __all__ = [
     "Observer",
     "Plans",
     "ProfiledRun",
-    "Published",
+    "PublishedRun",
     "Rehearsal",
     "Report",
     "Run",
@@ -102,7 +102,7 @@ _WHERE = {
     "api.lists": ("list_devices", "list_methods", "list_models"),
     "api.plan": ("Plans", "plan"),
     "api.profile": ("ProfiledRun", "profile"),
-    "api.publish": ("Published", "publish"),
+    "api.publish": ("PublishedRun", "publish"),
     "api.rehearse": ("Rehearsal", "rehearse"),
     "api.report": ("Report", "report"),
     "api.run": ("Run", "RunFailed", "open_run"),

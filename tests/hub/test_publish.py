@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from foretune.core.errors import UserError
 from foretune.core.units import bytes_text, rate_text
 from foretune.record.run_directory import RunDirectory
 from foretune.reports.publication import PublicExport, base_of, write_card
+from tests.forked_python import ForkedPython
 from tests.hub.client import TOKEN, Client
 from tests.hub.hub_server import HubServer, running_hub
 
@@ -34,11 +36,11 @@ class Work:
     folder: Path
     run: ft.Run
     evaluation: Any
-    published: ft.Published
+    published: ft.PublishedRun
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]:
+def work(tmp_path_factory: pytest.TempPathFactory, forked_python: ForkedPython) -> Iterator[Work]:
     folder = tmp_path_factory.mktemp("publishing")
     before = Path.cwd()
     os.chdir(folder)
@@ -54,7 +56,10 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]:
     }
     run = ft.train(experiment)
     (evaluation,) = ft.evaluate(run, metrics=["memorisation", "loss"], steps=1, num_prompts=4, seeds=1)
-    yield Work(folder, run, evaluation, ft.publish(run, REPO, dry_run=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(forked_python.python))
+        published = ft.publish(run, REPO, dry_run=True)
+    yield Work(folder, run, evaluation, published)
     os.chdir(before)
 
 
@@ -268,6 +273,7 @@ def test_the_hub_may_refuse(work: Work, hub: HubServer, tmp_path: Path) -> None:
     assert set(hub.uploads["me/public"]) == {name for name, _ in work.published.files}
 
 
+@pytest.mark.usefixtures("processes_begin_at_once")
 def test_a_whole_model_is_published_without_its_origin(work: Work) -> None:
     ft.tiny("ddpm", "tiny-ddpm")
     experiment = {

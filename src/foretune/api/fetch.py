@@ -42,7 +42,7 @@ def fetch(
     changes: Changes | None = None,
     *,
     dry_run: bool = False,
-    free_bytes: FreeBytes = free_bytes_of,
+    free_bytes: FreeBytes | None = None,
     observer: Observer | None = None,
 ) -> Fetched:
     """Downloads what a training of a model needs, and compares every file with the hash that the Hub lists.
@@ -51,14 +51,14 @@ def fetch(
         target: a model (`"flux.1-dev"`), an experiment file, or its content as a mapping.
         changes: settings by dotted key.
         dry_run: report what would be downloaded, by the catalogue alone and without a network.
-        free_bytes: tells the free space of the disk that a folder is on.
+        free_bytes: tells the free space of the disk that a folder is on; the operating system, if left out.
         observer: receives what will be downloaded, then progress.
 
     Raises:
         Refused: the disk has no room, or the model cannot be trained.
         UserError: the Hub refuses access, or cannot be reached; a file was damaged twice.
     """
-    observer = observer or Observer()
+    observer, free_bytes = observer or Observer(), free_bytes or free_bytes_of
     model = _model_of(target, overrides_of(changes))
     if model.folder is not None:
         return Fetched(None, model.folder)

@@ -21,7 +21,7 @@ FOLDER = "publish"
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedRun:
     """A folder that is on the Hub, or would be."""
 
     folder: Path
@@ -50,7 +50,7 @@ def publish(
     follow_links: bool = False,
     licence: str | None = None,
     observer: Observer | None = None,
-) -> Published:
+) -> PublishedRun:
     """Exports a run, writes a model card from its record, and uploads both with the samples.
 
     Args:
@@ -90,7 +90,7 @@ def publish(
     if not dry_run:
         observer.message(f"Uploading {folder} to {to} ...")
     url = None if dry_run else upload(folder, to, is_private=private)
-    return Published(folder, to, files_of(folder), card, url)
+    return PublishedRun(folder, to, files_of(folder), card, url)
 
 
 def _empty_folder(directory: "RunDirectory") -> Path:

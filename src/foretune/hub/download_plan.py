@@ -22,7 +22,7 @@ _RESERVE_BYTES = 10**9
 
 
 @dataclass(frozen=True)
-class Part:
+class PipelinePart:
     """One component of a pipeline."""
 
     name: str
@@ -43,7 +43,7 @@ class DownloadPlan:
     repo: str
     revision: str | None
     """The exact commit; None where only the catalogue was asked, which names none."""
-    parts: tuple[Part, ...]
+    parts: tuple[PipelinePart, ...]
     licence: str | None
     is_gated: bool | None
     token_variable: str | None
@@ -109,7 +109,7 @@ def plan_from_hub(
     for file in files:
         by_part.setdefault(part_of(file.path), []).append(file)
     sizes = {name: sum(file.size_bytes for file in of_part) for name, of_part in by_part.items()}
-    parts = tuple(Part(name, sizes[name], sizes[name], len(of_part)) for name, of_part in by_part.items())
+    parts = tuple(PipelinePart(name, sizes[name], sizes[name], len(of_part)) for name, of_part in by_part.items())
     here = [file for of_part in by_part.values() for file in of_part if repository.is_here(file)]
     here_bytes = sum(file.size_bytes for file in here)
     return _plan(model, parts, (repository.commit, here_bytes), licence, free_bytes, is_trainable=True)
@@ -117,7 +117,7 @@ def plan_from_hub(
 
 def _plan(
     model: ModelReference,
-    parts: tuple[Part, ...],
+    parts: tuple[PipelinePart, ...],
     pinned: tuple[str | None, int | None],
     licence: tuple[str | None, bool | None],
     free_bytes: FreeBytes,
@@ -142,15 +142,15 @@ def _plan(
     )
 
 
-def _estimated(row: ModelComponent) -> Iterable[Part]:
+def _estimated(row: ModelComponent) -> Iterable[PipelinePart]:
     yield _estimated_part(row.family_facts.denoiser_part, row)
     if row.system is None:
-        yield Part("other parts", None, None, note="not in the catalogue")
+        yield PipelinePart("other parts", None, None, note="not in the catalogue")
         return
     for name, component in _beside(row).items():
         yield _estimated_part(name, catalog.component(component))
     for name in row.system.not_in_catalogue:
-        yield Part("text_encoder", None, None, note=f"{name}, size not in the catalogue")
+        yield PipelinePart("text_encoder", None, None, note=f"{name}, size not in the catalogue")
 
 
 def _beside(row: ModelComponent) -> Mapping[str, str]:
@@ -162,6 +162,6 @@ def _beside(row: ModelComponent) -> Mapping[str, str]:
     return found if row.system.image_encoder is None else {**found, "image_encoder": row.system.image_encoder}
 
 
-def _estimated_part(name: str, row: ModelComponent) -> Part:
+def _estimated_part(name: str, row: ModelComponent) -> PipelinePart:
     num_numbers = row.num_params + row.num_persistent_buffer_elements
-    return Part(name, _HALF_BYTES * num_numbers, _FLOAT_BYTES * num_numbers, note=row.name)
+    return PipelinePart(name, _HALF_BYTES * num_numbers, _FLOAT_BYTES * num_numbers, note=row.name)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from foretune.core.units import counted_text, disk_text
-from foretune.hub.download_plan import DownloadPlan, Part
+from foretune.hub.download_plan import DownloadPlan, PipelinePart
 from foretune.hub.surroundings import TOKEN_VARIABLES
 
 
@@ -47,7 +47,7 @@ def _size(plan: DownloadPlan) -> str:
     return f"{disk_text(plan.low_bytes)} in {counted_text(num_files, 'files')}{here}"
 
 
-def _part(part: Part) -> str:
+def _part(part: PipelinePart) -> str:
     if part.low_bytes is None or part.high_bytes is None:
         return f"? ({part.note})"
     what = part.note if part.num_files is None else counted_text(part.num_files, "files")
