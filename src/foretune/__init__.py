@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from foretune.api.evaluate import evaluate
     from foretune.api.experiment import check, init, schema
     from foretune.api.export import export
+    from foretune.api.fetch import Fetched, fetch
     from foretune.api.lists import list_devices, list_methods, list_models
     from foretune.api.plan import Plans, plan
     from foretune.api.profile import ProfiledRun, profile
+    from foretune.api.publish import PublishedRun, publish
     from foretune.api.rehearse import Rehearsal, rehearse
     from foretune.api.report import Report, report
     from foretune.api.run import Run, RunFailed, open_run
@@ -41,11 +43,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Fetched",
     "Gated",
     "ImportedConfig",
     "Observer",
     "Plans",
     "ProfiledRun",
+    "PublishedRun",
     "Rehearsal",
     "Report",
     "Run",
@@ -62,6 +66,7 @@ __all__ = [
     "doctor",
     "evaluate",
     "export",
+    "fetch",
     "gate",
     "import_accelerate",
     "init",
@@ -72,6 +77,7 @@ __all__ = [
     "open_run",
     "plan",
     "profile",
+    "publish",
     "rehearse",
     "report",
     "resume",
@@ -92,9 +98,11 @@ _WHERE = {
     "api.evaluate": ("evaluate",),
     "api.experiment": ("check", "init", "schema"),
     "api.export": ("export",),
+    "api.fetch": ("Fetched", "fetch"),
     "api.lists": ("list_devices", "list_methods", "list_models"),
     "api.plan": ("Plans", "plan"),
     "api.profile": ("ProfiledRun", "profile"),
+    "api.publish": ("PublishedRun", "publish"),
     "api.rehearse": ("Rehearsal", "rehearse"),
     "api.report": ("Report", "report"),
     "api.run": ("Run", "RunFailed", "open_run"),

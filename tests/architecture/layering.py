@@ -23,6 +23,7 @@ LAYERS = (
     "step",
     "models",
     "data",
+    "hub",
     "record",
     "config",
     "choices",
@@ -31,7 +32,7 @@ LAYERS = (
     "core",
 )
 WITHOUT_TORCH = frozenset(
-    {"core", "stats", "catalog", "choices", "config", "backtests", "planner", "analyse", "reports"}
+    {"core", "stats", "catalog", "choices", "config", "hub", "backtests", "planner", "analyse", "reports"}
 )
 # torch and what cannot be imported without it.
 TORCH_PACKAGES = frozenset(

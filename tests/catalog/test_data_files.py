@@ -22,6 +22,7 @@ def test_the_files_are_the_expected_ones() -> None:
         "backtest_record.json",
         "devices.csv",
         "flops.json",
+        "licences.json",
         "lora_counts.json",
         "measurement_words.json",
         "models.json",

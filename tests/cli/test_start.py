@@ -18,6 +18,7 @@ MOST_STARTS = 50
 VERBS = (
     *("init", "plan", "backtest", "train", "resume", "sample", "export", "list", "schema", "doctor", "tiny"),
     *("bench", "study", "profile", "compare", "gate", "check", "evaluate", "report", "demo", "import-accelerate"),
+    *("fetch", "publish"),
 )
 HEAVY = ("accelerate", "datasets", "diffusers", "huggingface_hub", "numpy", "peft", "PIL", "torch", "transformers")
 
@@ -104,6 +105,10 @@ MISTAKES = (
     "evaluate flx.1-dev",
     "evaluate foretune-shapes --against flx.1-dev",
     "export nowhere",
+    "fetch flx.1-dev",
+    "fetch owner/unknown --dry-run",
+    "publish nowhere --to me/model",
+    "publish nowhere --to model",
     "list modles",
     "schema --nothing",
     "check nowhere",

@@ -16,7 +16,7 @@ from foretune.choices.model import resolve_model
 from foretune.core.errors import Refused, UserError
 from foretune.models.flux import Flux
 from foretune.models.locating import family_from_catalogue, locate, open_family
-from tests.models.hub_server import HubServer, commit_of, running_hub
+from tests.hub.hub_server import HubServer, commit_of, running_hub
 
 TOKEN = "hf_VerySecretToken123"
 CHAT_TEMPLATE = "tokenizer/chat_template.jinja"

@@ -3,6 +3,7 @@
 from foretune.catalog.counts import FlopCount, LoraCount, flop_counts, lora_counts
 from foretune.catalog.devices import Device, device, device_by_driver_name, device_names, devices
 from foretune.catalog.families import FAMILY_FACTS, TRAINABLE, FamilyFacts, family_facts, family_of_pipeline
+from foretune.catalog.licences import Licence, licences
 from foretune.catalog.measurements import Measurement, measurements
 from foretune.catalog.models import ModelComponent, component, components, denoiser, denoiser_names, denoisers
 from foretune.catalog.rows import CatalogError
@@ -14,6 +15,7 @@ __all__ = [
     "Device",
     "FamilyFacts",
     "FlopCount",
+    "Licence",
     "LoraCount",
     "Measurement",
     "ModelComponent",
@@ -29,6 +31,7 @@ __all__ = [
     "family_facts",
     "family_of_pipeline",
     "flop_counts",
+    "licences",
     "lora_counts",
     "measurements",
 ]

@@ -1,6 +1,7 @@
 """What the `model` of an experiment refers to, as far as known without loading it."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -107,6 +108,21 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise UserError(f"{path} should hold a JSON object, but holds {type(data).__name__}.")
     return data
+
+
+def trainable_facts(index: Mapping[str, Any], whose: str) -> catalog.FamilyFacts:
+    """The family of a pipeline, by its model_index.json; raises where it cannot be trained."""
+    pipeline_class = str(index.get("_class_name"))
+    family = catalog.family_of_pipeline(pipeline_class)
+    if family is None:
+        raise Refused(f"{whose} is a {pipeline_class}, which cannot be trained yet. Run: foretune list models")
+    facts = catalog.family_facts(family)
+    if (index.get(f"{facts.denoiser_part}_2") or [None])[0] is not None:
+        raise Refused(
+            f"{whose} has two denoisers, one for high and one for low noise, which cannot be trained yet. Nearest: a "
+            "model of the same family with one denoiser. Run: foretune list models"
+        )
+    return facts
 
 
 def _folder_reference(asked: str, folder: Path) -> ModelReference:

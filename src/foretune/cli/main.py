@@ -17,12 +17,14 @@ from foretune.cli import (
     doctor,
     evaluate,
     export,
+    fetch,
     gate,
     import_accelerate,
     init,
     listing,
     plan,
     profile,
+    publish,
     report,
     resume,
     sample,
@@ -66,6 +68,7 @@ app.command("import-accelerate", short_help="Translate a config of Hugging Face 
 )
 app.command("plan", short_help="Report what fits, before anything is downloaded.")(plan.plan)
 app.command("backtest", short_help="Compare plans with published measurements.")(backtest.backtest)
+app.command("fetch", short_help="Download and verify what training a model needs.")(fetch.fetch)
 app.command("train", short_help="Train what an experiment file asks for.")(train.train)
 app.command("bench", short_help="Measure training or inference speed.")(bench.bench)
 app.command("profile", short_help="Profile a few steps and report the bottleneck.")(profile.profile)
@@ -80,6 +83,7 @@ app.command("resume", short_help="Resume an interrupted run.")(resume.resume)
 app.command("sample", short_help="Sample the base model and the trained one.")(sample.sample)
 app.command("evaluate", short_help="Measure the quality of a run's images.")(evaluate.evaluate)
 app.command("export", short_help="Export a run for diffusers pipelines.")(export.export)
+app.command("publish", short_help="Publish a run on the Hugging Face Hub.")(publish.publish)
 app.add_typer(listing.app, name="list", short_help="List models, devices and methods.")
 app.command("schema", short_help="Print the JSON schema of experiment files.")(schema.schema)
 app.command("check", short_help="Check that the files of a run agree.")(check.check)

@@ -7,6 +7,7 @@ from foretune.core.trackers import TRACKER_SPECS
 
 PACKAGES: dict[str, tuple[str, ...]] = {
     "train": ("torch", "diffusers", "transformers", "peft", "safetensors", "PIL", "numpy"),
+    "hub": ("huggingface_hub",),
     **{spec.name: spec.packages for spec in TRACKER_SPECS.values() if spec.packages},
     "datasets": ("datasets",),
     "plots": ("matplotlib",),

@@ -31,6 +31,14 @@ def memory_text(num_bytes: float) -> str:
     return f"{num_bytes / MIB:.0f} MiB" if abs(num_bytes) >= MIB else bytes_text(num_bytes)
 
 
+def disk_text(num_bytes: float) -> str:
+    """Files and disks in decimal units, as the Hub and disks' makers count: 33.7 GB, 412 MB, 7 kB."""
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if _rounded(abs(num_bytes) / size) >= 1:
+            return f"{_three_digits(num_bytes / size)} {unit}"
+    return f"{num_bytes:.0f} B"
+
+
 def bytes_of_text(text: str) -> tuple[int, bool] | None:
     """Bytes of a size as people type it (16GiB, 24 GB, 24g), and whether its unit is binary; None if it is none."""
     # Only after G may the B be left out: 4070M is a card.

@@ -1,6 +1,6 @@
 """What training and sampling need of a model family besides what a plan needs: weights, captions, images, pipelines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,10 +31,6 @@ class TrainableFamily(Family):
     def takes_first_frame(self) -> bool:
         """Whether a clip continues a given first frame."""
         return False
-
-    @classmethod
-    def refuse_parts(cls, index: Mapping[str, Any], whose: str) -> None:
-        """Raises for a checkpoint with parts that cannot be trained, by its model_index.json."""
 
     def refuse_variant(self, whose: str) -> None:
         """Raises for a checkpoint whose configuration cannot be trained."""

@@ -1,6 +1,6 @@
 """Wan 2.1 and 2.2: self-attention over video, cross-attention to text and, for image-to-video, to the image."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,6 @@ class Wan(VideoTransformer, TrainableFamily):
     text_parts = ("text_encoder", "tokenizer")
     default_text_tokens = 512
     stacks = (("blocks", "num_layers"),)
-
-    @classmethod
-    def refuse_parts(cls, index: Mapping[str, Any], whose: str) -> None:
-        if (index.get("transformer_2") or [None])[0] is not None:
-            raise Refused(
-                f"{whose} has two denoisers, one for high and one for low noise, which cannot be trained yet. "
-                "Nearest: Wan 2.1, or Wan 2.2 TI2V-5B"
-            )
 
     def refuse_variant(self, whose: str) -> None:
         if self.architecture.denoiser.get("pos_embed_seq_len") is not None:

@@ -12,7 +12,7 @@ from foretune.core.errors import UserError
 def locked(path: Path) -> Iterator[None]:
     """Holds the lock file for as long as the block lasts. The system lets go of it when the process dies, however."""
     with path.open("w") as file:
-        if not _try_lock(file.fileno()):
+        if not try_lock(file.fileno()):
             raise UserError(
                 f"{path.parent} is being written by another process. Wait for it, or start a run of its own: "
                 "foretune train experiment.yaml"
@@ -20,7 +20,8 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Whether an open file could be locked for this process, until it is closed."""
     if os.name != "posix":
         return True  # no advisory locks there that a killed process would release
     import fcntl

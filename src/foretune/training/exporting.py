@@ -73,10 +73,17 @@ class Exported:
 
     path: Path
     proof: ExportProof
-    how_to_load: str
-    """Python that loads the export without Foretune."""
+    loading: str
+    """Python that loads the export without Foretune, with {base} and {export} for where the two are."""
+    base: str
+    """The base model, as an argument of `from_pretrained`."""
     note: str | None = None
     """What else whoever uses it should know."""
+
+    @property
+    def how_to_load(self) -> str:
+        """Python that loads the export from where it was written."""
+        return self.loading.format(base=self.base, export=f'"{self.path}"')
 
 
 class ExportBroken(UserError):
@@ -190,7 +197,8 @@ def export(
         kind = "full"
     expected = sample(trained.family, _pipeline_around(trained, dtype), request)[0]
     proof = _prove(trained, kind, output, weights, expected, request, dtype, reload)
-    return Exported(output, proof, _how_to_load(trained, kind, output), _note(experiment))
+    base = as_diffusers_finds(trained.experiment.model, trained.folder)
+    return Exported(output, proof, _loading(trained, kind), base, _note(experiment))
 
 
 def _note(experiment: Experiment) -> str | None:
@@ -209,18 +217,16 @@ def _pipeline_around(trained: TrainedModel, dtype: torch.dtype) -> Any:
     )
 
 
-def _how_to_load(trained: TrainedModel, kind: Kind, output: Path) -> str:
+def _loading(trained: TrainedModel, kind: Kind) -> str:
     family = trained.family
-    pipeline = family.pipeline_class().__name__
+    pipeline = f"  pipe = diffusers.{family.pipeline_class().__name__}.from_pretrained"
     if kind == "full":
-        return f'  pipe = diffusers.{pipeline}.from_pretrained("{output}")'
+        return f"{pipeline}({{export}})"
     assert isinstance(trained.method, AppliedAdapter)
-    found = as_diffusers_finds(trained.experiment.model, trained.folder)
-    base = f"  pipe = diffusers.{pipeline}.from_pretrained({found})\n"
     if loads_by_pipeline(family, trained.method.peft_config()):
-        return base + f'  pipe.load_lora_weights("{output}")'
+        return f"{pipeline}({{base}})\n  pipe.load_lora_weights({{export}})"
     part = f"pipe.{family.denoiser_part}"
-    return base + f'  peft.PeftModel.from_pretrained({part}, "{output}", autocast_adapter_dtype=False)'
+    return f"{pipeline}({{base}})\n  peft.PeftModel.from_pretrained({part}, {{export}}, autocast_adapter_dtype=False)"
 
 
 def as_diffusers_finds(model: str, folder: Path) -> str:

@@ -1,0 +1,111 @@
+"""`fetch`: a model is downloaded before the hardware is rented."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretune.api.start import Changes, ExperimentLike, overrides_of
+from foretune.core.errors import Refused
+from foretune.core.extras import require
+from foretune.core.observer import Observer
+from foretune.hub.download_plan import DownloadPlan, FreeBytes
+from foretune.hub.surroundings import free_bytes as free_bytes_of
+
+if TYPE_CHECKING:
+    from foretune.choices.model import ModelReference
+
+_MB = 10**6
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A model in huggingface_hub's cache, or on its way there."""
+
+    plan: DownloadPlan | None
+    """What was or would be downloaded; None for a model that is a folder already."""
+    folder: Path | None
+    """Where the model is; None after a dry run."""
+    num_verified: int = 0
+    """Files whose hash is the one that the Hub lists."""
+    num_files: int = 0
+
+    def __str__(self) -> str:
+        """What `foretune fetch` prints."""
+        from foretune.reports.terminal.fetch import fetched_lines
+
+        return "\n".join(fetched_lines(self.plan, self.folder, self.num_verified, self.num_files))
+
+
+def fetch(
+    target: ExperimentLike,
+    changes: Changes | None = None,
+    *,
+    dry_run: bool = False,
+    free_bytes: FreeBytes | None = None,
+    observer: Observer | None = None,
+) -> Fetched:
+    """Downloads what a training of a model needs, and compares every file with the hash that the Hub lists.
+
+    Args:
+        target: a model (`"flux.1-dev"`), an experiment file, or its content as a mapping.
+        changes: settings by dotted key.
+        dry_run: report what would be downloaded, by the catalogue alone and without a network.
+        free_bytes: tells the free space of the disk that a folder is on; the operating system, if left out.
+        observer: receives what will be downloaded, then progress.
+
+    Raises:
+        Refused: the disk has no room, or the model cannot be trained.
+        UserError: the Hub refuses access, or cannot be reached; a file was damaged twice.
+    """
+    observer, free_bytes = observer or Observer(), free_bytes or free_bytes_of
+    model = _model_of(target, overrides_of(changes))
+    if model.folder is not None:
+        return Fetched(None, model.folder)
+    if dry_run:
+        return Fetched(_planned(model, free_bytes), None)
+    require("hub", "Downloading a model")
+    return _download(model, free_bytes, observer)
+
+
+def _model_of(target: ExperimentLike, overrides: tuple[str, ...]) -> "ModelReference":
+    from foretune.planner.asking import Wanted, asked_of
+
+    wanted = Wanted(target=target if isinstance(target, Mapping) else str(target), overrides=overrides)
+    return asked_of(wanted).model
+
+
+def _planned(model: "ModelReference", free_bytes: FreeBytes) -> DownloadPlan:
+    from foretune import catalog
+    from foretune.hub.download_plan import plan_from_catalogue
+
+    if all(row.hub_repo != model.repo for row in catalog.denoisers().values()):
+        raise Refused(
+            f"{model.asked} is not in the catalogue, and a dry run asks nobody else. Run: foretune fetch "
+            f"{model.asked}, which reports the size before it downloads, or: foretune list models"
+        )
+    return plan_from_catalogue(model, free_bytes)
+
+
+def _download(model: "ModelReference", free_bytes: FreeBytes, observer: Observer) -> Fetched:
+    from foretune.hub.download_plan import plan_from_hub, refuse_full_disk
+    from foretune.hub.model_page import licence_of
+    from foretune.hub.needed import needed_of, told_download
+    from foretune.hub.transfer import download
+    from foretune.hub.verifying import verified
+    from foretune.reports.terminal.fetch import download_lines
+
+    assert model.repo is not None, "only folders have no repository"
+    repository, files = needed_of(model.repo, model.revision)
+    with told_download(model.repo):
+        plan = plan_from_hub(model, repository, files, licence_of(model.repo), free_bytes)
+        observer.message("\n".join(download_lines(plan)))
+        refuse_full_disk(plan)
+        download(repository, files, lambda done, total: observer.preparing("downloading MB", done // _MB, total // _MB))
+        num_verified = verified(
+            repository,
+            files,
+            observer.warning,
+            lambda done, total: observer.preparing("verifying MB", done // _MB, total // _MB),
+        )
+    return Fetched(plan, repository.folder, num_verified, len(files))

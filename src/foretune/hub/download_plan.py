@@ -1,0 +1,167 @@
+"""What a download would be: files, bytes, licence, access and free space, before the first weight is fetched."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from foretune import catalog
+from foretune.catalog import ModelComponent
+from foretune.choices.model import ModelReference
+from foretune.core.errors import Refused
+from foretune.core.units import disk_text
+from foretune.hub.repository import RemoteFile, Repository
+from foretune.hub.selection import part_of
+from foretune.hub.surroundings import cache_folder, has_stored_token, token_variable
+
+FreeBytes = Callable[[Path], int]
+"""Free space of the disk that a folder is on."""
+_HALF_BYTES, _FLOAT_BYTES = 2, 4
+# A file system that is filled to the last byte is of no use to anybody.
+_RESERVE_BYTES = 10**9
+
+
+@dataclass(frozen=True)
+class PipelinePart:
+    """One component of a pipeline."""
+
+    name: str
+    low_bytes: int | None
+    """None where the size is not known."""
+    high_bytes: int | None
+    """Differs from `low_bytes` in an estimate: weights of 16 bits, and of 32."""
+    num_files: int | None = None
+    """None in an estimate."""
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class DownloadPlan:
+    """What is known of a download before it begins."""
+
+    model: str
+    repo: str
+    revision: str | None
+    """The exact commit; None where only the catalogue was asked, which names none."""
+    parts: tuple[PipelinePart, ...]
+    licence: str | None
+    is_gated: bool | None
+    token_variable: str | None
+    has_stored_token: bool
+    cache: Path
+    free_bytes: int
+    here_bytes: int | None
+    """What of it the cache has; None where that was not looked up."""
+    is_trainable: bool = True
+
+    @property
+    def is_estimate(self) -> bool:
+        return self.revision is None
+
+    @property
+    def low_bytes(self) -> int:
+        return sum(part.low_bytes or 0 for part in self.parts)
+
+    @property
+    def high_bytes(self) -> int:
+        return sum(part.high_bytes or 0 for part in self.parts)
+
+    @property
+    def fits(self) -> Literal["yes", "no", "perhaps"]:
+        """Whether the disk has room for what is missing. A size that is not known cannot be a reason to say yes."""
+        room_bytes = self.free_bytes + (self.here_bytes or 0) - _RESERVE_BYTES
+        if self.low_bytes > room_bytes:
+            return "no"
+        is_known = all(part.high_bytes is not None for part in self.parts)
+        return "yes" if is_known and self.high_bytes <= room_bytes else "perhaps"
+
+
+def refuse_full_disk(plan: DownloadPlan) -> None:
+    """Raises before the first weight if the disk has no room for all of them."""
+    missing_bytes = plan.low_bytes - (plan.here_bytes or 0)
+    if missing_bytes > 0 and plan.fits == "no":
+        raise Refused(
+            f"{plan.repo} needs {disk_text(missing_bytes)} more in {plan.cache}, where {disk_text(plan.free_bytes)} "
+            f"are free ({disk_text(_RESERVE_BYTES)} are left alone). Make room, or set HF_HOME to a folder on a larger "
+            "disk: export HF_HOME=/large/disk/huggingface"
+        )
+
+
+def plan_from_catalogue(model: ModelReference, free_bytes: FreeBytes) -> DownloadPlan:
+    """By the catalogue alone, without a network: sizes are parameter counts times 2 and 4 bytes."""
+    row = next(row for row in catalog.denoisers().values() if row.hub_repo == model.repo)
+    licence = catalog.licences().get(row.hub_repo or "")
+    known = None if licence is None else licence.licence
+    gated = None if licence is None else licence.is_gated
+    parts = tuple(_estimated(row))
+    return _plan(model, parts, (None, None), (known, gated), free_bytes, is_trainable=row.is_trainable)
+
+
+def plan_from_hub(
+    model: ModelReference,
+    repository: Repository,
+    files: Iterable[RemoteFile],
+    licence: tuple[str | None, bool | None],
+    free_bytes: FreeBytes,
+) -> DownloadPlan:
+    """By the list of files that the Hub gives for one commit: sizes are exact."""
+    by_part: dict[str, list[RemoteFile]] = {}
+    for file in files:
+        by_part.setdefault(part_of(file.path), []).append(file)
+    sizes = {name: sum(file.size_bytes for file in of_part) for name, of_part in by_part.items()}
+    parts = tuple(PipelinePart(name, sizes[name], sizes[name], len(of_part)) for name, of_part in by_part.items())
+    here = [file for of_part in by_part.values() for file in of_part if repository.is_here(file)]
+    here_bytes = sum(file.size_bytes for file in here)
+    return _plan(model, parts, (repository.commit, here_bytes), licence, free_bytes, is_trainable=True)
+
+
+def _plan(
+    model: ModelReference,
+    parts: tuple[PipelinePart, ...],
+    pinned: tuple[str | None, int | None],
+    licence: tuple[str | None, bool | None],
+    free_bytes: FreeBytes,
+    *,
+    is_trainable: bool,
+) -> DownloadPlan:
+    assert model.repo is not None, "a folder is not downloaded"
+    cache = cache_folder()
+    return DownloadPlan(
+        model=model.asked,
+        repo=model.repo,
+        revision=pinned[0],
+        parts=parts,
+        licence=licence[0],
+        is_gated=licence[1],
+        token_variable=token_variable(),
+        has_stored_token=has_stored_token(),
+        cache=cache,
+        free_bytes=free_bytes(cache),
+        here_bytes=pinned[1],
+        is_trainable=is_trainable,
+    )
+
+
+def _estimated(row: ModelComponent) -> Iterable[PipelinePart]:
+    yield _estimated_part(row.family_facts.denoiser_part, row)
+    if row.system is None:
+        yield PipelinePart("other parts", None, None, note="not in the catalogue")
+        return
+    for name, component in _beside(row).items():
+        yield _estimated_part(name, catalog.component(component))
+    for name in row.system.not_in_catalogue:
+        yield PipelinePart("text_encoder", None, None, note=f"{name}, size not in the catalogue")
+
+
+def _beside(row: ModelComponent) -> Mapping[str, str]:
+    """What a denoiser runs beside: its name in the pipeline, and in the catalogue."""
+    assert row.system is not None
+    found = {} if row.system.vae is None else {"vae": row.system.vae}
+    for number, name in enumerate(row.system.text_encoders, start=1):
+        found["text_encoder" if number == 1 else f"text_encoder_{number}"] = name
+    return found if row.system.image_encoder is None else {**found, "image_encoder": row.system.image_encoder}
+
+
+def _estimated_part(name: str, row: ModelComponent) -> PipelinePart:
+    num_numbers = row.num_params + row.num_persistent_buffer_elements
+    return PipelinePart(name, _HALF_BYTES * num_numbers, _FLOAT_BYTES * num_numbers, note=row.name)

@@ -1,0 +1,23 @@
+"""What a model's page on the Hub says of its licence."""
+
+from foretune import catalog
+from foretune.hub.surroundings import token
+
+_NAMED_ELSEWHERE = "other"
+
+
+def licence_of(repo: str) -> tuple[str | None, bool | None]:
+    """The licence of a repository, and whether it must be accepted there; without a network, by the catalogue."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # the base of its errors
+
+    try:
+        info = HfApi(token=token()).model_info(repo)
+    except (OSError, HTTPError):
+        known = catalog.licences().get(repo)
+        return (None, None) if known is None else (known.licence, known.is_gated)
+    card = info.card_data
+    licence = None if card is None else card.get("license")
+    if licence == _NAMED_ELSEWHERE and card is not None:
+        licence = card.get("license_name") or licence
+    return (None if licence is None else str(licence)), None if info.gated is None else bool(info.gated)
