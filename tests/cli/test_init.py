@@ -120,7 +120,7 @@ def test_folders_on_the_way_are_made(foretune: Foretune, read) -> None:
         (("-m", "./nowhere"), "The model folder ./nowhere does not exist. Run: foretune list models"),
         (
             ("-m", "flux.2-dev"),
-            "models of the family 'flux2' cannot be trained yet. Trainable: chroma, ddpm, flux, hunyuan_video, lumina2, ",
+            "models of the family 'flux2' cannot be trained yet. Trainable: chroma, ddpm, flux, hunyuan_video, ",
         ),
     ],
 )

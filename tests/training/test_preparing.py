@@ -206,3 +206,12 @@ def test_it_prepares_in_the_order_that_plans_replay(
     monkeypatch.setattr(preparing, "build_model", noted(RunPhase.LOAD, preparing.build_model))
     short_prepared(tiny_pipeline("flux"), tmp_path)
     assert tuple(done) == PREPARATION
+
+
+def test_captions_longer_than_the_model_has_positions_for_are_refused(
+    tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    model = tiny_pipeline("lumina2")
+    with pytest.raises(Refused, match=r"captions of at most 299 tokens\. Nearest: data\.max_text_tokens=299"):
+        short_prepared(model, tmp_path, data={"max_text_tokens": 300})
+    short_prepared(model, tmp_path, data={"max_text_tokens": 299})

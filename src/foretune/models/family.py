@@ -187,6 +187,10 @@ class Family(ABC):
         """Returns the default maximum number of caption tokens."""
         return self.default_text_tokens
 
+    def max_text_tokens(self) -> int | None:
+        """Returns the largest number of caption tokens that has positions; None if there is no limit."""
+        return None
+
     def default_size_px(self) -> tuple[int, int]:
         """Returns the native height and width."""
         return (self.default_resolution_px(), self.default_resolution_px())

@@ -25,6 +25,10 @@ class Lumina2(LatentTransformer, TrainableFamily):
     def default_resolution_px(self) -> int:
         return int(self.architecture.denoiser["sample_size"]) * self._vae_factor()
 
+    def max_text_tokens(self) -> int:
+        # The image's tokens have the position after the last of the text's.
+        return int(self.architecture.denoiser["axes_lens"][0]) - 1
+
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
         width = self.architecture.denoiser["cap_feat_dim"]
         return {

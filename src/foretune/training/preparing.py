@@ -253,6 +253,12 @@ def checked_device(experiment: Experiment, family: Family, ranks: Ranks = ALONE)
 def text_tokens(experiment: Experiment, family: Family) -> int:
     """The asked length of captions, or the model's own; some models take only their own."""
     asked, own = experiment.data.max_text_tokens, family.own_text_tokens()
+    most = family.max_text_tokens()
+    if asked is not None and most is not None and asked > most:
+        raise Refused(
+            f"data.max_text_tokens: this {family.name} model takes captions of at most {most} tokens. "
+            f"Nearest: data.max_text_tokens={most}"
+        )
     if family.text_is_fixed and not family.facts.text_is_fixed and asked not in (None, own):
         raise Refused(
             f"data.max_text_tokens: this {family.name} model takes captions of {own} tokens only. "
