@@ -96,7 +96,7 @@ class OtherProgram:
             return before + added
         assert "dora" in self.kinds
         assert scale.shape[0] == before.shape[0]
-        rows = before.reshape(before.shape[0], -1).norm(dim=1).reshape(-1, *[1] * (before.dim() - 1))
+        rows = torch.linalg.vector_norm(before.flatten(1), dim=1).reshape(-1, *[1] * (before.dim() - 1))
         return (before + added) * scale / (rows + torch.finfo(torch.float32).eps)
 
 
@@ -155,7 +155,9 @@ def in_comfyui(family: str, denoiser: Any, state: Weights) -> OtherProgram:
     original = _original(family, denoiser, state)
     if family in ("sd1", "sdxl"):
         names = _unet_names(denoiser, original)
-        keys = {f"lora_unet_{name[:-7].replace('.', '_')}": key for name, key in names.items() if name.endswith(".weight")}
+        keys = {
+            f"lora_unet_{name[:-7].replace('.', '_')}": key for name, key in names.items() if name.endswith(".weight")
+        }
         return OtherProgram(original, keys)
     if family == "hunyuan_video":
         original = {_renamed(name): tensor for name, tensor in original.items()}

@@ -64,9 +64,7 @@ def test_diffusers_undoes_the_layout_of_published_sizes(family: str) -> None:
     assert_equal(CONVERTERS[family](to_original(state, layout)), state)
 
 
-@pytest.mark.parametrize(
-    ("family", "variant"), [("sd3", "3.5"), ("sd3", "3"), ("wan", "2.1-t2v"), ("wan", "2.1-i2v")]
-)
+@pytest.mark.parametrize(("family", "variant"), [("sd3", "3.5"), ("sd3", "3"), ("wan", "2.1-t2v"), ("wan", "2.1-i2v")])
 def test_diffusers_undoes_the_layout_of_transformers(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
     folder = tiny_pipeline(family, variant)
     denoiser: Any = open_family(folder).load_denoiser(folder, torch.float32)

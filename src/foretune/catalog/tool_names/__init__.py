@@ -1,9 +1,8 @@
 """Names that other programs use: one module for each family that ComfyUI, kohya's trainers or single files know.
 
-A family's module may have `COMFYUI` and `KOHYA`, the forms of adapters; `KOHYA_METADATA`, what goes with the latter, or a
-function of the denoiser's configuration;
-`layout`, the original names of its layers; and `SINGLE_FILE_PARTS`, the parts of its pipeline that are published in one
-file. What is not there is not supported.
+A family's module may have `COMFYUI` and `KOHYA`, the forms of adapters; `KOHYA_METADATA`, what goes with the latter, or
+a function of the denoiser's configuration; `layout`, the original names of its layers; and `SINGLE_FILE`, the parts of
+its pipeline that are published in one file. What is not there is not supported.
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from foretune.catalog.tool_names.forms import LOW_RANK, AdapterForm
+from foretune.catalog.tool_names.forms import LOW_RANK, AdapterForm, SingleFile
 from foretune.catalog.tool_names.layout import OriginalLayout, Place
 
 __all__ = [
@@ -20,10 +19,11 @@ __all__ = [
     "ExportFormat",
     "OriginalLayout",
     "Place",
+    "SingleFile",
     "adapter_form",
     "adapter_metadata",
     "original_layout",
-    "single_file_parts",
+    "single_file",
     "why_no_adapter",
     "why_no_single_file",
 ]
@@ -56,9 +56,10 @@ def original_layout(family: str, config: Mapping[str, Any]) -> OriginalLayout | 
     return None if of_config is None else of_config(config)
 
 
-def single_file_parts(family: str) -> tuple[str, ...]:
-    """Returns the parts of a pipeline that one file of the original layout holds; empty if there is no such file."""
-    return _fact(family, "SINGLE_FILE_PARTS") or ()
+def single_file(family: str) -> SingleFile | None:
+    """Returns what one file of the original layout holds; None if diffusers reads no such file."""
+    found: SingleFile | None = _fact(family, "SINGLE_FILE")
+    return found
 
 
 def why_no_adapter(family: str, kind: str, file_format: str) -> str | None:
@@ -77,8 +78,13 @@ def why_no_adapter(family: str, kind: str, file_format: str) -> str | None:
     return f"{form.program} cannot load {kind}"
 
 
-def why_no_single_file(family: str) -> str | None:
-    """Returns why there is no single file of this family; None if there is one."""
-    if single_file_parts(family):
-        return None
-    return f"diffusers cannot read models of {family} from one file, so an export could not be verified"
+def why_no_single_file(family: str, config: Mapping[str, Any] | None = None) -> str | None:
+    """Returns why there is no single file of this family, or of such a denoiser; None if there is one."""
+    form = single_file(family)
+    if form is None:
+        return f"diffusers cannot read models of {family} from one file, so that an export could not be verified"
+    wrong = {} if config is None else {key: size for key, size in form.sizes.items() if config.get(key) != size}
+    if wrong:
+        sizes = " and ".join(f"{key} {size}" for key, size in wrong.items())
+        return f"diffusers reads models of {family} from one file only with {sizes}, so that it could not be verified"
+    return None

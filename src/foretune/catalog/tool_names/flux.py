@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from foretune.catalog.tool_names.forms import comfyui, described, kohya
+from foretune.catalog.tool_names.forms import FilePart, SingleFile, comfyui, described, kohya
 from foretune.catalog.tool_names.layout import OriginalLayout, renamed, stacked, swapped
 
 COMFYUI = comfyui()
@@ -12,7 +12,6 @@ KOHYA = kohya(
     module="networks.lora_flux",
     only=("transformer_blocks.", "single_transformer_blocks.", "x_embedder", "context_embedder", "time_text_embed."),
 )
-SINGLE_FILE_PARTS = ("transformer",)
 
 
 def KOHYA_METADATA(config: Mapping[str, Any]) -> dict[str, str]:  # noqa: N802 - a constant in other families
@@ -81,3 +80,8 @@ def layout(config: Mapping[str, Any]) -> OriginalLayout:
         },
         _LAYERS,
     )
+
+
+SINGLE_FILE = SingleFile(
+    {"transformer": FilePart(layout)}, "diffusion_models", {"num_attention_heads": 24, "attention_head_dim": 128}
+)

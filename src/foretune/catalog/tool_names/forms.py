@@ -1,6 +1,10 @@
 """What another program reads: the form of an adapter's file, and whether it reads a whole model in one file."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from foretune.catalog.tool_names.layout import OriginalLayout
 
 LOW_RANK = ("lora", "rslora")
 LOADED_BY_COMFYUI = (*LOW_RANK, "dora", "loha", "lokr")
@@ -101,3 +105,23 @@ def described(base: str | None, architecture: str) -> dict[str, str]:
         **({"ss_base_model_version": base} if base is not None else {}),
         "modelspec.architecture": f"{architecture}/lora",
     }
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """A part of a pipeline, in a file with the original layout."""
+
+    layout: Callable[[Mapping[str, Any]], OriginalLayout]
+    """Of the part's configuration."""
+    prefix: str = ""
+
+
+@dataclass(frozen=True)
+class SingleFile:
+    """A whole model in one file, as its authors publish it."""
+
+    parts: Mapping[str, FilePart]
+    folder: str
+    """Where ComfyUI looks for it, below its folder of models."""
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    """What diffusers takes for granted of the denoiser's configuration when it reads such a file."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from foretune.catalog.tool_names.forms import LOW_RANK, comfyui_original, described, kohya
+from foretune.catalog.tool_names.forms import LOW_RANK, FilePart, SingleFile, comfyui_original, described, kohya
 from foretune.catalog.tool_names.layout import OriginalLayout, renamed, stacked, swapped
 
 COMFYUI = comfyui_original(
@@ -30,7 +30,6 @@ KOHYA = kohya(
     only=("transformer_blocks.", "single_transformer_blocks."),
 )
 KOHYA_METADATA = described("hunyuan_video", "hunyuan-video")
-SINGLE_FILE_PARTS = ("transformer",)
 
 _DOUBLE = {
     **renamed(
@@ -115,3 +114,8 @@ def layout(config: Mapping[str, Any]) -> OriginalLayout:
         },
         _LAYERS,
     )
+
+
+SINGLE_FILE = SingleFile(
+    {"transformer": FilePart(layout)}, "diffusion_models", {"num_attention_heads": 24, "attention_head_dim": 128}
+)

@@ -15,6 +15,9 @@ class Place:
     num_parts: int = 1
     is_swapped: bool = False
     """Whether the halves of its output rows are in the other order."""
+    is_convolution: bool = False
+    """Whether its matrix is a convolution of a single pixel there."""
+    is_transposed: bool = False
 
 
 Names = Mapping[str, Place]
@@ -55,6 +58,11 @@ class OriginalLayout:
 def renamed(names: Mapping[str, str]) -> Names:
     """Returns places of layers that differ in their names only."""
     return {name: Place(original) for name, original in names.items()}
+
+
+def convolved(names: Mapping[str, str]) -> Names:
+    """Returns places of linear layers that are convolutions of a single pixel there."""
+    return {name: Place(original, is_convolution=True) for name, original in names.items()}
 
 
 def stacked(original: str, *names: str) -> Names:

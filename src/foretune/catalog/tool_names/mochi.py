@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from foretune.catalog.tool_names.forms import comfyui_original
+from foretune.catalog.tool_names.forms import FilePart, SingleFile, comfyui_original
 from foretune.catalog.tool_names.layout import OriginalLayout, renamed, stacked, swapped
 
 COMFYUI = comfyui_original(is_stacked=True)
-SINGLE_FILE_PARTS = ("transformer",)
 
 _BLOCK = {
     **renamed(
@@ -53,3 +52,6 @@ def layout(config: Mapping[str, Any]) -> OriginalLayout:
     return OriginalLayout(
         {f"transformer_blocks.{i}": (f"blocks.{i}", _BLOCK) for i in range(config["num_layers"])}, _LAYERS
     )
+
+
+SINGLE_FILE = SingleFile({"transformer": FilePart(layout)}, "diffusion_models", {"num_layers": 48})

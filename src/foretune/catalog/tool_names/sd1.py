@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from foretune.catalog.tool_names.forms import comfyui_unet, described, kohya
+from foretune.catalog.tool_names import text_encoders, vae
+from foretune.catalog.tool_names.forms import FilePart, SingleFile, comfyui_unet, described, kohya
 from foretune.catalog.tool_names.unet import layout
 
-__all__ = ["COMFYUI", "KOHYA", "KOHYA_METADATA", "SINGLE_FILE_PARTS", "layout"]
+__all__ = ["COMFYUI", "KOHYA", "KOHYA_METADATA", "SINGLE_FILE", "layout"]
 
 COMFYUI = comfyui_unet()
 # sd-scripts names the layers of this UNet as diffusers does.
@@ -16,7 +17,14 @@ KOHYA = kohya(
     is_original=False,
 )
 _WIDTH_OF_SECOND = 1024
-SINGLE_FILE_PARTS = ("unet", "vae", "text_encoder")
+SINGLE_FILE = SingleFile(
+    {
+        "unet": FilePart(layout, "model.diffusion_model."),
+        "vae": FilePart(vae.layout, "first_stage_model."),
+        "text_encoder": FilePart(text_encoders.clip, "cond_stage_model.transformer.text_model."),
+    },
+    "checkpoints",
+)
 
 
 def KOHYA_METADATA(config: Mapping[str, Any]) -> dict[str, str]:  # noqa: N802 - a constant in other families

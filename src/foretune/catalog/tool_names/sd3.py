@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from foretune.catalog.tool_names.forms import comfyui, described, kohya
+from foretune.catalog.tool_names.forms import FilePart, SingleFile, comfyui, described, kohya
 from foretune.catalog.tool_names.layout import OriginalLayout, renamed, stacked, swapped
 
 COMFYUI = comfyui()
 KOHYA = kohya("sd-scripts", module="networks.lora_sd3")
 # Its configuration does not name the variant, which sd-scripts would write as the version.
 KOHYA_METADATA = described(None, "stable-diffusion-3")
-SINGLE_FILE_PARTS = ("transformer",)
 
 _BLOCK = {
     **renamed(
@@ -63,3 +62,6 @@ def layout(config: Mapping[str, Any]) -> OriginalLayout:
     return OriginalLayout(
         {f"transformer_blocks.{i}": (f"joint_blocks.{i}", _BLOCK) for i in range(last + 1)}, {**_LAYERS, **ending}
     )
+
+
+SINGLE_FILE = SingleFile({"transformer": FilePart(layout)}, "diffusion_models")

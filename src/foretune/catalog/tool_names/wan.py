@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from foretune.catalog.tool_names.forms import LOW_RANK, comfyui_original, described, kohya
+from foretune.catalog.tool_names.forms import LOW_RANK, FilePart, SingleFile, comfyui_original, described, kohya
 from foretune.catalog.tool_names.layout import OriginalLayout, renamed
 
 COMFYUI = comfyui_original()
@@ -14,7 +14,6 @@ KOHYA = kohya(
     only=("blocks.",),
 )
 KOHYA_METADATA = described("wan", "wan2.1")
-SINGLE_FILE_PARTS = ("transformer",)
 
 _BLOCK = renamed(
     {
@@ -60,3 +59,6 @@ _LAYERS = renamed(
 def layout(config: Mapping[str, Any]) -> OriginalLayout:
     """Returns the original names for a transformer with this configuration."""
     return OriginalLayout({f"blocks.{i}": (f"blocks.{i}", _BLOCK) for i in range(config["num_layers"])}, _LAYERS)
+
+
+SINGLE_FILE = SingleFile({"transformer": FilePart(layout)}, "diffusion_models")

@@ -82,17 +82,20 @@ def write_adapter_file(method: AppliedAdapter, file_format: str, path: Path, abo
         Refused: the program cannot load this adapter, or not all of it.
     """
     form = require_form(method, file_format)
-    slots = _slots(method, form)
-    layers = layers_with_adapter(method.denoiser)
-    weights = dict(method.denoiser.named_modules())
+    metadata = {**_metadata(method, form, file_format), **about}
+    save_file(adapter_tensors(method, form), path, metadata={"format": "pt", **metadata})
+    return prove_adapter_file(method, file_format, path)
+
+
+def adapter_tensors(method: AppliedAdapter, form: AdapterForm) -> dict[str, Tensor]:
+    """Returns the adapter's tensors by their names in the file."""
+    layers, modules = layers_with_adapter(method.denoiser), dict(method.denoiser.named_modules())
     tensors: dict[str, Tensor] = {}
-    for slot in slots:
-        for name, tensor in _merged_update(slot, layers, weights).tensors().items():
+    for slot in _slots(method, form):
+        for name, tensor in _merged_update(slot, layers, modules).tensors().items():
             spelled = _SPELLINGS.get(name, name) if form.keeps_dots else name
             tensors[f"{slot.key}.{spelled}"] = tensor.detach().cpu().contiguous().clone()
-    metadata = {**_metadata(method, form, file_format), **about}
-    save_file(tensors, path, metadata={"format": "pt", **metadata})
-    return prove_adapter_file(method, file_format, path)
+    return tensors
 
 
 def require_form(method: AppliedAdapter, file_format: str) -> AdapterForm:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from foretune.catalog.tool_names import ExportFormat
+from foretune.catalog.tool_names import ExportFormat, single_file
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
 from foretune.core.errors import Refused, UserError
@@ -16,11 +16,7 @@ from foretune.record.run_directory import RunDirectory
 from foretune.step.methods.adapter import AppliedAdapter
 from foretune.training.exporting import Exported, load_trained, quantised_note
 from foretune.training.for_tools.adapter_file import LayerProof, write_adapter_file
-
-_WHERE = {
-    "comfyui": "  Copy it to ComfyUI/models/loras and select it in the node Load LoRA.",
-    "kohya": "  sd-scripts and musubi-tuner: --network_weights {path} to go on training, --lora_weight to sample.",
-}
+from foretune.training.for_tools.single_file import FileProof, write_single_file
 
 
 def export_file(
@@ -30,24 +26,28 @@ def export_file(
     dtype: torch.dtype = torch.float32,
     *,
     merge: bool = False,
-) -> Exported[LayerProof]:
+) -> Exported[LayerProof | FileProof]:
     """Writes a run's result as one file for another program, and proves what is in it.
 
     `output` is the file, or a folder to write it to.
     """
     _, experiment, effective = run.read_experiment()
-    _require_adapter(run, experiment, file_format, merge=merge)
+    _require_fitting(run, experiment, file_format, merge=merge)
     target = file_in(output, experiment, file_format)
     if target.exists():
         raise UserError(f"{target} exists. Choose another place: foretune export {run.path} --output FILE")
-    trained = load_trained(run, dtype)
-    assert isinstance(trained.method, AppliedAdapter)
+    trained = load_trained(run, dtype, merge=merge)
     about = {"modelspec.title": experiment.name, "modelspec.resolution": _resolution(effective)}
     with beside(target) as unproved:
-        proof = write_adapter_file(trained.method, file_format, unproved, about)
+        proof: LayerProof | FileProof
+        if file_format == "single-file":
+            proof = write_single_file(trained, unproved, dtype, about)
+        else:
+            assert isinstance(trained.method, AppliedAdapter)
+            proof = write_adapter_file(trained.method, file_format, unproved, about)
         if proof.holds:
             move(unproved, target)
-    return Exported(target, proof, _WHERE[file_format].format(path=target), quantised_note(experiment))
+    return Exported(target, proof, _where(trained.family.name, file_format, target), quantised_note(experiment))
 
 
 def file_in(output: Path, experiment: Experiment, file_format: ExportFormat) -> Path:
@@ -57,17 +57,37 @@ def file_in(output: Path, experiment: Experiment, file_format: ExportFormat) -> 
     return output / f"{experiment.name}-{experiment.method.kind}-{file_format}.safetensors"
 
 
-def _require_adapter(run: RunDirectory, experiment: Experiment, file_format: ExportFormat, *, merge: bool) -> None:
-    if not isinstance(experiment.method, Adapter):
+def _require_fitting(run: RunDirectory, experiment: Experiment, file_format: ExportFormat, *, merge: bool) -> None:
+    """Raises if the format is for whole models and there is an adapter, or the other way round."""
+    is_adapter = isinstance(experiment.method, Adapter)
+    again = f"Run: foretune export {run.path}"
+    if merge and not is_adapter:
         raise Refused(
-            f"{run.path} trained every weight, so there is no adapter for {file_format}. "
-            f"Run: foretune export {run.path} --format single-file"
+            f"{run.path} trained every weight, so that there is nothing to merge. {again} --format {file_format}"
         )
-    if merge:
+    if file_format == "single-file":
+        if is_adapter and not merge:
+            raise Refused(
+                f"A single file is a whole model, and {run.path} an adapter. {again} --merge --format single-file"
+            )
+    elif not is_adapter:
         raise Refused(
-            f"--merge writes a whole model, and --format {file_format} an adapter. "
-            f"Run: foretune export {run.path} --merge --format single-file"
+            f"{run.path} trained every weight: there is no adapter for {file_format}. {again} --format single-file"
         )
+    elif merge:
+        raise Refused(
+            f"--merge writes a whole model, and --format {file_format} an adapter. {again} --merge --format single-file"
+        )
+
+
+def _where(family: str, file_format: ExportFormat, path: Path) -> str:
+    if file_format == "comfyui":
+        return "  Copy it to ComfyUI/models/loras and select it in the node Load LoRA."
+    if file_format == "kohya":
+        return f"  sd-scripts and musubi-tuner: --network_weights {path} to train on, --lora_weight {path} to merge it."
+    form = single_file(family)
+    assert form is not None
+    return f"  Copy it to ComfyUI/models/{form.folder}."
 
 
 def _resolution(effective: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from foretune.catalog.tool_names import OriginalLayout
+from foretune.catalog.tool_names import OriginalLayout, Place
 from foretune.core.errors import Refused
 from foretune.training.for_tools.updates import swap
 
@@ -24,8 +24,16 @@ def to_original(state: Mapping[str, Tensor], layout: OriginalLayout) -> dict[str
         found = parts.setdefault(place.name, [None] * place.num_parts)
         if found[place.part] is not None:
             raise Refused(f"The original layout has one place, {place.name}, for {name} and another tensor.")
-        found[place.part] = swap(tensor) if place.is_swapped else tensor
+        found[place.part] = _as_there(tensor, place)
     return {name: _stacked(name, found) for name, found in parts.items()}
+
+
+def _as_there(tensor: Tensor, place: Place) -> Tensor:
+    if place.is_convolution and tensor.dim() > 1:
+        return tensor[..., None, None]
+    if place.is_transposed:
+        return tensor.T
+    return swap(tensor) if place.is_swapped else tensor
 
 
 def _stacked(name: str, parts: list[Tensor | None]) -> Tensor:

@@ -88,7 +88,7 @@ def stack(updates: Sequence[Update | None], bases: Sequence[Tensor]) -> Update:
     for left, right in _LEFT_RIGHT.items():
         if left in first.matrices:
             columns = [
-                base.new_zeros(base.shape[0], 0) if update is None else update.matrices[left]
+                first.matrices[left].new_zeros(base.shape[0], 0) if update is None else update.matrices[left]
                 for update, base in zip(updates, bases, strict=True)
             ]
             matrices[left] = _block_diagonal(columns)
