@@ -96,7 +96,8 @@ class OtherProgram:
             return before + added
         assert "dora" in self.kinds
         assert scale.shape[0] == before.shape[0]
-        rows = torch.linalg.vector_norm(before.flatten(1), dim=1).reshape(-1, *[1] * (before.dim() - 1))
+        norms: Tensor = torch.linalg.vector_norm(before.flatten(1), dim=1)
+        rows = norms.reshape(-1, *[1] * (before.dim() - 1))
         return (before + added) * scale / (rows + torch.finfo(torch.float32).eps)
 
 

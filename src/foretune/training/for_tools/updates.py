@@ -160,7 +160,8 @@ def _scale_of(update: Update) -> Tensor:
 
 
 def _norms(weight: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(weight.flatten(1), dim=1)
+    norms: Tensor = torch.linalg.vector_norm(weight.flatten(1), dim=1)
+    return norms
 
 
 def _per_row(values: Tensor, weight: Tensor) -> Tensor:
