@@ -11,14 +11,14 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from foretune.catalog.tool_names.forms import LOW_RANK, AdapterForm, SingleFile
-from foretune.catalog.tool_names.layout import OriginalLayout, Place
+from foretune.catalog.tool_names.layout import OriginalLayout, OriginalPlace
 
 __all__ = [
     "FORMATS",
     "AdapterForm",
     "ExportFormat",
     "OriginalLayout",
-    "Place",
+    "OriginalPlace",
     "SingleFile",
     "adapter_form",
     "adapter_metadata",

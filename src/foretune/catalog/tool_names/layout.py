@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
-class Place:
+class OriginalPlace:
     """Where the original program keeps a layer of diffusers."""
 
     name: str
@@ -20,7 +20,7 @@ class Place:
     is_transposed: bool = False
 
 
-Names = Mapping[str, Place]
+Names = Mapping[str, OriginalPlace]
 """Places by names of layers below a block; a name that ends in `.weight` is of a parameter."""
 
 
@@ -33,7 +33,7 @@ class OriginalLayout:
     layers: Names = field(default_factory=dict)
     """All other layers."""
 
-    def place(self, name: str) -> Place | None:
+    def place(self, name: str) -> OriginalPlace | None:
         """Returns the place of a layer or parameter, or None if the original program has none for it."""
         if (found := self._find(name)) is not None:
             return found
@@ -41,7 +41,7 @@ class OriginalLayout:
         found = self._find(layer) if layer else None
         return None if found is None else replace(found, name=f"{found.name}.{leaf}")
 
-    def _find(self, name: str) -> Place | None:
+    def _find(self, name: str) -> OriginalPlace | None:
         if name in self.layers:
             return self.layers[name]
         pieces = name.split(".")
@@ -50,26 +50,26 @@ class OriginalLayout:
             if stem in self.stems:
                 original, inside = self.stems[stem]
                 rest = ".".join(pieces[count:])
-                place = Place(rest) if inside is None else inside.get(rest)
+                place = OriginalPlace(rest) if inside is None else inside.get(rest)
                 return None if place is None else replace(place, name=f"{original}.{place.name}")
         return None
 
 
 def renamed(names: Mapping[str, str]) -> Names:
     """Returns places of layers that differ in their names only."""
-    return {name: Place(original) for name, original in names.items()}
+    return {name: OriginalPlace(original) for name, original in names.items()}
 
 
 def convolved(names: Mapping[str, str]) -> Names:
     """Returns places of linear layers that are convolutions of a single pixel there."""
-    return {name: Place(original, is_convolution=True) for name, original in names.items()}
+    return {name: OriginalPlace(original, is_convolution=True) for name, original in names.items()}
 
 
 def stacked(original: str, *names: str) -> Names:
     """Returns the places of layers that the original program has in one, in this order."""
-    return {name: Place(original, part, len(names)) for part, name in enumerate(names)}
+    return {name: OriginalPlace(original, part, len(names)) for part, name in enumerate(names)}
 
 
 def swapped(name: str, original: str) -> Names:
     """Returns the place of a layer whose halves are in the other order: scale and shift, or value and gate."""
-    return {name: Place(original, is_swapped=True)}
+    return {name: OriginalPlace(original, is_swapped=True)}

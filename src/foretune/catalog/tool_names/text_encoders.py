@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from foretune.catalog.tool_names.layout import OriginalLayout, Place, renamed, stacked
+from foretune.catalog.tool_names.layout import OriginalLayout, OriginalPlace, renamed, stacked
 
 _BLOCK = {
     **renamed(
@@ -42,6 +42,6 @@ def open_clip(config: Mapping[str, Any]) -> OriginalLayout:
                     "final_layer_norm": "ln_final",
                 }
             ),
-            "text_projection.weight": Place("text_projection", is_transposed=True),
+            "text_projection.weight": OriginalPlace("text_projection", is_transposed=True),
         },
     )

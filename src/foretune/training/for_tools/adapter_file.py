@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from foretune.catalog.tool_names import (
     AdapterForm,
     OriginalLayout,
-    Place,
+    OriginalPlace,
     adapter_form,
     adapter_metadata,
     original_layout,
@@ -158,17 +158,17 @@ def _slots(method: AppliedAdapter, form: AdapterForm) -> tuple[_Slot, ...]:
     return tuple(dict.fromkeys(_slot(name, place, form, layout, siblings) for name, place in places.items() if place))
 
 
-def _place(name: str, form: AdapterForm, layout: OriginalLayout | None) -> Place | None:
+def _place(name: str, form: AdapterForm, layout: OriginalLayout | None) -> OriginalPlace | None:
     if not form.loads(name):
         return None
     if not form.is_original:
-        return Place(name)
+        return OriginalPlace(name)
     return None if layout is None else layout.place(name)
 
 
 def _slot(
     name: str,
-    place: Place,
+    place: OriginalPlace,
     form: AdapterForm,
     layout: OriginalLayout | None,
     siblings: Mapping[str, Mapping[int, str]],

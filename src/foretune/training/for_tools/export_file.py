@@ -47,7 +47,7 @@ def export_file(
             proof = write_adapter_file(trained.method, file_format, unproved, about)
         if proof.holds:
             move(unproved, target)
-    return Exported(target, proof, _where(trained.family.name, file_format, target), quantised_note(experiment))
+    return Exported(target, proof, _where(trained.family.name, file_format), quantised_note(experiment))
 
 
 def file_in(output: Path, experiment: Experiment, file_format: ExportFormat) -> Path:
@@ -80,11 +80,11 @@ def _require_fitting(run: RunDirectory, experiment: Experiment, file_format: Exp
         )
 
 
-def _where(family: str, file_format: ExportFormat, path: Path) -> str:
+def _where(family: str, file_format: ExportFormat) -> str:
     if file_format == "comfyui":
         return "  Copy it to ComfyUI/models/loras and select it in the node Load LoRA."
     if file_format == "kohya":
-        return f"  sd-scripts and musubi-tuner: --network_weights {path} to train on, --lora_weight {path} to merge it."
+        return "  Give it to sd-scripts or musubi-tuner as network weights."
     form = single_file(family)
     assert form is not None
     return f"  Copy it to ComfyUI/models/{form.folder}."

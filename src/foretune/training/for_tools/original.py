@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from foretune.catalog.tool_names import OriginalLayout, Place
+from foretune.catalog.tool_names import OriginalLayout, OriginalPlace
 from foretune.core.errors import Refused
 from foretune.training.for_tools.updates import swap
 
@@ -28,7 +28,7 @@ def to_original(state: Mapping[str, Tensor], layout: OriginalLayout) -> dict[str
     return {name: _stacked(name, found) for name, found in parts.items()}
 
 
-def _as_there(tensor: Tensor, place: Place) -> Tensor:
+def _as_there(tensor: Tensor, place: OriginalPlace) -> Tensor:
     if place.is_convolution and tensor.dim() > 1:
         return tensor[..., None, None]
     if place.is_transposed:
