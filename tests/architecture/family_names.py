@@ -10,6 +10,7 @@ from foretune.catalog import FAMILY_FACTS
 MAY_NAME_FAMILIES = {
     "src/foretune/models/": "a family's own module, and its tiny pipeline",
     "src/foretune/catalog/families.py": "the table of facts",
+    "src/foretune/catalog/tool_names/": "what other programs call a family and its layers",
     "src/foretune/backtests/": "habits of other trainers, by family",
     "src/foretune/cli/tiny.py": "examples in the help text, which tests/cli/test_tiny_verb.py compares with the table",
 }

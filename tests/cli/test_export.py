@@ -28,3 +28,19 @@ def test_a_merged_adapter_has_a_folder_of_its_own(
         assert "It was trained on a base in int8." in answer.stdout
     assert (run.path / "merged" / "model_index.json").is_file()
     assert (run.path / "export" / "pytorch_lora_weights.safetensors").is_file()
+
+
+def test_formats_of_other_programs(foretune: Foretune, tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    run = short_run(
+        tiny_pipeline("sdxl"), tmp_path, KINDS["lora"], validate={"num_held_out": 0}, train={"steps": 1}
+    ).run
+    answer = foretune("export", str(run.path), "--format", "comfyui")
+    assert answer.returncode == 0, answer.stderr
+    assert "64 of 64 trained layers have the trained weights" in answer.stdout
+    assert "ComfyUI/models/loras" in answer.stdout
+    assert (run.path / "comfyui" / "short-lora-comfyui.safetensors").is_file()
+    refused = foretune("export", str(run.path), "--format", "single-file")
+    assert refused.returncode != 0
+    assert "--merge --format single-file" in refused.stderr
+    unknown = foretune("export", str(run.path), "--format", "onnx")
+    assert unknown.returncode == 2

@@ -144,6 +144,28 @@ def test_control_an_adapter_without_its_alpha_is_caught(
     assert proof.num_consumed == proof.num_tensors
     assert proof.max_pixel_difference > 0
     assert not proof.holds
+    assert not left_behind(tmp_path)
+
+
+def left_behind(folder: Path) -> list[str]:
+    """What an export that was not proved left, under its name or another."""
+    return [path.name for path in folder.iterdir() if "export" in path.name]
+
+
+def test_an_export_whose_proof_crashes_leaves_nothing(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = trained_run(tiny_pipeline("flux"), tmp_path, "lora", train={"steps": 1})
+    seen: list[list[str]] = []
+
+    def crash(question: dict[str, Any]) -> None:
+        seen.append([path.name for path in Path(question["export"]).iterdir()])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(trained.run, tmp_path / "export", reload=crash)
+    assert seen == [[ADAPTER_FILE]]
+    assert not left_behind(tmp_path)
 
 
 def passes(trained: Trained, output: Path) -> bool:
@@ -214,6 +236,7 @@ def test_what_cannot_be_loaded_is_said(
     with pytest.raises(ExportBroken, match=r"could not load .*: ValueError: unknown keys") as broken:
         export(trained.run, tmp_path / "export")
     assert broken.value.exit_code == 1
+    assert not left_behind(tmp_path)
 
 
 @pytest.mark.usefixtures("proof_in_this_process")
@@ -238,7 +261,7 @@ def test_an_export_holds_nothing_that_links_of_the_base_lead_to(tmp_path: Path, 
     trained = trained_run(folder, tmp_path, "full", train={"steps": 1})
     with pytest.raises(UserError, match=r"notes\.txt leads to .*id_rsa, outside of .*base.*--follow-links"):
         export(trained.run, tmp_path / "export")
-    assert not any((tmp_path / "export").iterdir())
+    assert not left_behind(tmp_path)
     export(trained.run, tmp_path / "export", follow_links=True)
     assert (tmp_path / "export" / "vae" / "notes.txt").read_text() == "private"
 

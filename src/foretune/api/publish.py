@@ -14,7 +14,7 @@ from foretune.core.observer import Observer
 if TYPE_CHECKING:
     from foretune.record.run_directory import RunDirectory
     from foretune.reports.publication import PublicBase, PublicExport
-    from foretune.training.exporting import Exported
+    from foretune.training.exporting import Exported, ExportProof
 
 FOLDER = "publish"
 """In the run directory: what is uploaded."""
@@ -103,7 +103,7 @@ def _empty_folder(directory: "RunDirectory") -> Path:
     return folder
 
 
-def _as_published(exported: "Exported", repo: str, base: "PublicBase") -> "PublicExport":
+def _as_published(exported: "Exported[ExportProof]", repo: str, base: "PublicBase") -> "PublicExport":
     """What a card says of an export: loaded from the Hub, beside a base that others can find."""
     from foretune.reports.publication import PublicExport
 

@@ -9,25 +9,42 @@ import typer
 def export(
     run: Annotated[Path, typer.Argument(help="A run directory: runs/<experiment>/<run id>.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to write to; if left out RUN/export, or RUN/merged.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder to write to, or a .safetensors file; if left out RUN/export or RUN/FORMAT."
+        ),
     ] = None,
     precision: Annotated[
         Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="Numbers in the files.")
     ] = "fp32",
+    format: Annotated[  # noqa: A002 - the option's name
+        Literal["diffusers", "comfyui", "kohya", "single-file"],
+        typer.Option(
+            "--format",
+            help="An adapter for ComfyUI or for kohya's trainers (sd-scripts, musubi-tuner), or a whole model in one "
+            "file of its original layout.",
+        ),
+    ] = "diffusers",
     merge: Annotated[
-        bool, typer.Option("--merge", help="Make the adapter part of the model: a whole pipeline is written.")
+        bool, typer.Option("--merge", help="Make the adapter part of the model: a whole model is written.")
     ] = False,
     follow_links: Annotated[
         bool, typer.Option("--follow-links", help="Also copy files that links of the model folder lead to elsewhere.")
     ] = False,
 ) -> None:
-    """Export a run for diffusers pipelines; a clean process then reloads it and compares images."""
+    """Export a run for diffusers, ComfyUI or kohya's trainers, and check that it gives the trained model back."""
     from foretune.api.export import export as export_run
     from foretune.cli.status import StatusObserver
 
     with StatusObserver("Exporting") as observer:
         exported = export_run(
-            run, output, precision=precision, merge=merge, follow_links=follow_links, observer=observer
+            run,
+            output,
+            precision=precision,
+            format=format,
+            merge=merge,
+            follow_links=follow_links,
+            observer=observer,
         )
     typer.echo(str(exported.proof))
     if exported.note is not None:

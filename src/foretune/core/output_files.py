@@ -1,6 +1,9 @@
 """Files that the user named: an error says why one cannot be written."""
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from foretune.core.errors import UserError
@@ -24,3 +27,21 @@ def require_writable(path: Path) -> None:
         raise UserError(f"{path} cannot be written: {there} is a file, not a folder. Choose another place.")
     if not os.access(there, os.W_OK):
         raise UserError(f"{path} cannot be written: {there} is read-only. Choose another place.")
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """Yields a place of the same name beside the target, to write to until `move` puts it there.
+
+    It is removed in the end, so that a failure leaves nothing that looks like a result.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.unfinished-", dir=target.parent) as folder:
+        yield Path(folder) / target.name
+
+
+def move(finished: Path, target: Path) -> None:
+    """Puts a finished file or folder in its place, where at most an empty folder is."""
+    if target.is_dir() and finished.is_dir():
+        target.rmdir()
+    finished.rename(target)

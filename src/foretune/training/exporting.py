@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
 from foretune.choices.model import resolve_model
 from foretune.core.errors import Refused, UserError
+from foretune.core.output_files import beside, move
 from foretune.core.thread_waiting import with_passive_waiting
 from foretune.data.buckets import Bucket
 from foretune.models.adapters import loads_by_pipeline, save_adapter
@@ -67,15 +68,28 @@ class ExportProof:
         return self.num_consumed == self.num_tensors > 0 and self.max_pixel_difference == 0
 
 
+class Proof(Protocol):
+    """What was found when an export was read again; its text says it in a sentence."""
+
+    @property
+    def holds(self) -> bool: ...
+
+
+Found = TypeVar("Found", bound=Proof)
+
+
 @dataclass(frozen=True)
-class Exported:
-    """Files on disk, and what a clean process found when it loaded them."""
+class Exported(Generic[Found]):
+    """Files on disk, and what was found when they were loaded again."""
 
     path: Path
-    proof: ExportProof
+    """Where they are, if the proof holds; nothing is written if not."""
+    proof: Found
     loading: str
-    """Python that loads the export without Foretune, with {base} and {export} for where the two are."""
-    base: str
+    """Python that loads the export without Foretune, with {base} and {export} for where the two are; or where another
+    program looks for it.
+    """
+    base: str = ""
     """The base model, as an argument of `from_pretrained`."""
     note: str | None = None
     """What else whoever uses it should know."""
@@ -151,7 +165,7 @@ def in_clean_process(question: Mapping[str, Any]) -> None:
     )
     if process.returncode != 0:
         last = process.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        raise ExportBroken(f"A clean process could not load {question['export']}: {last[0]}")
+        raise ExportBroken(f"A clean process could not load the export: {last[0]} Nothing was written.")
 
 
 def export(
@@ -162,11 +176,12 @@ def export(
     merge: bool = False,
     follow_links: bool = False,
     reload: Callable[[dict[str, Any]], None] = in_clean_process,
-) -> Exported:
+) -> Exported[ExportProof]:
     """Writes the adapter, or the whole pipeline with the trained denoiser in it, and proves that it loads.
 
     `merge` makes an adapter part of the denoiser: the export is then a whole pipeline, too. `follow_links` also copies
-    files of the base that links lead to elsewhere. `reload` answers what arrives where it is loaded again.
+    files of the base that links lead to elsewhere. `reload` answers what arrives where it is loaded again. An export
+    is at its place once it is proved, and not before.
     """
     _, experiment, effective = run.read_experiment()
     if merge and not isinstance(experiment.method, Adapter):
@@ -187,21 +202,25 @@ def export(
         num_text_tokens=int(effective["num_text_tokens"]),
     )
     kind: Kind
-    if isinstance(trained.method, AppliedAdapter) and not merge:
-        weights = trained.method.weights()
-        save_adapter(trained.family, output, weights, trained.method.peft_config())
-        kind = "adapter"
-    else:
-        weights = {name: t.detach() for name, t in trained.method.denoiser.state_dict().items()}
-        _save_pipeline(trained, output, follow_links=follow_links)
-        kind = "full"
-    expected = sample(trained.family, _pipeline_around(trained, dtype), request)[0]
-    proof = _prove(trained, kind, output, weights, expected, request, dtype, reload)
+    with beside(output) as unproved:
+        if isinstance(trained.method, AppliedAdapter) and not merge:
+            weights = trained.method.weights()
+            save_adapter(trained.family, unproved, weights, trained.method.peft_config())
+            kind = "adapter"
+        else:
+            weights = {name: t.detach() for name, t in trained.method.denoiser.state_dict().items()}
+            _save_pipeline(trained, unproved, follow_links=follow_links)
+            kind = "full"
+        expected = sample(trained.family, _pipeline_around(trained, dtype), request)[0]
+        proof = _prove(trained, kind, unproved, weights, expected, request, dtype, reload)
+        if proof.holds:
+            move(unproved, output)
     base = as_diffusers_finds(trained.experiment.model, trained.folder)
-    return Exported(output, proof, _loading(trained, kind), base, _note(experiment))
+    return Exported(output, proof, _loading(trained, kind), base, quantised_note(experiment))
 
 
-def _note(experiment: Experiment) -> str | None:
+def quantised_note(experiment: Experiment) -> str | None:
+    """Returns what to know about a base in fewer bits; None if it was trained as it is."""
     numbers = experiment.quantize.denoiser
     if numbers in ("none", "float8-training"):
         return None
