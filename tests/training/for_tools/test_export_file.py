@@ -45,7 +45,7 @@ def test_an_adapter_for_each_program(tmp_path: Path, tiny_pipeline: TinyPipeline
         export_file(run, tmp_path / "mine.safetensors", "comfyui")
     with pytest.raises(Refused, match=r"A single file is a whole model.* --merge --format single-file"):
         export_file(run, tmp_path / "out", "single-file")
-    with pytest.raises(Refused, match=r"--format kohya an adapter\. Run: .* --merge --format single-file"):
+    with pytest.raises(Refused, match=r"the format kohya is of adapters\. Run: .* --merge --format single-file"):
         export_file(run, tmp_path / "out", "kohya", merge=True)
 
 

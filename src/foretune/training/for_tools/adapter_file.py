@@ -104,7 +104,7 @@ def require_form(method: AppliedAdapter, file_format: str) -> AdapterForm:
     if (reason := why_no_adapter(family, kind, file_format)) is not None:
         raise Refused(
             f"There is no {file_format} export of this adapter ({kind} of {family}): {reason}. "
-            "Export it for diffusers (without --format), or make it part of the model: --merge"
+            "For diffusers: foretune export RUN. As part of the model: foretune export RUN --merge"
         )
     form = adapter_form(family, file_format)
     assert form is not None, "there is a reason if there is no form"

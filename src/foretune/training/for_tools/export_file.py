@@ -60,23 +60,26 @@ def file_in(output: Path, experiment: Experiment, file_format: ExportFormat) -> 
 def _require_fitting(run: RunDirectory, experiment: Experiment, file_format: ExportFormat, *, merge: bool) -> None:
     """Raises if the format is for whole models and there is an adapter, or the other way round."""
     is_adapter = isinstance(experiment.method, Adapter)
-    again = f"Run: foretune export {run.path}"
     if merge and not is_adapter:
         raise Refused(
-            f"{run.path} trained every weight, so that there is nothing to merge. {again} --format {file_format}"
+            f"{run.path} trained every weight, so that there is nothing to merge. "
+            f"Run: foretune export {run.path} --format {file_format}"
         )
     if file_format == "single-file":
         if is_adapter and not merge:
             raise Refused(
-                f"A single file is a whole model, and {run.path} an adapter. {again} --merge --format single-file"
+                f"A single file is a whole model, and {run.path} an adapter. "
+                f"Run: foretune export {run.path} --merge --format single-file"
             )
     elif not is_adapter:
         raise Refused(
-            f"{run.path} trained every weight: there is no adapter for {file_format}. {again} --format single-file"
+            f"{run.path} trained every weight: there is no adapter for {file_format}. "
+            f"Run: foretune export {run.path} --format single-file"
         )
     elif merge:
         raise Refused(
-            f"--merge writes a whole model, and --format {file_format} an adapter. {again} --merge --format single-file"
+            f"Merging writes a whole model, and the format {file_format} is of adapters. "
+            f"Run: foretune export {run.path} --merge --format single-file"
         )
 
 

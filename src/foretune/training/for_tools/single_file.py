@@ -57,7 +57,7 @@ def require_single_file(trained: TrainedModel) -> SingleFile:
     family = trained.family
     reason = why_no_single_file(family.name, family.architecture.denoiser) or _why_other_encoder(trained)
     if reason is not None:
-        raise Refused(f"There is no single-file export of this model: {reason}. Export it without --format.")
+        raise Refused(f"There is no single-file export of this model: {reason}. For diffusers: foretune export RUN")
     form = single_file(family.name)
     assert form is not None, "there is a reason if there is no form"
     return form
