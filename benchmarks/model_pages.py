@@ -33,6 +33,7 @@ QUESTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 _SIGNS = {"fits": "fits", "tight": "tight", "does not fit": "no"}
 _DATA = "./photos"
+_CHANGES = " [`objective`](../keys/objective.md) changes it."
 _MEMORY = """The experiment that `foretune init` writes, with each method. The peak is that of the process on an H100;
 verdicts are for an RTX 3060, RTX 4080, RTX 4090, L40S and H100. `foretune plan` says what makes it fit.
 """
@@ -63,7 +64,7 @@ def page(family: str, note: Mapping[str, Any]) -> str:
         _MEMORY,
         memory_table(models),
         f"## To start from\n\n```yaml\n{_starting(family, first, 'lora')}```\n",
-        f"## Objective\n\n{note['objective']} [`objective`](../keys/objective.md) changes it.\n",
+        f"## Objective\n\n{note['objective']}{_CHANGES if TRAINABLE[family].is_flow_matching else ''}\n",
         "## What to know\n\n" + "\n".join(f"- {line}" for line in note["notes"]) + "\n",
     ]
     return "\n".join(parts)

@@ -49,12 +49,32 @@ def test_folders_names_and_tokens_are_found(
 def test_part_of_a_word_is_not_the_name_of_the_machine(
     folder: Path, personal: Personal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(platform, "node", lambda: "blue")
-    (folder / "README.md").write_text("blueish, dark-blue, blue-green\n")
+    monkeypatch.setattr(platform, "node", lambda: "blue7")
+    (folder / "README.md").write_text("blue7ish, dark-blue7, blue7-green\n")
     refuse_personal(folder, Personal([]))
-    (folder / "README.md").write_text("on blue\n")
+    (folder / "README.md").write_text("on blue7\n")
     with pytest.raises(UserError, match="the name of this machine"):
         refuse_personal(folder, Personal([]))
+    # A name that is a word would be found in every card.
+    monkeypatch.setattr(platform, "node", lambda: "train")
+    (folder / "README.md").write_text("how to train\n")
+    refuse_personal(folder, Personal([]))
+
+
+def test_folders_as_json_writes_them_are_found(folder: Path) -> None:
+    where = Path("/home/ren\u00e9/models")
+    (folder / "config.json").write_text(json.dumps({"loaded": f"{where}/x"}))
+    assert "ren\\u00e9" in (folder / "config.json").read_text()
+    with pytest.raises(UserError, match="a folder of this machine"):
+        refuse_personal(folder, Personal([where]))
+
+
+def test_parts_of_other_paths_and_addresses_are_not_folders_of_the_machine(folder: Path) -> None:
+    (folder / "README.md").write_text("https://huggingface.co/datasets/a ./data/photos /data-set\n")
+    refuse_personal(folder, Personal([Path("/data")]))
+    (folder / "README.md").write_text("from /data/photos\n")
+    with pytest.raises(UserError, match="a folder of this machine"):
+        refuse_personal(folder, Personal([Path("/data")]))
 
 
 def test_metadata_of_tensors_are_looked_at(folder: Path, personal: Personal, tmp_path: Path) -> None:

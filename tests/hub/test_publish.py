@@ -263,7 +263,9 @@ def test_the_hub_may_refuse(work: Work, hub: HubServer, tmp_path: Path) -> None:
     folder = str(work.published.folder.resolve())
     hub.created["me/public"] = False
     public = client.python(program, folder, "me/public", "private", HF_TOKEN=TOKEN)
-    assert "Refused me/public exists and is public. Type --public" in public.stdout, public.stderr
+    assert (
+        "Refused me/public exists and is public. Run: foretune publish RUN --to me/public --public" in public.stdout
+    ), public.stderr
     refused = client.python(program, folder, "readonly/mine", "private", HF_TOKEN=TOKEN)
     assert "readonly/mine could not be uploaded to the Hub" in refused.stdout, refused.stderr
     assert "Set HF_TOKEN to a token of its owner that may write" in refused.stdout

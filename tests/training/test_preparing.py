@@ -208,10 +208,30 @@ def test_it_prepares_in_the_order_that_plans_replay(
     assert tuple(done) == PREPARATION
 
 
-def test_captions_longer_than_the_model_has_positions_for_are_refused(
-    tmp_path: Path, tiny_pipeline: TinyPipeline
+@pytest.mark.parametrize(
+    ("family", "most"), [("lumina2", 299), ("z_image", 992), ("chroma", 512), ("flux", 512), ("qwen_image", 1024)]
+)
+def test_captions_longer_than_model_and_pipeline_take_are_refused(
+    family: str, most: int, tmp_path: Path, tiny_pipeline: TinyPipeline
 ) -> None:
-    model = tiny_pipeline("lumina2")
-    with pytest.raises(Refused, match=r"captions of at most 299 tokens\. Nearest: data\.max_text_tokens=299"):
-        short_prepared(model, tmp_path, data={"max_text_tokens": 300})
-    short_prepared(model, tmp_path, data={"max_text_tokens": 299})
+    model = tiny_pipeline(family)
+    with pytest.raises(Refused, match=rf"at most {most} tokens\. Nearest: data\.max_text_tokens={most}"):
+        short_prepared(model, tmp_path, data={"max_text_tokens": most + 1})
+    short_prepared(model, tmp_path, data={"max_text_tokens": most})
+
+
+@pytest.mark.parametrize("name", ["lumina2", "z_image"])
+def test_the_longest_captions_have_positions(name: str, tiny_pipeline: TinyPipeline) -> None:
+    """One token more is an index out of range in the model itself."""
+    family = open_family(tiny_pipeline(name))
+    denoiser = family.load_denoiser(tiny_pipeline(name), torch.float32)
+    most = family.max_text_tokens()
+    assert most is not None
+
+    def predict(num_tokens: int) -> torch.Tensor:
+        text = {"prompt_embeds": torch.zeros(1, num_tokens, 32), "prompt_mask": torch.ones(1, num_tokens).bool()}
+        return family.predict(denoiser, torch.zeros(1, 4, 4, 4), torch.tensor([500.0]), text, guidance_scale=1.0)
+
+    assert predict(most).isfinite().all()
+    with pytest.raises((IndexError, RuntimeError)):
+        predict(most + 1)

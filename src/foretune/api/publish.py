@@ -1,6 +1,7 @@
 """`publish`: a run's export with its samples and a model card, on the Hub."""
 
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -12,7 +13,6 @@ from foretune.core.extras import require
 from foretune.core.observer import Observer
 
 if TYPE_CHECKING:
-    from foretune.record.run_directory import RunDirectory
     from foretune.reports.publication import PublicBase, PublicExport
     from foretune.training.exporting import Exported, ExportProof
 
@@ -79,12 +79,19 @@ def publish(
     if not dry_run:
         require_token()
     observer = observer or Observer()
-    folder = _empty_folder(directory)
-    exported = export(run, folder, precision=precision, merge=merge, follow_links=follow_links, observer=observer)
+    folder = directory.path / FOLDER
+    _require_folder(folder)
     base = base_of(directory)
     personal = Personal([directory.path, base.folder])
-    clean_origins(folder, personal, base.name)
-    card = write_card(directory, folder, base, _as_published(exported, to, base), licence)
+    with tempfile.TemporaryDirectory(prefix=f".{FOLDER}.unfinished-", dir=directory.path) as unfinished:
+        made = Path(unfinished) / FOLDER
+        exported = export(run, made, precision=precision, merge=merge, follow_links=follow_links, observer=observer)
+        clean_origins(made, personal, base.name)
+        card = write_card(directory, made, base, _as_published(exported, to, base), licence)
+        # What an earlier call left there is kept until there is something new.
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        made.rename(folder)
     refuse_personal(folder, personal)
     check_card(folder)
     if not dry_run:
@@ -93,14 +100,10 @@ def publish(
     return PublishedRun(folder, to, files_of(folder), card, url)
 
 
-def _empty_folder(directory: "RunDirectory") -> Path:
-    """RUN/publish without what an earlier call left there."""
-    folder = directory.path / FOLDER
+def _require_folder(folder: Path) -> None:
+    """Raises if something other than a folder is where one is to be written."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UserError(f"{folder} is not a folder. Remove it, and run the command again.")
-    if folder.is_dir():
-        shutil.rmtree(folder)
-    return folder
 
 
 def _as_published(exported: "Exported[ExportProof]", repo: str, base: "PublicBase") -> "PublicExport":

@@ -15,7 +15,7 @@ def export(
         ),
     ] = None,
     precision: Annotated[
-        Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="Numbers in the files.")
+        Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="dtype of the weights.")
     ] = "fp32",
     format: Annotated[  # noqa: A002 - the option's name
         Literal["diffusers", "comfyui", "kohya", "single-file"],

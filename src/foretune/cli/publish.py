@@ -14,7 +14,7 @@ def publish(
     ] = False,
     private: Annotated[bool, typer.Option("--private/--public", help="Who sees a new repository.")] = True,
     precision: Annotated[
-        Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="Numbers in the files.")
+        Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="dtype of the weights.")
     ] = "fp32",
     merge: Annotated[
         bool, typer.Option("--merge", help="Make the adapter part of the model: a whole pipeline is published.")

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from foretune.catalog import FamilyFacts, family_facts
+from foretune.catalog import FamilyFacts, denoisers, family_facts
 from foretune.choices.model import SHIPPED_MODELS
 from foretune.config.yaml_files import parse
 
@@ -16,12 +16,13 @@ data: {data}
 train: {{steps: {steps}, batch_size: {batch}, gradient_accumulation: {accumulation}, precision: {precision}, seed: 0}}
 optimizer: {{kind: adamw, lr: {lr}, schedule: cosine, warmup_steps: {warmup}}}
 levers: {{gradient_checkpointing: {checkpointing}, cache_latents: true, cache_text: true}}
-validate: {{every: {every}, prompts: ["{prompt}"], num_inference_steps: {inference_steps}}}
+validate: {{every: {every}, prompts: ["{prompt}"], num_inference_steps: {inference_steps}{guidance}}}
 save: {{every: {every}, keep: 3}}
 parallel: {{devices: 1}}
 track: []
 """
 
+_FEW_STEPS = 8
 # Those without a rank; all others have one.
 _METHODS = {"full": "{kind: full}", "oft": "{kind: oft, block_size: 32}"}
 
@@ -80,6 +81,8 @@ def starting_text(file: str, model: str, method: str, data: str | None, *, famil
     resolution = "" if resolution_px is None else f", resolution: {resolution_px}"
     if facts is not None and facts.starting_frames is not None:
         resolution += f", num_frames: {facts.starting_frames}"
+    # Distilled to few steps without guidance.
+    is_distilled = model in denoisers() and denoisers()[model].distillation == "timestep"
     kind = "clips" if facts is not None and facts.is_video else "folder"
     where = f"{{kind: {kind}, path: {_quoted(data)}" if data else f"{{kind: shapes, {start.shapes}"
     cache = ", cache_dir: ./cache" if start.caches else ""
@@ -97,7 +100,8 @@ def starting_text(file: str, model: str, method: str, data: str | None, *, famil
         checkpointing=start.checkpointing,
         every=start.every,
         prompt="a small red circle on blue" if data is None else "a harbour at dusk",
-        inference_steps=start.inference_steps,
+        inference_steps=_FEW_STEPS if is_distilled else start.inference_steps,
+        guidance=f", guidance_scale: {facts.unguided_scale}" if is_distilled and facts is not None else "",
     )
 
 

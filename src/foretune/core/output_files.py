@@ -33,15 +33,19 @@ def require_writable(path: Path) -> None:
 def beside(target: Path) -> Iterator[Path]:
     """Yields a place of the same name beside the target, to write to until `move` puts it there.
 
-    It is removed in the end, so that a failure leaves nothing that looks like a result.
+    It is removed in the end, so that a failure leaves nothing that looks like a result. In a folder that exists it is
+    inside: the folder may be a link or a mounted disk, and what is around it read-only.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.unfinished-", dir=target.parent) as folder:
-        yield Path(folder) / target.name
+    around = target.resolve() if target.is_dir() else target.parent
+    around.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.unfinished-", dir=around) as folder:
+        yield Path(folder) / (target.name or "export")
 
 
 def move(finished: Path, target: Path) -> None:
-    """Puts a finished file or folder in its place, where at most an empty folder is."""
+    """Puts a finished file or folder in its place; what is in a finished folder goes into one that exists."""
     if target.is_dir() and finished.is_dir():
-        target.rmdir()
-    finished.rename(target)
+        for entry in sorted(finished.iterdir()):
+            entry.rename(target / entry.name)
+    else:
+        finished.rename(target)

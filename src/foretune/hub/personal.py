@@ -26,14 +26,20 @@ class Personal:
     def __init__(self, folders: Iterable[Path]) -> None:
         known = [Path.home(), Path.cwd(), *folders]
         paths = {str(form) for folder in known for form in (folder.absolute(), folder.resolve())}
-        # "/" and "/x" are in every text, and tell nothing.
-        self._strings = sorted((path for path in paths if len(path) > _SHORTEST), key=len, reverse=True)
+        # "/" and "/x" are in every text, and tell nothing. JSON writes some characters of a path otherwise.
+        long = [path for path in paths if len(path) > _SHORTEST]
+        forms = {form for path in long for form in (path, json.dumps(path)[1:-1])}
+        found = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
+        # Not in the middle of a longer path or of an address: "./data" and "example.org/datasets" are no "/data".
+        self._paths = re.compile(rf"(?<![\w.])(?:{found})(?![\w-])") if found else None
         host = platform.node()
-        self._host = re.compile(rf"(?<![\w-]){re.escape(host)}(?![\w-])") if len(host) >= _SHORTEST else None
+        # A name of letters alone, such as "train", may be any word.
+        tells = len(host) >= _SHORTEST and not host.isalpha()
+        self._host = re.compile(rf"(?<![\w-]){re.escape(host)}(?![\w-])") if tells else None
 
     def found_in(self, text: str) -> str | None:
         """What of this machine a text has in it; None if nothing."""
-        if any(string in text for string in self._strings):
+        if self._paths is not None and self._paths.search(text):
             return "a folder of this machine"
         if self._host is not None and self._host.search(text):
             return "the name of this machine"

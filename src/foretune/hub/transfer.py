@@ -142,6 +142,8 @@ def _continue_part(repository: Repository, file: RemoteFile, counter: _Counter) 
         )
         stream.flush()
         os.fsync(stream.fileno())
+    # Not while it is open: Windows renames no open file. Another process may have been quicker meanwhile.
+    if not content.exists():
         part.replace(content)
 
 

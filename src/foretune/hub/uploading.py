@@ -55,7 +55,9 @@ def upload(folder: Path, repo: str, *, is_private: bool) -> str:
         hub = HfApi(token=token())
         address = str(hub.create_repo(repo, private=is_private, exist_ok=True))
         if is_private and hub.model_info(repo).private is False:
-            raise Refused(f"{repo} exists and is public. Type --public to publish there, or choose another name.")
+            raise Refused(
+                f"{repo} exists and is public. Run: foretune publish RUN --to {repo} --public, or choose another name."
+            )
         names = [name for name, _ in files_of(folder)]
         hub.upload_folder(
             repo_id=repo, folder_path=folder, allow_patterns=names, commit_message="Upload a run of Foretune"

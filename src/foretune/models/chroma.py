@@ -22,6 +22,7 @@ class Chroma(LatentTransformer, TrainableFamily):
     denoiser_class_name = "ChromaTransformer2DModel"
     text_parts = ("text_encoder", "tokenizer")
     default_text_tokens = 512
+    most_text_tokens = 512
     stacks = (("transformer_blocks", "num_layers"), ("single_transformer_blocks", "num_single_layers"))
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:

@@ -81,6 +81,8 @@ class Family(ABC):
     and last projections, time and text embeddings) stay so anyway.
     """
     default_text_tokens: ClassVar[int] = 0
+    most_text_tokens: ClassVar[int | None] = None
+    """The most that its pipeline takes; None if it takes any number."""
     goes_by_samples: ClassVar[bool] = False
     """Whether the forward pass loops over the samples of a batch, so that a larger batch means more operators."""
     stacks: ClassVar[tuple[tuple[str, str], ...]] = ()
@@ -188,8 +190,8 @@ class Family(ABC):
         return self.default_text_tokens
 
     def max_text_tokens(self) -> int | None:
-        """Returns the largest number of caption tokens that has positions; None if there is no limit."""
-        return None
+        """Returns the largest number of caption tokens that model and pipeline take; None if there is no limit."""
+        return self.most_text_tokens
 
     def default_size_px(self) -> tuple[int, int]:
         """Returns the native height and width."""

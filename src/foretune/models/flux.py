@@ -22,6 +22,7 @@ class Flux(TrainableFamily):
     text_parts = ("text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
     adapter_targets = ("to_q", "to_k", "to_v", "to_out.0")
     default_text_tokens = 512
+    most_text_tokens = 512
     stacks = (("transformer_blocks", "num_layers"), ("single_transformer_blocks", "num_single_layers"))
 
     @property

@@ -22,6 +22,7 @@ class OvisImage(LatentTransformer, TrainableFamily):
     denoiser_class_name = "OvisImageTransformer2DModel"
     text_parts = ("text_encoder", "tokenizer")
     default_text_tokens = 256
+    most_text_tokens = 256
     stacks = (("transformer_blocks", "num_layers"), ("single_transformer_blocks", "num_single_layers"))
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:

@@ -22,6 +22,7 @@ class QwenImage(LatentTransformer, TrainableFamily):
     autoencoder_class_name = "AutoencoderKLQwenImage"
     text_parts = ("text_encoder", "tokenizer")
     default_text_tokens = 512
+    most_text_tokens = 1024
 
     def conditioning_specs(self, batch_size: int, num_text_tokens: int) -> dict[str, TensorSpec]:
         width = self.architecture.denoiser["joint_attention_dim"]

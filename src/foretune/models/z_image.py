@@ -22,6 +22,10 @@ class ZImage(LatentTransformer, TrainableFamily):
     default_text_tokens = 512
     stacks = (("noise_refiner", "n_refiner_layers"), ("context_refiner", "n_refiner_layers"), ("layers", "n_layers"))
 
+    def max_text_tokens(self) -> int:
+        # Captions are filled up to a multiple of 32; their positions begin at 1, and the image has the one after them.
+        return (int(self.architecture.denoiser["axes_lens"][0]) - 2) // 32 * 32
+
     def with_depths(self, depths: tuple[int, ...]) -> Self:
         noise, context, _ = depths
         assert noise == context, "one number counts both kinds of refiner"

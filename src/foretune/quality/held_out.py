@@ -26,6 +26,8 @@ NUM_BANDS = 5
 """Number of bands of noise levels, each drawn equally often in training, for which the held-out loss is reported."""
 MOST_TRAINING_IMAGES = 4096
 """Maximum number of training images used, evenly spaced; memorisation and distances then report it."""
+_MOST_CLIP_BYTES = 4_000_000_000
+_FEWEST_CLIPS = 3
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,8 @@ class EvaluationData:
     @cached_property
     def training_images(self) -> list[Pixels]:
         """All training images, or an even selection, without duplicates."""
-        num = len(self.train)
-        places = (
-            range(num)
-            if num <= MOST_TRAINING_IMAGES
-            else (place * num // MOST_TRAINING_IMAGES for place in range(MOST_TRAINING_IMAGES))
-        )
+        num, most = len(self.train), self._most_in_memory()
+        places = range(num) if num <= most else (place * num // most for place in range(most))
         unique = {self.source.info(self.train[place]).fingerprint: self.train[place] for place in places}
         return self._images(tuple(unique.values()))
 
@@ -111,6 +109,12 @@ class EvaluationData:
             has_autoencoder=self.family.has_latents,
         )
         return held_out_batches(maker, self.held_out, num_repeats=NUM_BANDS, batch_size=batch_size)
+
+    def _most_in_memory(self) -> int:
+        """Returns how many samples are held at once; of clips, what fits into a few GB."""
+        if self.size.num_frames is None:
+            return MOST_TRAINING_IMAGES
+        return max(_FEWEST_CLIPS, min(MOST_TRAINING_IMAGES, _MOST_CLIP_BYTES // (self.size.num_pixels * 3 * 4)))
 
     def _images(self, indices: Sequence[int]) -> list[Pixels]:
         plans = ((index, held_out_plan(self.source.info(index), self.size)) for index in indices)

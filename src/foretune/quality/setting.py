@@ -132,6 +132,7 @@ class Setting:
             "steps": self.sampling.num_inference_steps,
             "base_steps": self.base_steps,
             "size_px": self.sampling.size.resolution,
+            "num_frames": self.sampling.size.num_frames,
             "text_tokens": self.sampling.num_text_tokens,
             "guidance_scale": self.sampling.guidance_scale,
             "precision": self.request.precision,

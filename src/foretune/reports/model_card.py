@@ -146,8 +146,15 @@ def _shown_settings(section: BaseModel) -> dict[str, Any]:
             inner = _shown_settings(value)
             found |= {field.alias or name: inner} if inner else {}
         else:
-            found[field.alias or name] = list(value) if isinstance(value, tuple) else value
+            found[field.alias or name] = _plain(value)
     return found
+
+
+def _plain(value: Any) -> Any:
+    """As YAML takes it; sections in a list are shown as sections are."""
+    if isinstance(value, tuple | list):
+        return [_shown_settings(one) if isinstance(one, BaseModel) else one for one in value]
+    return value
 
 
 def _quality(facts: CardFacts) -> Iterator[str]:

@@ -22,7 +22,9 @@ def score_rows(evaluation: Evaluation) -> list[tuple[str, ...]]:
     has_base = evaluation.base is not None
     present = [score for score in evaluation.scores if score.column == "run" and score.why_absent is None]
     speeds = [evaluation.base_images_per_s] if has_base else []
-    cells = ["-" if speed is None else rate_text(speed, "image") for speed in (*speeds, evaluation.images_per_s)]
+    cells = [
+        "-" if speed is None else rate_text(speed, _thing(evaluation)) for speed in (*speeds, evaluation.images_per_s)
+    ]
     empty = [""] * (len(score_headings(evaluation)) - 2 - len(cells))
     return [
         *(_row(evaluation, score, has_base=has_base) for score in present),
@@ -76,10 +78,18 @@ def settings_text(evaluation: Evaluation) -> str:
     prompts = settings["prompts"]
     # A model that takes no text has been asked for samples alone.
     asked = counted_text(len(prompts), "prompts" if any(prompts) else "groups of samples")
+    num_frames = settings.get("num_frames")
+    held_out = counted_text(settings["held_out_images"], f"held-out {_thing(evaluation)}s")
+    frames = "" if num_frames is None else f", {counted_text(num_frames, 'frames')}"
     return (
         f"{asked} x {counted_text(len(settings['seeds']), 'seeds')}, {counted_text(settings['steps'], 'steps')}, "
-        f"{settings['size_px']} px; {counted_text(settings['held_out_images'], 'held-out images')}"
+        f"{settings['size_px']} px{frames}; {held_out}"
     )
+
+
+def _thing(evaluation: Evaluation) -> str:
+    """What was sampled; evaluations of earlier releases were all of images."""
+    return "image" if evaluation.settings.get("num_frames") is None else "clip"
 
 
 def band_lines(evaluation: Evaluation) -> list[str]:

@@ -82,7 +82,7 @@ def why_no_single_file(family: str, config: Mapping[str, Any] | None = None) -> 
     """Returns why there is no single file of this family, or of such a denoiser; None if there is one."""
     form = single_file(family)
     if form is None:
-        return f"diffusers cannot read models of {family} from one file, so that an export could not be verified"
+        return f"the original layout of {family} models is not known"
     wrong = {} if config is None else {key: size for key, size in form.sizes.items() if config.get(key) != size}
     if wrong:
         sizes = " and ".join(f"{key} {size}" for key, size in wrong.items())

@@ -49,6 +49,7 @@ def write_single_file(trained: TrainedModel, path: Path, dtype: torch.dtype, abo
         for key, tensor in to_original(_state(part), layout).items():
             tensors[form.parts[name].prefix + key] = tensor.detach().cpu().contiguous().clone()
     save_file(tensors, path, metadata={"format": "pt", **about})
+    del tensors, parts  # the proof loads the model again
     return prove_single_file(trained, path, dtype)
 
 
