@@ -21,8 +21,8 @@ def test_control_a_changed_cell_is_seen() -> None:
 def test_families_without_a_format_are_named_on_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
     missing = {f"`{family}`" for family in TRAINABLE if adapter_form(family, "comfyui") is None}
-    assert missing == {"`ddpm`"}
-    assert "`ddpm`" in text
+    assert missing == {"`ddpm`", "`lumina2`"}
+    assert "`ddpm` and `lumina2`" in text
     assert {f"`--format {name}`" for name in FORMATS} <= set(re.findall(r"`--format [\w-]+`", text))
     assert any(single_file(family) is None for family in TRAINABLE)
 

@@ -11,6 +11,7 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.takes_turns
 @pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))

@@ -171,6 +171,7 @@ def test_a_name_is_canonical_in_the_question() -> None:
     assert asked_of(Wanted(target="sdxl-unet")).model.note is None
 
 
+@pytest.mark.takes_turns
 def test_all_models_are_asked_one_after_another() -> None:
     """Every denoiser of the catalogue, in its order, from what ships."""
     names = list(catalog.denoisers())

@@ -43,6 +43,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(shipped_folder(MODEL), tmp_path_factory.mktemp("cache"))
 
 
+@pytest.mark.takes_turns
 def test_h17_faster_but_worse_is_caught(
     bench: Bench, tmp_path: Path, proof_size: ProofSize, report_figure: Callable[[str], None]
 ) -> None:

@@ -99,6 +99,7 @@ def test_states_of_8_bits_train_like_those_of_32(
     assert distance < 0.1
 
 
+@pytest.mark.takes_turns
 def test_updates_too_small_for_bf16_are_lost_or_kept(
     tiny_models: TinyModels, proof_size: ProofSize, report_figure: Callable[[str], None]
 ) -> None:

@@ -124,6 +124,7 @@ def test_the_measures_of_images_are_right() -> None:
     assert ssim(image, 1 - image) < -0.5
 
 
+@pytest.mark.takes_turns
 def test_quantised_bases_train_and_sample_like_bf16(
     tiny_pipeline: Callable[..., Path], tmp_path: Path, proof_size: ProofSize, report_figure: Callable[[str], None]
 ) -> None:

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.proof
 _NOTICED_S = 15.0
 
 
+@pytest.mark.takes_turns
 def test_r8_a_collective_that_hangs_is_noticed_with_every_stack(
     tiny_pipeline: Callable[..., Path],
     tmp_path: Path,

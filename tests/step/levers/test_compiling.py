@@ -53,6 +53,7 @@ def gradients_of(*, compiled: bool, checkpointed: bool) -> tuple[Tensor, list[Te
     return loss.detach(), [p.grad for block in blocks for p in block.parameters() if p.grad is not None]
 
 
+@pytest.mark.takes_turns
 def test_compiled_code_computes_the_same() -> None:
     """The real compiler, dropout and recomputation included; three equal blocks share one graph."""
     expected = gradients_of(compiled=False, checkpointed=False)
