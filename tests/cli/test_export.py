@@ -24,7 +24,7 @@ def test_a_merged_adapter_has_a_folder_of_its_own(
     for arguments, kind in (((), "export"), (("--merge",), "merged")):
         answer = foretune("export", str(run.path), *arguments)
         assert answer.returncode == 0, answer.stderr
-        assert f"Exported {run.path / kind}. Load it with:" in answer.stdout
+        assert f"Exported {run.path / kind}. To use it:" in answer.stdout
         assert "It was trained on a base in int8." in answer.stdout
     assert (run.path / "merged" / "model_index.json").is_file()
     assert (run.path / "export" / "pytorch_lora_weights.safetensors").is_file()

@@ -130,7 +130,7 @@ def test_the_card_has_the_figures_of_the_record(work: Work) -> None:
     assert f"| copies (lower is better) | {work.evaluation.score('copies', 'base').value:.2f} |" in card
     assert f"{copies.low:.2f} to {copies.high:.2f}" in card
     assert "Memorisation: `copies` is the share of samples" in card
-    assert "secret-project (lora)" in card  # the label of the evaluation
+    assert "Not enough steps: 4 of 50. Do not read the differences below as better or worse." in card
 
 
 def test_the_settings_can_be_used_again(work: Work) -> None:
@@ -142,6 +142,14 @@ def test_the_settings_can_be_used_again(work: Work) -> None:
     understood = understand({**settings, "model": "flux.1-dev"}, source=None).experiment
     for section in ("method", "data", "train", "validation"):
         assert getattr(understood, section) == getattr(work.run.experiment, section)
+
+
+def test_a_run_of_enough_steps_says_what_its_evaluation_found(work: Work, copied: RunDirectory, tmp_path: Path) -> None:
+    outcome = json.loads((copied.path / "record.json").read_text())["outcome"]
+    change_json(copied.path / "record.json", outcome={**outcome, "steps_done": 60})
+    card = card_of(copied, tmp_path)
+    assert "Not enough steps" not in card
+    assert "secret-project (lora)" in card  # the label of the evaluation
 
 
 def test_no_folder_of_this_machine_is_published(work: Work) -> None:

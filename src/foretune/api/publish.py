@@ -71,10 +71,11 @@ def publish(
     from foretune.hub.personal import Personal, clean_origins, refuse_personal
     from foretune.hub.uploading import check_card, files_of, require_repo_name, require_token, upload
     from foretune.record.run_directory import RunDirectory
-    from foretune.reports.publication import base_of, write_card
+    from foretune.reports.publication import base_of, require_record, write_card
 
     require_repo_name(to)
     directory = RunDirectory.open(path_of(run))
+    require_record(directory)
     require("train,hub", "Publishing a run")
     if not dry_run:
         require_token()

@@ -49,4 +49,4 @@ def export(
     typer.echo(str(exported.proof))
     if exported.note is not None:
         typer.echo(exported.note)
-    typer.echo(f"Exported {exported.path}. Load it with:\n{exported.how_to_load}")
+    typer.echo(f"Exported {exported.path}. To use it:\n{exported.how_to_load}")

@@ -43,6 +43,8 @@ class CardFacts:
     experiment: Experiment
     record: RunRecord
     evaluation: Evaluation | None
+    too_few_steps: str | None
+    """Why differences of the evaluation must not be read as better or worse; None where they may."""
     base: str
     """The base model, as others know it."""
     base_repo: str | None
@@ -163,7 +165,11 @@ def _quality(facts: CardFacts) -> Iterator[str]:
         return
     yield "## Quality\n"
     finding = quality_finding(evaluation)
-    yield escaped(finding.sentence) + ("" if finding.caveat is None else f" {escaped(finding.caveat)}")
+    if facts.too_few_steps is None:
+        yield escaped(finding.sentence) + ("" if finding.caveat is None else f" {escaped(finding.caveat)}")
+    else:
+        few = facts.too_few_steps
+        yield f"{few[0].upper()}{few[1:]}. Do not read the differences below as better or worse."
     yield f"\n{escaped(settings_text(evaluation))}.\n"
     headings = score_headings(evaluation)
     yield "| " + " | ".join(map(escaped, headings)) + " |\n|" + "---|" * len(headings)

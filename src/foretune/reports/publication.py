@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretune import catalog
+from foretune.analyse.comparability import too_few_steps
 from foretune.analyse.evaluations import EVALUATION_FILE, evaluation_of
+from foretune.analyse.run_data import read_run
 from foretune.catalog import Licence
 from foretune.choices.experiment import Experiment
 from foretune.choices.model import SHIPPED_MODELS, read_json, resolve_model
 from foretune.core.errors import UserError
 from foretune.core.input_files import open_input
-from foretune.core.values import Evaluation
+from foretune.core.values import Evaluation, RunRecord
 from foretune.core.values.evaluation import sample_file
 from foretune.record.atomic import write_text
 from foretune.record.redaction import redacted_text
@@ -70,16 +72,22 @@ def base_of(directory: RunDirectory) -> PublicBase:
     return PublicBase(folder, repo, repo, effective.get("model_revision"))
 
 
-def write_card(
-    directory: RunDirectory, folder: Path, base: PublicBase, export: PublicExport, licence: str | None
-) -> str:
-    """Writes the card and the samples that it shows beside an export, and returns the card."""
-    _, experiment, _ = directory.read_experiment()
+def require_record(directory: RunDirectory) -> RunRecord:
+    """Returns the record; raises if the run has not ended."""
     record = directory.read_record()
     if record is None:
         raise UserError(
             f"{directory.path} has no record: it still runs, or it was killed. Run: foretune resume {directory.path}"
         )
+    return record
+
+
+def write_card(
+    directory: RunDirectory, folder: Path, base: PublicBase, export: PublicExport, licence: str | None
+) -> str:
+    """Writes the card and the samples that it shows beside an export, and returns the card."""
+    _, experiment, _ = directory.read_experiment()
+    record = require_record(directory)
     evaluation = _public_evaluation(directory, base)
     known = None if base.repo is None else catalog.licences().get(base.repo)
     if licence is not None:
@@ -89,6 +97,7 @@ def write_card(
         experiment=experiment,
         record=record,
         evaluation=evaluation,
+        too_few_steps=too_few_steps([read_run(directory.path)]),
         base=base.name,
         base_repo=base.repo,
         base_revision=base.revision,
