@@ -1,4 +1,4 @@
-"""What every test shares: an offline environment, the size of proofs and their figures, GPU tests skipped, slow files
+"""What every test shares: an offline environment, the size of proofs and their figures, GPU tests skipped, slow tests
 first.
 """
 
@@ -6,32 +6,28 @@ import atexit
 import fcntl
 import gc
 import importlib.util
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import hypothesis
 import pytest
 
-from tests import turns
+from tests import slow_tests, turns
 
 if TYPE_CHECKING:
     from foretune.trace.operator_memo import OperatorMemo
     from tests.forked_python import ForkedPython
 
 FIGURE = "foretune-figure"
-SLOW_FILES = Path(__file__).with_name("slow_files.json")
-"""Seconds of the files of tests that take long; `pytest --store-slow-files` writes it."""
-_LEAST_STORED_S = 10
-_MARKED_SLOW_S = 20
+SLOW_TESTS = Path(__file__).with_name("slow_tests.json")
+"""Seconds of the tests that take long; `pytest --store-slow-tests` writes it."""
 
 
 def _prepare_environment() -> None:
@@ -247,37 +243,10 @@ class FigureSummary:
                 terminalreporter.write_line(line)
 
 
-class SlowFiles:
-    """Adds up the seconds of each file of tests, prints the twenty that take longest, and stores them on request."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self.stores = bool(config.getoption("--store-slow-files"))
-        self.seconds: dict[str, float] = {}
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Set-up and teardown are the file's, too. Parts of a test are already in its own seconds."""
-        if isinstance(report, pytest.SubtestReport):
-            return
-        path = Path(report.nodeid.partition("::")[0])
-        name = path.relative_to("tests").as_posix() if path.parts[0] == "tests" else str(path)
-        self.seconds[name] = self.seconds.get(name, 0.0) + report.duration
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """All workers' seconds together: more than the run took."""
-        total_s = sum(self.seconds.values())
-        slowest = sorted(self.seconds.items(), key=lambda found: -found[1])
-        terminalreporter.section(f"slowest 20 files of tests, of {total_s:.0f} s in all")
-        for name, seconds in slowest[:20]:
-            terminalreporter.write_line(f"{seconds:7.1f} s  {seconds / total_s:4.0%}  {name}")
-        if self.stores:
-            slow = {name: round(seconds) for name, seconds in slowest if seconds >= _LEAST_STORED_S}
-            SLOW_FILES.write_text(json.dumps(slow, indent=1) + "\n", encoding="utf-8")
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """One option of our own."""
-    text = f"write the files of tests that took at least {_LEAST_STORED_S} s to {SLOW_FILES.name}, which orders runs"
-    parser.addoption("--store-slow-files", action="store_true", help=text)
+    text = f"note the tests that took at least {slow_tests.LEAST_STORED_S} s in {SLOW_TESTS.name}, which orders runs"
+    parser.addoption(slow_tests.OPTION, action="store_true", help=text)
 
 
 def pytest_report_header() -> str:
@@ -288,39 +257,7 @@ def pytest_report_header() -> str:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the summaries; workers have no terminal, but the hooks do no harm there."""
     config.pluginmanager.register(FigureSummary(), "foretune-figure-summary")
-    config.pluginmanager.register(SlowFiles(config), "foretune-slow-files")
-
-
-def slow_first(items: Sequence[pytest.Item], num_workers: int) -> list[pytest.Item]:
-    """The order in which no worker is left alone with a slow file at the end.
-
-    `--dist worksteal` gives each worker an equal number of tests in a row and takes some away from the end of a row
-    when another worker has none left. So slow files are dealt out over the beginnings of the rows, the slowest first,
-    each to the worker with the least to do. Tests of a file stay together, because they share fixtures. A file that
-    is not in the list takes what the marker of its slow tests says.
-    """
-    listed: dict[str, float] = json.loads(SLOW_FILES.read_text(encoding="utf-8")) if SLOW_FILES.exists() else {}
-    by_file: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        is_ours = item.path.is_relative_to(SLOW_FILES.parent)
-        name = item.path.relative_to(SLOW_FILES.parent).as_posix() if is_ours else str(item.path)
-        by_file.setdefault(name, []).append(item)
-    seconds = {
-        name: listed.get(name) or sum(_MARKED_SLOW_S for item in file if item.get_closest_marker("slow"))
-        for name, file in by_file.items()
-    }
-    rows: list[list[pytest.Item]] = [[] for _ in range(num_workers)]
-    loads_s = [0.0] * num_workers
-    for name in sorted((name for name in seconds if seconds[name]), key=lambda name: (-seconds[name], name)):
-        worker = loads_s.index(min(loads_s))
-        rows[worker] += by_file.pop(name)
-        loads_s[worker] += seconds[name]
-    rest = (item for file in by_file.values() for item in file)
-    num_left = len(items)
-    for number, row in enumerate(rows):
-        row.extend(islice(rest, max(0, num_left // (num_workers - number) - len(row))))
-        num_left -= len(row)
-    return [*(item for row in rows for item in row), *rest]
+    config.pluginmanager.register(slow_tests.SlowTests(config, SLOW_TESTS), "foretune-slow-tests")
 
 
 def _why_no_gpu() -> str | None:
@@ -337,8 +274,9 @@ def _why_no_gpu() -> str | None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests marked `gpu` where there is none. It is last, so that deselected tests import nothing."""
-    turns.deselect(config, items)
-    items[:] = slow_first(items, getattr(config, "workerinput", {}).get("workercount", 1))
+    seconds = slow_tests.read_seconds(SLOW_TESTS)
+    turns.deselect(config, items, seconds)
+    items[:] = slow_tests.slow_first(items, getattr(config, "workerinput", {}).get("workercount", 1), seconds)
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     reason = _why_no_gpu() if gpu_tests else None
     if reason is not None:

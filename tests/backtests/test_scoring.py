@@ -295,6 +295,7 @@ def real(computed_once: ComputedOnce) -> BacktestScore:
 
 
 @pytest.mark.slow
+@pytest.mark.every_run
 def test_the_real_backtest(
     real: BacktestScore, report_figure: Callable[[str], None], subtests: pytest.Subtests
 ) -> None:

@@ -140,6 +140,7 @@ def check_sample(story: Story) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.every_run
 def test_from_a_tiny_model_to_a_picture(tmp_path: Path) -> None:
     story = Story.told_in(tmp_path)
     check_tiny(story)

@@ -27,8 +27,13 @@ def has_commands(page: Path) -> bool:
     return bool(blocks(page, "bash")) and page.stem != "claims"
 
 
+FIRST, *OTHERS = (page for page in PAGES if has_commands(page))
+
+
 @pytest.mark.takes_turns
-@pytest.mark.parametrize("page", [p for p in PAGES if has_commands(p)], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [pytest.param(FIRST, marks=pytest.mark.every_run), *OTHERS], ids=lambda page: page.stem
+)
 def test_commands_run(page: Path, tmp_path: Path, forked_python: ForkedPython) -> None:
     work = tmp_path / "work"
     work.mkdir()

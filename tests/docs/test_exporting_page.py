@@ -1,9 +1,10 @@
 """What the page about exports promises is what the export does."""
 
 import re
+from typing import get_args
 
 from foretune.catalog import TRAINABLE
-from foretune.catalog.tool_names import FORMATS, adapter_form, single_file, why_no_adapter
+from foretune.catalog.tool_names import ExportFormat, adapter_form, single_file, why_no_adapter
 from tests.docs.exporting_page import KINDS, PAGE, written
 
 
@@ -23,7 +24,7 @@ def test_families_without_a_format_are_named_on_the_page() -> None:
     missing = {f"`{family}`" for family in TRAINABLE if adapter_form(family, "comfyui") is None}
     assert missing == {"`ddpm`", "`lumina2`"}
     assert "`ddpm` and `lumina2`" in text
-    assert {f"`--format {name}`" for name in FORMATS} <= set(re.findall(r"`--format [\w-]+`", text))
+    assert {f"`--format {name}`" for name in get_args(ExportFormat)} <= set(re.findall(r"`--format [\w-]+`", text))
     assert any(single_file(family) is None for family in TRAINABLE)
 
 

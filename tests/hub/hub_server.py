@@ -102,8 +102,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif parts[4:5] == ["preupload"]:
             files = [file["path"] for file in json.loads(body)["files"]]
             modes = {name: "lfs" if _is_large(Path(name)) else "regular" for name in files}
-            told = [{"path": name, "uploadMode": mode, "shouldIgnore": False} for name, mode in modes.items()]
-            self._json({"files": told})
+            listed = [{"path": name, "uploadMode": mode, "shouldIgnore": False} for name, mode in modes.items()]
+            self._json({"files": listed})
         else:
             assert parts[4] == "commit"
             self._commit("/".join(parts[2:4]), body)
@@ -127,11 +127,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _commit(self, repo: str, body: bytes) -> None:
         files = self.server.uploads.setdefault(repo, {})
         for line in body.splitlines():
-            told = json.loads(line)
-            value = told["value"]
-            if told["key"] == "lfsFile":
+            change = json.loads(line)
+            value = change["value"]
+            if change["key"] == "lfsFile":
                 files[value["path"]] = self.server.large[value["oid"]]
-            elif told["key"] == "file":
+            elif change["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
         commit = {"commitUrl": f"{self.server.endpoint}/{repo}/commit/{commit_of(repo)}", "commitOid": commit_of(repo)}
         self._json({"success": True, **commit})

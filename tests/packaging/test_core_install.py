@@ -244,6 +244,7 @@ def _timed(core: CoreInstall, *command: str) -> tuple[float, float]:
 
 
 @pytest.mark.slow
+@pytest.mark.every_run
 def test_core_install(core: CoreInstall, subtests: pytest.Subtests, report_figure: Callable[[str], None]) -> None:
     """One test with parts, so that xdist workers do not each make the environment."""
     for check in (

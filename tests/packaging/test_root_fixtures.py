@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests import conftest
+from tests.slow_tests import dealt, slow_first
 
 ROOT_CONFTEST = Path(__file__).parents[1] / "conftest.py"
 _ROOT = ROOT_CONFTEST.parents[1]
@@ -47,7 +47,9 @@ def test_in_a_browser(chromium):
 
 def run_pytest(directory: Path, *arguments: str, code: int = 0, **variables: str) -> str:
     (directory / "conftest.py").write_text(ROOT_CONFTEST.read_text())
-    (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n  gpu: needs CUDA\n  takes_turns: one of many\n")
+    (directory / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n  gpu: needs CUDA\n  takes_turns: one of many\n  every_run: each time\n"
+    )
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "FORETUNE_", "CI"))}
     command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", *arguments]
     finished = subprocess.run(
@@ -131,44 +133,62 @@ def ran(directory: Path, worker: str) -> list[str]:
 def test_slow_files_come_first_on_every_worker(tmp_path: Path) -> None:
     for name in "abcdefgh":
         (tmp_path / f"test_{name}.py").write_text(ORDER_TEST)
-    (tmp_path / "slow_files.json").write_text('{"test_c.py": 10, "test_f.py": 50, "test_h.py": 30, "test_gone.py": 9}')
+    seconds = {
+        "test_c.py::test_it[0]": 10,
+        "test_f.py::test_it[3]": 50,
+        "test_h.py::test_it[1]": 30,
+        "gone.py::test": 9,
+    }
+    (tmp_path / "slow_tests.json").write_text(json.dumps(seconds))
     run_pytest(tmp_path)
     assert ran(tmp_path, "alone") == [f"test_{name}.py" for name in "fhcabdeg"]
     run_pytest(tmp_path, "-n", "2", "--dist", "worksteal")
     assert {ran(tmp_path, worker)[0] for worker in ("gw0", "gw1")} == {"test_f.py", "test_h.py"}
 
 
-def test_slow_files_are_dealt_out_to_whoever_has_least_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_files_are_dealt_out_to_whoever_has_least_to_do() -> None:
     """Rows are as long as those that `--dist worksteal` cuts: five tests of eleven, then six."""
-    monkeypatch.setattr(conftest, "SLOW_FILES", tmp_path / "slow_files.json")
-    (tmp_path / "slow_files.json").write_text('{"c": 10, "f": 50, "h": 30}')
     items = [
-        SimpleNamespace(path=tmp_path / name, get_closest_marker=lambda _, name=name: name == "g" or None)
+        SimpleNamespace(nodeid=f"{name}::test", get_closest_marker=lambda _, name=name: name == "g" or None)
         for name in "aabcdeffghi"
     ]
-    ordered = "".join(item.path.name for item in conftest.slow_first(cast(Any, items), 2))
+    ordered = slow_first(cast(Any, items), 2, {"c::test": 10, "f::test": 25, "h::test": 30})
     # The marker of g says 20 s, so both rows begin with 50 s, and c comes to the first that is done.
-    assert ordered == "ffcaa" + "hgbdei"
+    assert "".join(item.nodeid[0] for item in ordered) == "ffcaa" + "hgbdei"
+
+
+def test_turns_take_about_as_long_as_one_another() -> None:
+    seconds = {"30": 30.0, "20": 20.0, "11": 11.0, "10": 10.0}
+    items = [SimpleNamespace(nodeid=name, get_closest_marker=lambda _: None) for name in ("10", "a", "30", "11", "20")]
+    hands = dealt(cast(Any, items), 2, seconds)
+    assert [[item.nodeid for item in hand] for hand in hands] == [["30", "10"], ["20", "11", "a"]]
+
+
+def test_quick_tests_that_take_turns_go_round() -> None:
+    items = [SimpleNamespace(nodeid=str(number), get_closest_marker=lambda _: None) for number in range(7)]
+    hands = dealt(cast(Any, items), 5, {})
+    assert [[item.nodeid for item in hand] for hand in hands] == [["0", "5"], ["1", "6"], ["2"], ["3"], ["4"]]
 
 
 def test_the_slowest_files_are_shown_and_stored_on_request(tmp_path: Path) -> None:
     slow = "import time\n\ndef test_slow():\n    time.sleep(0.2)\n"
     (tmp_path / "test_slow.py").write_text(slow)
     (tmp_path / "test_quick.py").write_text("def test_quick():\n    pass\n")
-    (tmp_path / "slow_files.json").write_text('{"test_slow.py": 99}')
+    before = {"test_gone.py::test_it": 9, "test_quick.py::test_other": 7, "test_slow.py::test_slow": 99}
+    (tmp_path / "slow_tests.json").write_text(json.dumps(before))
     shown = run_pytest(tmp_path)
     table = shown.partition("slowest 20 files of tests")[2]
     assert 0 < table.index("test_slow.py") < table.index("test_quick.py")
-    assert json.loads((tmp_path / "slow_files.json").read_text()) == {"test_slow.py": 99}
-    run_pytest(tmp_path, "--store-slow-files")
-    assert json.loads((tmp_path / "slow_files.json").read_text()) == {}, "neither takes ten seconds"
+    assert json.loads((tmp_path / "slow_tests.json").read_text()) == before
+    run_pytest(tmp_path, "--store-slow-tests")
+    stored = json.loads((tmp_path / "slow_tests.json").read_text())
+    assert stored == {"test_quick.py::test_other": 7}, "one did not run, one was quick, the file of one is gone"
 
 
-def test_every_slow_file_exists() -> None:
-    tests = ROOT_CONFTEST.parent
-    names = json.loads((tests / "slow_files.json").read_text())
-    assert [name for name in names if not (tests / name).is_file()] == []
-    assert list(names.values()) == sorted(names.values(), reverse=True)
+def test_every_slow_test_is_in_a_file_that_exists() -> None:
+    names = json.loads((ROOT_CONFTEST.parent / "slow_tests.json").read_text())
+    assert [name for name in names if not (_ROOT / name.partition("::")[0]).is_file()] == []
+    assert list(names) == sorted(names)
 
 
 def test_what_cannot_run_is_skipped_and_fails_in_ci(tmp_path: Path) -> None:
@@ -215,6 +235,30 @@ def test_two(name):
 def test_other(name):
     pass
 """
+
+
+SLOW_TESTS = """
+import pytest
+
+@pytest.mark.parametrize("number", range(6))
+def test_slow(number):
+    pass
+
+@pytest.mark.every_run
+def test_basic():
+    pass
+"""
+
+
+def test_slow_tests_take_turns_by_the_list_unless_everything_depends_on_them(tmp_path: Path) -> None:
+    (tmp_path / "test_planted.py").write_text(SLOW_TESTS)
+    seconds = {f"test_planted.py::test_slow[{number}]": 5 + number for number in range(5)}
+    (tmp_path / "slow_tests.json").write_text(json.dumps({**seconds, "test_planted.py::test_basic": 9}))
+    # The list does not have the last of the six.
+    shown = run_pytest(tmp_path, "-v", FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS_TURN="5")
+    assert "3 passed, 4 deselected" in shown
+    assert "test_slow[4]" in shown, "the slowest is in the first turn"
+    assert "7 passed" in run_pytest(tmp_path)
 
 
 def test_the_same_question_about_many_families_takes_turns_without_a_mark(tmp_path: Path) -> None:

@@ -90,14 +90,14 @@ def _planned(model: "ModelReference", free_bytes: FreeBytes) -> DownloadPlan:
 def _download(model: "ModelReference", free_bytes: FreeBytes, observer: Observer) -> Fetched:
     from foretune.hub.download_plan import plan_from_hub, refuse_full_disk
     from foretune.hub.model_page import licence_of
-    from foretune.hub.needed import needed_of, told_download
+    from foretune.hub.needed import explain_download_failures, find_needed_files
     from foretune.hub.transfer import download
     from foretune.hub.verifying import verified
     from foretune.reports.terminal.fetch import download_lines
 
     assert model.repo is not None, "only folders have no repository"
-    repository, files = needed_of(model.repo, model.revision)
-    with told_download(model.repo):
+    repository, files = find_needed_files(model.repo, model.revision)
+    with explain_download_failures(model.repo):
         plan = plan_from_hub(model, repository, files, licence_of(model.repo), free_bytes)
         observer.message("\n".join(download_lines(plan)))
         refuse_full_disk(plan)

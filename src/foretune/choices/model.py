@@ -11,7 +11,7 @@ from foretune.core.errors import Refused, UnknownName, UserError
 from foretune.core.input_files import MOST_JSON_BYTES
 from foretune.core.input_files import read_json as read_json_file
 
-_INDEX = "model_index.json"
+PIPELINE_INDEX = "model_index.json"
 _SHIPPED_FOLDER = Path(__file__).parent.parent / "models" / "shipped"
 SHIPPED_MODELS = {
     "foretune-shapes": "a FLUX-class model of 32 px that has learnt to draw shapes; it comes with Foretune",
@@ -50,7 +50,7 @@ def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelRefere
     folder = _folder_named(asked, relative_to or Path())
     in_catalogue = asked in catalog.denoisers()
     is_named = in_catalogue or asked in SHIPPED_MODELS
-    if folder is not None and not (is_named and not (folder / _INDEX).is_file()):
+    if folder is not None and not (is_named and not (folder / PIPELINE_INDEX).is_file()):
         return _folder_reference(asked, folder)
     if asked in SHIPPED_MODELS:
         return _folder_reference(asked, shipped_folder(asked))
@@ -64,6 +64,15 @@ def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelRefere
         if row.hub_repo is not None and row.hub_repo.lower() == repo.lower():
             return ModelReference(asked, "hub", row.family, row.distilled, repo=row.hub_repo, revision=revision)
     return ModelReference(asked, "hub", None, None, repo=repo, revision=revision)
+
+
+def on_hub(model: str) -> tuple[str, str | None] | None:
+    """Repository and revision of an experiment's model on the Hub, where any program finds it; None for a folder."""
+    try:
+        reference = resolve_model(model)
+    except UserError:
+        return None  # a folder by a path that is relative to elsewhere
+    return None if reference.repo is None else (reference.repo, reference.revision)
 
 
 def _catalogue_reference(asked: str) -> ModelReference:
@@ -126,7 +135,7 @@ def trainable_facts(index: Mapping[str, Any], whose: str) -> catalog.FamilyFacts
 
 
 def _folder_reference(asked: str, folder: Path) -> ModelReference:
-    index = folder / _INDEX
+    index = folder / PIPELINE_INDEX
     if not index.is_file():
         raise UserError(
             f"{asked} is a folder without model_index.json, so it is not in the diffusers layout. "

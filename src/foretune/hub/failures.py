@@ -14,7 +14,7 @@ class HubRefused(UserError):
 
 
 @contextmanager
-def told_failures(repo: str, failed: str, otherwise: str, refused: str | None = None) -> Iterator[None]:
+def explain_failures(repo: str, failed: str, otherwise: str, refused: str | None = None) -> Iterator[None]:
     """Turns every failure of the Hub within the block into one sentence.
 
     `failed` says what did not happen ("could not be downloaded from the Hub"), `refused` what to do where the Hub
@@ -51,7 +51,7 @@ def _how_to_get_access(repo: str) -> str:
     if name is None:
         token = "set HF_TOKEN to a token of that account"
     else:
-        token = f"check that the token in {name} is of that account and may read gated models, or set HF_TOKEN anew"
+        token = f"check that the token in {name} is of that account and reads gated models, or set HF_TOKEN to another"
     return f"If the model is gated, accept its licence on {page_of(repo)} and {token}."
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from string import hexdigits
 from typing import Any
 
-from foretune.choices.model import read_json
+from foretune.choices.model import PIPELINE_INDEX, read_json
 from foretune.core.errors import UserError
-from foretune.hub.selection import INDEX, needed_files
+from foretune.hub.selection import needed_files
 from foretune.hub.surroundings import token
 
 _MAIN = "main"
@@ -54,14 +54,14 @@ def open_repository(repo: str, revision: str | None) -> Repository:
     """
     from huggingface_hub import snapshot_download
 
-    folder = Path(snapshot_download(repo, revision=revision or _MAIN, token=token(), allow_patterns=[INDEX]))
-    if not (folder / INDEX).is_file():
+    folder = Path(snapshot_download(repo, revision=revision or _MAIN, token=token(), allow_patterns=[PIPELINE_INDEX]))
+    if not (folder / PIPELINE_INDEX).is_file():
         raise UserError(
-            f"{repo} has no {INDEX}, so it is not in the diffusers layout. Its publisher often has a second repository "
-            "that is: its name ends with -diffusers or -Diffusers."
+            f"{repo} has no {PIPELINE_INDEX}, so it is not in the diffusers layout. Its publisher often has a second "
+            "repository that is: its name ends with -diffusers or -Diffusers."
         )
     commit = folder.name
-    return Repository(repo, commit, folder, read_json(folder / INDEX), tuple(_files(repo, commit, folder)))
+    return Repository(repo, commit, folder, read_json(folder / PIPELINE_INDEX), tuple(_files(repo, commit, folder)))
 
 
 def _files(repo: str, commit: str, folder: Path) -> Iterable[RemoteFile]:

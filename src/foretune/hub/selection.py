@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from foretune.choices.model import MODEL_SUFFIXES
+from foretune.choices.model import MODEL_SUFFIXES, PIPELINE_INDEX
 
-INDEX = "model_index.json"
 # The same weights once more, in another dtype or before averaging: model.fp16.safetensors,
 # model.fp16-00001-of-00002.safetensors, model.safetensors.index.fp16.json, diffusion_pytorch_model.non_ema.safetensors.
 # Loaders take such files only if they are asked for a variant by its name.
@@ -25,7 +24,9 @@ def needed_files(paths: Iterable[str], index: Mapping[str, Any], denoiser_part: 
     # The index is somebody else's: what is no plain name of a folder is none of the pipeline's.
     parts = {name for name, entry in index.items() if isinstance(entry, list) and entry and entry[0] is not None}
     folders = {name for name in parts if name.isidentifier()}
-    return sorted(path for path in safe if path == INDEX or (path.count("/") == 1 and path.split("/")[0] in folders))
+    return sorted(
+        path for path in safe if path == PIPELINE_INDEX or (path.count("/") == 1 and path.split("/")[0] in folders)
+    )
 
 
 def part_of(path: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.core.errors import Refused, UserError
-from foretune.hub.failures import told_failures
+from foretune.hub.failures import explain_failures
 from foretune.hub.surroundings import TOKEN_VARIABLES, has_stored_token, token
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -51,7 +51,7 @@ def upload(folder: Path, repo: str, *, is_private: bool) -> str:
     from huggingface_hub import HfApi
 
     advice = "Check the network and the name of the owner, then run the command again."
-    with told_failures(repo, "could not be uploaded to the Hub", advice, _NO_WRITE_ACCESS):
+    with explain_failures(repo, "could not be uploaded to the Hub", advice, _NO_WRITE_ACCESS):
         hub = HfApi(token=token())
         address = str(hub.create_repo(repo, private=is_private, exist_ok=True))
         if is_private and hub.model_info(repo).private is False:

@@ -68,12 +68,8 @@ class Chroma(LatentTransformer, TrainableFamily):
     def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
         # As the pipeline would make them of captions: numbers, which attention adds to its scores, so that they hardly
         # mask anything (huggingface/diffusers#12116). Samples show what users of the pipeline get.
-        return {
-            "prompt_embeds": conditioning["prompt_embeds"],
-            "prompt_attention_mask": conditioning["prompt_mask"].to(conditioning["prompt_embeds"]),
-            "negative_prompt_embeds": unconditional["prompt_embeds"],
-            "negative_prompt_attention_mask": unconditional["prompt_mask"].to(unconditional["prompt_embeds"]),
-        }
+        text = super().pipeline_text(conditioning, unconditional)
+        return {name: value.to(conditioning["prompt_embeds"]) for name, value in text.items()}
 
     def _patch_size(self) -> int:
         return 2  # the denoiser's patch size counts tokens that are already packed

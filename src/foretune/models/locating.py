@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from foretune import catalog
-from foretune.choices.model import MODEL_SUFFIXES, ModelReference, read_json, trainable_facts
+from foretune.choices.model import MODEL_SUFFIXES, PIPELINE_INDEX, ModelReference, read_json, trainable_facts
 from foretune.core.input_files import open_input
-from foretune.hub.needed import needed_of, told_download
-from foretune.hub.selection import INDEX
+from foretune.hub.needed import explain_download_failures, find_needed_files
 from foretune.hub.transfer import download
 from foretune.models import FAMILIES
 from foretune.models.family import Architecture, Family
@@ -18,8 +17,8 @@ def locate(model: ModelReference) -> tuple[Path, str | None]:
     if model.folder is not None:
         return model.folder, None
     assert model.repo is not None, "only folders have no repository"
-    repository, files = needed_of(model.repo, model.revision)
-    with told_download(repository.repo):
+    repository, files = find_needed_files(model.repo, model.revision)
+    with explain_download_failures(repository.repo):
         download(repository, files)
     return repository.folder, repository.commit
 
@@ -27,7 +26,7 @@ def locate(model: ModelReference) -> tuple[Path, str | None]:
 def open_family(folder: Path) -> TrainableFamily:
     """Returns the family of a checkpoint on disk, bound to its configuration."""
     _require_files(folder)
-    facts = trainable_facts(read_json(folder / INDEX), str(folder))
+    facts = trainable_facts(read_json(folder / PIPELINE_INDEX), str(folder))
     family = FAMILIES[facts.name]
     assert issubclass(family, TrainableFamily), f"the facts table calls {facts.name} trainable"
     bound = family(Architecture.from_folder(folder, facts.denoiser_part))

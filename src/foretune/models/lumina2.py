@@ -66,11 +66,3 @@ class Lumina2(LatentTransformer, TrainableFamily):
         ]
         prompts, masks = zip(*encoded, strict=True)
         return {"prompt_embeds": torch.cat(prompts), "prompt_mask": torch.cat(masks).bool()}
-
-    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
-        return {
-            "prompt_embeds": conditioning["prompt_embeds"],
-            "prompt_attention_mask": conditioning["prompt_mask"],
-            "negative_prompt_embeds": unconditional["prompt_embeds"],
-            "negative_prompt_attention_mask": unconditional["prompt_mask"],
-        }

@@ -49,14 +49,6 @@ class Mochi(VideoTransformer, TrainableFamily):
         prompts, masks, _, _ = zip(*encoded, strict=True)
         return {"prompt_embeds": torch.cat(prompts), "prompt_mask": torch.cat(masks).bool()}
 
-    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
-        return {
-            "prompt_embeds": conditioning["prompt_embeds"],
-            "prompt_attention_mask": conditioning["prompt_mask"],
-            "negative_prompt_embeds": unconditional["prompt_embeds"],
-            "negative_prompt_attention_mask": unconditional["prompt_mask"],
-        }
-
     def predict(
         self,
         denoiser: nn.Module,

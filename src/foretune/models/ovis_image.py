@@ -61,12 +61,6 @@ class OvisImage(LatentTransformer, TrainableFamily):
         )
         return {"prompt_embeds": prompt}
 
-    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
-        return {
-            "prompt_embeds": conditioning["prompt_embeds"],
-            "negative_prompt_embeds": unconditional["prompt_embeds"],
-        }
-
     def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
         # The pipeline's default is an empty text, which it refuses beside an encoded one; it takes None for either.
         return {**super().sampling_arguments(num_text_tokens, guidance_scale), "negative_prompt": None}

@@ -61,14 +61,8 @@ class PixArt(LatentTransformer, TrainableFamily):
         return {"prompt_embeds": prompt, "prompt_mask": mask.bool()}
 
     def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
-        return {
-            "prompt_embeds": conditioning["prompt_embeds"],
-            "prompt_attention_mask": conditioning["prompt_mask"],
-            "negative_prompt_embeds": unconditional["prompt_embeds"],
-            "negative_prompt_attention_mask": unconditional["prompt_mask"],
-            # The default is an empty text, which it refuses beside an encoded one.
-            "negative_prompt": None,
-        }
+        # Its default negative prompt is an empty text, which it refuses beside an encoded one.
+        return {**super().pipeline_text(conditioning, unconditional), "negative_prompt": None}
 
     def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
         # Captions as they are, and images of the asked size instead of the nearest that the authors trained on.

@@ -1,7 +1,7 @@
 """Qwen-Image: double-stream blocks over a vision-language model's text and packed latents."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,10 @@ class QwenImage(LatentTransformer, TrainableFamily):
     denoiser_class_name = "QwenImageTransformer2DModel"
     autoencoder_class_name = "AutoencoderKLQwenImage"
     text_parts = ("text_encoder", "tokenizer")
+    text_arguments: ClassVar[Mapping[str, str]] = {
+        "prompt_embeds": "prompt_embeds",
+        "prompt_mask": "prompt_embeds_mask",
+    }
     default_text_tokens = 512
     most_text_tokens = 1024
 
@@ -67,13 +71,7 @@ class QwenImage(LatentTransformer, TrainableFamily):
         }
 
     def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
-        return {
-            "prompt_embeds": conditioning["prompt_embeds"],
-            "prompt_embeds_mask": conditioning["prompt_mask"],
-            "negative_prompt_embeds": unconditional["prompt_embeds"],
-            "negative_prompt_embeds_mask": unconditional["prompt_mask"],
-            "negative_prompt": None,
-        }
+        return {**super().pipeline_text(conditioning, unconditional), "negative_prompt": None}
 
     def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
         # Without a negative prompt it does not guide; `guidance_scale` is for distilled models only.

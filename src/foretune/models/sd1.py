@@ -30,11 +30,5 @@ class StableDiffusion1(TextToImageUNet, TrainableFamily):
         )
         return {"prompt_embeds": prompt}
 
-    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
-        return {
-            "prompt_embeds": conditioning["prompt_embeds"],
-            "negative_prompt_embeds": unconditional["prompt_embeds"],
-        }
-
     def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
         return {} if guidance_scale is None else {"guidance_scale": guidance_scale}

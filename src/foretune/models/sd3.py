@@ -100,11 +100,3 @@ class StableDiffusion3(TrainableFamily):
             max_sequence_length=num_text_tokens,
         )
         return {"prompt_embeds": prompt, "pooled_embeds": pooled}
-
-    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
-        return {
-            "prompt_embeds": conditioning["prompt_embeds"],
-            "pooled_prompt_embeds": conditioning["pooled_embeds"],
-            "negative_prompt_embeds": unconditional["prompt_embeds"],
-            "negative_pooled_prompt_embeds": unconditional["pooled_embeds"],
-        }

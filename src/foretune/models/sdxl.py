@@ -41,13 +41,5 @@ class StableDiffusionXl(SizedUNet, TrainableFamily):
     def image_conditioning(self, framing: Tensor) -> Conditioning:
         return {"time_ids": framing}
 
-    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
-        return {
-            "prompt_embeds": conditioning["prompt_embeds"],
-            "pooled_prompt_embeds": conditioning["pooled_embeds"],
-            "negative_prompt_embeds": unconditional["prompt_embeds"],
-            "negative_pooled_prompt_embeds": unconditional["pooled_embeds"],
-        }
-
     def sampling_arguments(self, num_text_tokens: int, guidance_scale: float | None) -> dict[str, Any]:
         return {} if guidance_scale is None else {"guidance_scale": guidance_scale}

@@ -1,6 +1,6 @@
 """What training and sampling need of a model family besides what a plan needs: weights, captions, images, pipelines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,11 +15,17 @@ from foretune.models.family import Conditioning, Family, part_folder
 class TrainableFamily(Family):
     """A family whose checkpoints can be loaded, trained and sampled from.
 
-    One that reads captions has `text_parts`, `encode_text` and `pipeline_text`.
+    One that reads captions has `text_parts` and `encode_text`.
     """
 
     text_parts: ClassVar[tuple[str, ...]] = ()
     """Folders of the text encoders and their tokenizers."""
+    text_arguments: ClassVar[Mapping[str, str]] = {
+        "prompt_embeds": "prompt_embeds",
+        "prompt_mask": "prompt_attention_mask",
+        "pooled_embeds": "pooled_prompt_embeds",
+    }
+    """The pipeline's arguments for the entries of an encoded caption; for the unconditional one with `negative_`."""
     autoencoder_class_name: ClassVar[str] = "AutoencoderKL"
 
     @property
@@ -108,7 +114,10 @@ class TrainableFamily(Family):
 
     def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
         """Returns encoded captions as arguments of this family's pipeline, instead of prompts."""
-        raise AssertionError(f"{self.name} models take no captions")
+        assert self.text_parts, f"{self.name} models take no captions"
+        names = {entry: name for entry, name in self.text_arguments.items() if entry in conditioning}
+        arguments = {name: conditioning[entry] for entry, name in names.items()}
+        return arguments | {f"negative_{name}": unconditional[entry] for entry, name in names.items()}
 
     def give_first_frame(self, pipeline: Any, conditioning: Conditioning) -> None:
         """Gives a pipeline what `encode_first_frames` made, so that it needs no image encoder."""

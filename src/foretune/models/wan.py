@@ -91,12 +91,6 @@ class Wan(VideoTransformer, TrainableFamily):
         pixels = ((frames.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
         return {_IMAGE_EMBEDS: image_encoder.encode_image(list(pixels.cpu()))}
 
-    def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
-        return {
-            "prompt_embeds": conditioning["prompt_embeds"],
-            "negative_prompt_embeds": unconditional["prompt_embeds"],
-        }
-
     def give_first_frame(self, pipeline: Any, conditioning: Conditioning) -> None:
         if _IMAGE_EMBEDS in conditioning:
             # It takes embeddings only in the place of the image, which it needs all the same.

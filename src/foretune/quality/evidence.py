@@ -9,8 +9,6 @@ from torch import Tensor
 
 from foretune.training.sampling import Pixels
 
-_NUM_CLIP_DIMENSIONS = 4
-
 
 @dataclass(frozen=True, kw_only=True)
 class SampledEvidence:
@@ -28,11 +26,6 @@ class SampledEvidence:
     def all_samples(self) -> list[Pixels]:
         """All samples, prompt by prompt."""
         return [image for images in self.samples for image in images]
-
-
-def is_clip(pixels: Pixels) -> bool:
-    """Whether these are frames, (F, H, W, 3), not an image."""
-    return pixels.ndim == _NUM_CLIP_DIMENSIONS
 
 
 def as_batch(images: Sequence[Pixels]) -> Tensor:

@@ -21,7 +21,6 @@ class Fid(SetDistance):
     """FID has no interval: compare models by KID."""
 
     score = "fid"
-    repeats_over = "samples"
 
     def why_too_few(self, setting: Setting, num_training: int) -> str | None:
         # The extractor is loaded only if the number of images alone is not a reason to refuse.
@@ -40,6 +39,9 @@ class Fid(SetDistance):
                 "Run: foretune evaluate RUN --metrics kid, which is unbiased"
             )
         return None
+
+    def repeats_over(self, setting: Setting) -> str:
+        return "samples"
 
     def between(self, features: Tensor, reference: Tensor, group_sizes: list[int]) -> Numbers:
         return Numbers(value=fid(features, reference))

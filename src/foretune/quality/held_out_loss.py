@@ -13,10 +13,12 @@ class HeldOutLoss(OneScore):
 
     needs: ClassVar[frozenset[Need]] = frozenset({"losses"})
     score = "held-out loss"
-    repeats_over = "held-out images"
 
     def why_absent(self, setting: Setting) -> str | None:
         return setting.why_no_held_out()
+
+    def repeats_over(self, setting: Setting) -> str:
+        return setting.held_out_items
 
     def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
         by_band = zip(*column.losses, strict=True)

@@ -74,12 +74,14 @@ class OneScore(ABC):
     needs: ClassVar[frozenset[Need]] = frozenset({"samples"})
     score: ClassVar[str]
     """Its name in an evaluation."""
-    repeats_over: ClassVar[str | None] = None
-    """The meaning of a cluster; None for that of samples."""
 
     @abstractmethod
     def why_absent(self, setting: "Setting") -> str | None:
         """Returns why the metric is not available here."""
+
+    def repeats_over(self, setting: "Setting") -> str:
+        """Returns the meaning of a cluster of values."""
+        return setting.repeats_over
 
     @abstractmethod
     def numbers(self, setting: "Setting", column: "SampledEvidence") -> Numbers:
@@ -89,4 +91,4 @@ class OneScore(ABC):
         self, setting: "Setting", column: "SampledEvidence", base: "SampledEvidence | None"
     ) -> tuple[ScoreReading, ...]:
         found = self.numbers(setting, column)
-        return (ScoreReading.of(self.score, self.repeats_over or setting.repeats_over, found),)
+        return (ScoreReading.of(self.score, self.repeats_over(setting), found),)

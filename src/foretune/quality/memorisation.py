@@ -13,16 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from foretune.core.units import counted_text
-from foretune.quality.evidence import SampledEvidence, as_batch, is_clip
+from foretune.quality.evidence import SampledEvidence, as_batch
 from foretune.quality.measurement import Need, Numbers, ScoreReading
 from foretune.quality.setting import Setting
-from foretune.training.sampling import Pixels
+from foretune.training.sampling import Pixels, is_clip
 
 _COMPARED_PX = 32
 """Maximum size for comparing images: a copy is one at any size, and a million distances must not take long."""
 _FEWEST_TRAINING_IMAGES = 3
 _FEWEST_HELD_OUT = 10
-_REFERENCE = "held-out images"
 
 
 class Memorisation:
@@ -36,7 +35,7 @@ class Memorisation:
             return why
         assert setting.data is not None
         if len(setting.data.held_out) < _FEWEST_HELD_OUT:
-            held_out = counted_text(len(setting.data.held_out), "held-out images")
+            held_out = counted_text(len(setting.data.held_out), setting.held_out_items)
             return f"{held_out} are too few to show how similar new images are to others: {_FEWEST_HELD_OUT} are needed"
         if len(setting.data.train) < _FEWEST_TRAINING_IMAGES:
             return "there are fewer than three training images, too few to compare the nearest two"
@@ -53,9 +52,9 @@ class Memorisation:
         copies = Numbers(
             groups=tuple(tuple(float(ratio < limit) for ratio in group) for group in ratios),
             # By chance alone, one of len(reference) + 1 images is nearer than all others.
-            bands={f"{_REFERENCE}, by chance": 1 / (len(reference) + 1)},
+            bands={f"{setting.held_out_items}, by chance": 1 / (len(reference) + 1)},
         )
-        nearest = Numbers(groups=ratios, bands={_REFERENCE: fmean(reference)})
+        nearest = Numbers(groups=ratios, bands={setting.held_out_items: fmean(reference)})
         return (
             ScoreReading.of("copies", setting.repeats_over, copies),
             ScoreReading.of("nearest ratio", setting.repeats_over, nearest),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from foretune.choices.model import resolve_model
+from foretune.choices.model import PIPELINE_INDEX, resolve_model
 from foretune.core.errors import UserError
 
 _RUN_PATHS = "A run's path has the form runs/<experiment>/<run id>; runs/<experiment>/latest is the newest."
@@ -14,7 +14,7 @@ def check_subject(asked: str | Path) -> None:
     path = Path(asked)
     if (path / "experiment.yaml").is_file():
         return
-    if path.is_dir() and not (path / "model_index.json").is_file():
+    if path.is_dir() and not (path / PIPELINE_INDEX).is_file():
         raise UserError(
             f"{path} is neither a run directory (it has no experiment.yaml) nor a pipeline (it has no "
             f"model_index.json). {_RUN_PATHS}"

@@ -69,6 +69,10 @@ class Setting:
         """The meaning of the clusters of samples; without text they are arbitrary groups."""
         return "prompts" if self.has_text else "groups of samples"
 
+    @property
+    def held_out_items(self) -> str:
+        return "held-out images" if self.sampling.size.num_frames is None else "held-out clips"
+
     def why_no_frames(self) -> str | None:
         """Returns why nothing can be said about movement; None for clips."""
         return None if self.sampling.size.num_frames is not None else "the model makes images, not clips"

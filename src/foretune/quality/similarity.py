@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from foretune.data.buckets import Bucket
-from foretune.quality.evidence import SampledEvidence, as_batch, is_clip
+from foretune.quality.evidence import SampledEvidence, as_batch
 from foretune.quality.measurement import Need, Numbers, OneScore
 from foretune.quality.setting import Setting
-from foretune.training.sampling import Pixels
+from foretune.training.sampling import Pixels, is_clip
 
 _NO_TORCHMETRICS = "torchmetrics is not installed. Run: pip install 'foretune[quality]'"
 MOST_DB = 100.0
@@ -37,7 +37,6 @@ class Similarity(OneScore):
     """One value for each pair of images, at each noise level."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"denoised"})
-    repeats_over = "held-out images"
 
     @abstractmethod
     def compare(self, images: Tensor, truth: Tensor) -> Tensor:
@@ -49,6 +48,9 @@ class Similarity(OneScore):
     def why_not_at(self, size: Bucket) -> str | None:
         """Returns why images of this size cannot be compared."""
         return None
+
+    def repeats_over(self, setting: Setting) -> str:
+        return setting.held_out_items
 
     def numbers(self, setting: Setting, column: SampledEvidence) -> Numbers:
         assert setting.data is not None, "held-out images come from data"

@@ -12,7 +12,7 @@ from foretune.analyse.evaluations import EVALUATION_FILE, evaluation_of
 from foretune.analyse.run_data import read_run
 from foretune.catalog import Licence
 from foretune.choices.experiment import Experiment
-from foretune.choices.model import SHIPPED_MODELS, read_json, resolve_model
+from foretune.choices.model import PIPELINE_INDEX, on_hub, read_json
 from foretune.core.errors import UserError
 from foretune.core.input_files import open_input
 from foretune.core.values import Evaluation, RunRecord
@@ -22,7 +22,6 @@ from foretune.record.redaction import redacted_text
 from foretune.record.run_directory import RunDirectory
 from foretune.reports.model_card import CardFacts, CardSample, model_card
 
-_INDEX = "model_index.json"
 _CARD = "README.md"
 _SAMPLES = "samples"
 _SAMPLE = re.compile(r"step-(?P<step>\d+)-(?P<prompt>\d+)\.(png|webp)")
@@ -62,14 +61,10 @@ def base_of(directory: RunDirectory) -> PublicBase:
     """By the name that the experiment has for it. The last part of a folder's path is its name."""
     _, experiment, effective = directory.read_experiment()
     folder, model = Path(effective["model_folder"]), experiment.model
-    is_folder = (Path(model).expanduser() / _INDEX).is_file() or model in SHIPPED_MODELS
-    try:
-        repo = None if is_folder else resolve_model(model).repo
-    except UserError:
-        repo = None  # a folder by a path that counts from elsewhere
-    if repo is None:
+    found = on_hub(model)
+    if found is None:
         return PublicBase(folder, Path(model).name, None, None)
-    return PublicBase(folder, repo, repo, effective.get("model_revision"))
+    return PublicBase(folder, found[0], found[0], effective.get("model_revision"))
 
 
 def require_record(directory: RunDirectory) -> RunRecord:
@@ -101,8 +96,8 @@ def write_card(
         base=base.name,
         base_repo=base.repo,
         base_revision=base.revision,
-        pipeline_class_name=str(read_json(base.folder / _INDEX).get("_class_name")),
-        is_adapter=not (folder / _INDEX).is_file(),
+        pipeline_class_name=str(read_json(base.folder / PIPELINE_INDEX).get("_class_name")),
+        is_adapter=not (folder / PIPELINE_INDEX).is_file(),
         how_to_load=export.how_to_load,
         proof=export.proof,
         note=export.note,

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
-from foretune.choices.model import resolve_model
+from foretune.choices.model import PIPELINE_INDEX, on_hub
 from foretune.core.errors import Refused, UserError
 from foretune.core.output_files import beside, move
 from foretune.core.thread_waiting import with_passive_waiting
@@ -250,16 +250,13 @@ def _loading(trained: TrainedModel, kind: Kind) -> str:
 
 def as_diffusers_finds(model: str, folder: Path) -> str:
     """The base as another program knows it: names of the catalogue and of shipped models are Foretune's alone."""
-    if (Path(model).expanduser() / "model_index.json").is_file():
+    if (Path(model).expanduser() / PIPELINE_INDEX).is_file():
         return f'"{model}"'
-    try:
-        reference = resolve_model(model)
-    except UserError:
-        # A folder by a path that counts from elsewhere.
+    found = on_hub(model)
+    if found is None:
         return f'"{folder}"'
-    if reference.repo is None:
-        return f'"{folder}"'
-    return f'"{reference.repo}"' + (f', revision="{reference.revision}"' if reference.revision else "")
+    repo, revision = found
+    return f'"{repo}"' + (f', revision="{revision}"' if revision else "")
 
 
 def _save_pipeline(trained: TrainedModel, output: Path, *, follow_links: bool) -> None:

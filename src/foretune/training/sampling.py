@@ -131,9 +131,14 @@ def _never_in_fp16(vae: Any) -> Callable[..., Any]:
     return decoded
 
 
+def is_clip(pixels: Pixels) -> bool:
+    """Whether these are frames, (F, H, W, 3), not an image."""
+    return pixels.ndim == _NUM_CLIP_DIMENSIONS
+
+
 def to_image(pixels: Pixels) -> Image.Image:
     """Floats in [0, 1] as an 8-bit picture; of a clip, a strip of some of its frames."""
-    if pixels.ndim == _NUM_CLIP_DIMENSIONS:
+    if is_clip(pixels):
         places = np.linspace(0, len(pixels) - 1, min(len(pixels), _MOST_IN_STRIP)).round().astype(int)
         return grid([[to_image(pixels[place]) for place in places]])
     return Image.fromarray((pixels.clip(0, 1) * 255).round().astype(np.uint8))
@@ -142,7 +147,7 @@ def to_image(pixels: Pixels) -> Image.Image:
 def save_sample(pixels: Pixels, path: Path, fps: int) -> None:
     """Writes an image, or a strip of a clip's frames with the whole clip beside it, as an animated WebP."""
     to_image(pixels).save(path)
-    if pixels.ndim == _NUM_CLIP_DIMENSIONS and len(pixels) > 1:
+    if is_clip(pixels) and len(pixels) > 1:
         first, *others = (to_image(frame) for frame in pixels)
         frame_ms = round(1000 / fps)
         clip = path.with_suffix(".webp")

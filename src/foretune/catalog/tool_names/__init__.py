@@ -1,7 +1,7 @@
 """Names that other programs use: one module for each family that ComfyUI, kohya's trainers or single files know.
 
-A family's module may have `COMFYUI` and `KOHYA`, the forms of adapters; `KOHYA_METADATA`, what goes with the latter, or
-a function of the denoiser's configuration; `layout`, the original names of its layers; and `SINGLE_FILE`, the parts of
+A family's module may have `COMFYUI` and `KOHYA`, the forms of adapters; `kohya_metadata`, what goes with
+the latter, by the denoiser's configuration; `layout`, the original names of its layers; and `SINGLE_FILE`, the parts of
 its pipeline that are published in one file. What is not there is not supported.
 """
 
@@ -14,7 +14,6 @@ from foretune.catalog.tool_names.forms import LOW_RANK, AdapterForm, SingleFile
 from foretune.catalog.tool_names.layout import OriginalLayout, OriginalPlace
 
 __all__ = [
-    "FORMATS",
     "AdapterForm",
     "ExportFormat",
     "OriginalLayout",
@@ -29,7 +28,6 @@ __all__ = [
 ]
 
 ExportFormat = Literal["diffusers", "comfyui", "kohya", "single-file"]
-FORMATS: tuple[ExportFormat, ...] = ("diffusers", "comfyui", "kohya", "single-file")
 _TOOLS = {"comfyui": "ComfyUI", "kohya": "kohya's trainers"}
 
 
@@ -46,8 +44,8 @@ def adapter_form(family: str, file_format: str) -> AdapterForm | None:
 
 def adapter_metadata(family: str, file_format: str, config: Mapping[str, Any]) -> dict[str, str]:
     """Returns what the tool writes about the base model into its own files."""
-    metadata = _fact(family, f"{file_format.upper()}_METADATA")
-    return dict(metadata(config) if callable(metadata) else metadata or {})
+    of_config = _fact(family, f"{file_format}_metadata")
+    return {} if of_config is None else of_config(config)
 
 
 def original_layout(family: str, config: Mapping[str, Any]) -> OriginalLayout | None:

@@ -14,7 +14,7 @@ KOHYA = kohya(
 )
 
 
-def KOHYA_METADATA(config: Mapping[str, Any]) -> dict[str, str]:  # noqa: N802 - a constant in other families
+def kohya_metadata(config: Mapping[str, Any]) -> dict[str, str]:
     """Returns what sd-scripts writes about this base."""
     return described("flux1", "flux-1-dev" if config.get("guidance_embeds") else "flux-1-schnell")
 

@@ -107,6 +107,11 @@ def described(base: str | None, architecture: str) -> dict[str, str]:
     }
 
 
+def describing(base: str | None, architecture: str) -> Callable[[Mapping[str, Any]], dict[str, str]]:
+    """Returns `described` for a family whose models are all described alike."""
+    return lambda _: described(base, architecture)
+
+
 @dataclass(frozen=True)
 class FilePart:
     """A part of a pipeline, in a file with the original layout."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from foretune.catalog.tool_names.forms import LOW_RANK, FilePart, SingleFile, comfyui_original, described, kohya
+from foretune.catalog.tool_names.forms import LOW_RANK, FilePart, SingleFile, comfyui_original, describing, kohya
 from foretune.catalog.tool_names.layout import OriginalLayout, renamed, stacked, swapped
 
 COMFYUI = comfyui_original(
@@ -29,7 +29,7 @@ KOHYA = kohya(
     kinds=(*LOW_RANK, "loha"),
     only=("transformer_blocks.", "single_transformer_blocks."),
 )
-KOHYA_METADATA = described("hunyuan_video", "hunyuan-video")
+kohya_metadata = describing("hunyuan_video", "hunyuan-video")
 
 _DOUBLE = {
     **renamed(

@@ -7,7 +7,7 @@ from foretune.catalog.tool_names import text_encoders, vae
 from foretune.catalog.tool_names.forms import FilePart, SingleFile, comfyui_unet, described, kohya
 from foretune.catalog.tool_names.unet import layout
 
-__all__ = ["COMFYUI", "KOHYA", "KOHYA_METADATA", "SINGLE_FILE", "layout"]
+__all__ = ["COMFYUI", "KOHYA", "SINGLE_FILE", "kohya_metadata", "layout"]
 
 COMFYUI = comfyui_unet()
 # sd-scripts names the layers of this UNet as diffusers does.
@@ -27,7 +27,7 @@ SINGLE_FILE = SingleFile(
 )
 
 
-def KOHYA_METADATA(config: Mapping[str, Any]) -> dict[str, str]:  # noqa: N802 - a constant in other families
+def kohya_metadata(config: Mapping[str, Any]) -> dict[str, str]:
     """Returns what sd-scripts writes about this base; the second version reads wider captions."""
     is_second = config["cross_attention_dim"] == _WIDTH_OF_SECOND
     return described("sd_v2" if is_second else "sd_v1", f"stable-diffusion-{'v2-512' if is_second else 'v1'}")

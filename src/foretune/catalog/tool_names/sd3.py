@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from foretune.catalog.tool_names.forms import FilePart, SingleFile, comfyui, described, kohya
+from foretune.catalog.tool_names.forms import FilePart, SingleFile, comfyui, describing, kohya
 from foretune.catalog.tool_names.layout import OriginalLayout, renamed, stacked, swapped
 
 COMFYUI = comfyui()
 KOHYA = kohya("sd-scripts", module="networks.lora_sd3")
 # Its configuration does not name the variant, which sd-scripts would write as the version.
-KOHYA_METADATA = described(None, "stable-diffusion-3")
+kohya_metadata = describing(None, "stable-diffusion-3")
 
 _BLOCK = {
     **renamed(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from foretune.catalog.tool_names.forms import LOW_RANK, FilePart, SingleFile, comfyui_original, described, kohya
+from foretune.catalog.tool_names.forms import LOW_RANK, FilePart, SingleFile, comfyui_original, describing, kohya
 from foretune.catalog.tool_names.layout import OriginalLayout, renamed
 
 COMFYUI = comfyui_original()
@@ -13,7 +13,7 @@ KOHYA = kohya(
     kinds=(*LOW_RANK, "loha", "lokr"),
     only=("blocks.",),
 )
-KOHYA_METADATA = described("wan", "wan2.1")
+kohya_metadata = describing("wan", "wan2.1")
 
 _BLOCK = renamed(
     {

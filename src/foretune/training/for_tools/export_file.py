@@ -62,7 +62,7 @@ def _require_fitting(run: RunDirectory, experiment: Experiment, file_format: Exp
     is_adapter = isinstance(experiment.method, Adapter)
     if merge and not is_adapter:
         raise Refused(
-            f"{run.path} trained every weight, so that there is nothing to merge. "
+            f"{run.path} trained every weight: there is no adapter to merge. "
             f"Run: foretune export {run.path} --format {file_format}"
         )
     if file_format == "single-file":
