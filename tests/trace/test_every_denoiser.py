@@ -192,9 +192,11 @@ def test_other_methods_and_levers(name: str, method: str, checkpointing: float, 
     step = traced(family, method, checkpointing, numerics)
     peak = peak_bytes(step.recording)
     if method == "full":
-        num_params = sum(p.numel() for p in family.denoiser_on_meta(torch.float32).parameters())
-        assert step.num_trained_params == step.num_params == num_params
-        assert peak > num_params * 16
+        parameters = dict(family.denoiser_on_meta(torch.float32).named_parameters())
+        assert step.num_params == sum(p.numel() for p in parameters.values())
+        num_unused = sum(p.numel() for name, p in parameters.items() if name.startswith(family.without_gradient()))
+        assert step.num_trained_params == step.num_params - num_unused
+        assert peak > step.num_trained_params * 16 + num_unused * 4
     else:
         assert peak > bytes_of(step, "frozen weights") + step.num_trained_params * 16
 
