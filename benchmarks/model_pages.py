@@ -20,6 +20,7 @@ from foretune.config.yaml_files import parse
 from foretune.core.errors import ExperimentErrors
 from foretune.core.units import count_text, memory_text
 from foretune.core.values.plan import Plan
+from foretune.core.vocabulary import RunPhase
 
 DOCS = Path(__file__).parents[1] / "docs"
 NOTES = DOCS / "data" / "model_notes.yaml"
@@ -35,7 +36,8 @@ _SIGNS = {"fits": "fits", "tight": "tight", "does not fit": "no"}
 _DATA = "./photos"
 _CHANGES = " [`objective`](../keys/objective.md) changes it."
 _MEMORY = """The experiment that `foretune init` writes, with each method. The peak is that of the process on an H100;
-verdicts are for an RTX 3060, RTX 4080, RTX 4090, L40S and H100. `foretune plan` says what makes it fit.
+verdicts are for an RTX 3060, RTX 4080, RTX 4090, L40S and H100. Where the peak is not in the training step, its phase
+is named; `quantize.text_encoders=int8` lowers that of caching text. `foretune plan` says what makes it fit.
 """
 
 
@@ -76,8 +78,13 @@ def memory_table(models: Sequence[ModelComponent]) -> str:
     for row in models:
         for name, plans in _plans(row).items():
             signs = " | ".join(_SIGNS[plan.verdict] for plan in plans)
-            lines.append(f"| {row.name} | {name} | {memory_text(plans[-1].process_bytes)} | {signs} |")
+            lines.append(f"| {row.name} | {name} | {_peak(plans[-1])} | {signs} |")
     return "\n".join(lines) + "\n"
+
+
+def _peak(plan: Plan) -> str:
+    phase = "" if plan.worst_phase == RunPhase.STEP else f" ({plan.worst_phase})"
+    return memory_text(plan.process_bytes) + phase
 
 
 def _plans(row: ModelComponent) -> dict[str, tuple[Plan, ...]]:
