@@ -98,6 +98,12 @@ def test_what_was_shown_is_said(differences: tuple[ScoreDifference, ...], senten
     assert {*better_in(evaluation), *worse_in(evaluation)} <= set(differences)
 
 
+def test_a_run_of_too_few_steps_is_called_neither_better_nor_worse() -> None:
+    found = quality_finding(made(difference("style", "better")), "not enough steps: 4 of 50")
+    assert found.sentence == "Not enough steps: 4 of 50. Do not read the differences as better or worse."
+    assert found.evidence == ("run-1",)
+
+
 def test_without_a_base_nothing_is_compared() -> None:
     alone = made(base=None, base_images_per_s=None)
     assert "alone" in quality_finding(alone).sentence

@@ -88,4 +88,6 @@ def test_one_folder_is_too_few_for_two_runs(run: Path, foretune: Foretune) -> No
 def test_a_run_that_was_hardly_trained_is_said_to_be(run: Path, foretune: Foretune) -> None:
     answer = foretune("evaluate", str(run), "--metrics", "diversity", "--output", "few", *QUICK)
     assert answer.returncode == 0
-    assert "! Not enough steps: 1 of 50." in answer.stdout
+    assert "\nNot enough steps: 1 of 50. Do not read the differences as better or worse.\n" in answer.stdout
+    assert " is better in " not in answer.stdout
+    assert " is worse in " not in answer.stdout

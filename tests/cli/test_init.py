@@ -86,6 +86,8 @@ def test_a_data_folder_that_is_not_there_is_warned_about(foretune: Foretune, tmp
         f"Warning: paintings does not exist (looked for {tmp_path / 'paintings'}). Put your images there before you "
         "train, or change data.path in x.yaml.\n"
     )
+    of_clips = foretune("init", "clips.yaml", "-d", "films", "--model", "wan2.1-t2v-1.3b").stderr
+    assert "Put your clips there before you train, or change data.path in clips.yaml." in of_clips
     (tmp_path / "paintings").mkdir()
     assert foretune("init", "y.yaml", "-d", "paintings").stderr == ""
     assert "is a file, not a folder" in foretune("init", "z.yaml", "-d", "x.yaml").stderr

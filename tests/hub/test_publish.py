@@ -130,7 +130,7 @@ def test_the_card_has_the_figures_of_the_record(work: Work) -> None:
     assert f"| copies (lower is better) | {work.evaluation.score('copies', 'base').value:.2f} |" in card
     assert f"{copies.low:.2f} to {copies.high:.2f}" in card
     assert "Memorisation: `copies` is the share of samples" in card
-    assert "Not enough steps: 4 of 50. Do not read the differences below as better or worse." in card
+    assert "Not enough steps: 4 of 50. Do not read the differences as better or worse." in card
 
 
 def test_the_settings_can_be_used_again(work: Work) -> None:

@@ -39,8 +39,8 @@ def worse_in(evaluation: Evaluation) -> tuple[ScoreDifference, ...]:
     return tuple(difference for difference in evaluation.differences if difference.answer == "worse")
 
 
-def quality_finding(evaluation: Evaluation) -> Finding:
-    """The answer in one sentence: better, worse, both, or nothing shown.
+def quality_finding(evaluation: Evaluation, too_few_steps: str | None = None) -> Finding:
+    """The answer in one sentence: better, worse, both, or nothing shown. A run of too few steps is called neither.
 
     Speed is not compared: an evaluation measures it once on each side, which has no interval.
     """
@@ -53,6 +53,10 @@ def quality_finding(evaluation: Evaluation) -> Finding:
             evidence=evidence,
             caveat="To compare it with another model, run: foretune evaluate RUN --against MODEL",
         )
+    caveat = "; ".join(evaluation.warnings) or None
+    if too_few_steps is not None:
+        said = f"{too_few_steps[0].upper()}{too_few_steps[1:]}. Do not read the differences as better or worse."
+        return Finding(sentence=said, evidence=evidence, caveat=caveat)
     parts = [
         *([f"worse in {_listed(evaluation, worse)}"] if worse else []),
         *([f"better in {_listed(evaluation, better)}"] if better else []),
@@ -62,7 +66,7 @@ def quality_finding(evaluation: Evaluation) -> Finding:
     return Finding(
         sentence=f"{subject}{_other_steps(evaluation)} is {quality}{beside}.",
         evidence=evidence,
-        caveat="; ".join(evaluation.warnings) or None,
+        caveat=caveat,
     )
 
 

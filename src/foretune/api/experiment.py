@@ -55,16 +55,17 @@ def init(
     # Checked before it is written: a file that would be refused must not be left behind as if it were good.
     asked = understand(parse(text), source="This request")
     write_file(path, text)
-    return Started(path, (*_absent_data(data, path), *asked.warnings), reference.note)
+    items = "clips" if asked.experiment.data.kind == "clips" else "images"
+    return Started(path, (*_absent_data(data, path, items), *asked.warnings), reference.note)
 
 
-def _absent_data(data: str | None, file: Path) -> tuple[str, ...]:
+def _absent_data(data: str | None, file: Path, items: str) -> tuple[str, ...]:
     if data is None or Path(data).expanduser().is_dir():
         return ()
     folder = Path(data).expanduser()
     what = "is a file, not a folder" if folder.exists() else "does not exist"
     looked_for = f"(looked for {folder.absolute()})"
-    return (f"{data} {what} {looked_for}. Put your images there before you train, or change data.path in {file}.",)
+    return (f"{data} {what} {looked_for}. Put your {items} there before you train, or change data.path in {file}.",)
 
 
 def schema() -> dict[str, Any]:

@@ -100,10 +100,7 @@ def _print_tables(runs: list[str], found: "Sequence[Evaluation]", output: Path |
     from foretune.reports.terminal.evaluation import print_evaluation
 
     for run, evaluation in zip(runs, found, strict=True):
-        print_evaluation(evaluation, output or Path(run) / "quality")
-        few = too_few_steps(run)
-        if few is not None:
-            typer.echo(f"! {few[0].upper()}{few[1:]}. Do not read the differences above as better or worse.")
+        print_evaluation(evaluation, output or Path(run) / "quality", too_few_steps(run))
 
 
 def _lines(path: Path | None) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ class Memorisation:
         assert setting.data is not None
         if len(setting.data.held_out) < _FEWEST_HELD_OUT:
             held_out = counted_text(len(setting.data.held_out), setting.held_out_items)
-            return f"{held_out} are too few to show how similar new images are to others: {_FEWEST_HELD_OUT} are needed"
+            return f"{held_out} are too few to show how similar new ones are to others: {_FEWEST_HELD_OUT} are needed"
         if len(setting.data.train) < _FEWEST_TRAINING_IMAGES:
             return "there are fewer than three training images, too few to compare the nearest two"
         return None

@@ -164,12 +164,8 @@ def _quality(facts: CardFacts) -> Iterator[str]:
     if evaluation is None:
         return
     yield "## Quality\n"
-    finding = quality_finding(evaluation)
-    if facts.too_few_steps is None:
-        yield escaped(finding.sentence) + ("" if finding.caveat is None else f" {escaped(finding.caveat)}")
-    else:
-        few = facts.too_few_steps
-        yield f"{few[0].upper()}{few[1:]}. Do not read the differences below as better or worse."
+    finding = quality_finding(evaluation, facts.too_few_steps)
+    yield escaped(finding.sentence) + ("" if finding.caveat is None else f" {escaped(finding.caveat)}")
     yield f"\n{escaped(settings_text(evaluation))}.\n"
     headings = score_headings(evaluation)
     yield "| " + " | ".join(map(escaped, headings)) + " |\n|" + "---|" * len(headings)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from foretune.core.values import Evaluation
 
 
-def print_evaluation(evaluation: "Evaluation", folder: Path) -> None:
+def print_evaluation(evaluation: "Evaluation", folder: Path, too_few_steps: str | None = None) -> None:
     """The scores of both columns, what differs, what is absent and why."""
     from foretune.analyse.evaluations import quality_finding
 
@@ -26,8 +26,7 @@ def print_evaluation(evaluation: "Evaluation", folder: Path) -> None:
         typer.echo(f"  {line}")
     _print_absent(evaluation)
     typer.echo()
-    finding = quality_finding(evaluation)
-    typer.echo(finding.sentence)
+    typer.echo(quality_finding(evaluation, too_few_steps).sentence)
     if evaluation.images_per_s is not None and evaluation.base_images_per_s is not None:
         typer.echo(
             "Speed was measured once, which says nothing about a difference: foretune bench MODEL --inference does."
