@@ -47,7 +47,7 @@ def test_other_pages_have_the_figures_of_the_record(name: str) -> None:
             f"{memory['allocated']['num_rows']} of them are from one trainer",
         ),
         "docs/planning.md": (
-            f"a relative part, {percent(RECORD.error_band)} of what the allocator holds",
+            f"The band is {percent(RECORD.error_band)} of what the allocator holds",
             f"the band reaches 15 % up instead of {percent(RECORD.error_band)}",
         ),
     }

@@ -15,7 +15,7 @@ SHOWN = re.findall(r"^```bash\n(.*?)^```\n\n```text\n(.*?)^```", TEXT, re.MULTIL
 
 
 def test_each_command_is_followed_by_what_it_prints() -> None:
-    assert len(SHOWN) == TEXT.count("```bash") == 4
+    assert len(SHOWN) == TEXT.count("```bash") == 3
 
 
 @pytest.mark.slow
