@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from foretune.api.experiment import check, init, schema
     from foretune.api.export import export
     from foretune.api.fetch import Fetched, fetch
+    from foretune.api.import_checkpoint import import_checkpoint
     from foretune.api.lists import list_devices, list_methods, list_models
     from foretune.api.plan import Plans, plan
     from foretune.api.profile import ProfiledRun, profile
@@ -69,6 +70,7 @@ __all__ = [
     "fetch",
     "gate",
     "import_accelerate",
+    "import_checkpoint",
     "init",
     "list_devices",
     "list_methods",
@@ -99,6 +101,7 @@ _WHERE = {
     "api.experiment": ("check", "init", "schema"),
     "api.export": ("export",),
     "api.fetch": ("Fetched", "fetch"),
+    "api.import_checkpoint": ("import_checkpoint",),
     "api.lists": ("list_devices", "list_methods", "list_models"),
     "api.plan": ("Plans", "plan"),
     "api.profile": ("ProfiledRun", "profile"),

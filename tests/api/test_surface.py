@@ -16,6 +16,7 @@ from foretune.cli.main import app
 _OTHER_NAMES = {
     "list": ("list_models", "list_devices", "list_methods"),
     "import-accelerate": ("import_accelerate",),
+    "import-checkpoint": ("import_checkpoint",),
 }
 _MOST_IMPORT_S = 0.060
 _NUM_STARTS = 10

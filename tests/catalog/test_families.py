@@ -53,4 +53,4 @@ def test_models_that_can_only_be_planned_are_those_of_a_trainable_family() -> No
             assert facts.is_trainable
             assert not row.is_trainable
     assert catalog.denoiser("wan2.1-t2v-14b").is_trainable
-    assert not catalog.denoiser("ltx-video-0.9").is_trainable
+    assert not catalog.denoiser("cogvideox-2b").is_trainable

@@ -151,9 +151,17 @@ def test_a_name_that_is_nothing(asked: str) -> None:
         resolve_model(asked)
 
 
+@pytest.mark.parametrize("asked", ["./finetune.safetensors", "finetune.safetensors", "models/finetune.safetensors"])
+def test_a_checkpoint_of_one_file(asked: str) -> None:
+    with pytest.raises(Refused, match=rf"Make .* first: foretune import-checkpoint {asked} --base MODEL"):
+        resolve_model(asked)
+
+
 def test_a_folder_that_holds_something_else(here: Path) -> None:
-    make_checkpoint(here / "video", "LTXPipeline")
-    with pytest.raises(Refused, match=r"is a LTXPipeline, which cannot be trained yet\. Trainable: ChromaPipeline, "):
+    make_checkpoint(here / "video", "CogVideoXPipeline")
+    with pytest.raises(
+        Refused, match=r"is a CogVideoXPipeline, which cannot be trained yet\. Trainable: ChromaPipeline, "
+    ):
         resolve_model("./video")
 
 

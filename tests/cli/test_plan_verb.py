@@ -158,8 +158,8 @@ def test_names_as_people_type_them(foretune: Foretune) -> None:
 
 
 def test_a_model_that_cannot_be_trained_yet_says_so(foretune: Foretune) -> None:
-    words = "Foretune does not train ltx_video models yet"
-    assert words in foretune("plan", "ltx-video-0.9", "--on", "l4").stdout
+    words = "Foretune does not train cogvideox models yet"
+    assert words in foretune("plan", "cogvideox-2b", "--on", "l4").stdout
     assert "does not train" not in foretune("plan", "sd3-medium", "--on", "l4").stdout
 
 

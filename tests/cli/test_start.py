@@ -18,7 +18,7 @@ MOST_STARTS = 50
 VERBS = (
     *("init", "plan", "backtest", "train", "resume", "sample", "export", "list", "schema", "doctor", "tiny"),
     *("bench", "study", "profile", "compare", "gate", "check", "evaluate", "report", "demo", "import-accelerate"),
-    *("fetch", "publish"),
+    *("fetch", "publish", "import-checkpoint"),
 )
 HEAVY = ("accelerate", "datasets", "diffusers", "huggingface_hub", "numpy", "peft", "PIL", "torch", "transformers")
 
@@ -85,6 +85,7 @@ def test_torch_is_not_imported_without_need(arguments: str) -> None:
 MISTAKES = (
     "init x.yaml --model flx.1-dev",
     "import-accelerate nowhere.yaml",
+    "import-checkpoint nowhere.safetensors --base sdxl",
     "plan flx.1-dev",
     "backtest --data nowhere.csv",
     "train nowhere.yaml",

@@ -194,22 +194,25 @@ def test_latents_are_drawn_as_the_autoencoder_draws_them(name: str, tiny_pipelin
     with torch.no_grad():
         # Qwen-Image's takes an image as a clip of one frame.
         taken = images.unsqueeze(2) if is_video_vae and not frames else images
-        drawn = vae.encode(taken).latent_dist.sample(torch.Generator().manual_seed(5))
+        distribution = vae.encode(taken).latent_dist
+        drawn = distribution.sample(torch.Generator().manual_seed(5))
         moments = family.encode_images(family.load_vae(folder, torch.float32), images)
     expected = scaled_by_hand(vae, drawn).reshape(noise.shape)
     torch.testing.assert_close(family.latents_from_moments(moments, noise), expected, rtol=1e-6, atol=1e-6)
     # Without noise it is the mean: what the scaling of the published model says, by hand.
-    mean = scaled_by_hand(vae, moments.chunk(2, dim=1)[0])
+    mean = scaled_by_hand(vae, distribution.mean).reshape(noise.shape)
     torch.testing.assert_close(family.latents_from_moments(moments, torch.zeros_like(noise)), mean)
 
 
 def scaled_by_hand(vae: Any, latents: torch.Tensor) -> Any:
-    """As pipelines undo it: by one shift and factor, or by those of each channel."""
+    """As pipelines undo it: by one shift and factor, or by those of each channel, settings or weights."""
     config = vae.config
-    if config.get("latents_mean") is None:
+    # LTX-Video's are weights.
+    stated = dict(vae.named_buffers()) if "latents_mean" in vae.state_dict() else config
+    if stated.get("latents_mean") is None:
         return (latents - (config.get("shift_factor") or 0.0)) * config.scaling_factor
     per_channel = (1, -1, *[1] * (latents.dim() - 2))
-    mean, std = (torch.tensor(config[key]).view(per_channel) for key in ("latents_mean", "latents_std"))
+    mean, std = (torch.as_tensor(stated[key]).view(per_channel) for key in ("latents_mean", "latents_std"))
     return (latents - mean) / std * config.get("scaling_factor", 1.0)
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from diffusers import DDPMScheduler, FluxPipeline
+from diffusers import DDPMScheduler, FluxPipeline, LTXPipeline
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -59,20 +59,22 @@ def predicted_noise_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
 
 
 def video_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
-    """Flow matching on clips: two families draw the sigmoid of normal numbers, shifted; the third draws evenly."""
+    """Flow matching on clips: all but one draw the sigmoid of normal numbers, shifted; Mochi draws evenly."""
     assert batch.moments is not None
     assert batch.posterior_noise is not None
     assert batch.conditioning is not None
     mean, log_variance = batch.moments.chunk(2, dim=1)
     sample = mean + (log_variance / 2).exp() * batch.posterior_noise
     vae = family.architecture.vae or {}
-    if family.name == "hunyuan_video":
+    if family.name == "ltx_video":
+        latents = sample  # already normalised, by weights of the autoencoder
+    elif family.name == "hunyuan_video":
         latents = sample * vae["scaling_factor"]
     else:
         middle, spread = (torch.tensor(vae[key]).view(1, -1, 1, 1, 1) for key in ("latents_mean", "latents_std"))
         latents = (sample - middle) / spread * vae.get("scaling_factor", 1.0)
     level = batch.uniform.float()
-    shift = {"wan": 3.0, "hunyuan_video": 7.0}.get(family.name)
+    shift = {"wan": 3.0, "hunyuan_video": 7.0, "ltx_video": 4.7}.get(family.name)
     if shift is not None:
         drawn = torch.sigmoid(torch.distributions.Normal(0, 1).icdf(level))
         level = shift * drawn / (1 + (shift - 1) * drawn)
@@ -88,6 +90,11 @@ def video_loss(family: Family, denoiser: Any, batch: Batch) -> Tensor:
         guidance = torch.full((len(noisy),), 3500.0)
         others = (text, given["prompt_mask"], given["pooled_embeds"], guidance)
         return functional.mse_loss(denoiser(noisy, 1000 * level, *others).sample, velocity)
+    if family.name == "ltx_video":
+        sizes, scale = noisy.shape[2:], (2 / 25, 8, 8)
+        tokens = LTXPipeline._pack_latents(noisy)
+        predicted = denoiser(tokens, text, 1000 * level, given["prompt_mask"], *sizes, scale).sample
+        return functional.mse_loss(LTXPipeline._unpack_latents(predicted, *sizes), velocity)
     if "guide_latents" in given:
         noisy = torch.cat([noisy, given["guide_latents"]], dim=1)
     predicted = denoiser(noisy, 1000 * level, text, given.get("image_embeds")).sample

@@ -40,7 +40,8 @@ class FamilyFacts:
     keeps_fp32: bool = False
     """Whether the denoiser's class keeps some weights of its blocks in fp32 when it is loaded in 16 bits."""
     untrainable_models: tuple[str, ...] = ()
-    """Models of a trainable family that can only be planned: one of two denoisers of a pipeline, by catalogue name."""
+    """Models of a trainable family that can only be planned, by catalogue name: one of two denoisers of a pipeline, or
+    a checkpoint for another pipeline."""
     fps: int = 16
     """Frames per second of the clips that a video family was trained on, at which samples are shown."""
     image_pipeline_class_name: str | None = None
@@ -176,6 +177,18 @@ _ROWS = (
         tiny_variants=("1",),
     ),
     FamilyFacts(
+        name="ltx_video",
+        pipeline_class_name="LTXPipeline",
+        is_trainable=True,
+        is_video=True,
+        untrainable_models=("ltx-video-13b",),
+        fps=25,
+        starting_px="768x512",
+        starting_frames=49,
+        guides_in_one_batch=True,
+        tiny_variants=("0.9",),
+    ),
+    FamilyFacts(
         name="chroma",
         pipeline_class_name="ChromaPipeline",
         is_trainable=True,
@@ -230,7 +243,6 @@ _ROWS = (
         guides_in_one_batch=True,
     ),
     FamilyFacts(name="krea2", pipeline_class_name="Krea2Pipeline", keeps_fp32=True),
-    FamilyFacts(name="ltx_video", pipeline_class_name="LTXPipeline", is_video=True, guides_in_one_batch=True),
     FamilyFacts(name="sana", pipeline_class_name="SanaPipeline", guides_in_one_batch=True),
 )
 

@@ -54,6 +54,11 @@ def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelRefere
         return _folder_reference(asked, folder)
     if asked in SHIPPED_MODELS:
         return _folder_reference(asked, shipped_folder(asked))
+    if asked.endswith(".safetensors"):
+        raise Refused(
+            f"{asked} is a checkpoint of one file. Make a model folder of it first: "
+            f"foretune import-checkpoint {asked} --base MODEL"
+        )
     if asked.startswith((".", "/", "~")) or asked.endswith("/"):
         raise UserError(f"The model folder {asked} does not exist. Run: foretune list models")
     hub = _HUB_ID.match(asked)

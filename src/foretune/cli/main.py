@@ -20,6 +20,7 @@ from foretune.cli import (
     fetch,
     gate,
     import_accelerate,
+    import_checkpoint,
     init,
     listing,
     plan,
@@ -65,6 +66,9 @@ app.command("demo", short_help="See it all in three minutes, on a CPU.")(demo.de
 app.command("init", short_help="Write an experiment file to start from.")(init.init)
 app.command("import-accelerate", short_help="Translate a config of Hugging Face accelerate.")(
     import_accelerate.import_accelerate
+)
+app.command("import-checkpoint", short_help="Turn a checkpoint of one file into a model folder.")(
+    import_checkpoint.import_checkpoint
 )
 app.command("plan", short_help="Report what fits, before anything is downloaded.")(plan.plan)
 app.command("backtest", short_help="Compare plans with published measurements.")(backtest.backtest)

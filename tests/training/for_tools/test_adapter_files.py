@@ -51,6 +51,7 @@ ODD_LAYERS = {
     ("hunyuan_video", "comfyui"): ["to_v", "proj_mlp", "norm_out.linear", "timestep_embedder.linear_1", "ff.net.2"],
     ("hunyuan_video", "kohya"): ["add_q_proj", "proj_mlp", "norm.linear", "ff_context.net.0.proj"],
     ("mochi", "comfyui"): ["to_q", "add_k_proj", "ff.net.0.proj", "ff_context.net.0.proj", "norm_out.linear"],
+    ("ltx_video", "comfyui"): ["to_v", "ff.net.2", "proj_in", "time_embed.linear", "caption_projection.linear_1"],
     ("pixart", "comfyui"): ["to_v", "ff.net.0.proj", "adaln_single.linear", "caption_projection.linear_1"],
     ("ovis_image", "comfyui"): ["add_q_proj", "to_add_out"],
     ("chroma", "comfyui"): ["add_q_proj", "to_add_out", "proj_mlp", "ff.net.2"],

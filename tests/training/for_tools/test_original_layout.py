@@ -24,6 +24,7 @@ CONVERTERS: dict[str, Converter] = {
     "wan": converters.convert_wan_transformer_to_diffusers,
     "flux": converters.convert_flux_transformer_checkpoint_to_diffusers,
     "hunyuan_video": converters.convert_hunyuan_video_transformer_to_diffusers,
+    "ltx_video": converters.convert_ltx_transformer_checkpoint_to_diffusers,
     "mochi": converters.convert_mochi_transformer_checkpoint_to_diffusers,
 }
 
@@ -64,7 +65,9 @@ def test_diffusers_undoes_the_layout_of_published_sizes(family: str) -> None:
     assert_equal(CONVERTERS[family](to_original(state, layout)), state)
 
 
-@pytest.mark.parametrize(("family", "variant"), [("sd3", "3.5"), ("sd3", "3"), ("wan", "2.1-t2v"), ("wan", "2.1-i2v")])
+@pytest.mark.parametrize(
+    ("family", "variant"), [("sd3", "3.5"), ("sd3", "3"), ("wan", "2.1-t2v"), ("wan", "2.1-i2v"), ("ltx_video", "0.9")]
+)
 def test_diffusers_undoes_the_layout_of_transformers(family: str, variant: str, tiny_pipeline: TinyPipeline) -> None:
     folder = tiny_pipeline(family, variant)
     denoiser: Any = open_family(folder).load_denoiser(folder, torch.float32)

@@ -1,6 +1,6 @@
 """A denoiser's tensors in the layout of the program that it was published with."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -41,3 +41,51 @@ def _stacked(name: str, parts: list[Tensor | None]) -> Tensor:
     if len(given) != len(parts):
         raise Refused(f"{name} of the original layout is stacked from {len(parts)} tensors; {len(given)} exist.")
     return given[0] if len(given) == 1 else torch.cat(given)
+
+
+def from_original(
+    shapes: Mapping[str, Sequence[int]], layout: OriginalLayout, read: Callable[[str], Tensor]
+) -> dict[str, Tensor]:
+    """Returns the tensors of these names and shapes in diffusers from those of the original layout; undoes
+    `to_original`.
+
+    Raises:
+        Refused: a tensor has no place in the original layout, or has another shape there.
+    """
+    names: dict[str, list[tuple[OriginalPlace, str]]] = {}
+    for name in shapes:
+        place = layout.place(name)
+        if place is None:
+            raise Refused(f"The original layout of this model has no place for {name}.")
+        names.setdefault(place.name, []).append((place, name))
+    found: dict[str, Tensor] = {}
+    for original, sharing in names.items():
+        sharing.sort(key=lambda one: one[0].part)
+        stacked = read(original)
+        rows = [_rows_there(shapes[name], place) for place, name in sharing]
+        if len(sharing) != sharing[0][0].num_parts or sum(rows) != stacked.shape[0]:
+            wanted = " + ".join(map(str, rows))
+            raise Refused(f"{original} has {stacked.shape[0]} rows in the file; the base model has {wanted}.")
+        for (place, name), part in zip(sharing, stacked.split(rows), strict=True):
+            tensor = _as_here(part, place)
+            if tuple(tensor.shape) != tuple(shapes[name]):
+                sizes = tuple(tensor.shape), tuple(shapes[name])
+                raise Refused(
+                    f"{original} has the shape {sizes[0]} in the file; {name} of the base model has {sizes[1]}."
+                )
+            # Those that were stacked share their memory, which safetensors does not write.
+            found[name] = tensor.clone() if place.num_parts > 1 else tensor.contiguous()
+    return found
+
+
+def _rows_there(shape: Sequence[int], place: OriginalPlace) -> int:
+    return shape[-1] if place.is_transposed else shape[0]
+
+
+def _as_here(tensor: Tensor, place: OriginalPlace) -> Tensor:
+    # Some programs write a convolution of a single pixel as a matrix.
+    if place.is_convolution and tensor.dim() > 2:  # noqa: PLR2004 - a matrix
+        return tensor.flatten(1)
+    if place.is_transposed:
+        return tensor.T
+    return swap(tensor) if place.is_swapped else tensor
