@@ -152,8 +152,8 @@ def test_a_name_that_is_nothing(asked: str) -> None:
 
 
 @pytest.mark.parametrize("asked", ["./finetune.safetensors", "finetune.safetensors", "models/finetune.safetensors"])
-def test_a_checkpoint_of_one_file(asked: str) -> None:
-    with pytest.raises(Refused, match=rf"Make .* first: foretune import-checkpoint {asked} --base MODEL"):
+def test_a_single_file_checkpoint(asked: str) -> None:
+    with pytest.raises(Refused, match=rf"a folder, not a single file.*foretune import-checkpoint {asked} --base MODEL"):
         resolve_model(asked)
 
 

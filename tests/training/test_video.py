@@ -45,6 +45,7 @@ def with_clips(folder: Path) -> dict[str, Any]:
         ("wan", 6, "5 or 9", 5),
         ("hunyuan_video", 80, "77 or 81", 81),
         ("mochi", 9, "7 or 13", 7),
+        ("ltx_video", 6, "5 or 7", 5),
     ],
 )
 def test_a_length_the_model_cannot_take(
@@ -67,7 +68,9 @@ def test_a_square_clip_stays_square(tiny_pipeline: TinyPipeline) -> None:
         sampling_size(family, "wide", 9)
 
 
-@pytest.mark.parametrize(("name", "variant"), [("wan", "2.1-t2v"), ("hunyuan_video", "1.0"), ("mochi", "1")])
+@pytest.mark.parametrize(
+    ("name", "variant"), [("wan", "2.1-t2v"), ("hunyuan_video", "1.0"), ("mochi", "1"), ("ltx_video", "0.9")]
+)
 def test_a_checkpoint_of_the_first_releases_has_the_same_sizes(
     name: str, variant: str, tmp_path: Path, tiny_pipeline: TinyPipeline
 ) -> None:
@@ -98,6 +101,16 @@ def test_two_denoisers_and_two_frames_are_refused_before_anything_is_loaded(
     second = {"transformer_2": ["diffusers", "WanTransformer3DModel"]}
     index.write_text(json.dumps({**json.loads(index.read_text()), **second}))
     with pytest.raises(Refused, match="has two denoisers, one for high and one for low noise"):
+        open_family(folder)
+
+
+def test_an_autoencoder_that_adds_noise_is_refused(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    """That of LTX-Video 0.9.1: diffusers draws it from the process's generator, so no sample could be repeated."""
+    folder = tmp_path / "noisy"
+    shutil.copytree(tiny_pipeline("ltx_video"), folder)
+    path = folder / "vae" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "decoder_inject_noise": [True, False, False]}))
+    with pytest.raises(Refused, match=r"adds noise of its own when it decodes .*Nearest: Lightricks/LTX-Video"):
         open_family(folder)
 
 

@@ -1,4 +1,4 @@
-"""`import_checkpoint`: a checkpoint of one file becomes a model folder that can be trained."""
+"""`import_checkpoint`: a single-file checkpoint becomes a model folder that can be trained."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +21,8 @@ def import_checkpoint(
     follow_links: bool = False,
     observer: Observer | None = None,
 ) -> "ImportedCheckpoint":
-    """Turns a checkpoint of one .safetensors file, as ComfyUI and kohya's trainers use them, into a model folder in the
-    diffusers layout. The folder can be used as `model` of an experiment.
+    """Turns a single-file checkpoint (.safetensors), as ComfyUI and kohya's trainers use them, into a model folder in
+    the diffusers layout. The folder can be used as `model` of an experiment.
 
     Args:
         file: the checkpoint.
@@ -34,6 +34,7 @@ def import_checkpoint(
 
     Raises:
         Refused: the file is not of this family or size, is quantised, or is a pickle.
+        UserError: a file does not exist, is damaged or cannot be written.
     """
     path = Path(file)
     if not path.exists():

@@ -1,6 +1,7 @@
 """What the `model` of an experiment refers to, as far as known without loading it."""
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +55,10 @@ def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelRefere
         return _folder_reference(asked, folder)
     if asked in SHIPPED_MODELS:
         return _folder_reference(asked, shipped_folder(asked))
-    if asked.endswith(".safetensors"):
+    if asked.endswith((".safetensors", ".ckpt")):
         raise Refused(
-            f"{asked} is a checkpoint of one file. Make a model folder of it first: "
-            f"foretune import-checkpoint {asked} --base MODEL"
+            f"A model is a folder, not a single file. Make one of {asked}: "
+            f"foretune import-checkpoint {shlex.quote(asked)} --base MODEL"
         )
     if asked.startswith((".", "/", "~")) or asked.endswith("/"):
         raise UserError(f"The model folder {asked} does not exist. Run: foretune list models")

@@ -1,4 +1,4 @@
-"""`foretune import-checkpoint`: a checkpoint of one file becomes a model folder that can be trained."""
+"""`foretune import-checkpoint`: a single-file checkpoint becomes a model folder that can be trained."""
 
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +24,7 @@ def import_checkpoint(
         bool, typer.Option("--follow-links", help="Also copy files that links of the base's folder lead to elsewhere.")
     ] = False,
 ) -> None:
-    """Turn a checkpoint of one file into a model folder that can be trained."""
+    """Turn a single-file checkpoint into a model folder that can be trained."""
     from foretune.api.import_checkpoint import import_checkpoint as convert
     from foretune.cli.status import StatusObserver
 

@@ -67,7 +67,7 @@ app.command("init", short_help="Write an experiment file to start from.")(init.i
 app.command("import-accelerate", short_help="Translate a config of Hugging Face accelerate.")(
     import_accelerate.import_accelerate
 )
-app.command("import-checkpoint", short_help="Turn a checkpoint of one file into a model folder.")(
+app.command("import-checkpoint", short_help="Turn a single-file checkpoint into a model folder.")(
     import_checkpoint.import_checkpoint
 )
 app.command("plan", short_help="Report what fits, before anything is downloaded.")(plan.plan)

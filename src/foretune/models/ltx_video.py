@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from foretune.catalog import family_facts
 from foretune.choices.training import ObjectiveChoice
+from foretune.core.errors import Refused
 from foretune.models.family import Conditioning, TensorSpec
 from foretune.models.objectives import Objective
 from foretune.models.trainable import TrainableFamily
@@ -23,7 +24,8 @@ _SHIFT = 4.7
 class LtxVideo(VideoTransformer, TrainableFamily):
     """Reads T5 captions by cross-attention.
 
-    Mean and deviation of the latents are weights of the autoencoder, so latents are normalised where it is at hand.
+    Mean and standard deviation of the latents are weights of the autoencoder, so latents are normalised where it is at
+    hand.
     """
 
     facts = family_facts("ltx_video")
@@ -33,6 +35,13 @@ class LtxVideo(VideoTransformer, TrainableFamily):
     default_text_tokens = 128
     usual_size_px = (512, 704)
     usual_num_frames = 161
+
+    def refuse_variant(self, whose: str) -> None:
+        if any(self._vae.get("decoder_inject_noise", ())):
+            raise Refused(
+                f"{whose} has an autoencoder that adds noise of its own when it decodes (LTX-Video 0.9.1), so that "
+                "samples could not be repeated. Nearest: Lightricks/LTX-Video, version 0.9"
+            )
 
     def size_multiple_px(self) -> int:
         return lcm(super().size_multiple_px(), _PIPELINE_MULTIPLE_PX)
@@ -55,12 +64,12 @@ class LtxVideo(VideoTransformer, TrainableFamily):
 
     def encode_images(self, vae: Any, images: Tensor) -> Tensor:
         mean, log_variance = super().encode_images(vae, images).chunk(2, dim=1)
-        middle, spread = _normalisation(vae)
-        return torch.cat([(mean - middle) / spread, log_variance - 2 * spread.log()], dim=1)
+        of_all, std = _normalisation(vae)
+        return torch.cat([(mean - of_all) / std, log_variance - 2 * std.log()], dim=1)
 
     def images_from_latents(self, vae: Any, latents: Tensor) -> Tensor:
-        middle, spread = _normalisation(vae)
-        unscaled = latents * spread / float(self._vae["scaling_factor"]) + middle
+        mean, std = _normalisation(vae)
+        unscaled = latents * std / float(self._vae["scaling_factor"]) + mean
         # Later decoders also denoise; zero is the pipeline's default for what is left to denoise.
         time = latents.new_zeros(len(latents)).to(vae.dtype) if self._vae.get("timestep_conditioning") else None
         images: Tensor = vae.decode(unscaled.to(vae.dtype), time, return_dict=False)[0]
@@ -107,6 +116,6 @@ class LtxVideo(VideoTransformer, TrainableFamily):
 
 
 def _normalisation(vae: Any) -> tuple[Tensor, Tensor]:
-    """Returns mean and deviation of the autoencoder's latents, for each channel."""
-    middle, spread = (values.float().view(1, -1, 1, 1, 1) for values in (vae.latents_mean, vae.latents_std))
-    return middle, spread
+    """Returns mean and standard deviation of the autoencoder's latents, for each channel."""
+    mean, std = (values.float().view(1, -1, 1, 1, 1) for values in (vae.latents_mean, vae.latents_std))
+    return mean, std

@@ -1,5 +1,6 @@
-"""Checkpoints of one file become folders that diffusers loads, with every tensor of the file, bit for bit."""
+"""Single-file checkpoints become folders that diffusers loads, with every tensor of the file, bit for bit."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_dtypes_stay_and_what_is_not_known_is_named(tmp_path: Path, tiny_pipelin
     assert torch.equal(stored["conv_in.weight"], load_file(file)[UNET])
     said = str(result)
     assert "From the file, in F16: unet (" in said
-    assert "Not used: 1 tensors, such as cond_stage_model" in said
+    assert "In the file and not read (1): cond_stage_model" in said
 
 
 def test_parts_that_the_file_lacks_are_the_bases(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
@@ -122,6 +123,106 @@ def test_parts_that_the_file_lacks_are_the_bases(tmp_path: Path, tiny_pipeline: 
     assert result.from_base == ("vae",)
     for name, tensor in load_file(base / "vae" / "diffusion_pytorch_model.safetensors").items():
         assert torch.equal(tensor, load_file(tmp_path / "folder" / "vae" / "diffusion_pytorch_model.safetensors")[name])
+
+
+FORMER = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "proj_attn"}
+
+
+def test_a_base_with_the_first_names_of_autoencoders(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    """diffusers renames them when it loads such files."""
+    base = tmp_path / "base"
+    shutil.copytree(tiny_pipeline("sd1"), base)
+    file = with_file(tmp_path, base, lambda _: None)
+    path = base / "vae" / "diffusion_pytorch_model.safetensors"
+    tensors = load_file(path)
+    for new, old in FORMER.items():
+        for name in [name for name in tensors if f".attentions.0.{new}." in name]:
+            tensors[name.replace(f".{new}.", f".{old}.")] = tensors.pop(name)
+    save_file(tensors, path, {"format": "pt"})
+    assert "decoder.mid_block.attentions.0.query.weight" in tensors
+    result = imported(file, base, tmp_path / "folder")
+    assert result.num_tensors["vae"] == len(tensors)
+    wanted = open_family(base).load_vae(tiny_pipeline("sd1"), torch.float32).state_dict()
+    found = open_family(base).load_vae(tmp_path / "folder", torch.float32).state_dict()
+    assert [name for name in wanted if not torch.equal(found[name], wanted[name])] == []
+
+
+def test_only_files_of_the_model_are_copied(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_pipeline("sdxl"), base)
+    variant = base / "unet" / "diffusion_pytorch_model.fp16.safetensors"
+    shutil.copy(base / "unet" / "diffusion_pytorch_model.safetensors", variant)
+    (base / "unet" / "diffusion_pytorch_model.bin").write_bytes(b"pickled")
+    (base / "sd_xl_base.ckpt").write_bytes(b"pickled")
+    (base / "onnx").mkdir()
+    (base / "onnx" / "model.json").write_text("{}")
+    imported(with_file(tmp_path, base, lambda _: None), base, tmp_path / "folder")
+    files = {path.relative_to(tmp_path / "folder") for path in (tmp_path / "folder").rglob("*") if path.is_file()}
+    original = tiny_pipeline("sdxl")
+    assert files == {path.relative_to(original) for path in original.rglob("*") if path.is_file()}
+
+
+def test_a_text_encoder_that_is_not_read_may_be_quantised(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    base, file = tiny_pipeline("sd3"), tmp_path / "model.safetensors"
+    denoiser_file(base, file, "model.diffusion_model.")
+    t5 = {"text_encoders.t5xxl.weight": torch.ones(2).to(torch.float8_e4m3fn)}
+    save_file({**load_file(file), **t5, "spiece_model": torch.ones(2, dtype=torch.uint8)}, file)
+    result = imported(file, base, tmp_path / "folder")
+    assert result.dtypes == ("F32",)
+    assert result.unused == ("spiece_model", "text_encoders.t5xxl.weight")
+
+
+def test_a_file_of_the_first_programs_for_stable_diffusion(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    """Whose text encoder has no inner model in its names."""
+    base = tiny_pipeline("sd1")
+
+    def change(tensors: dict[str, Tensor]) -> None:
+        for name in [name for name in tensors if ".text_model." in name]:
+            tensors[name.replace(".text_model.", ".")] = tensors.pop(name)
+
+    assert "text_encoder" in imported(with_file(tmp_path, base, change), base, tmp_path / "folder").num_tensors
+
+
+def test_a_distilled_base_has_less_than_the_file(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    file = tmp_path / "model.safetensors"
+    denoiser_file(tiny_pipeline("flux", "dev"), file)
+    with pytest.raises(Refused, match=r"has 4 tensors that the base does not have: guidance_in"):
+        imported(file, tiny_pipeline("flux", "schnell"), tmp_path / "folder")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("prediction", "marks", "is_same"),
+    [
+        ("epsilon", ["v_pred"], False),
+        ("v_prediction", ["v_pred"], True),
+        ("v_prediction", ["v_pred", "ztsnr"], False),
+        ("v_prediction", ["ztsnr"], False),
+    ],
+)
+def test_a_file_that_says_how_it_was_trained(
+    prediction: str, marks: list[str], is_same: bool, tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_pipeline("sdxl"), base)
+    path = base / "scheduler" / "scheduler_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "prediction_type": prediction}))
+    file = with_file(tmp_path, base, lambda tensors: tensors.update({mark: torch.zeros(0) for mark in marks}))
+    if is_same:
+        imported(file, base, tmp_path / "folder")
+        return
+    with pytest.raises(Refused, match=r"is marked as a model that .*which its base does not"):
+        imported(file, base, tmp_path / "folder")
+
+
+def test_a_damaged_base_is_named(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_pipeline("sdxl"), base)
+    file = with_file(tmp_path, base, lambda _: None)
+    damaged = base / "vae" / "diffusion_pytorch_model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    with pytest.raises(UserError, match=rf"^{damaged} is damaged"):
+        imported(file, base, tmp_path / "folder")
 
 
 def test_a_base_whose_files_count_positions(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
@@ -146,7 +247,19 @@ def test_a_base_whose_files_count_positions(tmp_path: Path, tiny_pipeline: TinyP
             r"shape .* in the file; conv_in\.weight",
         ),
         (lambda tensors: tensors.update({UNET: tensors[UNET][1:].clone()}), r"rows in the file; the base model has"),
-        (lambda tensors: tensors.update({UNET: tensors[UNET].to(torch.float8_e4m3fn)}), r"is quantised \(F8_E4M3\)"),
+        (
+            lambda tensors: tensors.update({UNET: tensors[UNET].to(torch.float8_e4m3fn)}),
+            r"0\.0\.weight of .* is in F8_E4M3",
+        ),
+        (lambda tensors: tensors.update({UNET: torch.tensor(1.0)}), r"has 0 rows in the file"),
+        (
+            lambda tensors: [
+                tensors.update({name.replace("0.transformer.", "0.model."): tensors.pop(name)})
+                for name in list(tensors)
+                if name.startswith("conditioner.embedders.0.")
+            ],
+            r"holds a text_encoder in a layout that cannot be read: conditioner",
+        ),
         (
             lambda tensors: tensors.clear() or tensors.update({"lora.up": torch.ones(1)}),
             r"named like lora\.up\. Choose",

@@ -80,7 +80,7 @@ def why_no_single_file(family: str, config: Mapping[str, Any] | None = None) -> 
     """Returns why there is no single file of this family, or of such a denoiser; None if there is one."""
     form = single_file(family)
     if form is None:
-        return f"the original layout of {family} models is not known"
+        return f"single files of {family} models are not supported"
     wrong = {} if config is None else {key: size for key, size in form.sizes.items() if config.get(key) != size}
     if wrong:
         sizes = " and ".join(f"{key} {size}" for key, size in wrong.items())

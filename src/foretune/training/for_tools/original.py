@@ -63,9 +63,10 @@ def from_original(
         sharing.sort(key=lambda one: one[0].part)
         stacked = read(original)
         rows = [_rows_there(shapes[name], place) for place, name in sharing]
-        if len(sharing) != sharing[0][0].num_parts or sum(rows) != stacked.shape[0]:
+        num_rows = stacked.shape[0] if stacked.dim() else 0
+        if len(sharing) != sharing[0][0].num_parts or sum(rows) != num_rows:
             wanted = " + ".join(map(str, rows))
-            raise Refused(f"{original} has {stacked.shape[0]} rows in the file; the base model has {wanted}.")
+            raise Refused(f"{original} has {num_rows} rows in the file; the base model has {wanted}.")
         for (place, name), part in zip(sharing, stacked.split(rows), strict=True):
             tensor = _as_here(part, place)
             if tuple(tensor.shape) != tuple(shapes[name]):
