@@ -157,6 +157,14 @@ def test_names_as_people_type_them(foretune: Foretune) -> None:
     assert host.endswith(": fits")
 
 
+def test_a_single_file_checkpoint_is_not_taken_for_an_experiment(foretune: Foretune, tmp_path: Path) -> None:
+    file = tmp_path / "finetune.safetensors"
+    file.write_bytes(bytes(2**21))
+    answer = foretune("plan", str(file), "--on", "l4")
+    assert answer.returncode == 2
+    assert f"foretune import-checkpoint {file} --base MODEL" in answer.stderr
+
+
 def test_a_model_that_cannot_be_trained_yet_says_so(foretune: Foretune) -> None:
     words = "Foretune does not train cogvideox models yet"
     assert words in foretune("plan", "cogvideox-2b", "--on", "l4").stdout

@@ -22,6 +22,8 @@ MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja")
 """Of the files that a model consists of: configurations, weights, tokenizers and their chat templates, which are
 rendered in a sandbox. None of them can run code when loaded.
 """
+SINGLE_FILE_SUFFIXES = (".safetensors", ".ckpt")
+"""Of whole models in one file, which other programs train and share."""
 _HUB_ID = re.compile(r"^(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?$")
 
 
@@ -55,7 +57,7 @@ def resolve_model(asked: str, *, relative_to: Path | None = None) -> ModelRefere
         return _folder_reference(asked, folder)
     if asked in SHIPPED_MODELS:
         return _folder_reference(asked, shipped_folder(asked))
-    if asked.endswith((".safetensors", ".ckpt")):
+    if asked.endswith(SINGLE_FILE_SUFFIXES):
         raise Refused(
             f"A model is a folder, not a single file. Make one of {asked}: "
             f"foretune import-checkpoint {shlex.quote(asked)} --base MODEL"

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 from foretune import catalog
 from foretune.catalog import ModelComponent
 from foretune.catalog.devices import Device
-from foretune.choices.model import ModelReference, read_json, resolve_model
+from foretune.choices.model import SINGLE_FILE_SUFFIXES, ModelReference, read_json, resolve_model
 from foretune.choices.optimizers import FOUND_LR_FACTOR, OPTIMIZER_SPECS
 from foretune.choices.step_form import Numerics
 from foretune.config.overrides import apply_overrides, overridden, parse_overrides
@@ -225,7 +225,8 @@ def asked_of(wanted: Wanted) -> Asked:
         mapping = apply_overrides(dict(wanted.target), wanted.overrides)
         return understand(mapping, source=None, only_planned=True)
     path = Path(wanted.target)
-    if path.suffix in (".yaml", ".yml", ".json") or path.is_file():
+    is_model = path.suffix in SINGLE_FILE_SUFFIXES
+    if path.suffix in (".yaml", ".yml", ".json") or (path.is_file() and not is_model):
         return read_experiment(path, wanted.overrides, only_planned=True)
     mistakes = Mistakes()
     reference = mistakes.attempt(resolve_model, wanted.target)
