@@ -213,8 +213,8 @@ class _File:
         if dtype not in _FLOATS:
             # The numbers of a quantised tensor mean nothing without their scales.
             raise Refused(
-                f"{name} of {self.path} is in {dtype}. Import a file in fp16, bf16 or fp32; to train on a base in "
-                "fewer bits, set quantize.denoiser."
+                f"{name} of {self.path} is in {dtype}. Import a file in fp16, bf16 or fp32; to train on a "
+                "quantised base, set quantize.denoiser."
             )
         self.used[name] = dtype
         tensor: Tensor = self.tensors.get_tensor(name)
