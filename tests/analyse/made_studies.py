@@ -23,6 +23,7 @@ def make_part(
     order: Sequence[int] = (0, 0),
     step_s: float = 0.1,
     num_steps: int = 60,
+    num_devices: int = 1,
     losses: Sequence[float] | None = None,
     held_out: Mapping[int, float] | None = None,
     counted_s: float | None = None,
@@ -45,7 +46,7 @@ def make_part(
     path = make_run(
         folder / f"20260101-000000-{seed:08d}-{configuration}",
         [step_s * (1 + 0.002 * (step % 3)) for step in range(num_steps)],
-        experiment=asked(train={**length, "seed": seed}),
+        experiment=asked(train={**length, "seed": seed}, parallel={"devices": num_devices}),
         environment=environment,
         status=status,
         losses=losses,

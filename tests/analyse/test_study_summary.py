@@ -10,6 +10,7 @@ from foretune.analyse.study_cells import (
     DATA_SHARE,
     HELD_OUT_LOSS,
     INFERENCE_SPEED,
+    ITERATION_SPEED,
     PEAK_MEMORY,
     SAMPLE_RATE,
     START,
@@ -98,6 +99,27 @@ def test_speeds_at_equal_steps_are_ratios_with_intervals(tmp_path: Path) -> None
     assert "two denoises a batch of 256 in fp32 2.00 times as fast as one" in sentences(summary)
     inference = "Inference is denoising steps/s of a batch of 256 in fp32."
     assert summary.held_equal == f"60 optimizer steps for every run. {inference}"
+
+
+def test_training_on_several_devices_is_compared_in_samples(tmp_path: Path) -> None:
+    """An iteration on two devices trains twice the samples, so fewer iterations/s can be faster."""
+    for seed in range(3):
+        for place, (name, num_devices, step_s) in enumerate((("one", 1, 0.1), ("two", 2, 0.125))):
+            make_part(
+                tmp_path,
+                name,
+                seed,
+                protocol="equal-steps",
+                order=(0, place),
+                step_s=step_s * (1 + 0.1 * seed),
+                num_devices=num_devices,
+            )
+    summary = summarise_study(tmp_path / "hardware")
+    (speed,) = [one for one in summary.comparisons if one.title == TRAINING_SPEED]
+    assert speed.value == pytest.approx(1.6)
+    assert speed.answer == "better"
+    one, two = (cell.numbers for cell in summary.cells)
+    assert two[ITERATION_SPEED].value == pytest.approx(0.8 * one[ITERATION_SPEED].value)
 
 
 def test_a_batch_that_did_not_fit_is_said_and_not_compared(tmp_path: Path) -> None:

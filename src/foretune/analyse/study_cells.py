@@ -20,7 +20,8 @@ from foretune.stats.break_even import start_s
 from foretune.stats.intervals import ONE_RUN, summarise_run, typical
 
 HELD_OUT_LOSS = "held-out loss"
-TRAINING_SPEED = "training, iterations/s"
+TRAINING_SPEED = "training, samples/s"
+ITERATION_SPEED = "training, iterations/s"
 INFERENCE_SPEED = "inference, steps/s"
 PEAK_MEMORY = "peak memory, MiB"
 STEPS_MADE = "steps made"
@@ -221,6 +222,11 @@ def _held_out(part: StudyRun) -> float | None:
 
 
 def _training_speed(part: StudyRun) -> float | None:
+    """Of all devices: an iteration on two devices trains twice the samples."""
+    return _sample_rate(part) if part.run.speed_times_s else None
+
+
+def _iteration_speed(part: StudyRun) -> float | None:
     return 1 / _mean_step_s(part) if part.run.speed_times_s else None
 
 
@@ -299,6 +305,7 @@ Reader = Callable[[StudyRun], float | None]
 _READERS: Mapping[str, Reader] = {
     HELD_OUT_LOSS: _held_out,
     TRAINING_SPEED: _training_speed,
+    ITERATION_SPEED: _iteration_speed,
     INFERENCE_SPEED: _inference_speed,
     PEAK_MEMORY: _peak_mib,
     STEPS_MADE: _steps_made,

@@ -16,6 +16,7 @@ from foretune.analyse.study_cells import (
     DATA_SHARE,
     HELD_OUT_LOSS,
     INFERENCE_SPEED,
+    ITERATION_SPEED,
     PEAK_MEMORY,
     SAMPLE_RATE,
     SAMPLES_SEEN,
@@ -56,6 +57,7 @@ _AXES: Mapping[Protocol, tuple[CellAxis, ...]] = {
     ),
     "equal-steps": (
         CellAxis(TRAINING_SPEED, higher_is_better=True, is_answer=True),
+        CellAxis(ITERATION_SPEED, higher_is_better=None, is_answer=False),
         CellAxis(INFERENCE_SPEED, higher_is_better=True, is_answer=True),
         CellAxis(PEAK_MEMORY, higher_is_better=False, is_answer=False),
         CellAxis(HELD_OUT_LOSS, higher_is_better=False, is_answer=False),
