@@ -7,7 +7,7 @@ import torch
 
 from foretune.training.for_tools.single_file import write_single_file
 from tests.cli.conftest import Foretune
-from tests.training.for_tools.test_single_file import trained
+from tests.training.for_tools.trained_models import trained
 
 TinyPipeline = Callable[..., Path]
 

@@ -22,7 +22,7 @@ MODEL_SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja")
 """Of the files that a model consists of: configurations, weights, tokenizers and their chat templates, which are
 rendered in a sandbox. None of them can run code when loaded.
 """
-SINGLE_FILE_SUFFIXES = (".safetensors", ".ckpt")
+SINGLE_FILE_SUFFIXES = (".safetensors", ".sft", ".ckpt")
 """Of whole models in one file, which other programs train and share."""
 _HUB_ID = re.compile(r"^(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?$")
 

@@ -18,7 +18,8 @@ from foretune.models.locating import open_family
 from foretune.training.for_tools.import_file import ImportedCheckpoint, import_file
 from foretune.training.for_tools.original import to_original
 from foretune.training.for_tools.single_file import write_single_file
-from tests.training.for_tools.test_single_file import READABLE, trained
+from tests.training.for_tools.test_single_file import READABLE
+from tests.training.for_tools.trained_models import trained
 
 TinyPipeline = Callable[..., Path]
 

@@ -11,26 +11,12 @@ from safetensors.torch import load_file, save_file
 
 from foretune.catalog import TRAINABLE
 from foretune.catalog.tool_names import single_file, why_no_single_file
-from foretune.choices.method import Full
 from foretune.core.errors import Refused
-from foretune.models.locating import open_family
-from foretune.step.methods import METHODS
-from foretune.training.exporting import ExportBroken, TrainedModel
+from foretune.training.exporting import ExportBroken
 from foretune.training.for_tools.single_file import prove_single_file, write_single_file
+from tests.training.for_tools.trained_models import trained
 
 TinyPipeline = Callable[..., Path]
-
-
-def trained(folder: Path, dtype: torch.dtype = torch.float32) -> TrainedModel:
-    """A model none of whose weights are those of the base any more."""
-    family = open_family(folder)
-    denoiser = family.load_denoiser(folder, dtype)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in denoiser.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter.dtype))
-    method = METHODS["full"](Full(), family, denoiser)
-    return TrainedModel(family, folder, method, 1, None)  # type: ignore[arg-type]
 
 
 def deep_mochi(folder: Path, tiny: Path) -> Path:
