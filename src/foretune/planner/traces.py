@@ -46,6 +46,7 @@ class Traces:
     replays: Replays = field(default_factory=Replays)
     """Cached replays: many devices and settings need the same."""
     _found: dict[str, StepTrace] = field(default_factory=dict)
+    _composed: set[str] = field(default_factory=set)
 
     def step(self, form: StepForm, size: StepSize) -> StepTrace:
         slug = form.slug()
@@ -54,6 +55,7 @@ class Traces:
             composition = composition_of(form) if trace is None else None
             if composition is not None:
                 trace = composed_trace(composition)
+                self._composed.add(slug)
             if trace is not None:
                 self._keep(slug, slug, trace)
         if slug in self._found:
@@ -67,6 +69,10 @@ class Traces:
         if key not in self._found:
             self._keep(key, slug, self.live(form, size))
         return self._found[key]
+
+    def is_composed(self, form: StepForm) -> bool:
+        """Whether the trace of a form, which was asked for, is composed of others."""
+        return form.slug() in self._composed
 
     def has(self, form: StepForm, size: StepSize) -> bool:
         """Whether a trace is available, recorded or composed. Reads and records nothing."""

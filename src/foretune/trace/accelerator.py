@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from foretune.step.quantizing.compute_type import in_compute_type
-from foretune.trace.recorder import Recorder
+from foretune.trace.recorder import OperatorWork, Recorder, dtype_name
+from foretune.trace.work_shapes import attention_shape
 
 # The lists of torch.autocast("cuda"), as far as diffusion models use them. The CPU's lists are shorter: norms and sums
 # stay in the low-precision dtype, which makes a third of the difference for SD3.5 without checkpointing.
@@ -121,13 +122,13 @@ class _FusedAttention(torch.autograd.Function):
         row_sums = torch.empty(batch, heads, rows, dtype=torch.float32)
         ctx.save_for_backward(query, key, value, out, row_sums, mask)
         ctx.recorder = recorder
-        moved = sum(tensor.numel() for tensor in (query, key, value, out)) * query.element_size()
-        recorder.charge("attention", query, 4 * batch * heads * rows * key.shape[2] * width, moved)
+        flops = 4 * batch * heads * rows * key.shape[2] * width
+        recorder.charge(_attention_work(query, key, flops, (query, key, value, out)), is_masked=mask is not None)
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, out, _, _ = ctx.saved_tensors
+        query, key, value, out, _, mask = ctx.saved_tensors
         (gradient,) = gradients
         batch, heads, rows, width = query.shape
         if not gradient.transpose(1, 2).is_contiguous() and not gradient.is_contiguous():
@@ -138,8 +139,8 @@ class _FusedAttention(torch.autograd.Function):
             _like_transposed(tensor) if wanted else None
             for tensor, wanted in zip((query, key, value), ctx.needs_input_grad, strict=False)
         ]
-        moved = 2 * sum(tensor.numel() for tensor in (query, key, value, out)) * query.element_size()
-        ctx.recorder.charge("attention", query, 10 * batch * heads * rows * key.shape[2] * width, moved)
+        flops, read = 10 * batch * heads * rows * key.shape[2] * width, (query, key, value, out)
+        ctx.recorder.charge(_attention_work(query, key, flops, (*read, *read)), is_masked=mask is not None)
         del sums, deltas
         return (*needed, None, None)
 
@@ -151,14 +152,24 @@ class _FusedDropout(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, recorder: Recorder) -> Tensor:
         ctx.save_for_backward(torch.empty(values.shape, dtype=torch.bool))
         ctx.recorder = recorder
-        recorder.charge("pointwise", values, 0, 2 * values.numel() * values.element_size())
+        recorder.charge(_dropout_work(values))
         return torch.empty_like(values)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = gradients
-        ctx.recorder.charge("pointwise", gradient, 0, 2 * gradient.numel() * gradient.element_size())
+        ctx.recorder.charge(_dropout_work(gradient))
         return torch.empty_like(gradient), None
+
+
+def _attention_work(query: Tensor, key: Tensor, flops: int, moved: tuple[Tensor, ...]) -> OperatorWork:
+    bytes_by_tensor = tuple(tensor.numel() * tensor.element_size() for tensor in moved)
+    return OperatorWork("attention", dtype_name(query.dtype), flops, bytes_by_tensor, attention_shape(query, key))
+
+
+def _dropout_work(values: Tensor) -> OperatorWork:
+    num_bytes = values.numel() * values.element_size()
+    return OperatorWork("pointwise", dtype_name(values.dtype), 0, (num_bytes, num_bytes), ())
 
 
 def _only_math_is_allowed() -> bool:

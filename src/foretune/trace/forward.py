@@ -19,7 +19,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.forward_form import ForwardForm
 from foretune.choices.training import Levers
 from foretune.core.values.base import content_hash
-from foretune.core.values.step_trace import Growth, StepTrace
+from foretune.core.values.step_trace import Growth, HostOperators, StepTrace, Work
 from foretune.core.vocabulary import WEIGHTS, MemoryPart, StepPhase
 from foretune.models.family import GUIDE, Family
 from foretune.models.locating import family_from_catalogue
@@ -42,6 +42,7 @@ from foretune.trace.program import IrregularStep
 from foretune.trace.recorder import Recorder
 from foretune.trace.timeline import timeline
 from foretune.trace.tracing import Numerics, StepSizes, TracedStep
+from foretune.trace.work import total_work, work_at_any_size
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _VAE_DTYPE = torch.float32
@@ -243,17 +244,25 @@ def make_forward_trace(form: ForwardForm, numerics: Numerics = "cuda") -> StepTr
     """
     # Captions and a denoiser's inputs have many sizes; an autoencoder's pixels have one typical size.
     attempts = _PROBED if form.kind in ("encode", "decode") else _PROBED[:2]
-    phases, lives = _first_regular(form, numerics, attempts)
-    return _made(form, numerics, phases, lives)
+    return _made(form, numerics, _first_regular(form, numerics, attempts))
 
 
-def _first_regular(
-    form: ForwardForm, numerics: Numerics, attempts: Sequence[Probed]
-) -> tuple[tuple[str, ...], list[Life]]:
+@dataclass(frozen=True)
+class _Regular:
+    """What recordings of several sizes have in common."""
+
+    phases: tuple[str, ...]
+    lives: Sequence[Life]
+    work: tuple[Work, ...]
+    host_operators: tuple[HostOperators, ...]
+
+
+def _first_regular(form: ForwardForm, numerics: Numerics, attempts: Sequence[Probed]) -> _Regular:
     probed = attempts[0]
     steps, sizes = _recordings(form, numerics, probed)
     try:
         lives = _lives(form, steps, sizes)
+        work, host_operators = _work(form, steps, sizes, probed)
     except IrregularStep:
         if len(attempts) == 1:
             raise
@@ -262,7 +271,20 @@ def _first_regular(
         lives = [replace(life, growth=per_sample(life.growth, sizes[0][0])) for life in lives]
     elif probed == "one size":
         lives = [at_any_size(life, sizes[0]) for life in lives]
-    return timeline(steps[0]).phases, compacted(lives, sizes)
+    return _Regular(timeline(steps[0]).phases, compacted(lives, sizes), work, host_operators)
+
+
+def _work(
+    form: ForwardForm, steps: Sequence[TracedStep], sizes: list[Sizes], probed: Probed
+) -> tuple[tuple[Work, ...], tuple[HostOperators, ...]]:
+    """Returns the work of a whole component. A denoiser is recorded with few blocks: its step's trace has its work."""
+    if form.kind == "sample":
+        return (), ()
+    # "one batch" is one sample.
+    work, host_operators = total_work((), steps, sizes, per_sample=probed == "one batch")
+    if probed == "one size":
+        work = tuple(work_at_any_size(one, sizes[0]) for one in work)
+    return work, host_operators
 
 
 def _recordings(form: ForwardForm, numerics: Numerics, probed: Probed) -> tuple[list[TracedStep], list[Sizes]]:
@@ -337,11 +359,11 @@ def _lives(form: ForwardForm, steps: Sequence[TracedStep], sizes: list[Sizes]) -
     return fitted([timeline(step) for step in steps], sizes, left_out)
 
 
-def _made(form: ForwardForm, numerics: Numerics, phases: tuple[str, ...], lives: Sequence[Life]) -> StepTrace:
+def _made(form: ForwardForm, numerics: Numerics, regular: _Regular) -> StepTrace:
     growths: dict[Growth, int] = {}
     categories: dict[str, int] = {}
     storages = as_storages(
-        lives,
+        regular.lives,
         lambda growth: growths.setdefault(growth, len(growths)),
         lambda category: categories.setdefault(category, len(categories)),
     )
@@ -352,12 +374,14 @@ def _made(form: ForwardForm, numerics: Numerics, phases: tuple[str, ...], lives:
         precision=form.precision,
         checkpointing=0.0,
         numerics=numerics,
-        phases=phases,
+        phases=regular.phases,
         backward_phases=(),
         categories=tuple(categories),
         growths=tuple(growths),
         outside=storages,
         kinds=(),
+        work=regular.work,
+        host_operators=regular.host_operators,
         made_with={name: version(name) for name in _MADE_WITH},
         made_from=content_hash([form.slug(), row.class_name, row.config]),
     )

@@ -35,8 +35,8 @@ class KnownCall:
         """The list or tuple type that the operator returns; None if it returns one tensor or nothing."""
         self.results = results
         self.is_view, self.is_mutable = func.is_view, func._schema.is_mutable
-        self.work: tuple[str, str, int, int] | None = None
-        """For the recorder: kind, dtype, FLOPs and bytes moved."""
+        self.work: Any = None
+        """For the recorder: what the operator does."""
 
 
 _DEVICE = torch.ops.prim.device.default

@@ -2,7 +2,7 @@
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,8 +16,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from foretune.core.values.step_trace import HOST, TO_DEVICE, TO_HOST
+from foretune.core.vocabulary import StepPhase
 from foretune.step.host import is_computing_on_host
 from foretune.trace.operator_memo import FakeResults, KnownCall
+from foretune.trace.work_shapes import dtype_of_work, shape_of_work
 
 WORKSPACE = "workspace"
 """Operator name of allocations inside another operator."""
@@ -25,6 +27,8 @@ Workspace = Callable[[Any, tuple[Any, ...], list[Tensor]], int]
 """Returns the workspace bytes of an operator from its arguments and results."""
 
 _COPIES = (torch.ops.aten.copy_, torch.ops.aten._to_copy)
+_NO_HOST_TIME = (torch.ops.prim.device.default,)
+"""Fake tensors ask for their device with an operator; real ones do not."""
 _EMPTY_MAKERS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 
 
@@ -68,7 +72,34 @@ class Operation(NamedTuple):
     """matmul, conv, attention or pointwise; TO_HOST and TO_DEVICE for transfers, HOST for work of the host."""
     dtype: str
     flops: int
-    num_bytes_moved: int
+    bytes_by_tensor: tuple[int, ...]
+    """What is read and written of each tensor: together they may not grow in any simple way."""
+    shape: tuple[int, ...] = ()
+    """As in `Work`."""
+    is_frozen: bool = False
+    is_masked: bool = False
+    is_recomputed: bool = False
+
+    @property
+    def num_bytes_moved(self) -> int:
+        return sum(self.bytes_by_tensor)
+
+
+class OperatorWork(NamedTuple):
+    """What an operator does, as far as its arguments' shapes tell."""
+
+    kind: str
+    dtype: str
+    flops: int
+    bytes_by_tensor: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+class Dispatched(NamedTuple):
+    """Where the host issues an operator."""
+
+    place: Place
+    is_recomputed: bool
 
 
 @dataclass
@@ -77,7 +108,7 @@ class Recording:
 
     events: list[Allocation | Release] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
-    num_dispatched: Counter[Place] = field(default_factory=Counter)
+    num_dispatched: Counter[Dispatched] = field(default_factory=Counter)
     """Operators issued by the host, views included, by place: each costs host time."""
 
 
@@ -99,6 +130,9 @@ class Recorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.recording = Recording()
         self.phase = "setup"
+        self.is_recomputing = False
+        self.frozen: set[int] = set()
+        """Numbers of the storages of frozen weights."""
         self.on_host: set[int] = set()
         """Numbers of the storages in host memory."""
         self.blocks_of: dict[int, int] = {}
@@ -131,9 +165,9 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         out, results, known = self._run(func, args, kwargs)
         place = Place(self.phase, self._block(args))
-        self.recording.num_dispatched[place] += 1
         is_any_made = False
-        listed = args[0] if len(results) > 1 and args and isinstance(args[0], list | tuple) else ()
+        many = args[0] if args and isinstance(args[0], list | tuple) else ()
+        listed = many if len(results) > 1 else ()
         sources = listed if len(listed) == len(results) else [None] * len(results)
         for index, (source, result) in enumerate(zip(sources, results, strict=True)):
             if self.adopt(result, func, place, index, len(results), self._block_of(source)):
@@ -144,10 +178,36 @@ class Recorder(TorchDispatchMode):
         if (is_any_made or is_mutable) and not is_view:
             if self._workspace is not None:
                 self._pass_by(self._workspace(func, args, results), place)
-            self._note_work(func, args, kwargs, out, results, place, known)
+            if self._is_each_weights(many):
+                self._note_work_of_each(many, args, results)
+                return out
+            self._note_work(func, args, kwargs, out, results, self._work_place(place, args), known)
             if self.on_host:
                 self._note_transfer(func, args, results, place)
+        if func not in _NO_HOST_TIME:
+            self.recording.num_dispatched[Dispatched(self._work_place(place, args), self.is_recomputing)] += 1
         return out
+
+    def _work_place(self, place: Place, args: tuple[Any, ...]) -> Place:
+        """Returns the place that the work grows with: an optimizer works on the weights of a block outside of it."""
+        if place.block is not None or place.phase != StepPhase.OPTIMIZER:
+            return place
+        return Place(place.phase, next((self._block_of(each) for each in args if isinstance(each, Tensor)), None))
+
+    def _is_each_weights(self, many: Any) -> bool:
+        return self.phase == StepPhase.OPTIMIZER and len(many) > 1 and all(isinstance(each, Tensor) for each in many)
+
+    def _note_work_of_each(self, many: Sequence[Tensor], args: tuple[Any, ...], results: list[Tensor]) -> None:
+        """Records an operator on a list, of something of each weight, as one for each block."""
+        lists = [each for each in (*args, results) if isinstance(each, list | tuple) and len(each) == len(many)]
+        by_block: dict[int | None, list[int]] = {}
+        for index, tensor in enumerate(many):
+            found = by_block.setdefault(self._block_of(tensor), [])
+            found += [each[index].numel() * each[index].element_size() for each in lists if _is_tensor(each[index])]
+        for block, moved in by_block.items():
+            place = Place(self.phase, block)
+            self._add(place, OperatorWork("pointwise", dtype_name(many[0].dtype), 0, tuple(moved), ()))
+            self.recording.num_dispatched[Dispatched(place, self.is_recomputing)] += 1
 
     def adopt(
         self,
@@ -172,7 +232,7 @@ class Recorder(TorchDispatchMode):
         elif listed_with is not None:
             self._listed_with[number] = listed_with
         operator = func.overloadpacket.__name__ if func is not None else "given"
-        shape, dtype = tuple(tensor.shape), _dtype_name(tensor.dtype)
+        shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
         made = Allocation(number, num_bytes, place, shape, dtype, operator, result, num_results, listed_with)
         self.recording.events.append(made)
         return True
@@ -216,12 +276,24 @@ class Recorder(TorchDispatchMode):
         number = self.number_of(tensor)
         if self._tells_host and number not in self.on_host:
             self.on_host.add(number)
-            self.charge(TO_HOST, tensor, 0, tensor.untyped_storage().nbytes())
+            self.charge(OperatorWork(TO_HOST, dtype_name(tensor.dtype), 0, (tensor.untyped_storage().nbytes(),), ()))
 
-    def charge(self, kind: str, tensor: Tensor, flops: int, num_bytes_moved: int) -> None:
+    def charge(self, work: OperatorWork, *, is_masked: bool = False) -> None:
         """Counts the work of an imitated fused kernel, which no operator below shows."""
         place = Place(self.phase, self._current_block(self.phase))
-        self.recording.operations.append(Operation(place, kind, _dtype_name(tensor.dtype), flops, num_bytes_moved))
+        self._add(place, work, is_masked=is_masked)
+
+    def _add(self, place: Place, work: OperatorWork, *, is_frozen: bool = False, is_masked: bool = False) -> None:
+        self.recording.operations.append(Operation(place, *work, is_frozen, is_masked, self.is_recomputing))
+
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Around what gradient checkpointing computes again."""
+        before, self.is_recomputing = self.is_recomputing, True
+        try:
+            yield
+        finally:
+            self.is_recomputing = before
 
     def _pass_by(self, num_bytes: int, place: Place) -> None:
         """Records an operator's workspace: allocated after the results and freed at once."""
@@ -258,10 +330,13 @@ class Recorder(TorchDispatchMode):
             work = _work_of(func, args, kwargs, out, results)
             if known is not None:
                 known.work = work
-        kind, dtype, flops, moved = work
         if self._tells_host and is_computing_on_host():
-            kind = HOST
-        self.recording.operations.append(Operation(place, kind, dtype, flops, moved))
+            work = work._replace(kind=HOST, shape=())
+        self._add(place, work, is_frozen=bool(work.shape) and self._reads_frozen(args))
+
+    def _reads_frozen(self, args: tuple[Any, ...]) -> bool:
+        tensors = (argument for argument in args if isinstance(argument, Tensor))
+        return any(self._numbers.get(tensor.untyped_storage()._cdata) in self.frozen for tensor in tensors)
 
     def _note_transfer(self, func: Any, args: tuple[Any, ...], results: list[Tensor], place: Place) -> None:
         """Records copies between host and device: storages that are not known to be on the host are the device's."""
@@ -274,9 +349,8 @@ class Recorder(TorchDispatchMode):
             self._numbers.get(tensor.untyped_storage()._cdata) in self.on_host for tensor in (source, results[0])
         )
         if from_host != to_host:
-            kind, dtype = TO_DEVICE if from_host else TO_HOST, _dtype_name(source.dtype)
-            num_bytes = source.numel() * source.element_size()
-            self.recording.operations.append(Operation(place, kind, dtype, 0, num_bytes))
+            kind, num_bytes = TO_DEVICE if from_host else TO_HOST, source.numel() * source.element_size()
+            self._add(place, OperatorWork(kind, dtype_name(source.dtype), 0, (num_bytes,), ()))
 
     @contextmanager
     def watching_resizes(self) -> Iterator[None]:
@@ -321,26 +395,28 @@ class _Watch(weakref.ref[torch.UntypedStorage]):
         super().__init__(storage, died)  # type: ignore[call-arg]
 
 
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
+
+
 def _run_as_is(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Tensor], KnownCall | None]:
     out = func(*args, **kwargs)
     return out, [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)], None
 
 
-def _work_of(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, results: list[Tensor]
-) -> tuple[str, str, int, int]:
-    """Returns kind of operator, dtype of its result, FLOPs and bytes moved."""
+def _work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, results: list[Tensor]) -> OperatorWork:
     name = func.overloadpacket.__name__
     inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    moved = sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in (*inputs, *results))
+    moved = tuple(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in (*inputs, *results))
     formula = flop_registry.get(func.overloadpacket)
     flops = int(formula(*args, **kwargs, out_val=out)) if formula is not None else 0
     kind = "conv" if "conv" in name else "attention" if "attention" in name else None
     if flops and kind is None:
         kind = "matmul"
-    return kind or "pointwise", _dtype_name(results[0].dtype), flops, moved
+    dtype = dtype_name(dtype_of_work(func, args, results))
+    return OperatorWork(kind or "pointwise", dtype, flops, moved, shape_of_work(func, args, results))
 
 
 @cache
-def _dtype_name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

@@ -93,7 +93,11 @@ def trace_step(
     if on_accelerator:
         policy = _AcceleratorPolicy(policy.name, policy.weights, recorder=recorder)
     autocast = partial(policy.autocast, "cuda") if on_accelerator else nullcontext
-    assembled = assemble(experiment, family, denoiser, lambda: (nullcontext(), _both(assumed, autocast())))
+
+    def while_recomputing() -> AbstractContextManager[object]:
+        return _both(recorder.recomputing(), _both(assumed, autocast()))
+
+    assembled = assemble(experiment, family, denoiser, lambda: (nullcontext(), while_recomputing()))
     accumulation = experiment.train.gradient_accumulation
     try:
         with mode, recorder, recorder.watching_resizes(), watching_host(recorder.moved_to_host), assumed:
@@ -151,6 +155,7 @@ def _begun(
     step.policy = policy
     step.scaler = _SteppingScaler("cpu", enabled=policy.needs_loss_scaling)
     categories = _lasting(recorder, step, denoiser)
+    recorder.frozen = {number for number, part in categories.items() if part == MemoryPart.FROZEN_WEIGHTS}
     if on_accelerator and isinstance(experiment.method, LowRank):
         assume_large_weights(step.optimizer)
     _make_optimizer_state(step)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from foretune.core.input_files import parse_json
 from foretune.core.values.base import WrongFormat
-from foretune.core.values.step_trace import BlockKind, Growth, Moment, StepTrace, Storage
+from foretune.core.values.step_trace import BlockKind, Growth, Moment, StepTrace, Storage, Work
 
 _BLOCKS: tuple[Literal["none", "own", "from start", "from end"], ...] = ("none", "own", "from start", "from end")
 _MOMENT_COLUMNS = 5
@@ -17,8 +17,8 @@ _MOMENT_COLUMNS = 5
 _new_moment = partial(tuple.__new__, Moment)
 _new_storage = partial(tuple.__new__, Storage)
 _WIDTH = 2 * _MOMENT_COLUMNS + 2
-_LAYOUT_VERSION = 1
-"""Of the columns; that of `StepTrace` is of its JSON."""
+_LAYOUT_VERSION = 2
+"""Of the columns; that of `StepTrace` is of its JSON. Version 1 has the work as JSON, without shapes."""
 _MOST_TEXT_BYTES = 64 * 2**20
 """Forty times the largest trace that ships."""
 _MOST_UNPACKING_BYTES = 64 * 2**20
@@ -27,8 +27,9 @@ _MOST_UNPACKING_BYTES = 64 * 2**20
 
 def pack(trace: StepTrace) -> bytes:
     """The trace in a compressed form."""
-    body = trace.model_dump(mode="json", exclude={"outside", "kinds", "growths"})
-    body["growths"] = [[[coefficient, *powers] for coefficient, powers in growth.terms] for growth in trace.growths]
+    body = trace.model_dump(mode="json", exclude={"outside", "kinds", "growths", "work"})
+    body["growths"] = _plain_growths(trace.growths)
+    body["work"] = _packed_work(trace.work)
     body["outside"] = _columns(trace.outside)
     body["kinds"] = [
         {
@@ -50,6 +51,8 @@ def unpack(data: bytes) -> StepTrace:
         body = parse_json(_unpacked(data))
         version = body.pop("format_version")
         if version == _LAYOUT_VERSION:
+            return _trace(body, _unpacked_work(body.pop("work")))
+        if version == 1:
             return _trace(body)
     except (lzma.LZMAError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise WrongFormat(f"This packed StepTrace is damaged: {error}") from error
@@ -65,11 +68,8 @@ def _unpacked(data: bytes) -> bytes:
     return text
 
 
-def _trace(body: dict[str, Any]) -> StepTrace:
-    growths = tuple(
-        Growth.model_construct(terms=tuple((term[0], tuple(term[1:])) for term in terms))
-        for terms in body.pop("growths")
-    )
+def _trace(body: dict[str, Any], work: tuple[Work, ...] | None = None) -> StepTrace:
+    growths = _read_growths(body.pop("growths"))
     outside = _storages(body.pop("outside"))
     kinds = tuple(
         BlockKind.model_construct(
@@ -83,7 +83,55 @@ def _trace(body: dict[str, Any]) -> StepTrace:
     )
     # The storages are numbers of our own making; checking each again would take longer than reading them.
     head = StepTrace.model_validate({**body, "growths": (), "outside": (), "kinds": ()})
-    return head.model_copy(update={"growths": growths, "outside": outside, "kinds": kinds})
+    update: dict[str, Any] = {"growths": growths, "outside": outside, "kinds": kinds}
+    return head.model_copy(update=update if work is None else {**update, "work": work})
+
+
+def _plain_growths(growths: Iterable[Growth]) -> list[list[list[float]]]:
+    return [[[coefficient, *powers] for coefficient, powers in growth.terms] for growth in growths]
+
+
+def _read_growths(plain: Iterable[Any]) -> tuple[Growth, ...]:
+    return tuple(Growth.of_all_fields(terms=tuple((term[0], tuple(term[1:])) for term in terms)) for terms in plain)
+
+
+def _packed_work(rows: Sequence[Work]) -> dict[str, Any]:
+    """Rows of indices: operators share their words and most of their growths."""
+    words: dict[str, int] = {}
+    growths: dict[Growth, int] = {}
+    packed = [
+        [
+            words.setdefault(row.phase, len(words)),
+            row.kind,
+            words.setdefault(row.operator, len(words)),
+            words.setdefault(row.dtype, len(words)),
+            row.count,
+            row.is_frozen + 2 * row.is_masked + 4 * row.is_recomputed,
+            *(growths.setdefault(growth, len(growths)) for growth in (row.flops, row.bytes_moved, *row.shape)),
+        ]
+        for row in rows
+    ]
+    return {"words": list(words), "growths": _plain_growths(growths), "rows": packed}
+
+
+def _unpacked_work(packed: dict[str, Any]) -> tuple[Work, ...]:
+    words, growths = packed["words"], _read_growths(packed["growths"])
+    return tuple(
+        Work.of_all_fields(
+            phase=words[phase],
+            kind=kind,
+            operator=words[operator],
+            dtype=words[dtype],
+            count=count,
+            flops=growths[flops],
+            bytes_moved=growths[moved],
+            shape=tuple(growths[number] for number in shape),
+            is_frozen=bool(flags & 1),
+            is_masked=bool(flags & 2),
+            is_recomputed=bool(flags & 4),
+        )
+        for phase, kind, operator, dtype, count, flags, flops, moved, *shape in packed["rows"]
+    )
 
 
 def _columns(storages: Iterable[Storage]) -> list[list[int]]:

@@ -111,7 +111,10 @@ class BlockKind(Part):
 
 
 class Work(Part):
-    """What operators of one sort do in one phase, in all blocks of a kind or outside of them."""
+    """What equal operators do in one phase, in one block of a kind or outside of the blocks.
+
+    Operators are equal if they have the same shape or, without one, move the same number of bytes.
+    """
 
     phase: str
     kind: int
@@ -122,7 +125,18 @@ class Work(Part):
     count: int
     """How many operators."""
     flops: Growth
+    """Of all of them."""
     bytes_moved: Growth
+    """Of all of them."""
+    shape: tuple[Growth, ...] = ()
+    """Of a matmul or a convolution, as products: batch, m, n, k. Of attention: batch, heads, queries, keys, head size.
+    Empty for other operators, and in traces of releases that did not record it."""
+    is_frozen: bool = False
+    """Whether a frozen weight is an operand, which may be quantised."""
+    is_masked: bool = False
+    """Whether attention has a mask, with which the fastest kernels do not run."""
+    is_recomputed: bool = False
+    """Whether gradient checkpointing computes it for the second time."""
 
 
 class HostOperators(Part):
@@ -131,6 +145,7 @@ class HostOperators(Part):
     phase: str
     kind: int
     count: int
+    is_recomputed: bool = False
 
 
 def _with_rows(trace: dict[str, Any]) -> dict[str, Any]:
@@ -154,10 +169,15 @@ def _with_rows(trace: dict[str, Any]) -> dict[str, Any]:
     return {**trace, "outside": storages(trace["outside"]), "kinds": kinds}
 
 
+def _without_shapes(trace: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 adds up the work of unlike operators of one sort, so it has no shapes."""
+    return trace
+
+
 class StepTrace(Value):
     """Keyed by the numerics it imitates and the sharding layout, not by a device."""
 
-    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_rows}
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_rows, 2: _without_shapes}
 
     model: str
     method: str

@@ -53,6 +53,12 @@ def composition_of(form: StepForm) -> Composition | None:
     return None
 
 
+def composed_layer(form: StepForm) -> str | None:
+    """Returns the quantisation that composing puts into a trace whose work has dense products."""
+    composition = None if is_shipped(form.slug()) else composition_of(form)
+    return None if composition is None else composition.layer
+
+
 def composed_trace(composition: Composition) -> StepTrace:
     """Returns the trace of a step that was not recorded."""
     composer = Composer(_body(composition.body))

@@ -33,6 +33,9 @@ class DeviceSpeed(Protocol):
     def bytes_s(self, num_bytes: float) -> float:
         """A memory-bound kernel that reads and writes this much in total."""
 
+    def host_bytes_s(self, num_bytes: float) -> float:
+        """The host's CPU reads and writes this much in total in its own memory: an offloaded optimizer."""
+
     def launch_s(self) -> float:
         """Host time to dispatch one operator of eager PyTorch with autograd."""
 

@@ -1,0 +1,175 @@
+"""How long the work of a trace takes on one device, for each kind of block: on the device, and on the host."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from foretune.core.values.recipes import LayerRecipe, Piece
+from foretune.core.values.step_trace import HOST, OUTSIDE, TO_DEVICE, TO_HOST, StepTrace, Work
+from foretune.core.vocabulary import StepPhase
+from foretune.planner.block_events import Sizes
+from foretune.planner.timing.speed import DeviceSpeed, NotKnown, ProductFormat
+
+_FORMATS: dict[str, ProductFormat] = {
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8",
+    "int8": "int8",
+}
+_BY_BYTES = frozenset({"pointwise", "matmul", "conv", "attention"})
+_BACKWARD_ATTENTION_FLOPS = 7
+"""For each query, key and number of a head: the forward pass takes 4, the backward pass 10."""
+_READ_AND_WRITTEN = 2
+
+
+class Times(NamedTuple):
+    """Of one block, or of what is done once: seconds of the device by what bounds it, operators of the host."""
+
+    compute_s: float = 0.0
+    bandwidth_s: float = 0.0
+    host_work_s: float = 0.0
+    """What the host's CPU computes while the device waits: an offloaded optimizer."""
+    num_operators: float = 0.0
+    num_recomputing: float = 0.0
+    """Operators that the host issues in blocks that are recomputed."""
+    model_flops: float = 0.0
+    """What the model needs."""
+    recomputed_flops: float = 0.0
+
+    def plus(self, other: "Times", times: float = 1.0) -> "Times":
+        return Times(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+Part = tuple[str, int]
+"""Pass or update, and kind of block."""
+PASS, UPDATE = "pass", "update"
+
+
+class Row(NamedTuple):
+    """Equal operators at given sizes."""
+
+    part: Part
+    operator: str
+    dtype: str
+    count: int
+    flops: float
+    num_bytes: float
+    shape: tuple[float, ...]
+    is_frozen: bool
+    is_recomputed: bool
+
+
+@dataclass
+class WorkTimes:
+    """Times of traces, cached: a search asks for the same trace, sizes and device with many settings."""
+
+    _rows: dict[tuple[int, Sizes], tuple[StepTrace, list[Row]]] = field(default_factory=dict)
+    _times: dict[tuple[int, Sizes, int, str], tuple[DeviceSpeed, dict[Part, Times]]] = field(default_factory=dict)
+
+    def of(
+        self, trace: StepTrace, sizes: Sizes, speed: DeviceSpeed, layer: LayerRecipe | None = None, name: str = ""
+    ) -> dict[Part, Times]:
+        """Returns the times of one block of each kind, and of what is done once.
+
+        `layer`: what quantised layers do besides the products of the trace, named `name`.
+        """
+        key = (id(trace), sizes, id(speed), name)
+        if key not in self._times:
+            # The values hold the objects whose ids are in the key.
+            self._times[key] = (speed, _times(trace, self._rows_of(trace, sizes), speed, layer))
+        return self._times[key][1]
+
+    def _rows_of(self, trace: StepTrace, sizes: Sizes) -> list[Row]:
+        key = (id(trace), sizes)
+        if key not in self._rows:
+            self._rows[key] = (trace, [_row(work, sizes) for work in trace.work])
+        return self._rows[key][1]
+
+
+def _row(work: Work, sizes: Sizes) -> Row:
+    return Row(
+        part=(UPDATE if work.phase == StepPhase.OPTIMIZER else PASS, work.kind),
+        operator=work.operator,
+        dtype=work.dtype,
+        count=work.count,
+        flops=work.flops.at(sizes),
+        num_bytes=work.bytes_moved.at(sizes),
+        shape=tuple(growth.at(sizes) for growth in work.shape),
+        is_frozen=work.is_frozen,
+        is_recomputed=work.is_recomputed,
+    )
+
+
+def _times(trace: StepTrace, rows: Iterable[Row], speed: DeviceSpeed, layer: LayerRecipe | None) -> dict[Part, Times]:
+    found: dict[Part, Times] = {(phase, kind): Times() for phase in (PASS, UPDATE) for kind in _kinds(trace)}
+    for row in rows:
+        if row.operator in (TO_HOST, TO_DEVICE):
+            continue  # the bus: `planner.transfers`
+        found[row.part] = found[row.part].plus(_of_row(row, speed, layer))
+    recomputed = {part.kind for part in trace.host_operators if part.is_recomputed}
+    for issued in trace.host_operators:
+        part = (UPDATE if issued.phase == StepPhase.OPTIMIZER else PASS, issued.kind)
+        slow = issued.count if issued.kind in recomputed and part[0] == PASS else 0
+        found[part] = found[part].plus(Times(num_operators=issued.count, num_recomputing=slow))
+    return found
+
+
+def _kinds(trace: StepTrace) -> tuple[int, ...]:
+    return (OUTSIDE, *range(len(trace.kinds)))
+
+
+def _of_row(row: Row, speed: DeviceSpeed, layer: LayerRecipe | None) -> Times:
+    flops = {"recomputed_flops" if row.is_recomputed else "model_flops": row.flops}
+    if row.operator == HOST:
+        return Times(host_work_s=speed.host_bytes_s(row.num_bytes), **flops)
+    if row.operator not in _BY_BYTES:
+        raise NotKnown(f"the time of {row.operator} operators")
+    if not row.shape:
+        if row.flops:
+            raise NotKnown("the shapes of products: the trace was recorded by an earlier release")
+        return Times(bandwidth_s=row.count * speed.bytes_s(row.num_bytes / row.count))
+    # A kernel reads and writes its tensors at least once: a thin product is bound by that.
+    floor_s = row.count * speed.bytes_s(row.num_bytes / row.count)
+    if row.operator == "attention":
+        batch, heads, queries, keys, width = row.shape
+        each = row.flops / row.count / max(1.0, batch * heads * queries * keys * width)
+        is_backward = each > _BACKWARD_ATTENTION_FLOPS
+        seconds = row.count * speed.attention_s(batch, heads, queries, keys, width, is_backward=is_backward)
+    else:
+        seconds = _product_s(row, speed)
+    unpacked_s = _unpacking_s(row, speed, layer) if layer is not None and row.is_frozen else 0.0
+    return Times(compute_s=max(seconds, floor_s), bandwidth_s=unpacked_s, **flops)
+
+
+def _product_s(row: Row, speed: DeviceSpeed) -> float:
+    batch, m, n, k = row.shape
+    # The backward pass of a convolution is one operator with up to two products of the same size.
+    products = row.flops / max(1.0, 2 * batch * m * n * k)
+    return products * speed.product_s(batch, m, n, k, _FORMATS.get(row.dtype, "fp32"))
+
+
+def _unpacking_s(row: Row, speed: DeviceSpeed, layer: LayerRecipe) -> float:
+    """Returns the time in which a quantised weight becomes an operand: each piece is written, and read again."""
+    _, m, n, k = row.shape
+    if n % layer.side_multiple or k % layer.side_multiple or n * k % layer.weights_multiple:
+        return 0.0
+    counts = {
+        "weights": n * k,
+        "inputs": k,
+        "outputs": n,
+        "samples": m,
+        "samples x inputs": m * k,
+        "samples x outputs": m * n,
+        "one": 1.0,
+    }
+
+    def seconds(pieces: Iterable[Piece]) -> float:
+        return sum(
+            speed.bytes_s(_READ_AND_WRITTEN * piece.bytes_per_number * counts[piece.count])
+            for piece in pieces
+            if piece.count in counts
+        )
+
+    return row.count * seconds(layer.pieces)
