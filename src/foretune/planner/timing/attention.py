@@ -20,8 +20,8 @@ SDPA_SLOWER_THAN_FA3: Mapping[SdpaKernel, Mapping[int, float]] = {
     "flash_attention_2": {64: 1.48, 96: 1.60, 128: 1.73},
     "cudnn": {64: 1.17, 96: 1.11, 128: 1.05},
 }
-"""How many times longer it takes than FlashAttention 3, by head size. H100 SXM, forward, no mask, 4096 tokens, TFLOPS of
-FlashAttention 2, cuDNN and FlashAttention 3: 321, 408 and 476 at head size 64; 368, 609 and 638 at 128
+"""How many times longer it takes than FlashAttention 3, by head size. H100 SXM, forward, no mask, 4096 tokens, TFLOPS
+of FlashAttention 2, cuDNN and FlashAttention 3: 321, 408 and 476 at head size 64; 368, 609 and 638 at 128
 (FlashAttention-3, arXiv:2407.08608, figures of forward speed). 96 is the geometric mean. In sequences of 512 tokens
 FlashAttention 2 is 1.18 and 1.51 times slower, and cuDNN as fast as FlashAttention 3.
 """

@@ -27,16 +27,23 @@ _READ_AND_WRITTEN = 2
 class Times(NamedTuple):
     """Of one block, or of what is done once: seconds of the device by what bounds it, operators of the host."""
 
-    compute_s: float = 0.0
+    product_s: float = 0.0
+    attention_s: float = 0.0
     bandwidth_s: float = 0.0
     host_work_s: float = 0.0
     """What the host's CPU computes while the device waits: an offloaded optimizer."""
     num_operators: float = 0.0
     num_recomputing: float = 0.0
-    """Operators that the host issues in blocks that are recomputed."""
+    """Of these, operators in blocks that are recomputed."""
+    num_8bit_products: float = 0.0
+    """Products of which both factors are quantised."""
     model_flops: float = 0.0
     """What the model needs."""
     recomputed_flops: float = 0.0
+    attention_flops: float = 0.0
+    """Of both."""
+    num_bytes: float = 0.0
+    """What memory-bound kernels read and write."""
 
     def plus(self, other: "Times", times: float = 1.0) -> "Times":
         return Times(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
@@ -129,18 +136,22 @@ def _of_row(row: Row, speed: DeviceSpeed, layer: LayerRecipe | None) -> Times:
     if not row.shape:
         if row.flops:
             raise NotKnown("the shapes of products: the trace was recorded by an earlier release")
-        return Times(bandwidth_s=row.count * speed.bytes_s(row.num_bytes / row.count))
+        return Times(bandwidth_s=row.count * speed.bytes_s(row.num_bytes / row.count), num_bytes=row.num_bytes)
     # A kernel reads and writes its tensors at least once: a thin product is bound by that.
     floor_s = row.count * speed.bytes_s(row.num_bytes / row.count)
+    unpacked_s = _unpacking_s(row, speed, layer) if layer is not None and row.is_frozen else 0.0
     if row.operator == "attention":
         batch, heads, queries, keys, width = row.shape
         each = row.flops / row.count / max(1.0, batch * heads * queries * keys * width)
         is_backward = each > _BACKWARD_ATTENTION_FLOPS
         seconds = row.count * speed.attention_s(batch, heads, queries, keys, width, is_backward=is_backward)
-    else:
-        seconds = _product_s(row, speed)
-    unpacked_s = _unpacking_s(row, speed, layer) if layer is not None and row.is_frozen else 0.0
-    return Times(compute_s=max(seconds, floor_s), bandwidth_s=unpacked_s, **flops)
+        return Times(attention_s=max(seconds, floor_s), attention_flops=row.flops, **flops)
+    return Times(
+        product_s=max(_product_s(row, speed), floor_s),
+        bandwidth_s=unpacked_s,
+        num_8bit_products=row.count if _FORMATS.get(row.dtype) in ("fp8", "int8") else 0,
+        **flops,
+    )
 
 
 def _product_s(row: Row, speed: DeviceSpeed) -> float:
