@@ -20,7 +20,7 @@ _STEPS = (0.4, 0.15, 0.05, 0.02)
 
 
 @dataclass(frozen=True)
-class Form:
+class TimeFormula:
     """A formula for the time of a step, and constants to start the search from."""
 
     predict: Predict
@@ -44,17 +44,17 @@ def _roofline(constants: Vector, row: SpeedResult) -> float:
     return float((device_s**sharpness + host_s**sharpness) ** (1 / sharpness))
 
 
-OURS = Form(_ours, (1.0, 2.0))
-ROOFLINE = Form(_roofline, (0.70, 0.35, 0.85, 1e-5, 1.4, 3.0))
+OURS = TimeFormula(_ours, (1.0, 2.0))
+ROOFLINE = TimeFormula(_roofline, (0.70, 0.35, 0.85, 1e-5, 1.4, 3.0))
 """Six constants."""
 
 
-def ratio(form: Form, constants: Vector, row: SpeedResult) -> float:
+def ratio(form: TimeFormula, constants: Vector, row: SpeedResult) -> float:
     """Predicted over published time."""
     return form.predict(constants, row) / row.question.published_s
 
 
-def fit(form: Form, rows: Sequence[SpeedResult]) -> Vector:
+def fit(form: TimeFormula, rows: Sequence[SpeedResult]) -> Vector:
     """The constants with the least mean error: one after another, in ever smaller steps."""
 
     def loss(constants: Vector) -> float:
@@ -75,7 +75,7 @@ def fit(form: Form, rows: Sequence[SpeedResult]) -> Vector:
     return best
 
 
-def leaving_out(form: Form, rows: Sequence[SpeedResult], key: Callable[[SpeedResult], Hashable]) -> list[float]:
+def leaving_out(form: TimeFormula, rows: Sequence[SpeedResult], key: Callable[[SpeedResult], Hashable]) -> list[float]:
     """Predicted over published time of each row, by constants that no row with its key was used for."""
     by_key: dict[Hashable, Vector] = {}
     for value in dict.fromkeys(map(key, rows)):

@@ -9,7 +9,7 @@ from typing import Any
 
 from foretune.backtests.questions import LeftOut
 from foretune.backtests.scoring import percentile
-from foretune.backtests.speed_fit import OURS, ROOFLINE, Form, fit, leaving_out
+from foretune.backtests.speed_fit import OURS, ROOFLINE, TimeFormula, fit, leaving_out
 from foretune.backtests.step_times import SpeedResult, has_speed, speed_question, speed_result
 from foretune.catalog import Measurement
 from foretune.planner.timing.constants import TimeConstants
@@ -106,7 +106,7 @@ def speed_score(rows: Iterable[Measurement], traces: Traces) -> SpeedScore:
 def scored(results: Sequence[SpeedResult], left_out: Sequence[LeftOut] = ()) -> SpeedScore:
     """Fits the constants, for each row without those of its model; and once more without those of its device."""
 
-    def ratios(form: Form, key: Key) -> tuple[float, ...]:
+    def ratios(form: TimeFormula, key: Key) -> tuple[float, ...]:
         return tuple(leaving_out(form, results, key))
 
     products, host = fit(OURS, results) if results else OURS.start

@@ -54,7 +54,7 @@ Part = tuple[str, int]
 PASS, UPDATE = "pass", "update"
 
 
-class Row(NamedTuple):
+class OperatorRow(NamedTuple):
     """Equal operators at given sizes."""
 
     part: Part
@@ -72,7 +72,7 @@ class Row(NamedTuple):
 class WorkTimes:
     """Times of traces, cached: a search asks for the same trace, sizes and device with many settings."""
 
-    _rows: dict[tuple[int, Sizes], tuple[StepTrace, list[Row]]] = field(default_factory=dict)
+    _rows: dict[tuple[int, Sizes], tuple[StepTrace, list[OperatorRow]]] = field(default_factory=dict)
     _times: dict[tuple[int, Sizes, int, str], tuple[DeviceSpeed, dict[Part, Times]]] = field(default_factory=dict)
 
     def of(
@@ -88,15 +88,15 @@ class WorkTimes:
             self._times[key] = (speed, _times(trace, self._rows_of(trace, sizes), speed, layer))
         return self._times[key][1]
 
-    def _rows_of(self, trace: StepTrace, sizes: Sizes) -> list[Row]:
+    def _rows_of(self, trace: StepTrace, sizes: Sizes) -> list[OperatorRow]:
         key = (id(trace), sizes)
         if key not in self._rows:
             self._rows[key] = (trace, [_row(work, sizes) for work in trace.work])
         return self._rows[key][1]
 
 
-def _row(work: Work, sizes: Sizes) -> Row:
-    return Row(
+def _row(work: Work, sizes: Sizes) -> OperatorRow:
+    return OperatorRow(
         part=(UPDATE if work.phase == StepPhase.OPTIMIZER else PASS, work.kind),
         operator=work.operator,
         dtype=work.dtype,
@@ -109,7 +109,9 @@ def _row(work: Work, sizes: Sizes) -> Row:
     )
 
 
-def _times(trace: StepTrace, rows: Iterable[Row], speed: DeviceSpeed, layer: LayerRecipe | None) -> dict[Part, Times]:
+def _times(
+    trace: StepTrace, rows: Iterable[OperatorRow], speed: DeviceSpeed, layer: LayerRecipe | None
+) -> dict[Part, Times]:
     found: dict[Part, Times] = {(phase, kind): Times() for phase in (PASS, UPDATE) for kind in _kinds(trace)}
     for row in rows:
         if row.operator in (TO_HOST, TO_DEVICE):
@@ -127,7 +129,7 @@ def _kinds(trace: StepTrace) -> tuple[int, ...]:
     return (OUTSIDE, *range(len(trace.kinds)))
 
 
-def _of_row(row: Row, speed: DeviceSpeed, layer: LayerRecipe | None) -> Times:
+def _of_row(row: OperatorRow, speed: DeviceSpeed, layer: LayerRecipe | None) -> Times:
     flops = {"recomputed_flops" if row.is_recomputed else "model_flops": row.flops}
     if row.operator == HOST:
         return Times(host_work_s=speed.host_bytes_s(row.num_bytes), **flops)
@@ -154,14 +156,14 @@ def _of_row(row: Row, speed: DeviceSpeed, layer: LayerRecipe | None) -> Times:
     )
 
 
-def _product_s(row: Row, speed: DeviceSpeed) -> float:
+def _product_s(row: OperatorRow, speed: DeviceSpeed) -> float:
     batch, m, n, k = row.shape
     # The backward pass of a convolution is one operator with up to two products of the same size.
     products = row.flops / max(1.0, 2 * batch * m * n * k)
     return products * speed.product_s(batch, m, n, k, _FORMATS.get(row.dtype, "fp32"))
 
 
-def _unpacking_s(row: Row, speed: DeviceSpeed, layer: LayerRecipe) -> float:
+def _unpacking_s(row: OperatorRow, speed: DeviceSpeed, layer: LayerRecipe) -> float:
     """Returns the time in which a quantised weight becomes an operand: each piece is written, and read again."""
     _, m, n, k = row.shape
     if n % layer.side_multiple or k % layer.side_multiple or n * k % layer.weights_multiple:
