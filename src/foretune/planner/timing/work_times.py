@@ -60,7 +60,7 @@ class OperatorRow(NamedTuple):
     part: Part
     operator: str
     dtype: str
-    count: int
+    number: int
     flops: float
     num_bytes: float
     shape: tuple[float, ...]
@@ -100,7 +100,7 @@ def _row(work: Work, sizes: Sizes) -> OperatorRow:
         part=(UPDATE if work.phase == StepPhase.OPTIMIZER else PASS, work.kind),
         operator=work.operator,
         dtype=work.dtype,
-        count=work.count,
+        number=work.count,
         flops=work.flops.at(sizes),
         num_bytes=work.bytes_moved.at(sizes),
         shape=tuple(growth.at(sizes) for growth in work.shape),
@@ -138,20 +138,20 @@ def _of_row(row: OperatorRow, speed: DeviceSpeed, layer: LayerRecipe | None) -> 
     if not row.shape:
         if row.flops:
             raise NotKnown("the shapes of products: the trace was recorded by an earlier release")
-        return Times(bandwidth_s=row.count * speed.bytes_s(row.num_bytes / row.count), num_bytes=row.num_bytes)
+        return Times(bandwidth_s=row.number * speed.bytes_s(row.num_bytes / row.number), num_bytes=row.num_bytes)
     # A kernel reads and writes its tensors at least once: a thin product is bound by that.
-    floor_s = row.count * speed.bytes_s(row.num_bytes / row.count)
+    floor_s = row.number * speed.bytes_s(row.num_bytes / row.number)
     unpacked_s = _unpacking_s(row, speed, layer) if layer is not None and row.is_frozen else 0.0
     if row.operator == "attention":
         batch, heads, queries, keys, width = row.shape
-        each = row.flops / row.count / max(1.0, batch * heads * queries * keys * width)
+        each = row.flops / row.number / max(1.0, batch * heads * queries * keys * width)
         is_backward = each > _BACKWARD_ATTENTION_FLOPS
-        seconds = row.count * speed.attention_s(batch, heads, queries, keys, width, is_backward=is_backward)
+        seconds = row.number * speed.attention_s(batch, heads, queries, keys, width, is_backward=is_backward)
         return Times(attention_s=max(seconds, floor_s), attention_flops=row.flops, **flops)
     return Times(
         product_s=max(_product_s(row, speed), floor_s),
         bandwidth_s=unpacked_s,
-        num_8bit_products=row.count if _FORMATS.get(row.dtype) in ("fp8", "int8") else 0,
+        num_8bit_products=row.number if _FORMATS.get(row.dtype) in ("fp8", "int8") else 0,
         **flops,
     )
 
@@ -185,4 +185,4 @@ def _unpacking_s(row: OperatorRow, speed: DeviceSpeed, layer: LayerRecipe) -> fl
             if piece.count in counts
         )
 
-    return row.count * seconds(layer.pieces)
+    return row.number * seconds(layer.pieces)
