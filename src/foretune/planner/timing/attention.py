@@ -61,7 +61,9 @@ class AttentionTimes:
 
 
 def attention_times(device: Device, sdpa: SdpaKernel) -> AttentionTimes:
-    """The device's own fit, that of a card with the same chip, or the mean of FlashAttention 2 on other cards."""
+    """The device's own fit, that of a card with the same chip, or the mean of FlashAttention 2 on other cards. Made
+    without the L40S, this mean misses its kernels by 22 % (median); without the RTX PRO 6000, its kernels by 7 %.
+    """
     if device.kind == "cpu":
         raise NotKnown(f"the speed of fused attention on {device.title}: the formula describes GPUs")
     rate = best_rate(device, "fp16" if device.bf16_dense_tflops is None else "bf16")
@@ -75,6 +77,7 @@ def attention_times(device: Device, sdpa: SdpaKernel) -> AttentionTimes:
 
 
 def _without_table(device: Device) -> AttentionFit:
+    """Too fast for Volta and Turing, for which PyTorch has no FlashAttention 2; how much is not known."""
     pooled = estimates().attention
     if device.fp32_tflops is None:
         return pooled
