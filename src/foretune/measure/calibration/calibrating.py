@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 
 from foretune.core.observer import Observer
+from foretune.core.units import share_text
 from foretune.core.values.device_profile import (
     BUSY_SPREAD,
     AttentionPoint,
@@ -23,7 +24,6 @@ from foretune.core.values.device_profile import (
     ProductPoint,
     Timing,
 )
-from foretune.core.units import share_text
 from foretune.measure.calibration.collectives import measure_collectives
 from foretune.measure.calibration.dispatching import measure_dispatch
 from foretune.measure.calibration.pieces import Kernels, Key
@@ -32,6 +32,7 @@ from foretune.measure.calibration.sizes import FEW, ON_CPU, ON_CPU_COARSE, ON_GP
 from foretune.measure.calibration.stopwatches import stopwatch_of
 from foretune.record.device_profiles import cpu_device_name, host_id
 from foretune.step.precision import PrecisionPolicy
+from foretune.training.busyness import BusyWatch
 from foretune.training.devices import device_type
 
 SLOW_FACTOR = 10.0
@@ -70,7 +71,7 @@ def calibrate_device(
 ) -> DeviceProfile:
     """Takes about the budget; torch already computes with these threads."""
     begin_s = now()
-    stopwatch = stopwatch_of(device)
+    stopwatch, busy = stopwatch_of(device), BusyWatch()
     dispatch = measure_dispatch(device, budget_s * _DISPATCH_SHARE)
     plan = _planned(device, stopwatch)
 
@@ -80,7 +81,8 @@ def calibrate_device(
     left_s = budget_s - (now() - begin_s)
     rounds = measure_in_rounds(plan.pieces, stopwatch, left_s, now, progress)
     collectives = measure_collectives(device)
-    return _profile(device, threads, dispatch, rounds, plan.slow, collectives, took_s=now() - begin_s)
+    made = _profile(device, threads, dispatch, rounds, plan.slow, collectives)
+    return made.model_copy(update={"took_s": round(now() - begin_s, 1), "warnings": (*made.warnings, *busy.warnings())})
 
 
 def device_name(device: torch.device) -> str:
@@ -146,8 +148,6 @@ def _profile(
     rounds: Rounds,
     slow: list[MeasuredFormat],
     collectives: tuple[CollectivePoint, ...],
-    *,
-    took_s: float,
 ) -> DeviceProfile:
     points = points_of(rounds.timings, dispatch if device.type == "cpu" else None)
     spread = _median([timing.spread for timing in rounds.timings.values()])
@@ -159,7 +159,7 @@ def _profile(
         host=host_id(),
         torch=torch.__version__,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        took_s=round(took_s, 1),
+        took_s=0.0,
         num_rounds=rounds.num_rounds,
         **points,
         dispatch=dispatch,

@@ -31,9 +31,7 @@ class _TinyBlock(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, tokens, _ = x.shape
         normed = self.before(x)
-        q, k, v = (
-            layer(normed).view(batch, tokens, _HEADS, -1).transpose(1, 2) for layer in (self.q, self.k, self.v)
-        )
+        q, k, v = (layer(normed).view(batch, tokens, _HEADS, -1).transpose(1, 2) for layer in (self.q, self.k, self.v))
         mixed = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, tokens, _WIDTH)
         x = x + self.out(mixed)
         return x + self.down(functional.gelu(self.up(self.between(x))))  # type: ignore[no-any-return]
@@ -42,7 +40,9 @@ class _TinyBlock(nn.Module):
 class _Counting(TorchDispatchMode):
     """Counts what the host issues, views included, as recorded steps do."""
 
-    num_operators = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_operators = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.num_operators += 1

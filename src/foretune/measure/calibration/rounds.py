@@ -100,8 +100,7 @@ def _warmed_up(
             of_round_s = round_s + expected_s * len(piece.variants)
             if expected_s > _MOST_SAMPLE_S or of_round_s * _LEAST_ROUNDS > budget_s or now() > deadline_s:
                 continue
-        for prepare in piece.variants:
-            prepare()()
+        piece.variants[0]()()
         once_s = stopwatch(piece.variants[0]())
         last[piece.group] = piece.work, once_s
         round_s += once_s * len(piece.variants)

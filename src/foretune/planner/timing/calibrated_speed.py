@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 from foretune.core.values.device_profile import (
     DeviceProfile,
@@ -41,9 +41,8 @@ class CalibratedSpeed:
 
     def convolution_s(self, m: float, n: float, k: float, number_format: ProductFormat, *, is_backward: bool) -> float:
         """`m` output pixels of all images, `n` output channels, `k` input channels times the size of the kernel."""
-        ratios = self._convolution_ratios.get((number_format, is_backward))
-        # A device whose convolutions were not measured is taken to multiply as fast.
-        ratio = 1.0 if ratios is None else ratios
+        # Without a measured one, a convolution is taken to be as fast as the product.
+        ratio = self._convolution_ratios.get((number_format, is_backward), 1.0)
         return ratio * (2 if is_backward else 1) * self.product_s(1, m, n, k, number_format)
 
     def attention_s(
@@ -72,14 +71,10 @@ class CalibratedSpeed:
         return self._copies.at((num_bytes,))
 
     def collective_s(self, kind: Collective, num_bytes: float, num_devices: int) -> float:
-        points = {
-            (point.num_bytes,): point.timing.seconds
-            for point in self.profile.collectives
-            if point.kind == kind and point.num_devices == num_devices
-        }
-        if not points:
+        grid = self._collectives.get((kind, num_devices))
+        if grid is None:
             raise NotKnown(f"{kind} among {num_devices} devices was not measured on {self.profile.device}")
-        return Grid(points).at((num_bytes,))
+        return grid.at((num_bytes,))
 
     @cached_property
     def _single(self) -> Mapping[str, Grid]:
@@ -93,19 +88,20 @@ class CalibratedSpeed:
         )
 
     @cached_property
-    def _memory(self) -> Mapping[str, Grid]:
-        found = _grids((p.operator, (p.num_bytes,), p.timing.seconds) for p in self.profile.memory)
-        assert set(found) <= set(get_args(MemoryOperator)), "the value is closed to other names"
-        return found
+    def _memory(self) -> Mapping[MemoryOperator, Grid]:
+        return _grids((p.operator, (p.num_bytes,), p.timing.seconds) for p in self.profile.memory)
 
     @cached_property
     def _copies(self) -> Grid | None:
-        points = {(point.num_bytes,): point.timing.seconds for point in self.profile.copies}
-        return Grid(points) if points else None
+        return _grids((None, (p.num_bytes,), p.timing.seconds) for p in self.profile.copies).get(None)
+
+    @cached_property
+    def _collectives(self) -> Mapping[tuple[str, int], Grid]:
+        return _grids(((p.kind, p.num_devices), (p.num_bytes,), p.timing.seconds) for p in self.profile.collectives)
 
     @cached_property
     def _convolution_ratios(self) -> Mapping[tuple[str, bool], float]:
-        logarithms = defaultdict(list)
+        logarithms: dict[tuple[str, bool], list[float]] = defaultdict(list)
         for p in self.profile.convolutions:
             as_product_s = (2 if p.is_backward else 1) * self.product_s(1, p.m, p.n, p.k, p.number_format)
             logarithms[p.number_format, p.is_backward].append(math.log(p.timing.seconds / as_product_s))
@@ -128,7 +124,7 @@ class CalibratedSpeed:
 
     @cached_property
     def _batched(self) -> Mapping[str, list[tuple[tuple[float, ...], float]]]:
-        found = defaultdict(list)
+        found: dict[str, list[tuple[tuple[float, ...], float]]] = defaultdict(list)
         for p in self._products(batched=True):
             singles_s = p.batch * self.product_s(1, p.m, p.n, p.k, p.number_format)
             place = tuple(math.log(size) for size in (p.batch, p.m, p.n, p.k))
