@@ -71,7 +71,7 @@ def calibrate_device(
 ) -> DeviceProfile:
     """Takes about the budget; torch already computes with these threads."""
     begin_s = now()
-    stopwatch, busy = stopwatch_of(device), BusyWatch()
+    stopwatch, busy = stopwatch_of(device, threads.num), BusyWatch()
     dispatch = measure_dispatch(device, budget_s * _DISPATCH_SHARE)
     plan = _planned(device, stopwatch)
 

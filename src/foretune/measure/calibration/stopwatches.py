@@ -15,10 +15,15 @@ _STALL_SIZE = 2048
 
 
 class HostStopwatch:
-    """A CPU computes within the call."""
+    """A CPU computes within the call.
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        self._now = now
+    One thread is measured by its own processor time: it does not count what other programs take, even where a kernel
+    lasts longer than the system leaves a core to one program. Several threads wait for each other, which belongs to
+    their time and takes none of the processor, so their wall time counts.
+    """
+
+    def __init__(self, num_threads: int, now: Callable[[], float] | None = None) -> None:
+        self._now = now or (time.thread_time if num_threads == 1 else time.perf_counter)
 
     def __call__(self, run: Run) -> float:
         begin_s = self._now()
@@ -58,6 +63,6 @@ class QueueStopwatch:
         return begin.elapsed_s(end) / _CALLS
 
 
-def stopwatch_of(device: torch.device) -> HostStopwatch | QueueStopwatch:
+def stopwatch_of(device: torch.device, num_threads: int) -> HostStopwatch | QueueStopwatch:
     clock = clock_of(device)
-    return HostStopwatch() if clock is None else QueueStopwatch(device, clock)
+    return HostStopwatch(num_threads) if clock is None else QueueStopwatch(device, clock)
