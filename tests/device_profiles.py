@@ -11,9 +11,9 @@ from foretune.core.values.device_profile import (
     CopyPoint,
     DeviceProfile,
     Dispatch,
+    KernelTime,
     MemoryPoint,
     ProductPoint,
-    Timing,
 )
 
 OVERHEAD_S = 1e-5
@@ -21,8 +21,8 @@ RATE = 1e11
 """Multiplications a second."""
 
 
-def timing(seconds: float, spread: float = 0.05) -> Timing:
-    return Timing(seconds, spread)
+def timing(seconds: float, spread: float = 0.05) -> KernelTime:
+    return KernelTime(seconds, spread)
 
 
 def product_points(sizes: Iterable[int] = (16, 64, 256, 1024)) -> tuple[ProductPoint, ...]:

@@ -1,13 +1,13 @@
 """What is measured, and the profile it becomes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
 import torch
 
 from foretune.core.observer import Observer
-from foretune.core.values.device_profile import BUSY_SPREAD, DeviceProfile, Dispatch, Timing
+from foretune.core.values.device_profile import BUSY_SPREAD, DeviceProfile, Dispatch, KernelTime
 from foretune.measure.calibration import calibrating
 from foretune.measure.calibration.calibrating import Threads, calibrate_device, points_of
 from foretune.measure.calibration.pieces import Kernels, Key
@@ -15,6 +15,7 @@ from foretune.measure.calibration.pool import Pool
 from foretune.measure.calibration.rounds import Rounds
 from foretune.measure.calibration.sizes import Convolution, Sizes
 from foretune.measure.calibration.stopwatches import HostStopwatch
+from foretune.training.busyness import BusyWatch
 from tests.virtual_clock import VirtualClock
 
 CPU = torch.device("cpu")
@@ -25,7 +26,7 @@ FEW = Sizes(
     convolutions=(Convolution(2, 3, 5, 8),),
     memory_bytes=(2**14,),
 )
-DISPATCH = Dispatch(call=Timing(2e-6, 0), backward_call=Timing(3e-5, 0), with_autograd=Timing(8e-6, 0))
+DISPATCH = Dispatch(call=KernelTime(2e-6, 0), backward_call=KernelTime(3e-5, 0), with_autograd=KernelTime(8e-6, 0))
 
 
 def pieces_of_few() -> dict[Any, Any]:
@@ -71,10 +72,10 @@ def test_operands_come_from_other_memory_each_time() -> None:
 
 
 def test_the_call_is_not_part_of_a_kernel_on_a_cpu() -> None:
-    timings = {
-        Key("product", "fp32", (1, 4, 4, 4)): Timing(1e-5, 0.1),
-        Key("attention", "fp32", (1, 16, 16, 16), True): Timing(1e-4, 0.1),
-        Key("memory", "add", (4096,)): Timing(2.1e-6, 0.1),
+    timings: dict[Hashable, KernelTime] = {
+        Key("product", "fp32", (1, 4, 4, 4)): KernelTime(1e-5, 0.1),
+        Key("attention", "fp32", (1, 16, 16, 16), True): KernelTime(1e-4, 0.1),
+        Key("memory", "add", (4096,)): KernelTime(2.1e-6, 0.1),
     }
     on_cpu = points_of(timings, DISPATCH)
     assert on_cpu["products"][0].timing.seconds == pytest.approx(8e-6)
@@ -85,7 +86,9 @@ def test_the_call_is_not_part_of_a_kernel_on_a_cpu() -> None:
 
 
 def test_of_two_directions_of_a_copy_the_slower_counts() -> None:
-    timings = {Key("copy", way, (100,)): Timing(seconds, 0) for way, seconds in (("to host", 2.0), ("to device", 1.0))}
+    timings: dict[Hashable, KernelTime] = {
+        Key("copy", way, (100,)): KernelTime(seconds, 0) for way, seconds in (("to host", 2.0), ("to device", 1.0))
+    }
     (point,) = points_of(timings, None)["copies"]
     assert point.timing.seconds == 2.0
 
@@ -100,7 +103,7 @@ def calibrated(monkeypatch: pytest.MonkeyPatch, spread: float, num_rounds: int =
     """A profile without measuring: every piece has the same time and this spread."""
 
     def rounds(pieces: list[Any], *_: Any) -> Rounds:
-        return Rounds({piece.key: Timing(1e-3, spread) for piece in pieces}, num_rounds)
+        return Rounds({piece.key: KernelTime(1e-3, spread) for piece in pieces}, num_rounds)
 
     def probed(device: Any, number_format: str, stopwatch: Callable[..., float]) -> float | None:
         return {"fp32": 1e-3, "bf16": 5e-3, "fp16": 20e-3}[number_format]
@@ -108,7 +111,7 @@ def calibrated(monkeypatch: pytest.MonkeyPatch, spread: float, num_rounds: int =
     monkeypatch.setattr(calibrating, "measure_in_rounds", rounds)
     monkeypatch.setattr(calibrating, "measure_dispatch", lambda *_: DISPATCH)
     monkeypatch.setattr(calibrating, "_probed", probed)
-    monkeypatch.setattr(calibrating.BusyWatch, "warnings", lambda _: [])
+    monkeypatch.setattr(BusyWatch, "warnings", lambda _: [])
     return calibrate_device(CPU, Threads(3, is_default=False), 45.0, Observer())
 
 

@@ -5,7 +5,7 @@ from itertools import cycle
 
 import pytest
 
-from foretune.measure.calibration.rounds import MOST_ROUNDS, Piece, Rounds, Run, measure_in_rounds
+from foretune.measure.calibration.rounds import MOST_ROUNDS, Rounds, Run, TimedPiece, measure_in_rounds
 from tests.virtual_clock import VirtualClock
 
 
@@ -17,8 +17,8 @@ class Machine:
         self.order: list[str] = []
         self._slowdowns = slowdowns or cycle([1.0])
 
-    def piece(self, name: str, *seconds: float, group: str = "g", work: float = 1.0) -> Piece:
-        return Piece(name, group, work, tuple(self._prepare(name, each) for each in seconds))
+    def piece(self, name: str, *seconds: float, group: str = "g", work: float = 1.0) -> TimedPiece:
+        return TimedPiece(name, group, work, tuple(self._prepare(name, each) for each in seconds))
 
     def _prepare(self, name: str, seconds: float) -> Callable[[], Run]:
         def run() -> None:
@@ -32,7 +32,7 @@ class Machine:
         run()
         return self.clock() - begin_s
 
-    def measure(self, pieces: list[Piece], budget_s: float) -> Rounds:
+    def measure(self, pieces: list[TimedPiece], budget_s: float) -> Rounds:
         return measure_in_rounds(pieces, self.stopwatch, budget_s, self.clock)
 
 

@@ -20,18 +20,19 @@ def test_it_is_a_speed_that_was_measured_here(speed: CalibratedSpeed) -> None:
 
 
 def test_measured_points_are_answered_exactly(speed: CalibratedSpeed) -> None:
-    for point in speed.profile.products:
-        found = speed.product_s(point.batch, point.m, point.n, point.k, "fp32")
-        assert found == pytest.approx(point.timing.seconds, rel=1e-9), point
-    for point in speed.profile.attention:
-        found = speed.attention_s(1, point.heads, point.queries, point.keys, 64, is_backward=point.is_backward)
-        assert found == pytest.approx(point.timing.seconds), point
-    for point in speed.profile.memory:
-        assert speed.memory_s(point.operator, point.num_bytes) == pytest.approx(point.timing.seconds), point
-        assert speed.bytes_s(point.num_bytes) == pytest.approx(point.timing.seconds), "all kernels are alike here"
-    for point in speed.profile.convolutions:
-        found = speed.convolution_s(point.m, point.n, point.k, "fp32", is_backward=point.is_backward)
-        assert found == pytest.approx(point.timing.seconds), point
+    profile = speed.profile
+    for product in profile.products:
+        found = speed.product_s(product.batch, product.m, product.n, product.k, "fp32")
+        assert found == pytest.approx(product.timing.seconds, rel=1e-9), product
+    for one in profile.attention:
+        found = speed.attention_s(1, one.heads, one.queries, one.keys, 64, is_backward=one.is_backward)
+        assert found == pytest.approx(one.timing.seconds), one
+    for kernel in profile.memory:
+        assert speed.memory_s(kernel.operator, kernel.num_bytes) == pytest.approx(kernel.timing.seconds), kernel
+        assert speed.bytes_s(kernel.num_bytes) == pytest.approx(kernel.timing.seconds), "all kernels are alike here"
+    for conv in profile.convolutions:
+        found = speed.convolution_s(conv.m, conv.n, conv.k, "fp32", is_backward=conv.is_backward)
+        assert found == pytest.approx(conv.timing.seconds), conv
 
 
 @pytest.mark.parametrize("sizes", [(96, 320, 512), (17, 1000, 900), (512, 512, 512), (300, 16, 700)])

@@ -14,7 +14,7 @@ BUSY_SPREAD = 0.3
 """Median spread of the points above which the machine was busy. On an idle machine it is below 0.15."""
 
 
-class Timing(NamedTuple):
+class KernelTime(NamedTuple):
     """The fastest of several samples, without the host's time to dispatch the kernel.
 
     Other programs only ever add time, so the fastest sample is the closest to an idle machine.
@@ -33,7 +33,7 @@ class ProductPoint(NamedTuple):
     m: int
     n: int
     k: int
-    timing: Timing
+    timing: KernelTime
 
 
 class ConvolutionPoint(NamedTuple):
@@ -47,7 +47,7 @@ class ConvolutionPoint(NamedTuple):
     k: int
     """Input channels times the size of the kernel."""
     is_backward: bool
-    timing: Timing
+    timing: KernelTime
 
 
 class AttentionPoint(NamedTuple):
@@ -59,7 +59,7 @@ class AttentionPoint(NamedTuple):
     keys: int
     head_dim: int
     is_backward: bool
-    timing: Timing
+    timing: KernelTime
 
 
 class MemoryPoint(NamedTuple):
@@ -67,14 +67,14 @@ class MemoryPoint(NamedTuple):
 
     operator: MemoryOperator
     num_bytes: int
-    timing: Timing
+    timing: KernelTime
 
 
 class CopyPoint(NamedTuple):
     """A copy between pinned host memory and the device: the slower of the two directions."""
 
     num_bytes: int
-    timing: Timing
+    timing: KernelTime
 
 
 class CollectivePoint(NamedTuple):
@@ -83,17 +83,17 @@ class CollectivePoint(NamedTuple):
     kind: CollectiveName
     num_devices: int
     num_bytes: int
-    timing: Timing
+    timing: KernelTime
 
 
 class Dispatch(Part):
     """The host's time for one operator, on one thread."""
 
-    call: Timing
+    call: KernelTime
     """Calling an operator from Python without autograd. It is subtracted from the times of kernels on a CPU."""
-    backward_call: Timing
+    backward_call: KernelTime
     """Calling autograd for one operator. It is subtracted from backward passes on a CPU."""
-    with_autograd: Timing
+    with_autograd: KernelTime
     """Mean over the operators, views included, of forward and backward pass of a transformer block whose tensors are
     so small that computing them takes no time.
     """

@@ -19,15 +19,15 @@ from foretune.core.values.device_profile import (
     CopyPoint,
     DeviceProfile,
     Dispatch,
+    KernelTime,
     MeasuredFormat,
     MemoryPoint,
     ProductPoint,
-    Timing,
 )
 from foretune.measure.calibration.collectives import measure_collectives
 from foretune.measure.calibration.dispatching import measure_dispatch
 from foretune.measure.calibration.pieces import Kernels, Key
-from foretune.measure.calibration.rounds import Piece, Rounds, Stopwatch, measure_in_rounds
+from foretune.measure.calibration.rounds import Rounds, Stopwatch, TimedPiece, measure_in_rounds
 from foretune.measure.calibration.sizes import FEW, ON_CPU, ON_CPU_COARSE, ON_GPU, ON_GPU_COARSE, Sizes
 from foretune.measure.calibration.stopwatches import stopwatch_of
 from foretune.record.device_profiles import cpu_device_name, host_id
@@ -57,7 +57,7 @@ class Threads:
 class _Plan:
     """What will be measured."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[TimedPiece] = field(default_factory=list)
     slow: list[MeasuredFormat] = field(default_factory=list)
 
 
@@ -113,7 +113,7 @@ def _planned(device: torch.device, stopwatch: Stopwatch) -> _Plan:
     return plan
 
 
-def _of_format(kernels: Kernels, number_format: MeasuredFormat, sizes: Sizes) -> list[Piece]:
+def _of_format(kernels: Kernels, number_format: MeasuredFormat, sizes: Sizes) -> list[TimedPiece]:
     parts = [kernels.products(number_format, sizes), kernels.convolutions(number_format, sizes)]
     if number_format != "tf32":
         parts.append(kernels.attention(number_format, sizes))
@@ -170,10 +170,10 @@ def _profile(
     )
 
 
-def points_of(timings: Mapping[Hashable, Timing], dispatch: Dispatch | None) -> dict[str, Any]:
+def points_of(timings: Mapping[Hashable, KernelTime], dispatch: Dispatch | None) -> dict[str, Any]:
     """The points of a profile by field. On a CPU, the time of the call is subtracted: the caller adds dispatching."""
     found: dict[str, list[Any]] = {name: [] for name in ("products", "convolutions", "attention", "memory")}
-    copies: dict[int, Timing] = {}
+    copies: dict[int, KernelTime] = {}
     for key, measured in timings.items():
         assert isinstance(key, Key), "pieces of kernels"
         timing = _rounded(measured if dispatch is None else _without_call(measured, key, dispatch))
@@ -196,14 +196,14 @@ def points_of(timings: Mapping[Hashable, Timing], dispatch: Dispatch | None) -> 
     }
 
 
-def _without_call(timing: Timing, key: Key, dispatch: Dispatch) -> Timing:
+def _without_call(timing: KernelTime, key: Key, dispatch: Dispatch) -> KernelTime:
     call_s = (dispatch.backward_call if key.is_backward else dispatch.call).seconds
-    return Timing(max(timing.seconds - call_s, _LEAST_SHARE * timing.seconds), timing.spread)
+    return KernelTime(max(timing.seconds - call_s, _LEAST_SHARE * timing.seconds), timing.spread)
 
 
-def _rounded(timing: Timing) -> Timing:
+def _rounded(timing: KernelTime) -> KernelTime:
     """Four digits are more than any timing is good for, and keep the file small."""
-    return Timing(float(f"{timing.seconds:.4g}"), round(timing.spread, 3))
+    return KernelTime(float(f"{timing.seconds:.4g}"), round(timing.spread, 3))
 
 
 def _warnings(spread: float, num_rounds: int) -> list[str]:

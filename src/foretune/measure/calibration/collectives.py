@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from foretune.core.values.device_profile import CollectiveName, CollectivePoint, Timing
+from foretune.core.values.device_profile import CollectiveName, CollectivePoint, KernelTime
 from foretune.measure.calibration.rounds import spread_of
 from foretune.measure.peak import wait_for
 
@@ -40,7 +40,7 @@ def _runs(devices: list[torch.device], num_bytes: int) -> dict[CollectiveName, C
     }
 
 
-def _timed(run: Callable[[], object], devices: list[torch.device]) -> Timing:
+def _timed(run: Callable[[], object], devices: list[torch.device]) -> KernelTime:
     run()
     samples = []
     for _ in range(_NUM_SAMPLES):
@@ -51,4 +51,4 @@ def _timed(run: Callable[[], object], devices: list[torch.device]) -> Timing:
         for device in devices:
             wait_for(device)
         samples.append(time.perf_counter() - begin_s)
-    return Timing(statistics.median(samples), spread_of(samples))
+    return KernelTime(statistics.median(samples), spread_of(samples))

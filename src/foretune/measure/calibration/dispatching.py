@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from foretune.core.values.device_profile import Dispatch, Timing
+from foretune.core.values.device_profile import Dispatch, KernelTime
 from foretune.measure.calibration.rounds import spread_of
 from foretune.measure.peak import wait_for
 
@@ -23,7 +23,7 @@ class _TinyBlock(nn.Module):
     """A transformer block, so small that its kernels take no time."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.before, self.between = nn.LayerNorm(_WIDTH), nn.LayerNorm(_WIDTH)
         self.q, self.k, self.v, self.out = (nn.Linear(_WIDTH, _WIDTH) for _ in range(4))
         self.up, self.down = nn.Linear(_WIDTH, 2 * _WIDTH), nn.Linear(2 * _WIDTH, _WIDTH)
@@ -34,7 +34,8 @@ class _TinyBlock(nn.Module):
         q, k, v = (layer(normed).view(batch, tokens, _HEADS, -1).transpose(1, 2) for layer in (self.q, self.k, self.v))
         mixed = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, tokens, _WIDTH)
         x = x + self.out(mixed)
-        return x + self.down(functional.gelu(self.up(self.between(x))))  # type: ignore[no-any-return]
+        after: torch.Tensor = x + self.down(functional.gelu(self.up(self.between(x))))
+        return after
 
 
 class _Counting(TorchDispatchMode):
@@ -81,9 +82,9 @@ def measure_dispatch(device: torch.device, budget_s: float, now: Callable[[], fl
     with torch.no_grad():
         calls = _samples(call, device, budget_s / 3, now)
     return Dispatch(
-        call=Timing(min(calls) / _CALLS, spread_of(calls)),
-        backward_call=Timing(min(backwards) / _CALLS, spread_of(backwards)),
-        with_autograd=Timing(min(steps) / number, spread_of(steps)),
+        call=KernelTime(min(calls) / _CALLS, spread_of(calls)),
+        backward_call=KernelTime(min(backwards) / _CALLS, spread_of(backwards)),
+        with_autograd=KernelTime(min(steps) / number, spread_of(steps)),
     )
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from foretune.core.values.device_profile import MeasuredFormat, MemoryOperator
 from foretune.measure.calibration.pool import Pool
-from foretune.measure.calibration.rounds import Piece, Run
+from foretune.measure.calibration.rounds import Run, TimedPiece
 from foretune.measure.calibration.sizes import Convolution, Sizes
 from foretune.step.precision import PrecisionPolicy
 
@@ -44,7 +44,7 @@ class Kernels:
     def pool(self, dtype: torch.dtype) -> Pool:
         return Pool(self.device, dtype, self.window_bytes)
 
-    def products(self, number_format: MeasuredFormat, sizes: Sizes) -> Iterator[Piece]:
+    def products(self, number_format: MeasuredFormat, sizes: Sizes) -> Iterator[TimedPiece]:
         """Those of one layer: output, gradient of the input, gradient of the weight."""
         pool, context = self._of(number_format)
         for m, n, k in sizes.products:
@@ -56,14 +56,14 @@ class Kernels:
             maker = _within(context, partial(_batched_product, pool, batch, m, n, k))
             yield _piece(key, batch * m * n * k, maker, group=f"batched {number_format}")
 
-    def attention(self, number_format: MeasuredFormat, sizes: Sizes) -> Iterator[Piece]:
+    def attention(self, number_format: MeasuredFormat, sizes: Sizes) -> Iterator[TimedPiece]:
         pool, context = self._of(number_format)
         for found in sizes.attention:
             for is_backward in (False, True):
                 key = Key("attention", number_format, found, is_backward)
                 yield _piece(key, math.prod(found), _within(context, partial(_attention, pool, found, is_backward)))
 
-    def convolutions(self, number_format: MeasuredFormat, sizes: Sizes) -> Iterator[Piece]:
+    def convolutions(self, number_format: MeasuredFormat, sizes: Sizes) -> Iterator[TimedPiece]:
         pool, context = self._of(number_format)
         for found in sizes.convolutions:
             for is_backward in (False, True):
@@ -71,7 +71,7 @@ class Kernels:
                 maker = _within(context, partial(_convolution, pool, found, is_backward))
                 yield _piece(key, math.prod(found.as_product), maker)
 
-    def memory(self, sizes: Sizes) -> Iterator[Piece]:
+    def memory(self, sizes: Sizes) -> Iterator[TimedPiece]:
         pool = self.pool(torch.float32)
         for operator, element_bytes in _BYTES_PER_ELEMENT.items():
             for num_bytes in sizes.memory_bytes:
@@ -79,7 +79,7 @@ class Kernels:
                 key = Key("memory", operator, (rows * _NORMALISED * element_bytes,))
                 yield _piece(key, num_bytes, partial(_memory, pool, operator, rows))
 
-    def copies(self, sizes: Sizes) -> Iterator[Piece]:
+    def copies(self, sizes: Sizes) -> Iterator[TimedPiece]:
         """Between pinned host memory and the device, each way."""
         for num_bytes in sizes.copy_bytes:
             for to_host in (False, True):
@@ -91,9 +91,9 @@ class Kernels:
         return self.pool(policy.compute_dtype), policy.products
 
 
-def _piece(key: Key, work: float, *variants: Callable[[], Run], group: str | None = None) -> Piece:
+def _piece(key: Key, work: float, *variants: Callable[[], Run], group: str | None = None) -> TimedPiece:
     default = f"{key.what} {key.number_format}{' backward' if key.is_backward else ''}"
-    return Piece(key, group or default, work, variants)
+    return TimedPiece(key, group or default, work, variants)
 
 
 def _within(context: Callable[[], AbstractContextManager[object]], prepare: Callable[[], Run]) -> Callable[[], Run]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from foretune.core.values.device_profile import Timing
+from foretune.core.values.device_profile import KernelTime
 
 MOST_ROUNDS = 16
 _LEAST_ROUNDS = 4
@@ -34,7 +34,7 @@ class Stopwatch(Protocol):
 
 
 @dataclass(frozen=True)
-class Piece:
+class TimedPiece:
     """Something to measure."""
 
     key: Hashable
@@ -49,13 +49,13 @@ class Piece:
 class Rounds:
     """What was measured."""
 
-    timings: dict[Hashable, Timing]
+    timings: dict[Hashable, KernelTime]
     num_rounds: int
     """Rounds that were completed."""
 
 
 def measure_in_rounds(
-    pieces: Iterable[Piece],
+    pieces: Iterable[TimedPiece],
     stopwatch: Stopwatch,
     budget_s: float,
     now: Callable[[], float],
@@ -87,10 +87,14 @@ def measure_in_rounds(
 
 
 def _warmed_up(
-    pieces: Iterable[Piece], stopwatch: Stopwatch, budget_s: float, now: Callable[[], float], tell: Callable[[], None]
-) -> list[tuple[Piece, float]]:
+    pieces: Iterable[TimedPiece],
+    stopwatch: Stopwatch,
+    budget_s: float,
+    now: Callable[[], float],
+    tell: Callable[[], None],
+) -> list[tuple[TimedPiece, float]]:
     """The pieces that fit, in the order they are measured in, each with a first sample."""
-    chosen: list[tuple[Piece, float]] = []
+    chosen: list[tuple[TimedPiece, float]] = []
     last: dict[str, tuple[float, float]] = {}
     round_s, deadline_s = 0.0, now() + budget_s / 2
     for piece in _small_ones_first(pieces):
@@ -110,12 +114,12 @@ def _warmed_up(
     return chosen
 
 
-def _small_ones_first(pieces: Iterable[Piece]) -> list[Piece]:
+def _small_ones_first(pieces: Iterable[TimedPiece]) -> list[TimedPiece]:
     """By the rank of their work in their own group, so that all groups get their share of a short time."""
-    groups: dict[str, list[Piece]] = defaultdict(list)
+    groups: dict[str, list[TimedPiece]] = defaultdict(list)
     for piece in pieces:
         groups[piece.group].append(piece)
-    ranked: list[tuple[float, Piece]] = []
+    ranked: list[tuple[float, TimedPiece]] = []
     for group in groups.values():
         by_work = sorted(group, key=lambda piece: piece.work)
         ranked += [(rank / len(by_work), piece) for rank, piece in enumerate(by_work)]
@@ -130,13 +134,13 @@ def _visited(prepare: Callable[[], Run], once_s: float, stopwatch: Stopwatch) ->
     return [stopwatch(prepare()) for _ in range(num)]
 
 
-def _timing(piece: Piece, once_s: float, samples: dict[tuple[Hashable, int], list[float]]) -> Timing:
+def _timing(piece: TimedPiece, once_s: float, samples: dict[tuple[Hashable, int], list[float]]) -> KernelTime:
     by_variant = [samples.get((piece.key, number)) for number in range(len(piece.variants))]
     measured = [found for found in by_variant if found]
     if not measured:
         # Only the first sample, of which nothing says how far it is off.
-        return Timing(once_s, 1.0)
-    return Timing(
+        return KernelTime(once_s, 1.0)
+    return KernelTime(
         statistics.fmean(min(found) for found in measured), statistics.fmean(spread_of(found) for found in measured)
     )
 
