@@ -99,7 +99,13 @@ def test_one_thread_is_measured_by_its_own_processor_time() -> None:
     assert HostStopwatch(1)._now is not HostStopwatch(2)._now
 
 
-def calibrated(monkeypatch: pytest.MonkeyPatch, spread: float, num_rounds: int = 5) -> DeviceProfile:
+def calibrated(
+    monkeypatch: pytest.MonkeyPatch,
+    spread: float,
+    num_rounds: int = 5,
+    num_threads: int = 3,
+    warnings: tuple[str, ...] = (),
+) -> DeviceProfile:
     """A profile without measuring: every piece has the same time and this spread."""
 
     def rounds(pieces: list[Any], *_: Any) -> Rounds:
@@ -111,8 +117,8 @@ def calibrated(monkeypatch: pytest.MonkeyPatch, spread: float, num_rounds: int =
     monkeypatch.setattr(calibrating, "measure_in_rounds", rounds)
     monkeypatch.setattr(calibrating, "measure_dispatch", lambda *_: DISPATCH)
     monkeypatch.setattr(calibrating, "_probed", probed)
-    monkeypatch.setattr(BusyWatch, "warnings", lambda _: [])
-    return calibrate_device(CPU, Threads(3, is_default=False), 45.0, Observer())
+    monkeypatch.setattr(BusyWatch, "warnings", lambda _: list(warnings))
+    return calibrate_device(CPU, Threads(num_threads, is_default=False), 45.0, Observer())
 
 
 def test_a_format_that_is_ten_times_as_slow_is_measured_at_few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +138,13 @@ def test_a_busy_machine_is_in_the_profile(monkeypatch: pytest.MonkeyPatch) -> No
     busy = calibrated(monkeypatch, spread=0.8)
     assert busy.is_busy
     assert "The machine was busy: half of the samples took 80 % longer" in busy.warnings[0]
+
+
+def test_other_programs_slow_several_threads_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = ("Other processes use 1.0 of 2 cores",)
+    assert calibrated(monkeypatch, spread=0.05, warnings=others).is_busy
+    alone = calibrated(monkeypatch, spread=0.05, warnings=others, num_threads=1)
+    assert (alone.is_busy, alone.warnings) == (False, ())
 
 
 def test_too_short_a_time_is_in_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:

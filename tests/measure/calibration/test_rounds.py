@@ -90,3 +90,13 @@ def test_progress_goes_from_nothing_to_all() -> None:
     assert shares == sorted(shares)
     assert shares[0] < 0.5
     assert shares[-1] == 1.0
+
+
+def test_what_the_device_cannot_run_is_left_out() -> None:
+    machine = Machine()
+
+    def refuse() -> Run:
+        raise RuntimeError("no kernel")
+
+    found = machine.measure([TimedPiece("none", "h", 1.0, (refuse,)), machine.piece("a", 0.01)], budget_s=1)
+    assert list(found.timings) == ["a"]

@@ -129,9 +129,6 @@ class DeviceProfile(Value):
     """Number formats that are so slow here that only a few products were measured."""
     spread: float
     """Median of the spreads of all points."""
+    is_busy: bool = False
+    """Whether other programs slowed the measurement down."""
     warnings: tuple[str, ...] = ()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether other programs slowed the measurement down."""
-        return self.spread > BUSY_SPREAD

@@ -82,7 +82,15 @@ def calibrate_device(
     rounds = measure_in_rounds(plan.pieces, stopwatch, left_s, now, progress)
     collectives = measure_collectives(device)
     made = _profile(device, threads, dispatch, rounds, plan.slow, collectives)
-    return made.model_copy(update={"took_s": round(now() - begin_s, 1), "warnings": (*made.warnings, *busy.warnings())})
+    # One thread is measured by its own processor time, which others do not add to.
+    found = () if device.type == "cpu" and threads.num == 1 else busy.warnings()
+    return made.model_copy(
+        update={
+            "took_s": round(now() - begin_s, 1),
+            "warnings": (*made.warnings, *found),
+            "is_busy": made.is_busy or bool(found),
+        }
+    )
 
 
 def device_name(device: torch.device) -> str:
@@ -166,6 +174,7 @@ def _profile(
         collectives=collectives,
         slow_formats=tuple(slow),
         spread=round(spread, 3),
+        is_busy=spread > BUSY_SPREAD,
         warnings=tuple(_warnings(spread, rounds.num_rounds)),
     )
 

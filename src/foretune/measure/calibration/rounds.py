@@ -104,8 +104,12 @@ def _warmed_up(
             of_round_s = round_s + expected_s * len(piece.variants)
             if expected_s > _MOST_SAMPLE_S or of_round_s * _LEAST_ROUNDS > budget_s or now() > deadline_s:
                 continue
-        piece.variants[0]()()
-        once_s = stopwatch(piece.variants[0]())
+        try:
+            piece.variants[0]()()
+            once_s = stopwatch(piece.variants[0]())
+        except RuntimeError:
+            # The device has no such kernel, or too little memory for it.
+            continue
         last[piece.group] = piece.work, once_s
         round_s += once_s * len(piece.variants)
         chosen.append((piece, once_s))

@@ -55,6 +55,8 @@ class CalibratedSpeed:
 
     def bytes_s(self, num_bytes: float) -> float:
         shares = {name: share for name, share in _MIXED.items() if name in self._memory}
+        if not shares:
+            raise NotKnown(f"memory-bound kernels were not measured on {self.profile.device}. {_RERUN}")
         total = sum(share * self.memory_s(name, num_bytes) for name, share in shares.items())
         return total / sum(shares.values())
 
