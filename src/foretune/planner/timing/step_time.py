@@ -10,7 +10,7 @@ from foretune.planner.composing.forms import composed_layer
 from foretune.planner.sizing import StepSize
 from foretune.planner.timing.constants import TimeConstants, shipped_constants
 from foretune.planner.timing.speed import DeviceSpeed
-from foretune.planner.timing.work_times import PASS, Times, WorkTimes
+from foretune.planner.timing.work_times import PASS, Part, Times, WorkTimes
 from foretune.planner.traces import Mixed, Traces, forms_of, mixed_step
 from foretune.planner.transfers import Moved
 from foretune.trace.shipped import Geometry, recipes
@@ -91,7 +91,9 @@ def step_seconds(
     constants = constants or shipped_constants()
     experiment = step.experiment
     mixed = mixed_step(traces, experiment, step.size, step.geometry, step.numerics, habits=step.habits)
-    total = _total(step, traces, mixed, speed, work_times)
+    total = Times()
+    for times in times_by_part(step, traces, mixed, speed, work_times).values():
+        total = total.plus(times)
     host_s = speed.launch_s() * (total.num_operators + (constants.recomputing_operator - 1) * total.num_recomputing)
     bus_s = 0.0
     if not is_cpu and step.moved.total_bytes:
@@ -114,7 +116,9 @@ def step_seconds(
     )
 
 
-def _total(step: TimedStep, traces: Traces, mixed: Mixed, speed: DeviceSpeed, work_times: WorkTimes) -> Times:
+def times_by_part(
+    step: TimedStep, traces: Traces, mixed: Mixed, speed: DeviceSpeed, work_times: WorkTimes
+) -> dict[Part, Times]:
     """Adds up the blocks as they are: some recomputed, the others not; passes as often as gradients accumulate."""
     counts = [kind.count for kind in mixed.kept.kinds]
     starts = [sum(counts[:index]) for index in range(len(counts))]
@@ -126,7 +130,7 @@ def _total(step: TimedStep, traces: Traces, mixed: Mixed, speed: DeviceSpeed, wo
     share = len(mixed.chosen) / max(1, sum(counts))
     sizes = step.size.in_trace(step.geometry)
     passes = step.experiment.train.gradient_accumulation
-    total = Times()
+    total: dict[Part, Times] = {}
     forms = forms_of(step.experiment, step.geometry, step.numerics, habits=step.habits)
     for trace, form, is_again in ((mixed.kept, forms[0], False), (mixed.checkpointed, forms[1], True)):
         layer = composed_layer(form) if traces.is_composed(form) else None
@@ -138,5 +142,6 @@ def _total(step: TimedStep, traces: Traces, mixed: Mixed, speed: DeviceSpeed, wo
             else:
                 how_often = again[kind] if is_again else counts[kind] - again[kind]
             if how_often:
-                total = total.plus(times, how_often * (passes if part == PASS else 1))
+                before = total.get((part, kind), Times())
+                total[part, kind] = before.plus(times, how_often * (passes if part == PASS else 1))
     return total

@@ -1,0 +1,221 @@
+"""How long a step of several devices takes: the step of one of them, and what it waits for the others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from foretune.core.values.step_trace import NEVER, OUTSIDE, StepTrace, Work
+from foretune.core.vocabulary import WEIGHTS, MemoryPart, StepPhase
+from foretune.planner.block_events import Sizes
+from foretune.planner.sharding import num_shards
+from foretune.planner.timing.communication import Communication, Layout, Links, Unit, bucketed, sharded_pass
+from foretune.planner.timing.constants import TimeConstants, shipped_constants
+from foretune.planner.timing.interconnect import Group, Interconnect, group_of
+from foretune.planner.timing.speed import DeviceSpeed
+from foretune.planner.timing.step_time import StepSeconds, TimedStep, step_seconds, times_by_part
+from foretune.planner.timing.work_times import PASS, UPDATE, Times, WorkTimes
+from foretune.planner.traces import Mixed, Traces, mixed_step
+
+CONTENTION_SHARE = 0.1
+"""By how much computation slows down while something is sent beside it: NCCL's kernels take multiprocessors and memory
+bandwidth. General knowledge, chosen before any row was compared; not measured here.
+"""
+_USUAL_FORWARD_SHARE = 1 / 3
+_FULL_WIDENING = 2
+"""fp32 shards of weights that are gathered in bf16."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelSeconds:
+    """One optimizer step of each of several devices."""
+
+    num_devices: int
+    alone: StepSeconds
+    """The same step as if nothing had to be sent, and the update of this device's part."""
+    communication: Communication
+    contention_s: float
+    """What computation loses while something is sent."""
+    samples: int
+    """Of a step, over all devices."""
+
+    @property
+    def step_s(self) -> float:
+        return self.alone.step_s + self.communication.exposed_s + self.contention_s
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples / self.step_s
+
+    def shares(self) -> dict[str, float]:
+        """What the step waits for, as shares of it that add up to one."""
+        waits_s = self.communication.exposed_s + self.contention_s
+        rest = 1 - waits_s / self.step_s
+        return {
+            **{name: share * rest for name, share in self.alone.shares().items()},
+            "communication": waits_s / self.step_s,
+        }
+
+
+Exchange = Callable[[Layout, Links, int], Communication]
+"""What is sent in a step of so many passes."""
+
+
+def links_of(
+    num_devices: int, shards: int, speed: DeviceSpeed, interconnect: Interconnect
+) -> Links:
+    """Returns groups of neighbours that share the weights, and the copies of the model over all domains."""
+    assert num_devices % shards == 0, "a plan refuses groups of unlike size"
+    sharing, copies = group_of(shards, interconnect), num_devices // shards
+    copies_inside = max(1, min(copies, interconnect.domain_devices // shards))
+    domains = -(-copies // copies_inside)
+    return Links(
+        shards=sharing,
+        replicas=Group(-(-copies // domains), domains),
+        speed=speed,
+        interconnect=interconnect,
+    )
+
+
+def engine_exchange(step: TimedStep) -> Exchange:
+    """Returns how the engine of an experiment communicates."""
+
+    def ddp(layout: Layout, links: Links, num_passes: int) -> Communication:  # noqa: ARG001
+        return bucketed(layout, links)
+
+    def fsdp(layout: Layout, links: Links, num_passes: int) -> Communication:
+        return Communication().plus(sharded_pass(layout, links), num_passes)
+
+    return ddp if step.experiment.parallel.sharding == "none" else fsdp
+
+
+def parallel_step_seconds(
+    step: TimedStep,
+    traces: Traces,
+    speed: DeviceSpeed,
+    work_times: WorkTimes,
+    interconnect: Interconnect,
+    constants: TimeConstants | None = None,
+) -> ParallelSeconds:
+    """Returns the time of one optimizer step of an experiment on its devices.
+
+    One device sends nothing. Raises `NotKnown` if something of the step is not known.
+    """
+    parallel = step.experiment.parallel
+    if parallel.devices == 1:
+        alone = step_seconds(step, traces, speed, work_times, constants)
+        samples = step.size.batch_size * step.experiment.train.gradient_accumulation
+        return ParallelSeconds(
+            num_devices=1, alone=alone, communication=Communication(), contention_s=0.0, samples=samples
+        )
+    shards = num_shards(parallel)
+    links = links_of(parallel.devices, shards, speed, interconnect)
+    widening = _FULL_WIDENING if step.experiment.gathers_in_bf16 else 1
+    return exchanged_step_seconds(
+        step,
+        traces,
+        links,
+        work_times,
+        engine_exchange(step),
+        constants,
+        update_share=widening / shards,
+        gradient_widening=widening,
+    )
+
+
+def exchanged_step_seconds(
+    step: TimedStep,
+    traces: Traces,
+    links: Links,
+    work_times: WorkTimes,
+    exchange: Exchange,
+    constants: TimeConstants | None = None,
+    *,
+    update_share: float = 1.0,
+    gradient_widening: float = 1.0,
+) -> ParallelSeconds:
+    """Returns the time of a step of devices that communicate in a given way.
+
+    `update_share`: what a device does of the update in the trace. `gradient_widening`: how many times the bytes of the
+    trace gradients have when they are sent.
+    """
+    constants = constants or shipped_constants()
+    mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
+    alone = step_seconds(step, traces, links.speed, work_times, constants)
+    parts = times_by_part(step, traces, mixed, links.speed, work_times)
+    # The host and the bus slow the blocks down, which leaves more time to send beside them.
+    stretch = (alone.step_s - alone.host_work_s) / alone.device_s if alone.device_s else 1.0
+    stretch *= constants.device
+    update_s = sum(_device_s(times) for (part, _), times in parts.items() if part == UPDATE)
+    alone = replace(alone, step_s=alone.step_s + stretch * update_s * (update_share - 1))
+    num_passes = step.experiment.train.gradient_accumulation
+    layout = _layout(step, mixed, parts, gradient_widening, stretch / num_passes)
+    sent = exchange(layout, links, num_passes)
+    return ParallelSeconds(
+        num_devices=links.shards.size * links.replicas.size,
+        alone=alone,
+        communication=sent,
+        contention_s=CONTENTION_SHARE * sent.hidden_s,
+        samples=step.size.batch_size * num_passes * links.shards.size * links.replicas.size,
+    )
+
+
+def _device_s(times: Times) -> float:
+    return times.compute_s + times.bandwidth_s
+
+
+def _layout(
+    step: TimedStep, mixed: Mixed, parts: dict[tuple[str, int], Times], gradient_widening: float, stretch: float
+) -> Layout:
+    """Returns the blocks with their bytes and the time of one pass.
+
+    Traces of models whose blocks all differ have their work outside the blocks; it is spread evenly over them.
+    """
+    sizes = step.size.in_trace(step.geometry)
+    trace = mixed.checkpointed if mixed.chosen else mixed.kept
+    num_blocks = sum(kind.count for kind in trace.kinds)
+    has_work = any(_device_s(times) for (part, kind), times in parts.items() if part == PASS and kind != OUTSIDE)
+    shares = _forward_shares(trace.work, sizes)
+
+    def unit(kind: int, count: int, from_outside: float) -> Unit:
+        seconds = stretch * _device_s(parts.get((PASS, kind), Times())) / count
+        spread = from_outside * stretch * _device_s(parts.get((PASS, OUTSIDE), Times()))
+        forward = shares.get(kind, _USUAL_FORWARD_SHARE) * seconds + shares.get(OUTSIDE, _USUAL_FORWARD_SHARE) * spread
+        weights, gradients = _weight_bytes(trace, kind, sizes)
+        return Unit(
+            count=count,
+            weight_bytes=weights,
+            gradient_bytes=gradients * gradient_widening,
+            forward_s=forward,
+            backward_s=seconds + spread - forward,
+        )
+
+    share = 0.0 if has_work or not num_blocks else 1 / num_blocks
+    blocks = tuple(unit(number, kind.count, share) for number, kind in enumerate(trace.kinds))
+    outside = unit(OUTSIDE, 1, 0.0)
+    if share:
+        outside = replace(outside, forward_s=0.0, backward_s=0.0)
+    return Layout(blocks=blocks, outside=outside)
+
+
+def _forward_shares(work: tuple[Work, ...], sizes: Sizes) -> dict[int, float]:
+    """Returns how much of a pass's operations the forward pass has, by kind of block."""
+    flops: dict[tuple[int, bool], float] = {}
+    for one in work:
+        if one.phase in (StepPhase.FORWARD, StepPhase.BACKWARD):
+            key = (one.kind, one.phase == StepPhase.FORWARD)
+            flops[key] = flops.get(key, 0.0) + one.flops.at(sizes)
+    kinds = {kind for kind, _ in flops}
+    totals = {kind: flops.get((kind, True), 0.0) + flops.get((kind, False), 0.0) for kind in kinds}
+    return {kind: flops.get((kind, True), 0.0) / total for kind, total in totals.items() if total}
+
+
+def _weight_bytes(trace: StepTrace, kind: int, sizes: Sizes) -> tuple[float, float]:
+    """Returns the bytes of all weights of a block and of those that have gradients, in the dtype of the weights."""
+    found = trace.outside if kind == OUTSIDE else trace.kinds[kind].of_block(0, trace.kinds[kind].count)
+    weights = gradients = 0.0
+    for storage in found:
+        category = trace.categories[storage.category]
+        if category in WEIGHTS and storage.released.phase == NEVER:
+            num_bytes = trace.growths[storage.growth].at(sizes)
+            weights += num_bytes
+            gradients += num_bytes if category == MemoryPart.TRAINED_WEIGHTS else 0.0
+    return weights, gradients
