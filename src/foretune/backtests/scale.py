@@ -1,6 +1,6 @@
 """Published speeds on 8 to 1,024 devices, and what step times say of them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -25,7 +25,7 @@ from foretune.trace.shipped import geometries
 _FEWEST_DEVICES = 8
 _LEAST, _MOST = 0.05, 20.0
 """Constants outside of this are no constants."""
-_HALVINGS = 40
+_HALVINGS = 25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +137,7 @@ class ScaleForecasts:
     speed_of: Callable[[Device], DeviceSpeed]
     _work_times: WorkTimes = field(default_factory=WorkTimes)
     _speeds: dict[tuple[str, str], DeviceSpeed] = field(default_factory=dict)
+    _constants: dict[str, float] = field(default_factory=dict)
 
     def seconds(self, asked: ScaleQuestion, device_constant: float = 1.0) -> ParallelSeconds:
         """The step of a row; `device_constant` is the time of kernels beside that of the tables."""
@@ -162,40 +163,58 @@ class ScaleForecasts:
 
     def constant(self, asked: ScaleQuestion) -> float:
         """The constant with which the prediction of a row is its published speed."""
-        low, high = _LEAST, _MOST
-        for _ in range(_HALVINGS):
-            middle = (low * high) ** 0.5
-            low, high = (middle, high) if self.speed(asked, middle) > asked.published else (low, middle)
-        return (low * high) ** 0.5
+        if asked.row_id not in self._constants:
+            low, high = _LEAST, _MOST
+            for _ in range(_HALVINGS):
+                middle = (low * high) ** 0.5
+                low, high = (middle, high) if self.speed(asked, middle) > asked.published else (low, middle)
+            self._constants[asked.row_id] = (low * high) ** 0.5
+        return self._constants[asked.row_id]
 
-    def constants_without(
-        self, asked: Sequence[ScaleQuestion], group: Callable[[ScaleQuestion], str]
-    ) -> Mapping[str, float | None]:
-        """For each row the median constant of its program's rows of other groups; None if there are none."""
-        own = {one.row_id: self.constant(one) for one in asked}
-        found: dict[str, float | None] = {}
-        for one in asked:
-            others = [own[two.row_id] for two in asked if two.program is one.program and group(two) != group(one)]
-            found[one.row_id] = median(others) if others else None
-        return found
+    def constant_of(self, rows: Iterable[ScaleQuestion]) -> float | None:
+        """The median constant of rows; None without rows."""
+        found = [self.constant(row) for row in rows]
+        return median(found) if found else None
 
 
-def constant_efficiency(
-    asked: Iterable[ScaleQuestion], rows: Iterable[ScaleQuestion]
-) -> Mapping[str, float]:
-    """The trivial forecast: each device is as fast as with the fewest devices that were published.
+@dataclass(frozen=True, kw_only=True)
+class ScaleResult:
+    """Predicted over published samples a second of one device, less one. None where there is nothing to learn from."""
 
-    Of the same model, device and program; the median if there are several. Rows with the fewest devices have none.
-    """
-    known = list(rows)
-    found = {}
-    for one in asked:
-        alike = [two for two in known if _series(two) == _series(one)]
-        fewest = min(two.num_devices for two in alike)
-        if one.num_devices > fewest:
-            found[one.row_id] = median(two.published for two in alike if two.num_devices == fewest)
-    return found
+    asked: ScaleQuestion
+    seconds: ParallelSeconds
+    """The step from tables and data sheets alone."""
+    from_nothing: float
+    without_submitter: float | None
+    """With the median constant of its program's rows of other submitters."""
+    without_device: float | None
+    """The same of other devices."""
+    from_fewest: float | None
+    """With the constant of the published speeds on the fewest devices, as `constant_efficiency`."""
+    constant_efficiency: float | None
+    """The trivial forecast: each device is as fast as with the fewest devices that were published."""
 
 
-def _series(asked: ScaleQuestion) -> tuple[str, str, str]:
-    return asked.model, asked.device.name, asked.program.name
+def scale_results(asked: Sequence[ScaleQuestion], forecasts: ScaleForecasts) -> list[ScaleResult]:
+    """Predicts every row. Rows of other programs, devices and models say nothing about a row."""
+    return [_result(one, asked, forecasts) for one in asked]
+
+
+def _result(one: ScaleQuestion, asked: Sequence[ScaleQuestion], forecasts: ScaleForecasts) -> ScaleResult:
+    alike = [two for two in asked if two.program is one.program and two.model == one.model]
+    series = [two for two in alike if two.device.name == one.device.name]
+    fewest = min(two.num_devices for two in series)
+    first = [two for two in series if two.num_devices == fewest < one.num_devices]
+
+    def error(constant: float | None) -> float | None:
+        return None if constant is None else forecasts.speed(one, constant) / one.published - 1
+
+    return ScaleResult(
+        asked=one,
+        seconds=forecasts.seconds(one),
+        from_nothing=forecasts.speed(one) / one.published - 1,
+        without_submitter=error(forecasts.constant_of(two for two in alike if two.submitter != one.submitter)),
+        without_device=error(forecasts.constant_of(two for two in alike if two.device.name != one.device.name)),
+        from_fewest=error(forecasts.constant_of(first)),
+        constant_efficiency=median(two.published for two in first) / one.published - 1 if first else None,
+    )

@@ -100,11 +100,15 @@ NEMO = Program(
     is_captured=True,
     machine_devices={"l40s": 4, "gb200": 4},
     sources=(
-        "github:mlcommons/training_results_v4.0@62f111b7690f:NVIDIA/benchmarks/stable_diffusion/implementations/nemo/"
-        "conf/custom.yaml: weights in fp16, channels_last, CUDA graphs after 15 steps, inductor",
-        "the same commit: Oracle/benchmarks/stable_diffusion/implementations/BM.GPU.H100.8/conf/optim/"
-        "distributed_fused_adam.yaml: buckets of 288 MB, fp16 gradients and weights are sent, gradients beside the "
-        "backward pass, weights not, states sharded within a machine",
+        (
+            "github:mlcommons/training_results_v4.0@62f111b7690f:NVIDIA/benchmarks/stable_diffusion/implementations/"
+            "nemo/conf/custom.yaml: weights in fp16, channels_last, CUDA graphs after 15 steps, inductor"
+        ),
+        (
+            "the same commit: Oracle/benchmarks/stable_diffusion/implementations/BM.GPU.H100.8/conf/optim/"
+            "distributed_fused_adam.yaml: buckets of 288 MB, fp16 gradients and weights are sent, gradients beside the "
+            "backward pass, weights not, states sharded within a machine"
+        ),
         "the same commit: NVIDIA/.../nemo/config_L40S_16x04x32.sh: four cards in a machine",
     ),
     assumptions=(
@@ -122,8 +126,10 @@ COMPOSER = Program(
     gradient_widening=2.0,
     devices={"A100": "a100-40gb-sxm"},
     sources=(
-        "github:mosaicml/diffusion@24caa23ea552:yamls/hydra-yamls/SD-2-base-512.yaml: passes of 16 samples, "
-        "SHARD_GRAD_OP",
+        (
+            "github:mosaicml/diffusion@24caa23ea552:yamls/hydra-yamls/SD-2-base-512.yaml: passes of 16 samples, "
+            "SHARD_GRAD_OP"
+        ),
     ),
     assumptions=(
         "A100 of 40 GB, as the publisher's other benchmark states",
@@ -150,5 +156,3 @@ def program_of(framework: str) -> Program | None:
 def with_speed(program: Program, speed: DeviceSpeed) -> DeviceSpeed:
     """The device as a program uses it."""
     return CapturedSpeed(speed) if program.is_captured else speed
-
-

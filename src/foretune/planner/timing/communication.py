@@ -103,30 +103,34 @@ class Links:
 def bucketed(layout: Layout, links: Links, bucket_bytes: float = BUCKET_BYTES) -> Communication:
     """Returns one backward pass in which gradients are reduced in buckets, in the order they are made.
 
-    Within a block, gradients arrive evenly. Those outside the blocks are the last ones.
+    A bucket is sent when it is full; the last one, which may not be, after the backward pass. Within a block, gradients
+    arrive evenly. Those outside the blocks are the last ones.
     """
-    units = (*(unit for unit in reversed(layout.blocks) for _ in range(unit.count)), layout.outside)
-    num_bytes = sum(unit.gradient_bytes for unit in units)
+    bucket_s = links.reduce_s(bucket_bytes)
+    computed_s = sent_s = pending = num_full = num_bytes = 0.0
+    blocks = (unit for unit in reversed(layout.blocks) for _ in range(unit.count))
+    for unit in (*blocks, layout.outside):
+        full = (pending + unit.gradient_bytes) // bucket_bytes
+        if full:
+            # When the first and the last of these buckets are full.
+            first_s, last_s = (
+                computed_s + unit.backward_s * (buckets * bucket_bytes - pending) / unit.gradient_bytes
+                for buckets in (1, full)
+            )
+            sent_s = max(max(sent_s, first_s) + full * bucket_s, last_s + bucket_s)
+        pending += unit.gradient_bytes - full * bucket_bytes
+        computed_s += unit.backward_s
+        num_full += full
+        num_bytes += unit.gradient_bytes
     if not num_bytes:
         return NOTHING_SENT
-    bucket_bytes = min(bucket_bytes, num_bytes)
-    bucket_s = links.reduce_s(bucket_bytes)
-    computed_s = sent_s = 0.0
-    for unit in units:
-        buckets = unit.gradient_bytes / bucket_bytes
-        if buckets:
-            # Its first bucket is sent when it is full, its last one when the unit is done.
-            pieces = max(1.0, buckets)
-            first_s = computed_s + unit.backward_s / pieces
-            sent_s = max(max(sent_s, first_s) + buckets * bucket_s, computed_s + unit.backward_s + bucket_s / pieces)
-        computed_s += unit.backward_s
-    num_buckets = num_bytes / bucket_bytes
-    sent_s = max(sent_s, computed_s + bucket_s)
+    rest_s = links.reduce_s(pending)
+    sent_s = max(sent_s, computed_s) + rest_s
     return Communication(
-        total_s=num_buckets * bucket_s,
+        total_s=num_full * bucket_s + rest_s,
         exposed_s=sent_s - computed_s,
         sent_bytes=num_bytes * (links.gathered_share + links.summed_share),
-        num_collectives=num_buckets * (2 if links.shards.size > 1 and links.replicas.size > 1 else 1),
+        num_collectives=(num_full + (pending > 0)) * (2 if links.shards.size > 1 and links.replicas.size > 1 else 1),
     )
 
 
@@ -180,4 +184,3 @@ def _ahead(
             across_s = sums[number - 1] if sums else 0.0
         exposed_s += max(0.0, inside_s - compute_s, across_s - compute_s)
     return exposed_s + (scatters[-1] if scatters else 0.0) + (sums[-1] if sums else 0.0)
-

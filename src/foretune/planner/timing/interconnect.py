@@ -46,9 +46,9 @@ _USUAL: dict[str, tuple[int, float]] = {
     "mi300x": (_PER_MACHINE, 400.0),
     "mi325x": (_PER_MACHINE, 400.0),
 }
-"""Devices in a domain and Gbit/s for each, as the vendor's own servers have them: DGX A100 200 (ConnectX-6), DGX H100,
+"""Devices in a domain and Gbit/s for each, as vendors' own servers have them: DGX A100 200 (ConnectX-6), DGX H100,
 DGX H200 and DGX B200 400 (ConnectX-7), GB200 NVL72 400, GB300 NVL72 800 (ConnectX-8). OVX with eight L40S: four adapters
-of 200. MI300X platforms: one of 400 for each device. General knowledge of their data sheets, which were not opened.
+of 200. MI300X platforms: one of 400 for each. General knowledge; the data sheets were not opened.
 """
 _OTHERS: tuple[int, float] = (_PER_MACHINE, 25.0)
 """Everything else: eight cards share one adapter of 200 Gb/s."""
@@ -103,8 +103,5 @@ def collective_s(
         return inside_s
     passes = (2 if kind == "all_reduce" else 1) * (group.domains - 1) / group.domains
     across_s = passes * num_bytes / group.inside / interconnect.network_bytes_per_s
-    if kind == "all_reduce":
-        hops = 2 * math.ceil(math.log2(group.domains))
-    else:
-        hops = group.domains - 1
+    hops = 2 * math.ceil(math.log2(group.domains)) if kind == "all_reduce" else group.domains - 1
     return max(inside_s, across_s) + hops * HOP_S

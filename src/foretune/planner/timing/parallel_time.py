@@ -12,8 +12,8 @@ from foretune.planner.timing.constants import TimeConstants, shipped_constants
 from foretune.planner.timing.interconnect import Group, Interconnect, group_of
 from foretune.planner.timing.speed import DeviceSpeed
 from foretune.planner.timing.step_time import StepSeconds, TimedStep, step_seconds, times_by_part
-from foretune.planner.timing.work_times import PASS, UPDATE, Times, WorkTimes
-from foretune.planner.traces import Mixed, Traces, mixed_step
+from foretune.planner.timing.work_times import PASS, UPDATE, LayoutFacts, Part, Times, WorkTimes
+from foretune.planner.traces import Traces, mixed_step
 
 CONTENTION_SHARE = 0.1
 """By how much computation slows down while something is sent beside it: NCCL's kernels take multiprocessors and memory
@@ -59,9 +59,7 @@ Exchange = Callable[[Layout, Links, int], Communication]
 """What is sent in a step of so many passes."""
 
 
-def links_of(
-    num_devices: int, shards: int, speed: DeviceSpeed, interconnect: Interconnect
-) -> Links:
+def links_of(num_devices: int, shards: int, speed: DeviceSpeed, interconnect: Interconnect) -> Links:
     """Returns groups of neighbours that share the weights, and the copies of the model over all domains."""
     assert num_devices % shards == 0, "a plan refuses groups of unlike size"
     sharing, copies = group_of(shards, interconnect), num_devices // shards
@@ -147,7 +145,9 @@ def exchanged_step_seconds(
     update_s = sum(_device_s(times) for (part, _), times in parts.items() if part == UPDATE)
     alone = replace(alone, step_s=alone.step_s + stretch * update_s * (update_share - 1))
     num_passes = step.experiment.train.gradient_accumulation
-    layout = _layout(step, mixed, parts, gradient_widening, stretch / num_passes)
+    trace = mixed.checkpointed if mixed.chosen else mixed.kept
+    facts = _facts(trace, step.size.in_trace(step.geometry), work_times)
+    layout = _layout(trace, facts, parts, gradient_widening=gradient_widening, stretch=stretch / num_passes)
     sent = exchange(layout, links, num_passes)
     return ParallelSeconds(
         num_devices=links.shards.size * links.replicas.size,
@@ -163,37 +163,50 @@ def _device_s(times: Times) -> float:
 
 
 def _layout(
-    step: TimedStep, mixed: Mixed, parts: dict[tuple[str, int], Times], gradient_widening: float, stretch: float
+    trace: StepTrace,
+    facts: LayoutFacts,
+    parts: dict[Part, Times],
+    *,
+    gradient_widening: float,
+    stretch: float,
 ) -> Layout:
     """Returns the blocks with their bytes and the time of one pass.
 
     Traces of models whose blocks all differ have their work outside the blocks; it is spread evenly over them.
     """
-    sizes = step.size.in_trace(step.geometry)
-    trace = mixed.checkpointed if mixed.chosen else mixed.kept
     num_blocks = sum(kind.count for kind in trace.kinds)
     has_work = any(_device_s(times) for (part, kind), times in parts.items() if part == PASS and kind != OUTSIDE)
-    shares = _forward_shares(trace.work, sizes)
+    share = 0.0 if has_work or not num_blocks else 1 / num_blocks
 
-    def unit(kind: int, count: int, from_outside: float) -> Unit:
-        seconds = stretch * _device_s(parts.get((PASS, kind), Times())) / count
-        spread = from_outside * stretch * _device_s(parts.get((PASS, OUTSIDE), Times()))
-        forward = shares.get(kind, _USUAL_FORWARD_SHARE) * seconds + shares.get(OUTSIDE, _USUAL_FORWARD_SHARE) * spread
-        weights, gradients = _weight_bytes(trace, kind, sizes)
+    def seconds(kind: int, count: float) -> tuple[float, float]:
+        whole_s = stretch * _device_s(parts.get((PASS, kind), Times())) * count
+        forward_s = facts.forward_shares.get(kind, _USUAL_FORWARD_SHARE) * whole_s
+        return forward_s, whole_s - forward_s
+
+    def unit(kind: int, count: int, *times: tuple[float, float]) -> Unit:
+        weights, gradients = facts.weight_bytes[kind]
         return Unit(
             count=count,
             weight_bytes=weights,
             gradient_bytes=gradients * gradient_widening,
-            forward_s=forward,
-            backward_s=seconds + spread - forward,
+            forward_s=sum(forward for forward, _ in times),
+            backward_s=sum(backward for _, backward in times),
         )
 
-    share = 0.0 if has_work or not num_blocks else 1 / num_blocks
-    blocks = tuple(unit(number, kind.count, share) for number, kind in enumerate(trace.kinds))
-    outside = unit(OUTSIDE, 1, 0.0)
-    if share:
-        outside = replace(outside, forward_s=0.0, backward_s=0.0)
-    return Layout(blocks=blocks, outside=outside)
+    spread = seconds(OUTSIDE, share)
+    blocks = tuple(
+        unit(number, kind.count, seconds(number, 1 / kind.count), spread) for number, kind in enumerate(trace.kinds)
+    )
+    return Layout(blocks=blocks, outside=unit(OUTSIDE, 1, seconds(OUTSIDE, 0.0 if share else 1.0)))
+
+
+def _facts(trace: StepTrace, sizes: Sizes, work_times: WorkTimes) -> LayoutFacts:
+    key = (id(trace), sizes)
+    if key not in work_times.layouts:
+        weights = {kind: _weight_bytes(trace, kind, sizes) for kind in (OUTSIDE, *range(len(trace.kinds)))}
+        # The value holds the trace whose id is in the key.
+        work_times.layouts[key] = (trace, LayoutFacts(weights, _forward_shares(trace.work, sizes)))
+    return work_times.layouts[key][1]
 
 
 def _forward_shares(work: tuple[Work, ...], sizes: Sizes) -> dict[int, float]:
@@ -219,3 +232,56 @@ def _weight_bytes(trace: StepTrace, kind: int, sizes: Sizes) -> tuple[float, flo
             weights += num_bytes
             gradients += num_bytes if category == MemoryPart.TRAINED_WEIGHTS else 0.0
     return weights, gradients
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOrRuns:
+    """What several devices do for a user: one run that is faster, or as many runs at once as there are devices."""
+
+    num_devices: int
+    one_device_step_s: float
+    one_run_step_s: float
+    samples_of_one_device: int
+    """Of a step."""
+
+    @property
+    def efficiency(self) -> float:
+        """Samples of the one run beside those of several runs in the same time."""
+        return self.one_device_step_s / self.one_run_step_s
+
+    @property
+    def speedup(self) -> float:
+        """How much sooner the one run has seen as many samples as a run on one device."""
+        return self.num_devices * self.efficiency
+
+    def one_run_s(self, num_samples: float) -> float:
+        """Time of one run on all devices."""
+        return num_samples / (self.samples_of_one_device * self.num_devices) * self.one_run_step_s
+
+    def several_runs_s(self, num_samples: float) -> float:
+        """Time of as many runs as there are devices, side by side, each of so many samples."""
+        return num_samples / self.samples_of_one_device * self.one_device_step_s
+
+
+def run_or_runs(
+    step: TimedStep,
+    traces: Traces,
+    speed: DeviceSpeed,
+    work_times: WorkTimes,
+    interconnect: Interconnect,
+    constants: TimeConstants | None = None,
+) -> RunOrRuns:
+    """Compares an experiment on its devices with the same experiment on one of them.
+
+    Whether it fits on one device is a question to the plan.
+    """
+    experiment = step.experiment
+    parallel = experiment.parallel.model_copy(update={"devices": 1, "sharding": "none", "shard_devices": None})
+    single = replace(step, experiment=experiment.model_copy(update={"parallel": parallel}))
+    together = parallel_step_seconds(step, traces, speed, work_times, interconnect, constants)
+    return RunOrRuns(
+        num_devices=together.num_devices,
+        one_device_step_s=step_seconds(single, traces, speed, work_times, constants).step_s,
+        one_run_step_s=together.step_s,
+        samples_of_one_device=together.samples // together.num_devices,
+    )
