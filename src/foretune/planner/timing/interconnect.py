@@ -47,8 +47,8 @@ _USUAL: dict[str, tuple[int, float]] = {
     "mi325x": (_PER_MACHINE, 400.0),
 }
 """Devices in a domain and Gbit/s for each, as vendors' own servers have them: DGX A100 200 (ConnectX-6), DGX H100,
-DGX H200 and DGX B200 400 (ConnectX-7), GB200 NVL72 400, GB300 NVL72 800 (ConnectX-8). OVX with eight L40S: four adapters
-of 200. MI300X platforms: one of 400 for each. General knowledge; the data sheets were not opened.
+DGX H200 and DGX B200 400 (ConnectX-7), GB200 NVL72 400, GB300 NVL72 800 (ConnectX-8). OVX with eight L40S: four of 200.
+MI300X platforms: one of 400 for each device. General knowledge; the data sheets were not opened.
 """
 _OTHERS: tuple[int, float] = (_PER_MACHINE, 25.0)
 """Everything else: eight cards share one adapter of 200 Gb/s."""

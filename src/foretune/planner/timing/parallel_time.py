@@ -11,7 +11,7 @@ from foretune.planner.timing.communication import Communication, Layout, Links, 
 from foretune.planner.timing.constants import TimeConstants, shipped_constants
 from foretune.planner.timing.interconnect import Group, Interconnect, group_of
 from foretune.planner.timing.speed import DeviceSpeed
-from foretune.planner.timing.step_time import StepSeconds, TimedStep, step_seconds, times_by_part
+from foretune.planner.timing.step_time import StepSeconds, TimedStep, side_by_side_s, step_seconds, times_by_part
 from foretune.planner.timing.work_times import PASS, UPDATE, LayoutFacts, Part, Times, WorkTimes
 from foretune.planner.traces import Traces, mixed_step
 
@@ -139,11 +139,12 @@ def exchanged_step_seconds(
     mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
     alone = step_seconds(step, traces, links.speed, work_times, constants)
     parts = times_by_part(step, traces, mixed, links.speed, work_times)
-    # The host and the bus slow the blocks down, which leaves more time to send beside them.
-    stretch = (alone.step_s - alone.host_work_s) / alone.device_s if alone.device_s else 1.0
-    stretch *= constants.device
-    update_s = sum(_device_s(times) for (part, _), times in parts.items() if part == UPDATE)
-    alone = replace(alone, step_s=alone.step_s + stretch * update_s * (update_share - 1))
+    update = Times()
+    for (part, _), times in parts.items():
+        update = update.plus(times) if part == UPDATE else update
+    alone = _with_update(alone, update, update_share, constants)
+    # The host slows the blocks down, which leaves more time to send beside them.
+    stretch = constants.device * (alone.step_s - alone.host_work_s) / alone.device_s if alone.device_s else 1.0
     num_passes = step.experiment.train.gradient_accumulation
     trace = mixed.checkpointed if mixed.chosen else mixed.kept
     facts = _facts(trace, step.size.in_trace(step.geometry), work_times)
@@ -156,6 +157,15 @@ def exchanged_step_seconds(
         contention_s=CONTENTION_SHARE * sent.hidden_s,
         samples=step.size.batch_size * num_passes * links.shards.size * links.replicas.size,
     )
+
+
+def _with_update(alone: StepSeconds, update: Times, share: float, constants: TimeConstants) -> StepSeconds:
+    """Returns the step in which a device updates its part of the weights; the host issues as many operators."""
+    more = constants.device * (share - 1)
+    compute_s, bandwidth_s = alone.compute_s + more * update.compute_s, alone.bandwidth_s + more * update.bandwidth_s
+    device_s = compute_s + bandwidth_s + alone.bus_s
+    step_s = side_by_side_s(device_s, alone.host_s) + alone.host_work_s
+    return replace(alone, step_s=step_s, compute_s=compute_s, bandwidth_s=bandwidth_s)
 
 
 def _device_s(times: Times) -> float:

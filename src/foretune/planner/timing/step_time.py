@@ -100,10 +100,7 @@ def step_seconds(
         bus_s = speed.copy_s(step.moved.to_host_bytes) + speed.copy_s(step.moved.to_device_bytes)
         bus_s *= 1 - step.copies_overlap
     device_s = constants.device * (total.compute_s + total.bandwidth_s)
-    if is_cpu:
-        together_s = device_s + host_s
-    else:
-        together_s = ((device_s + bus_s) ** _SHARPNESS + host_s**_SHARPNESS) ** (1 / _SHARPNESS)
+    together_s = device_s + host_s if is_cpu else side_by_side_s(device_s + bus_s, host_s)
     return StepSeconds(
         step_s=together_s + total.host_work_s,
         compute_s=constants.device * total.compute_s,
@@ -114,6 +111,11 @@ def step_seconds(
         model_flops=total.model_flops,
         hardware_flops=total.model_flops + total.recomputed_flops,
     )
+
+
+def side_by_side_s(device_s: float, host_s: float) -> float:
+    """Returns the time in which a device runs what the host issues meanwhile."""
+    return float((device_s**_SHARPNESS + host_s**_SHARPNESS) ** (1 / _SHARPNESS))
 
 
 def times_by_part(
