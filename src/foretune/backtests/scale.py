@@ -194,6 +194,45 @@ class ScaleResult:
     constant_efficiency: float | None
     """The trivial forecast: each device is as fast as with the fewest devices that were published."""
 
+    @property
+    def without_communication(self) -> float:
+        """From nothing, if nothing had to be sent."""
+        samples = self.seconds.samples / self.seconds.num_devices
+        return samples / self.seconds.alone.step_s / self.asked.published - 1
+
+
+FORECASTS = (
+    "from_nothing",
+    "without_communication",
+    "without_submitter",
+    "without_device",
+    "from_fewest",
+    "constant_efficiency",
+)
+"""The errors that a result has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MedianError:
+    num_rows: int
+    median_abs_error: float | None
+    """None without rows."""
+
+
+def median_errors(results: Iterable[ScaleResult]) -> dict[str, MedianError]:
+    """Returns how far each forecast was off, over the rows that it has an answer for."""
+    listed = list(results)
+    found = {}
+    for name in FORECASTS:
+        errors = [abs(error) for one in listed if (error := getattr(one, name)) is not None]
+        found[name] = MedianError(num_rows=len(errors), median_abs_error=median(errors) if errors else None)
+    return found
+
+
+def where_the_count_grows(results: Iterable[ScaleResult]) -> list[ScaleResult]:
+    """Returns rows of which the same model, device and program was published on fewer devices."""
+    return [one for one in results if one.constant_efficiency is not None]
+
 
 def scale_results(asked: Sequence[ScaleQuestion], forecasts: ScaleForecasts) -> list[ScaleResult]:
     """Predicts every row. Rows of other programs, devices and models say nothing about a row."""
