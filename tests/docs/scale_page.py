@@ -93,7 +93,8 @@ def _left_out(results: Sequence[ScaleResult]) -> str:
         if isinstance(one, LeftOut):
             reasons.setdefault(one.reason, []).append(one.row_id)
     return "\n".join(
-        f"- {len(rows)} row{'s' if len(rows) > 1 else ''}: {reason} ({', '.join(rows)})." for reason, rows in reasons.items()
+        f"- {len(rows)} row{'s' if len(rows) > 1 else ''}: {reason} ({', '.join(rows)})."
+        for reason, rows in reasons.items()
     )
 
 
