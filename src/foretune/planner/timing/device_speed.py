@@ -50,6 +50,7 @@ class PublishedSpeed:
         self._has_table = kin is not None and same_rates(device, kin)
         self.product_s = lru_cache(_CACHED_CALLS)(self._product_s)
         self.attention_s = lru_cache(_CACHED_CALLS)(self._attention_s)
+        self.collective_s = lru_cache(_CACHED_CALLS)(self._collective_s)
 
     @property
     def evidence(self) -> Evidence:
@@ -95,7 +96,7 @@ class PublishedSpeed:
             raise NotKnown(f"a copy between host and {self.device.title}: they share their memory")
         return COPY_LATENCY_S + num_bytes / (host_link(self.device).gb_per_s * 1e9 * USABLE_HOST_LINK_SHARE)
 
-    def collective_s(self, kind: Collective, num_bytes: float, num_devices: int) -> float:
+    def _collective_s(self, kind: Collective, num_bytes: float, num_devices: int) -> float:
         return collective_s(self.device, kind, num_bytes, num_devices)
 
 

@@ -10,7 +10,7 @@ from foretune.planner.composing.forms import composed_layer
 from foretune.planner.sizing import StepSize
 from foretune.planner.timing.constants import TimeConstants, shipped_constants
 from foretune.planner.timing.speed import DeviceSpeed
-from foretune.planner.timing.work_times import PASS, Times, WorkTimes
+from foretune.planner.timing.work_times import PASS, Part, Times, WorkTimes
 from foretune.planner.traces import Mixed, Traces, forms_of, mixed_step
 from foretune.planner.transfers import Moved
 from foretune.trace.shipped import Geometry, recipes
@@ -93,22 +93,24 @@ class StepParts:
 
     def seconds(self, constants: TimeConstants) -> StepSeconds:
         total = self.total
-        compute_s = constants.products * total.product_s + total.attention_s
-        device_s, host_s = compute_s + total.bandwidth_s + self.bus_s, constants.host * self.operators_s
-        if self.is_cpu:
-            together_s = device_s + host_s
-        else:
-            together_s = (device_s**_SHARPNESS + host_s**_SHARPNESS) ** (1 / _SHARPNESS)
+        compute_s, bandwidth_s = compute_seconds(total, constants), constants.device * total.bandwidth_s
+        device_s, host_s = compute_s + bandwidth_s + self.bus_s, constants.host * self.operators_s
+        together_s = device_s + host_s if self.is_cpu else side_by_side_s(device_s, host_s)
         return StepSeconds(
             step_s=together_s + total.host_work_s,
             compute_s=compute_s,
-            bandwidth_s=total.bandwidth_s,
+            bandwidth_s=bandwidth_s,
             host_s=host_s,
             bus_s=self.bus_s,
             host_work_s=total.host_work_s,
             model_flops=total.model_flops,
             hardware_flops=total.model_flops + total.recomputed_flops,
         )
+
+
+def compute_seconds(times: Times, constants: TimeConstants) -> float:
+    """Returns the time of products and attention."""
+    return constants.device * (constants.products * times.product_s + times.attention_s)
 
 
 def step_seconds(
@@ -125,7 +127,9 @@ def step_seconds(
 def step_parts(step: TimedStep, traces: Traces, speed: DeviceSpeed, work_times: WorkTimes) -> StepParts:
     """Returns what a step needs, before constants that are learnt."""
     mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
-    total = _total(step, traces, mixed, speed, work_times)
+    total = Times()
+    for times in times_by_part(step, traces, mixed, speed, work_times).values():
+        total = total.plus(times)
     operators = total.num_operators + (RECOMPUTING_OPERATOR - 1) * total.num_recomputing
     if step.habits.torchao_autograd:
         operators += EIGHT_BIT_PRODUCT * total.num_8bit_products
@@ -142,7 +146,14 @@ def _bus_s(step: TimedStep, speed: DeviceSpeed) -> float:
     return max(directions, default=0.0) if step.copies_cross else sum(directions)
 
 
-def _total(step: TimedStep, traces: Traces, mixed: Mixed, speed: DeviceSpeed, work_times: WorkTimes) -> Times:
+def side_by_side_s(device_s: float, host_s: float) -> float:
+    """Returns the time in which a device runs what the host issues meanwhile."""
+    return float((device_s**_SHARPNESS + host_s**_SHARPNESS) ** (1 / _SHARPNESS))
+
+
+def times_by_part(
+    step: TimedStep, traces: Traces, mixed: Mixed, speed: DeviceSpeed, work_times: WorkTimes
+) -> dict[Part, Times]:
     """Adds up the blocks as they are: some recomputed, the others not; passes as often as gradients accumulate."""
     counts = [kind.count for kind in mixed.kept.kinds]
     starts = [sum(counts[:index]) for index in range(len(counts))]
@@ -154,7 +165,7 @@ def _total(step: TimedStep, traces: Traces, mixed: Mixed, speed: DeviceSpeed, wo
     share = len(mixed.chosen) / max(1, sum(counts))
     sizes = step.size.in_trace(step.geometry)
     passes = step.experiment.train.gradient_accumulation
-    total = Times()
+    total: dict[Part, Times] = {}
     forms = forms_of(step.experiment, step.geometry, step.numerics, habits=step.habits)
     for trace, form, is_again in ((mixed.kept, forms[0], False), (mixed.checkpointed, forms[1], True)):
         layer = composed_layer(form) if traces.is_composed(form) else None
@@ -166,5 +177,6 @@ def _total(step: TimedStep, traces: Traces, mixed: Mixed, speed: DeviceSpeed, wo
             else:
                 how_often = again[kind] if is_again else counts[kind] - again[kind]
             if how_often:
-                total = total.plus(times, how_often * (passes if part == PASS else 1))
+                before = total.get((part, kind), Times())
+                total[part, kind] = before.plus(times, how_often * (passes if part == PASS else 1))
     return total

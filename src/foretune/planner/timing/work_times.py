@@ -68,12 +68,23 @@ class OperatorRow(NamedTuple):
     is_recomputed: bool
 
 
+class LayoutFacts(NamedTuple):
+    """Of one block of each kind, and of what is outside of them."""
+
+    weight_bytes: dict[int, tuple[float, float]]
+    """Of all weights, and of those that have gradients."""
+    forward_shares: dict[int, float]
+    """How much of a pass's operations the forward pass has."""
+
+
 @dataclass
 class WorkTimes:
     """Times of traces, cached: a search asks for the same trace, sizes and device with many settings."""
 
     _rows: dict[tuple[int, Sizes], tuple[StepTrace, list[OperatorRow]]] = field(default_factory=dict)
     _times: dict[tuple[int, Sizes, int, str], tuple[DeviceSpeed, dict[Part, Times]]] = field(default_factory=dict)
+    layouts: dict[tuple[int, Sizes], tuple[StepTrace, "LayoutFacts"]] = field(default_factory=dict)
+    """What engines of several devices send of a trace, as `parallel_time` finds it."""
 
     def of(
         self, trace: StepTrace, sizes: Sizes, speed: DeviceSpeed, layer: LayerRecipe | None = None, name: str = ""
