@@ -59,21 +59,36 @@ def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, step: St
     )
 
 
+@dataclass(frozen=True)
+class HostLink:
+    """The link between a device and its host."""
+
+    name: str
+    gb_per_s: float
+    """One way, by the data sheet."""
+    is_assumed: bool
+
+
+def host_link(device: Device) -> HostLink:
+    """Returns the card's PCIe link; the assumed one where the catalogue states another interconnect, or none."""
+    both_ways = device.interconnect_bidirectional_gb_per_s
+    if device.interconnect.startswith("PCIe") and both_ways is not None:
+        return HostLink(device.interconnect.partition(" (")[0], both_ways / 2, is_assumed=False)
+    return HostLink(ASSUMED_LINK, _ASSUMED_GB_PER_S, is_assumed=True)
+
+
 def transfers_on(moved: Moved, device: Device) -> Transfers | None:
     """Returns the transfers over the device's link; None if nothing is moved, or host and device share their memory."""
     if not moved.total_bytes or device.kind in ("cpu", "mps"):
         return None
-    is_known = device.interconnect.startswith("PCIe") and device.interconnect_bidirectional_gb_per_s is not None
-    link, gb_per_s = ASSUMED_LINK, _ASSUMED_GB_PER_S
-    if is_known and device.interconnect_bidirectional_gb_per_s is not None:
-        link, gb_per_s = device.interconnect.partition(" (")[0], device.interconnect_bidirectional_gb_per_s / 2
+    link = host_link(device)
     # Both directions at once, at the data sheet's rate.
-    least_s = max(moved.to_host_bytes, moved.to_device_bytes) / (gb_per_s * 1e9)
+    least_s = max(moved.to_host_bytes, moved.to_device_bytes) / (link.gb_per_s * 1e9)
     return Transfers(
         to_host_bytes=moved.to_host_bytes,
         to_device_bytes=moved.to_device_bytes,
-        link=link,
-        gb_per_s=gb_per_s,
-        is_link_assumed=not is_known,
+        link=link.name,
+        gb_per_s=link.gb_per_s,
+        is_link_assumed=link.is_assumed,
         least_s=least_s,
     )

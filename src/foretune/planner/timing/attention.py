@@ -1,0 +1,90 @@
+"""Times of fused attention as PyTorch runs it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from foretune.catalog.devices import Device
+from foretune.catalog.kernel_tables import AttentionFit, estimates, kernel_table
+from foretune.planner.timing.formulas import attention_us, bandwidth, best_rate, best_share
+from foretune.planner.timing.products import kin_of
+from foretune.planner.timing.speed import NotKnown
+
+SdpaKernel = Literal["cudnn", "flash_attention_2"]
+"""What `scaled_dot_product_attention` runs on Hopper. PyTorch prefers cuDNN there if cuDNN is newer than 9.15.0
+(pytorch:aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention); the CUDA 13 wheel of
+torch 2.13 brings 9.20. Older ones, and CUDA 12.9 wheels and before, run FlashAttention 2.
+"""
+
+SDPA_SLOWER_THAN_FA3: Mapping[SdpaKernel, Mapping[int, float]] = {
+    "flash_attention_2": {64: 1.48, 96: 1.60, 128: 1.73},
+    "cudnn": {64: 1.17, 96: 1.11, 128: 1.05},
+}
+"""How many times longer it takes than FlashAttention 3, by head size. H100 SXM, forward, no mask, 4096 tokens, TFLOPS of
+FlashAttention 2, cuDNN and FlashAttention 3: 321, 408 and 476 at head size 64; 368, 609 and 638 at 128
+(FlashAttention-3, arXiv:2407.08608, figures of forward speed). 96 is the geometric mean. In sequences of 512 tokens
+FlashAttention 2 is 1.18 and 1.51 times slower, and cuDNN as fast as FlashAttention 3.
+"""
+
+BACKWARD_FLOPS = 2.5
+"""Five matrix products where the forward pass has two: scores are recomputed (FlashAttention-2, arXiv:2307.08691)."""
+BACKWARD_EFFICIENCY = 0.8
+"""Of the forward pass's. H100, head size 128, no mask, 2048 and 4096 tokens: FlashAttention 2 0.80 and 0.84, cuDNN 0.75
+and 0.82, FlashAttention 3 0.80 and 0.85 (FlashAttention-3, figures of forward and backward speed).
+"""
+
+TFLOPS_PER_SLOT = 0.6
+"""fp32 rate of one streaming multiprocessor, in each of which one block runs at a time: 0.43 (RTX 3090) to 0.69 (L40S).
+It only counts where there are fewer blocks than slots.
+"""
+_LEAST_SLOTS = 8.0
+
+
+@dataclass(frozen=True)
+class AttentionTimes:
+    """The formula with all that it needs."""
+
+    fit: AttentionFit
+    flops_per_s: float
+    bytes_per_s: float
+
+    def seconds(
+        self, batch: float, heads: float, queries: float, keys: float, head_dim: float, *, is_backward: bool
+    ) -> float:
+        time_us = attention_us(self.fit, batch * heads, queries, keys, head_dim, flops_per_s=self.flops_per_s)
+        if is_backward:
+            running_us = time_us - self.fit.latency_us
+            time_us = self.fit.latency_us + running_us * BACKWARD_FLOPS / BACKWARD_EFFICIENCY
+        # Queries, keys, values and output; in the backward pass the same and their gradients.
+        moved = batch * heads * head_dim * 4 * (queries + keys) * (2 if is_backward else 1)
+        return max(time_us * 1e-6, moved / self.bytes_per_s)
+
+
+def attention_times(device: Device, sdpa: SdpaKernel) -> AttentionTimes:
+    """The device's own fit, that of a card with the same chip, or the mean of FlashAttention 2 on other cards."""
+    if device.kind == "cpu":
+        raise NotKnown(f"the speed of fused attention on {device.title}: the formula describes GPUs")
+    rate = best_rate(device, "fp16" if device.bf16_dense_tflops is None else "bf16")
+    kin = kin_of(device)
+    table = kernel_table(kin.name) if kin is not None else None
+    if kin is None or table is None:
+        return AttentionTimes(_without_table(device), rate, bandwidth(device))
+    # Efficiencies are shares of the data sheet's rate; another card with the chip keeps the share of its best rate.
+    fit = _as_sdpa(table.attention, sdpa)
+    return AttentionTimes(fit, rate / best_share(kin), bandwidth(device))
+
+
+def _without_table(device: Device) -> AttentionFit:
+    pooled = estimates().attention
+    if device.fp32_tflops is None:
+        return pooled
+    slots = device.fp32_tflops / device.num_logical_devices / TFLOPS_PER_SLOT
+    return replace(pooled, slots=max(_LEAST_SLOTS, slots))
+
+
+def _as_sdpa(fit: AttentionFit, sdpa: SdpaKernel) -> AttentionFit:
+    """FlashAttention 3 is not part of PyTorch: the same with the kernel that is."""
+    if fit.kernel != "fa3":
+        return fit
+    slower = SDPA_SLOWER_THAN_FA3[sdpa]
+    return replace(fit, kernel=sdpa, efficiency={size: share / slower[size] for size, share in fit.efficiency.items()})
