@@ -27,13 +27,23 @@ def plan(
         list[str] | None, typer.Argument(help="Changes: key=value ...", show_default=False, metavar="[KEY=VALUE]...")
     ] = None,
     on: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             "--on",
             help="Cards, separated by commas: 4090, h100, 16GiB, `here`; `all` of the catalogue; or `common`, one card "
-            "of each size from 10 to 80 GB.",
+            "of each size from 10 to 80 GB. 4090:limit=20GiB leaves memory to others, 4090:pcie=4.0x8 sets the link.",
+            show_default=_COMMON,
         ),
-    ] = _COMMON,
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--price",
+            help="US dollars for an hour of a device: h100-sxm=2.49. Repeatable.",
+            show_default=False,
+            metavar="DEVICE=USD",
+        ),
+    ] = None,
     ram: Annotated[
         str | None, typer.Option("--ram", help="Also judge the host's memory: 32GiB, or `here`.", show_default=False)
     ] = None,
@@ -55,12 +65,14 @@ def plan(
     gc.disable()
     from foretune.api.plan import plan as plan_all
 
-    has_menus = as_json or html is not None or explain or not _is_overview(target, on)
+    devices = ",".join(on or [_COMMON])
+    has_menus = as_json or html is not None or explain or not _is_overview(target, devices)
     with StatusObserver(f"Planning {target}") as observer:
         plans = plan_all(
             target,
             overrides,
-            on=on,
+            on=devices,
+            prices=price,
             ram=ram,
             height=height,
             width=width,

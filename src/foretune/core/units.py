@@ -100,6 +100,18 @@ def share_text(share: float) -> str:
     return f"{_three_digits(share * 100)} %"
 
 
+def rounded_share_text(share: float) -> str:
+    """A share of one in whole percent, for a rough figure: 0.784 -> 78 %."""
+    return f"{share * 100:.0f} %"
+
+
+def energy_text(watt_hours: float) -> str:
+    """Energy with a digit behind the point where it is small: 0.8 kWh, 14 kWh, 420 Wh."""
+    size, unit = (1000, "kWh") if watt_hours >= 500 else (1, "Wh")  # noqa: PLR2004
+    places = 1 if watt_hours / size < 10 else 0  # noqa: PLR2004
+    return f"{watt_hours / size:,.{places}f} {unit}"
+
+
 def ratio_text(ratio: float, reach: float | None = None) -> str:
     """A ratio with as many digits as its interval's half width leaves meaning: 1.07, 1.0652, 1.1."""
     if not reach:

@@ -68,6 +68,9 @@ class PublishedSpeed:
     def bytes_s(self, num_bytes: float) -> float:
         return max(BYTES_LATENCY_S, num_bytes / self._usable_bytes_per_s)
 
+    def host_bytes_s(self, num_bytes: float) -> float:
+        raise NotKnown("the speed of the host's memory, in which an offloaded optimizer works")
+
     def launch_s(self) -> float:
         return HOST_S_PER_OPERATOR
 

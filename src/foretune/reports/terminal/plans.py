@@ -11,6 +11,8 @@ from foretune.core.vocabulary import RunPhase
 from foretune.reports.question_text import question_text
 from foretune.reports.remedy_words import cost_text, effect_text, memory_of, settings_text
 from foretune.reports.terminal.plan_details import print_details
+from foretune.reports.terminal.plan_times import cells as time_cells
+from foretune.reports.terminal.plan_times import time_lines
 from foretune.reports.terminal.tables import right, table
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ def print_plans(out: "Console", asked: "Asked", plans: tuple["Plan", ...], *, ex
     out.print()
     print_verdicts(out, plans)
     print_advice(out, plans)
-    for line in _validation_lines(plans):
+    for line in (*time_lines(plans), *_validation_lines(plans)):
         out.print(line)
     _print_host(out, plans)
     for warning in dict.fromkeys((*asked.warnings, *(text for plan in plans for text in plan.warnings))):
@@ -98,9 +100,10 @@ def print_verdicts(out: "Console", plans: Sequence["Plan"]) -> None:
     """What each device has, what the run takes of it, and whether that fits."""
     validates = any(plan.validation is not None for plan in plans)
     unlike = [plan for plan in plans if plan.verdict != "fits"]
+    times = ["step", "whole job", "cost"] if len(plans) > 1 and any(plan.time for plan in plans) else []
     in_table = not _are_shown(_menus(plans), plans)
-    headings = ["device", "usable", "estimated", "low to high", *(["with validation"] if validates else []), "verdict"]
-    rows = table(*headings, *(["to make it fit"] if in_table and unlike else []))
+    headings = ["device", "usable", "estimated", "low to high", *(["with validation"] if validates else []), *times]
+    rows = table(*headings, "verdict", *(["to make it fit"] if in_table and unlike else []))
     for plan in plans:
         cells = [
             plan.device,
@@ -110,11 +113,12 @@ def print_verdicts(out: "Console", plans: Sequence["Plan"]) -> None:
         ]
         if validates:
             cells.append(_validation_cell(plan))
+        cells += time_cells(plan) if times else []
         cells.append(f"[{_STYLES[plan.verdict]}]{_SYMBOLS[plan.verdict]} {plan.verdict}[/]")
         if in_table and unlike:
             cells.append(_first_words(plan))
         rows.add_row(*cells)
-    right(rows, 1, 2, 3, *([4] if validates else []))
+    right(rows, *range(1, len(headings)))
     out.print(rows)
 
 
