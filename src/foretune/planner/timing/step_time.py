@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
-from foretune.core.values.step_trace import OUTSIDE
+from foretune.core.values.step_trace import OUTSIDE, StepTrace
+from foretune.planner.block_events import Sizes
 from foretune.planner.composing.forms import composed_layer
 from foretune.planner.sizing import StepSize
 from foretune.planner.timing.constants import TimeConstants, shipped_constants
 from foretune.planner.timing.speed import DeviceSpeed
-from foretune.planner.timing.work_times import PASS, Times, WorkTimes
-from foretune.planner.traces import Mixed, Traces, forms_of, mixed_step
+from foretune.planner.timing.work_times import PASS, UPDATE, Part, Times, WorkTimes
+from foretune.planner.traces import Traces, forms_of, mixed_step
 from foretune.planner.transfers import Moved
 from foretune.trace.shipped import Geometry, recipes
 
@@ -88,10 +89,40 @@ def step_seconds(
 
     `is_cpu`: host and device are the same cores, so that their times add up.
     """
+    return seconds_of(planned_step(step, traces), speed, work_times, constants, is_cpu=is_cpu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedTrace:
+    """A trace of a step, with how often the work of each of its parts is done."""
+
+    trace: StepTrace
+    sizes: Sizes
+    layer: str
+    """The quantised layer that is composed into the trace; empty if there is none."""
+    how_often: Mapping[Part, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStep:
+    """A step without the device it runs on: a search asks for its time on many."""
+
+    traces: tuple[TimedTrace, ...]
+    moved: Moved
+    copies_overlap: float
+
+
+def seconds_of(
+    step: PlannedStep,
+    speed: DeviceSpeed,
+    work_times: WorkTimes,
+    constants: TimeConstants | None = None,
+    *,
+    is_cpu: bool = False,
+) -> StepSeconds:
+    """Returns the time of a step whose traces were found before."""
     constants = constants or shipped_constants()
-    experiment = step.experiment
-    mixed = mixed_step(traces, experiment, step.size, step.geometry, step.numerics, habits=step.habits)
-    total = _total(step, traces, mixed, speed, work_times)
+    total = _total(step, speed, work_times)
     host_s = speed.launch_s() * (total.num_operators + (constants.recomputing_operator - 1) * total.num_recomputing)
     bus_s = 0.0
     if not is_cpu and step.moved.total_bytes:
@@ -114,29 +145,44 @@ def step_seconds(
     )
 
 
-def _total(step: TimedStep, traces: Traces, mixed: Mixed, speed: DeviceSpeed, work_times: WorkTimes) -> Times:
-    """Adds up the blocks as they are: some recomputed, the others not; passes as often as gradients accumulate."""
+def planned_step(step: TimedStep, traces: Traces) -> PlannedStep:
+    """Finds the traces of the blocks as they are: some recomputed, the others not; passes as often as gradients
+    accumulate.
+    """
+    mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
     counts = [kind.count for kind in mixed.kept.kinds]
     starts = [sum(counts[:index]) for index in range(len(counts))]
-    again = {
-        kind: sum(start <= number < start + count for number in mixed.chosen)
-        for kind, (start, count) in enumerate(zip(starts, counts, strict=True))
-    }
+    again = [
+        sum(start <= number < start + count for number in mixed.chosen)
+        for start, count in zip(starts, counts, strict=True)
+    ]
     # Work that is done once includes that of blocks that are not repeated.
     share = len(mixed.chosen) / max(1, sum(counts))
-    sizes = step.size.in_trace(step.geometry)
-    passes = step.experiment.train.gradient_accumulation
-    total = Times()
     forms = forms_of(step.experiment, step.geometry, step.numerics, habits=step.habits)
+    found = []
     for trace, form, is_again in ((mixed.kept, forms[0], False), (mixed.checkpointed, forms[1], True)):
-        layer = composed_layer(form) if traces.is_composed(form) else None
-        recipe = recipes().layers[layer] if layer is not None else None
-        found = work_times.of(trace, sizes, speed, recipe, layer or "")
-        for (part, kind), times in found.items():
-            if kind == OUTSIDE:
-                how_often = share if is_again else 1 - share
-            else:
-                how_often = again[kind] if is_again else counts[kind] - again[kind]
-            if how_often:
-                total = total.plus(times, how_often * (passes if part == PASS else 1))
+        blocks = again if is_again else [count - often for count, often in zip(counts, again, strict=True)]
+        of_kind = {OUTSIDE: share if is_again else 1 - share, **dict(enumerate(blocks))}
+        passes = {PASS: step.experiment.train.gradient_accumulation, UPDATE: 1}
+        found.append(
+            TimedTrace(
+                trace=trace,
+                sizes=step.size.in_trace(step.geometry),
+                layer=(composed_layer(form) if traces.is_composed(form) else None) or "",
+                how_often={
+                    (part, kind): often * passes[part] for kind, often in of_kind.items() if often for part in passes
+                },
+            )
+        )
+    return PlannedStep(traces=tuple(found), moved=step.moved, copies_overlap=step.copies_overlap)
+
+
+def _total(step: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) -> Times:
+    total = Times()
+    for one in step.traces:
+        if one.how_often:
+            recipe = recipes().layers[one.layer] if one.layer else None
+            found = work_times.of(one.trace, one.sizes, speed, recipe, one.layer)
+            for part, how_often in one.how_often.items():
+                total = total.plus(found[part], how_often)
     return total
