@@ -53,9 +53,7 @@ def _limited(device: Device, value: str, typed: str) -> Device:
     if size is None or size[0] < MIB:
         raise UserError(f"{typed}: limit needs a size. Run: foretune plan ... {_EXAMPLE}")
     if size[0] > usable:
-        raise UserError(
-            f"{typed}: a process can use at most {bytes_text(usable)} anyway. Leave out the limit"
-        )
+        raise UserError(f"{typed}: a process can use at most {bytes_text(usable)} anyway. Leave out the limit")
     if device.kind in ("cpu", "mps"):
         # What is usable is a part of the whole, or the whole without the system's.
         share = size[0] / usable if device.kind == "mps" else 1.0

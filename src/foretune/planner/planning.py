@@ -221,6 +221,16 @@ def fits_on(found: Footprint, device: Device, *, expandable_segments: bool = Fal
     )
 
 
+def fits_stretch(found: Footprint, device: Device, stretch: str) -> bool:
+    """Whether one stretch of a run (filling a cache, or the training) fits on its own."""
+    events = dict(found.streams).get(stretch)
+    if events is None:
+        return True
+    overhead = found.overhead_on(device)
+    held = found.traces.replays.free(events, overhead, expandable_segments=False)
+    return Ends(overhead, found.error_share).high(held.reserved_bytes) <= usable_bytes(device)
+
+
 def validation_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> ValidationMemory | None:
     """Judges training including validation; None if the run does not validate."""
     if found.validation_stream is None:

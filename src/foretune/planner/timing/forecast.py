@@ -16,12 +16,21 @@ _TERA = 1e12
 
 def seconds_on(step: TimedStep, traces: Traces, device: Device, speed: DeviceSpeed) -> StepSeconds:
     """Returns the seconds of a step. Raises `NotKnown` if something of it is not known, or if it cannot be true."""
-    experiment = step.experiment
+    unknown_speed(step.experiment)
+    found = step_seconds(step, traces, speed, traces.work_times, is_cpu=device.kind == "cpu")
+    return checked_seconds(found, step.experiment, device)
+
+
+def unknown_speed(experiment: Experiment) -> None:
+    """Raises `NotKnown` for what no device's speed is known at."""
     if experiment.parallel.devices > 1:
         raise NotKnown("the communication of several devices")
     if experiment.levers.compile != "off":
         raise NotKnown("the speed of compiled blocks")
-    found = step_seconds(step, traces, speed, traces.work_times, is_cpu=device.kind == "cpu")
+
+
+def checked_seconds(found: StepSeconds, experiment: Experiment, device: Device) -> StepSeconds:
+    """Returns them unchanged, or raises `NotKnown` if the device cannot be that fast."""
     peak = peak_flops_per_s(experiment, device)
     if peak is not None and found.hardware_flops > peak * found.step_s:
         raise NotKnown(f"a step time that {device.title} can reach: the predicted one is above its peak")

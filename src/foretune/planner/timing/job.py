@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from foretune import catalog
 from foretune.catalog.devices import Device
@@ -74,37 +75,67 @@ def job_work(run: RunToPlan) -> JobWork:
     )
 
 
-def job_cost(work: JobWork, time: StepTime, device: Device, price: HourlyPrice) -> JobCost:
-    """Returns what the job takes on a device, from the time of one step."""
-    training_s = work.training_s if work.num_steps is None else work.num_steps * time.step_s
+class JobTotals(NamedTuple):
+    """The parts of a job in seconds, and its price."""
+
+    set_up_s: float
+    download_s: float
+    caching_s: float | None
+    training_s: float
+    validation_s: float | None
+    saves_s: float
+    total_s: float
+    usd: float | None
+
+
+def job_totals(
+    work: JobWork,
+    device: Device,
+    usd_per_hour: float | None,
+    step_s: float,
+    model_flops: float,
+    hardware_flops: float,
+) -> JobTotals:
+    """Returns what the job takes if a step takes `step_s`: grows with it, all else equal."""
+    training_s = work.training_s if work.num_steps is None else work.num_steps * step_s
     assert training_s is not None, "a training has steps or a time"
-    flops_per_s = work.num_devices * time.hardware_flops / time.step_s
-    forward_flops = time.model_flops / work.samples_per_device / work.passes_per_model_pass
-    caching_s = None if work.caching_flops is None else work.caching_flops / flops_per_s
+    s_per_flop = step_s / (work.num_devices * hardware_flops)
+    forward_flops = model_flops / work.samples_per_device / work.passes_per_model_pass
+    caching_s = None if work.caching_flops is None else work.caching_flops * s_per_flop
     passes = work.num_validation_passes
-    validation_s = None if passes is None else passes * forward_flops / flops_per_s
+    validation_s = None if passes is None else passes * forward_flops * s_per_flop
     set_up_s = _START_S + work.file_bytes / _DISK_BYTES_PER_S
     download_s = work.file_bytes / _DOWNLOAD_BYTES_PER_S
     saves_s = work.saved_bytes / _DISK_BYTES_PER_S
-    fixed_s = set_up_s + download_s + saves_s
-    at_its_rate_s = (caching_s or 0.0) + training_s + (validation_s or 0.0)
-    total_s = fixed_s + at_its_rate_s
-    by_time = 0.0 if work.num_steps is None else at_its_rate_s
-    num_cards = math.ceil(work.num_devices / device.num_logical_devices)
-    power_w = None if device.tdp_w is None else device.tdp_w * _LOAD_SHARE * num_cards
+    total_s = set_up_s + download_s + saves_s + (caching_s or 0.0) + training_s + (validation_s or 0.0)
+    usd = None if usd_per_hour is None else usd_per_hour * _num_cards(work, device) * total_s / _S_PER_HOUR
+    return JobTotals(set_up_s, download_s, caching_s, training_s, validation_s, saves_s, total_s, usd)
+
+
+def _num_cards(work: JobWork, device: Device) -> int:
+    """Returns how many cards are rented: some are two devices to PyTorch."""
+    return math.ceil(work.num_devices / device.num_logical_devices)
+
+
+def job_cost(work: JobWork, time: StepTime, device: Device, price: HourlyPrice) -> JobCost:
+    """Returns what the job takes on a device, from the time of one step."""
+    found = job_totals(work, device, price.usd, time.step_s, time.model_flops, time.hardware_flops)
+    total_s = found.total_s
+    by_time = 0.0 if work.num_steps is None else total_s - found.set_up_s - found.download_s - found.saves_s
+    power_w = None if device.tdp_w is None else device.tdp_w * _LOAD_SHARE * _num_cards(work, device)
     return JobCost(
         num_steps=work.num_steps,
-        set_up_s=set_up_s,
-        download_s=download_s,
-        caching_s=caching_s,
-        training_s=training_s,
-        validation_s=validation_s,
-        saves_s=saves_s,
+        set_up_s=found.set_up_s,
+        download_s=found.download_s,
+        caching_s=found.caching_s,
+        training_s=found.training_s,
+        validation_s=found.validation_s,
+        saves_s=found.saves_s,
         total_s=total_s,
         low_s=total_s + by_time * (time.low_s / time.step_s - 1),
         high_s=total_s + by_time * (time.high_s / time.step_s - 1),
         energy_wh=None if power_w is None else power_w * total_s / _S_PER_HOUR,
-        usd=None if price.usd is None else price.usd * num_cards * total_s / _S_PER_HOUR,
+        usd=found.usd,
         usd_per_hour=price.usd,
         price_source=price.source,
         is_price_given=price.is_given,
