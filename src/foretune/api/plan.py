@@ -113,7 +113,7 @@ def plan(
     """
     observer = observer or Observer()
     overrides = overrides_of(changes)
-    devices, host, terms = _devices_and_host(target, overrides, on, ram, prices, observer, is_live=live)
+    devices, host, terms = devices_and_host(target, overrides, on, ram, prices, observer, is_live=live)
     from foretune.planner.asking import Wanted, plan_everything
 
     wanted = Wanted(
@@ -153,7 +153,7 @@ def reasons(refused: Mapping[str, UserError]) -> dict[str, list[str]]:
     return found
 
 
-def _devices_and_host(
+def devices_and_host(
     target: ExperimentLike,
     overrides: tuple[str, ...],
     on: str | Iterable[str],
