@@ -47,7 +47,13 @@ def job_text(cost: JobCost) -> str:
     return f"{length}: {', '.join(words)}"
 
 
-def cells(plan: Plan) -> list[str]:
+def time_columns(plans: Sequence[Plan]) -> dict[str, list[str]]:
+    """The columns of a table, by heading."""
+    rows = [time_cells(plan) for plan in plans]
+    return dict(zip(("step", "whole job", "cost"), map(list, zip(*rows, strict=True)), strict=True))
+
+
+def time_cells(plan: Plan) -> list[str]:
     """The step, the whole job and its price, for a table."""
     if plan.time is None:
         return ["", "", ""]

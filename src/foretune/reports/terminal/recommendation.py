@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from foretune.core.units import duration_text, memory_text, rounded_share_text, usd_text
 from foretune.reports.remedy_words import settings_text
-from foretune.reports.terminal.plan_times import cells as time_cells
-from foretune.reports.terminal.plan_times import job_text, step_text
+from foretune.reports.terminal.plan_times import job_text, step_text, time_cells
 from foretune.reports.terminal.tables import right, table
 
 if TYPE_CHECKING:
@@ -44,8 +43,8 @@ def sentence(asked: "Asked", answer: "Answer") -> str:
     assert plan.time is not None, "a configuration without a time is not recommended"
     memory = f"{memory_text(plan.process_bytes)} of {memory_text(plan.usable_bytes)}"
     found = (
-        f"{_WORDS[answer.goal]} for {asked.experiment.model}: {_named(best)}, {_outcome(best)}; it fits in {memory} and "
-        f"is bound by {plan.time.bound_by}"
+        f"{_WORDS[answer.goal]} for {asked.experiment.model}: {_named(best)}, {_outcome(best)}; it fits in {memory}, "
+        f"and the step is bound by {plan.time.bound_by}"
     )
     if answer.runner_up is None:
         return f"{found}."
@@ -74,7 +73,11 @@ def _more(answer: "Answer") -> str:
     best, other = figures
     if answer.goal == "smallest" or not best or other is None:
         return ""
-    return f" ({rounded_share_text(other / best - 1)} more)"
+    share = other / best - 1
+    # Both have the error of a step time: which of two is better is not sure below it.
+    high = max(c.high_s / c.total_s - 1 for c in costs if c is not None)
+    unsure = ", less than the error band" if share < high else ""
+    return f" ({rounded_share_text(share)} more{unsure})"
 
 
 def _print_front(out: "Console", answer: "Answer") -> None:
@@ -92,8 +95,8 @@ def _print_front(out: "Console", answer: "Answer") -> None:
 
 def _not_considered(answer: "Answer") -> Iterator[str]:
     yield (
-        f"{answer.num_options:,} configurations: {answer.num_timed:,} timed, {answer.num_replayed:,} replayed; the bounds "
-        "of the others rule them out."
+        f"{answer.num_options:,} configurations: {answer.num_timed:,} timed, the memory of {answer.num_replayed:,} "
+        "replayed; bounds rule out the others."
     )
     for reason, names in answer.left_out.items():
         yield f"Left out: {', '.join(names)}; not known: {reason}"
