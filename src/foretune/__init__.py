@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from foretune.api.plan import Plans, plan
     from foretune.api.profile import ProfiledRun, profile
     from foretune.api.publish import PublishedRun, publish
+    from foretune.api.recommend import Recommendation, recommend
     from foretune.api.rehearse import Rehearsal, rehearse
     from foretune.api.report import Report, report
     from foretune.api.run import Run, RunFailed, open_run
@@ -53,6 +54,7 @@ __all__ = [
     "Plans",
     "ProfiledRun",
     "PublishedRun",
+    "Recommendation",
     "Rehearsal",
     "Report",
     "Run",
@@ -85,6 +87,7 @@ __all__ = [
     "plan",
     "profile",
     "publish",
+    "recommend",
     "rehearse",
     "report",
     "resume",
@@ -112,6 +115,7 @@ _WHERE = {
     "api.plan": ("Plans", "plan"),
     "api.profile": ("ProfiledRun", "profile"),
     "api.publish": ("PublishedRun", "publish"),
+    "api.recommend": ("Recommendation", "recommend"),
     "api.rehearse": ("Rehearsal", "rehearse"),
     "api.report": ("Report", "report"),
     "api.run": ("Run", "RunFailed", "open_run"),

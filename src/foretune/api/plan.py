@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from foretune.config import Asked
     from foretune.planner.asking import AdviceScope
     from foretune.planner.host_memory import HostBudget
+    from foretune.planner.timing.terms import Terms
 
 ALL = "all"
 COMMON = "common"
@@ -82,6 +83,7 @@ def plan(
     changes: Changes | None = None,
     *,
     on: str | Sequence[str] = COMMON,
+    prices: Mapping[str, float] | Sequence[str] | None = None,
     ram: str | None = None,
     height: int | None = None,
     width: int | None = None,
@@ -96,7 +98,9 @@ def plan(
     Args:
         target: a model (`"flux.1-dev"`), an experiment file, its content as a mapping, or `"all"` models.
         changes: settings by dotted key, `{"method.kind": "lora", "method.rank": 32}`.
-        on: devices: names (`"rtx-4090"`), sizes (`"16GiB"`), `"here"`, `"common"` or `"all"`.
+        on: devices: names (`"rtx-4090"`), sizes (`"16GiB"`), `"here"`, `"common"` or `"all"`. Behind a name,
+            `":limit=20GiB"` leaves memory to other programs and `":pcie=4.0x8"` sets the link to the host.
+        prices: US dollars for an hour of a device, `{"h100-sxm": 2.49}`; others have the catalogue's.
         ram: also judge the host's memory: `"32GiB"`, or `"here"`.
         height: in pixels; without it, `data.resolution` decides.
         width: goes with `height`.
@@ -109,7 +113,7 @@ def plan(
     """
     observer = observer or Observer()
     overrides = overrides_of(changes)
-    devices, host = _devices_and_host(target, overrides, on, ram, observer, is_live=live)
+    devices, host, terms = devices_and_host(target, overrides, on, ram, prices, observer, is_live=live)
     from foretune.planner.asking import Wanted, plan_everything
 
     wanted = Wanted(
@@ -122,6 +126,7 @@ def plan(
         always_live=live,
         advice=advice,
         host=host,
+        terms=terms,
     )
     groups: list[tuple[Asked, tuple[Plan, ...]]] = []
     refused: dict[str, UserError] = {}
@@ -148,23 +153,27 @@ def reasons(refused: Mapping[str, UserError]) -> dict[str, list[str]]:
     return found
 
 
-def _devices_and_host(
+def devices_and_host(
     target: ExperimentLike,
     overrides: tuple[str, ...],
     on: str | Iterable[str],
     ram: str | None,
+    prices: Mapping[str, float] | Sequence[str] | None,
     observer: Observer,
     *,
     is_live: bool,
-) -> "tuple[list[Device], HostBudget | None]":
-    """What `on` and `ram` mean. Where they are wrong, what else is wrong with the question is reported with them."""
+) -> "tuple[list[Device], HostBudget | None, Terms]":
+    """What `on`, `ram` and `prices` mean. Where they are wrong, reports with them what else is wrong."""
     from foretune.planner.asking import Wanted, check_question, devices_named
     from foretune.planner.host_memory import budget_named
+    from foretune.planner.timing.terms import Terms, prices_named
 
     mistakes = Mistakes()
     names = on if isinstance(on, str) else ",".join(on)
     devices = mistakes.attempt(devices_named, names, lambda text: observer.message(f"Note: {text}"))
     host = None if ram is None else mistakes.attempt(budget_named, ram)
+    texts = [f"{name}={usd}" for name, usd in prices.items()] if isinstance(prices, Mapping) else prices or ()
+    terms = Terms(prices=mistakes.attempt(prices_named, tuple(texts)) or {})
     if is_live:
         mistakes.attempt(require, "train", "Recording a step")
     if mistakes:
@@ -172,4 +181,4 @@ def _devices_and_host(
         check_question(Wanted(target=asked, overrides=overrides), mistakes)
     mistakes.raise_all()
     assert devices is not None, "nothing was wrong with them"
-    return devices, host
+    return devices, host, terms

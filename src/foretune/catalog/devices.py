@@ -94,6 +94,11 @@ class Device(Row):
     notes: Text | None
 
     @property
+    def row_name(self) -> str:
+        """The name of its row in the catalogue, also where a limit or a link was typed behind it."""
+        return self.name.partition(":")[0]
+
+    @property
     def memory_bytes(self) -> int:
         """The device's memory: the driver's figure, else the marketed number read as 10**9 bytes.
 
@@ -122,6 +127,14 @@ class Device(Row):
         if self.interconnect == "none" and self.interconnect_bidirectional_gb_per_s is not None:
             raise ValueError("an interconnect that is not there has no speed")
         return self
+
+
+class LinkedDevice(Device):
+    """A device whose link to the host was given, whatever its links to other devices are."""
+
+    host_link: Text
+    host_gb_per_s: Rate
+    """One way, in 10**9 bytes a second."""
 
 
 def read_devices(path: Path) -> Mapping[str, Device]:

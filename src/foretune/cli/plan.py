@@ -2,12 +2,14 @@
 
 import gc
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foretune.cli.status import StatusObserver
+from foretune.core.errors import UserError
 
 if TYPE_CHECKING:
     from foretune.api.plan import Plans
@@ -16,27 +18,66 @@ _ALL = "all"
 _COMMON = "common"
 
 
+_Target = Annotated[
+    str,
+    typer.Argument(
+        help="An experiment file, a model, or `all` models of the catalogue.", metavar="MODEL|EXPERIMENT|all"
+    ),
+]
+_Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Changes: key=value ...", show_default=False, metavar="[KEY=VALUE]...")
+]
+_On = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--on",
+        help="Cards, separated by commas: 4090, h100, 16GiB, `here`; `all` of the catalogue; or `common`, one card "
+        "of each size from 10 to 80 GB. 4090:limit=20GiB leaves memory to others, 4090:pcie=4.0x8 sets the link.",
+        show_default=f"{_COMMON}; with --goal {_ALL}",
+    ),
+]
+_Price = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price",
+        help="US dollars for an hour of a device: h100-sxm=2.49. Repeatable.",
+        show_default=False,
+        metavar="DEVICE=USD",
+    ),
+]
+_Ram = Annotated[
+    str | None, typer.Option("--ram", help="Also judge the host's memory: 32GiB, or `here`.", show_default=False)
+]
+_Goal = Annotated[
+    str | None,
+    typer.Option(
+        "--goal",
+        help="Search devices and settings: cheapest, fastest, or smallest (the device with the least memory).",
+        show_default=False,
+    ),
+]
+_Deadline = Annotated[
+    str | None, typer.Option("--deadline", help="With --goal: the longest time of the job, 6h.", show_default=False)
+]
+_Budget = Annotated[
+    str | None, typer.Option("--budget", help="With --goal: the highest price of the job, 20usd.", show_default=False)
+]
+_MinBatch = Annotated[
+    int | None,
+    typer.Option("--min-batch", help="With --goal: the smallest batch of a forward pass.", show_default=False),
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="With --goal: where to write the experiment file.", show_default=False),
+]
+
+
 def plan(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="An experiment file, a model, or `all` models of the catalogue.", metavar="MODEL|EXPERIMENT|all"
-        ),
-    ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="Changes: key=value ...", show_default=False, metavar="[KEY=VALUE]...")
-    ] = None,
-    on: Annotated[
-        str,
-        typer.Option(
-            "--on",
-            help="Cards, separated by commas: 4090, h100, 16GiB, `here`; `all` of the catalogue; or `common`, one card "
-            "of each size from 10 to 80 GB.",
-        ),
-    ] = _COMMON,
-    ram: Annotated[
-        str | None, typer.Option("--ram", help="Also judge the host's memory: 32GiB, or `here`.", show_default=False)
-    ] = None,
+    target: _Target,
+    overrides: _Overrides = None,
+    on: _On = None,
+    price: _Price = None,
+    ram: _Ram = None,
     height: Annotated[int | None, typer.Option("--height", help="Pixels; without it, data.resolution decides.")] = None,
     width: Annotated[int | None, typer.Option("--width", help="Pixels; goes with --height.")] = None,
     frames: Annotated[
@@ -49,22 +90,36 @@ def plan(
     live: Annotated[bool, typer.Option("--live", help="Record the step now instead of reading its trace.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures.")] = None,
+    goal: _Goal = None,
+    deadline: _Deadline = None,
+    budget: _Budget = None,
+    min_batch: _MinBatch = None,
+    output: _Output = None,
 ) -> None:
     """Say what fits. Example: foretune plan flux.1-dev method.kind=lora --on rtx-4090,l4,h100-sxm"""
     # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
     gc.disable()
+    size = {"height": height, "width": width, "frames": frames}
+    plain = {"--ram": ram, "--expandable-segments": expandable, "--explain": explain, "--live": live, "--html": html}
+    searching = {"--deadline": deadline, "--budget": budget, "--min-batch": min_batch, "--output": output}
+    _check_goal(goal, plain, searching)
+    if goal is not None:
+        limits = {"deadline": deadline, "budget": budget, "min_batch": min_batch or 1, "file": output}
+        devices = ",".join(on or [_ALL])
+        _search(target, overrides, {"goal": goal, "on": devices, "prices": price, **size, **limits}, as_json=as_json)
+        return
     from foretune.api.plan import plan as plan_all
 
-    has_menus = as_json or html is not None or explain or not _is_overview(target, on)
+    devices = ",".join(on or [_COMMON])
+    has_menus = as_json or html is not None or explain or not _is_overview(target, devices)
     with StatusObserver(f"Planning {target}") as observer:
         plans = plan_all(
             target,
             overrides,
-            on=on,
+            on=devices,
+            prices=price,
             ram=ram,
-            height=height,
-            width=width,
-            frames=frames,
+            **size,
             expandable_segments=expandable,
             live=live,
             advice="menu" if has_menus else "none" if target == _ALL else "first",
@@ -74,6 +129,31 @@ def plan(
         plans.write_page(html)
     _print(plans, html, explain=explain, as_json=as_json)
     _print_refused(plans)
+
+
+def _check_goal(goal: str | None, plain: Mapping[str, Any], searching: Mapping[str, Any]) -> None:
+    """Raises for options that would be ignored."""
+    idle = [option for option, value in (searching if goal is None else plain).items() if value not in (None, False)]
+    if idle and goal is None:
+        raise UserError(f"{', '.join(idle)} goes with --goal. Run: foretune plan MODEL --goal cheapest ...")
+    if idle:
+        raise UserError(f"{', '.join(idle)} does not go with --goal. Search first, then plan what is recommended")
+
+
+def _search(target: str, overrides: list[str] | None, request: dict[str, Any], *, as_json: bool) -> None:
+    from foretune.api.recommend import recommend
+
+    with StatusObserver(f"Searching for {target}") as observer:
+        found = recommend(target, overrides, **request, observer=observer)
+    if as_json:
+        typer.echo(json.dumps(found.to_mapping(), indent=2))
+        return
+    from foretune.reports.terminal.recommendation import print_recommendation
+    from foretune.reports.terminal.tables import console
+
+    print_recommendation(console(), found.asked, found.answer)
+    if request["file"] is not None:
+        typer.echo(f"Wrote {request['file']}. Next: foretune train {request['file']}")
 
 
 def _is_overview(target: str, on: str) -> bool:

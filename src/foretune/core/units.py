@@ -50,6 +50,21 @@ def bytes_of_text(text: str) -> tuple[int, bool] | None:
     return round(float(number) * (KIB if binary else 1000) ** power), bool(binary)
 
 
+def seconds_of_text(text: str) -> float | None:
+    """Seconds of a time as people type it (6h, 90 min, 2d, 45s); None if it is none, or has no unit."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h|d)\s*", text, re.IGNORECASE)
+    if match is None or not float(match[1]):
+        return None
+    unit_s = {"s": 1, "min": _SECONDS_PER_MINUTE, "h": _SECONDS_PER_HOUR, "d": _SECONDS_PER_DAY}
+    return float(match[1]) * unit_s[match[2].lower()]
+
+
+def usd_of_text(text: str) -> float | None:
+    """US dollars as people type them (20, 20usd, $20); None if it is no amount."""
+    match = re.fullmatch(r"\s*(?:\$\s*)?(\d+(?:\.\d+)?)\s*(?:usd|\$)?\s*", text, re.IGNORECASE)
+    return None if match is None else float(match[1])
+
+
 def counted_text(count: int, things: str) -> str:
     """So many of something that is named in the plural: 1 held-out image, 2 held-out images, 1 group of samples."""
     thing, of, rest = things.partition(" of ")
@@ -98,6 +113,18 @@ def rate_text(per_second: float, unit: str) -> str:
 def share_text(share: float) -> str:
     """A share of one as a percentage with three significant digits: 0.0123 -> 1.23 %."""
     return f"{_three_digits(share * 100)} %"
+
+
+def rounded_share_text(share: float) -> str:
+    """A share of one in whole percent, for a rough figure: 0.784 -> 78 %."""
+    return f"{share * 100:.0f} %"
+
+
+def energy_text(watt_hours: float) -> str:
+    """Energy with a digit behind the point where it is small: 0.8 kWh, 14 kWh, 420 Wh."""
+    size, unit = (1000, "kWh") if watt_hours >= 500 else (1, "Wh")  # noqa: PLR2004
+    places = 1 if watt_hours / size < 10 else 0  # noqa: PLR2004
+    return f"{watt_hours / size:,.{places}f} {unit}"
 
 
 def ratio_text(ratio: float, reach: float | None = None) -> str:

@@ -29,6 +29,7 @@ from foretune.planner.knobs import (
 )
 from foretune.planner.overheads import usable_bytes
 from foretune.planner.planning import Footprint, fits_on, validation_on
+from foretune.planner.timing.terms import PUBLISHED, Terms
 from foretune.planner.trial import Look, Trial
 
 _HARDLY_MORE_FLOPS = 0.01
@@ -41,6 +42,8 @@ _OF_THE_ADAPTER = (
     MemoryPart.EMA,
     MemoryPart.CAST_WEIGHTS,
 )
+_OTHER_TRAINING = frozenset({"smaller input", "adapter", "other"})
+"""Kinds of remedies that train on other data, or other weights."""
 _SHARED_MEMORY = ("cpu", "mps")
 """Kinds of devices that share the host's memory."""
 
@@ -54,20 +57,36 @@ def with_advice(
     has_headroom: bool = True,
     only_first: bool = False,
     host: HostBudget | None = None,
+    terms: Terms = PUBLISHED,
 ) -> Plan:
     """Returns the plan with advice. `candidates` are the devices to search for the smallest that fits.
 
     With a known `host` memory, settings that need more of it than there is are left out.
     """
-    trial = Trial(plan, found, device, host)
+    trial = Trial(plan, found, device, host, terms)
     if plan.verdict == "fits":
-        headroom = tuple(map(trial.remedy, _headroom(trial))) if has_headroom else ()
+        headroom = _ranked(map(trial.remedy, _headroom(trial))) if has_headroom else ()
         validation = _with_settings(plan.validation, trial)
         return plan.model_copy(update={"headroom": headroom, "validation": validation})
     remedies = _without_repeats(trial.remedy(look) for look in islice(_menu(trial), 1 if only_first else None))
     return plan.model_copy(
-        update={"remedies": remedies, "smallest_device": smallest_device(found, candidates, device.kind)}
+        update={"remedies": _ranked(remedies), "smallest_device": smallest_device(found, candidates, device.kind)}
     )
+
+
+def _ranked(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
+    """Puts first what costs the least time; what trains something else stays behind. Unranked if a time is not known.
+
+    What is only tight stays behind what fits.
+    """
+    found = tuple(remedies)
+    if any(remedy.slowdown_share is None for remedy in found):
+        return found
+
+    def place(remedy: Remedy) -> tuple[bool, bool, float]:
+        return remedy.kind in _OTHER_TRAINING, remedy.verdict != "fits", remedy.slowdown_share or 0.0
+
+    return tuple(sorted(found, key=place))
 
 
 def smallest_device(found: Footprint, candidates: Sequence[Device], kind: str) -> str | None:

@@ -185,7 +185,7 @@ def play_validation(stream: Stream, run: RunToPlan, around: Around) -> tuple[str
             ]
         vae = stream.hold(sum(d.weights_bytes for d in decoding), MemoryPart.AUTOENCODER, name)
         cast = stream.hold(cast_bytes, MemoryPart.CAST_WEIGHTS, name)
-        sizes = (_guided_batch(run), positions, tokens, rank)
+        sizes = (guided_batch(run), positions, tokens, rank)
         sampling = [sampling_pass(run.forwards, run.denoiser.name, precision, sizes), *decoding]
         _play_denoiser(stream, run, around, sampling[0], name)
         for found in decoding:
@@ -219,7 +219,8 @@ def _cast_bytes(run: RunToPlan, around: Around) -> int:
     return trained_bytes * BYTES_PER_WEIGHT[train.precision] // _FP32_BYTES
 
 
-def _guided_batch(run: RunToPlan) -> int:
+def guided_batch(run: RunToPlan) -> int:
+    """Returns how many samples the denoiser sees at once for one image."""
     scale, facts = run.experiment.validation.guidance_scale, run.denoiser.family_facts
     return 2 if facts.guides_in_one_batch and (scale is None or scale > facts.unguided_scale) else 1
 

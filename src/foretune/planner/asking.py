@@ -23,6 +23,7 @@ from foretune.planner.host_memory import HostBudget
 from foretune.planner.overheads import usable_bytes
 from foretune.planner.planning import Footprint, Subject, footprint, plan_on
 from foretune.planner.sizing import size_of, with_default_targets
+from foretune.planner.timing.terms import PUBLISHED, Terms
 from foretune.planner.traces import LiveTracer, Traces
 from foretune.trace.shipped import Geometry, geometries
 
@@ -54,6 +55,8 @@ class Wanted:
     advice: AdviceScope = "menu"
     host: HostBudget | None = None
     """Available host memory; None gives no verdict on it."""
+    terms: Terms = PUBLISHED
+    """Speeds and prices of devices."""
 
 
 class LiveSource(Protocol):
@@ -149,7 +152,8 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
                 context_bytes=wanted.host_context_bytes if on_host else None,
             )
         found = by_host[on_host]
-        plan = plan_on(found, device, expandable_segments=wanted.expandable_segments, host=wanted.host)
+        segments = wanted.expandable_segments
+        plan = plan_on(found, device, expandable_segments=segments, host=wanted.host, terms=wanted.terms)
         plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash()})
         same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
         if wanted.advice != "none":
@@ -163,6 +167,7 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
                 has_headroom=has_headroom,
                 only_first=wanted.advice == "first",
                 host=wanted.host,
+                terms=wanted.terms,
             )
         plans.append(plan)
     return tuple(plans)

@@ -1,21 +1,82 @@
 """Resolves `--on`: a device of the catalogue by any of its names, a card with some memory, or this machine's."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from foretune import catalog
-from foretune.catalog.devices import HERE, Device, generic_card
+from foretune.catalog.devices import HERE, Device, LinkedDevice, generic_card
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.units import GIB, MIB, bytes_of_text, bytes_text
+from foretune.planner.overheads import usable_bytes
 from foretune.planner.transfers import ASSUMED_LINK
 from foretune.record.accelerators import Accelerator, accelerators_here
 from foretune.record.machine import host_memory_bytes
 
 Say = Callable[[str], None]
+_EXAMPLE = "--on rtx-4090:limit=20GiB, or --on rtx-4090:pcie=4.0x8"
+_GB_PER_S_OF_PCIE_3 = 16.0
+"""One way over 16 lanes, as the catalogue rounds it. Each generation doubles it."""
 
 
 def requested_devices(typed: str, say: Say) -> Iterator[Device]:
-    """Resolves one name. `say` is called if it is not exactly a name of the catalogue."""
+    """Resolves one name, and what is typed behind it. `say` is called if it is not exactly a name of the catalogue."""
+    name, *settings = typed.split(":")
+    for device in _named(name.strip(), say):
+        yield _with_settings(device, settings, typed)
+
+
+def _with_settings(device: Device, settings: Sequence[str], typed: str) -> Device:
+    """Applies `limit=20GiB` and `pcie=4.0x8`."""
+    if not settings:
+        return device
+    found = {}
+    for setting in settings:
+        key, _, value = (part.strip().lower() for part in setting.partition("="))
+        if key not in ("limit", "pcie") or key in found:
+            raise UserError(f"{typed}: {setting!r} is not a setting of a device. Run: foretune plan ... {_EXAMPLE}")
+        found[key] = value
+    changed = _limited(device, found["limit"], typed) if "limit" in found else device
+    changed = _linked(changed, found["pcie"], typed) if "pcie" in found else changed
+    settings_typed = ":".join(f"{key}={_as_written(value)}" for key, value in found.items())
+    return changed.model_copy(update={"name": f"{device.name}:{settings_typed}"})
+
+
+def _as_written(value: str) -> str:
+    return value.replace("gib", "GiB").replace("gb", "GB").replace("mib", "MiB").replace(" ", "")
+
+
+def _limited(device: Device, value: str, typed: str) -> Device:
+    """Returns the device with so much usable memory: another process, or a setting of this one, has the rest."""
+    size = bytes_of_text(value)
+    usable = usable_bytes(device)
+    if size is None or size[0] < MIB:
+        raise UserError(f"{typed}: limit needs a size. Run: foretune plan ... {_EXAMPLE}")
+    if size[0] > usable:
+        raise UserError(f"{typed}: a process can use at most {bytes_text(usable)} anyway. Leave out the limit")
+    if device.kind in ("cpu", "mps"):
+        # What is usable is a part of the whole, or the whole without the system's.
+        share = size[0] / usable if device.kind == "mps" else 1.0
+        whole_gb = device.memory_gb * share if device.kind == "mps" else device.memory_gb - (usable - size[0]) / GIB
+        return device.model_copy(update={"memory_gb": whole_gb})
+    reserved_bytes = usable_bytes(device.model_copy(update={"reported_memory_mib": 0}))
+    total_mib = (size[0] - reserved_bytes) // MIB * device.num_logical_devices
+    return device.model_copy(update={"reported_memory_mib": total_mib, "reported_memory_source": "as given"})
+
+
+def _linked(device: Device, value: str, typed: str) -> Device:
+    match = re.fullmatch(r"([1-6])(?:\.0)?x(1|2|4|8|16)", value)
+    if match is None or device.kind in ("cpu", "mps"):
+        reason = "pcie needs a generation and lanes" if match is None else f"{device.name} shares the host's memory"
+        raise UserError(f"{typed}: {reason}. Run: foretune plan ... {_EXAMPLE}")
+    generation, lanes = match.groups()
+    gb_per_s = _GB_PER_S_OF_PCIE_3 * 2.0 ** (int(generation) - 3) * int(lanes) / 16
+    return LinkedDevice.model_construct(
+        **device.__dict__, host_link=f"PCIe {generation}.0 x{lanes}", host_gb_per_s=gb_per_s
+    )
+
+
+def _named(typed: str, say: Say) -> Iterator[Device]:
     if typed.lower() == HERE:
         yield from devices_here(say)
         return

@@ -123,7 +123,7 @@ def _range(device: Device, constant: Constant) -> Range:
 def _row(device: Device, constant: Constant) -> OverheadRow:
     """Returns the most specific row: by name, else by architecture, else by kind."""
     rows = {name: row for row in overheads() if row.constant == constant for name in row.applies_to}
-    for name in (device.name, architecture(device), device.kind):
+    for name in (device.row_name, architecture(device), device.kind):
         if name in rows:
             return rows[name]
     raise AssertionError(f"the catalogue has no {constant} for {device.name}")

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from foretune.catalog import ModelComponent
 from foretune.catalog.devices import UNKNOWN, Device
@@ -11,6 +12,7 @@ from foretune.choices.objections.hardware import hardware_objections
 from foretune.choices.step_form import Numerics
 from foretune.core.units import share_text
 from foretune.core.values.plan import Plan, Transfers, ValidationMemory
+from foretune.core.values.plan_time import JobCost, StepTime
 from foretune.core.vocabulary import RunPhase
 from foretune.planner.around import RunToPlan
 from foretune.planner.block_events import Event
@@ -22,6 +24,11 @@ from foretune.planner.sharding import gathered_bytes
 from foretune.planner.sizing import StepSize
 from foretune.planner.streams import as_one, by_fate
 from foretune.planner.swapping import moved_bytes
+from foretune.planner.timing.forecast import seconds_on, step_time
+from foretune.planner.timing.job import JobWork, job_cost, job_work
+from foretune.planner.timing.speed import NotKnown
+from foretune.planner.timing.step_time import TimedStep
+from foretune.planner.timing.terms import PUBLISHED, Terms
 from foretune.planner.traces import Traces, mixed_step, variant_of
 from foretune.planner.transfers import NOTHING_MOVED, Moved, moved_in_a_step, transfers_on
 from foretune.planner.verdict import COMPILED_ERROR, TRACE_ERROR, Ends, ErrorShares, Judgement, judge
@@ -69,6 +76,21 @@ class Footprint:
     def phases_that_must_fit(self) -> tuple[Phase, ...]:
         """The same without validation, which takes longest to plan and is skipped if it does not fit."""
         return plan_phases(self.run, validates=False)
+
+    @property
+    def timed_step(self) -> TimedStep:
+        return TimedStep(
+            experiment=self.experiment,
+            size=self.size,
+            geometry=self.subject.geometry,
+            moved=self.moved,
+            numerics=self.numerics,
+        )
+
+    @cached_property
+    def job(self) -> JobWork:
+        """What the whole job does; raises `NotKnown`."""
+        return job_work(self.run)
 
     @cached_property
     def streams(self) -> tuple[tuple[str, tuple[Event, ...]], ...]:
@@ -199,6 +221,16 @@ def fits_on(found: Footprint, device: Device, *, expandable_segments: bool = Fal
     )
 
 
+def fits_stretch(found: Footprint, device: Device, stretch: str) -> bool:
+    """Whether one stretch of a run (filling a cache, or the training) fits on its own."""
+    events = dict(found.streams).get(stretch)
+    if events is None:
+        return True
+    overhead = found.overhead_on(device)
+    held = found.traces.replays.free(events, overhead, expandable_segments=False)
+    return Ends(overhead, found.error_share).high(held.reserved_bytes) <= usable_bytes(device)
+
+
 def validation_on(found: Footprint, device: Device, *, expandable_segments: bool = False) -> ValidationMemory | None:
     """Judges training including validation; None if the run does not validate."""
     if found.validation_stream is None:
@@ -221,10 +253,38 @@ def validation_on(found: Footprint, device: Device, *, expandable_segments: bool
     )
 
 
+class Forecast(NamedTuple):
+    """Time and cost, and why one is missing."""
+
+    time: StepTime | None = None
+    no_time: str | None = None
+    cost: JobCost | None = None
+    no_cost: str | None = None
+
+
+def forecast_on(found: Footprint, device: Device, terms: Terms = PUBLISHED) -> Forecast:
+    """Returns the time of a step on a device, and what the whole job costs."""
+    try:
+        speed = terms.speeds(device)
+        time = step_time(seconds_on(found.timed_step, found.traces, device, speed), found.experiment, device, speed)
+    except NotKnown as missing:
+        return Forecast(no_time=str(missing))
+    try:
+        return Forecast(time=time, cost=job_cost(found.job, time, device, terms.price_of(device)))
+    except NotKnown as missing:
+        return Forecast(time=time, no_cost=str(missing))
+
+
 def plan_on(
-    found: Footprint, device: Device, *, expandable_segments: bool = False, host: HostBudget | None = None
+    found: Footprint,
+    device: Device,
+    *,
+    expandable_segments: bool = False,
+    host: HostBudget | None = None,
+    terms: Terms = PUBLISHED,
 ) -> Plan:
     """Returns the plan for one device, without advice. `host` is the available host memory, if known."""
+    forecast = forecast_on(found, device, terms)
     hardest, judged = _judged(found, device, expandable_segments=expandable_segments)
     worst, transfers = found.worst_in(hardest), transfers_on(found.moved, device)
     return Plan(
@@ -245,6 +305,10 @@ def plan_on(
         verdict=judged.verdict,
         validation=validation_on(found, device, expandable_segments=expandable_segments),
         largest=worst.largest,
+        time=forecast.time,
+        no_time=forecast.no_time,
+        cost=forecast.cost,
+        no_cost=forecast.no_cost,
         transfers=transfers,
         host=host_memory_of(found.experiment, found.phases, device, host),
         warnings=tuple(warning.text for warning in hardware_objections(found.experiment, device)),

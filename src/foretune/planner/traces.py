@@ -16,6 +16,7 @@ from foretune.planner.sharding import num_shards
 from foretune.planner.sizing import StepSize
 from foretune.planner.streams import device_events
 from foretune.planner.swapping import swapped_units
+from foretune.planner.timing.work_times import WorkTimes
 from foretune.planner.verdict import Replays
 from foretune.trace.shipped import Geometry, read_trace
 
@@ -45,6 +46,8 @@ class Traces:
     expansions: Expansions = field(default_factory=Expansions)
     replays: Replays = field(default_factory=Replays)
     """Cached replays: many devices and settings need the same."""
+    work_times: WorkTimes = field(default_factory=WorkTimes)
+    """Cached times: many settings need the same."""
     _found: dict[str, StepTrace] = field(default_factory=dict)
     _composed: set[str] = field(default_factory=set)
 

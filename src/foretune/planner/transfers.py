@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from foretune.catalog.devices import Device
+from foretune.catalog.devices import Device, LinkedDevice
 from foretune.choices.experiment import Experiment
 from foretune.core.values.plan import Transfers
 from foretune.core.values.step_trace import TO_DEVICE, TO_HOST
@@ -75,6 +75,8 @@ class HostLink:
 
 def host_link(device: Device) -> HostLink:
     """Returns the card's PCIe link; the assumed one where the catalogue states another interconnect, or none."""
+    if isinstance(device, LinkedDevice):
+        return HostLink(device.host_link, device.host_gb_per_s, is_assumed=False)
     both_ways = device.interconnect_bidirectional_gb_per_s
     if device.interconnect.startswith("PCIe") and both_ways is not None:
         return HostLink(device.interconnect.partition(" (")[0], both_ways / 2, is_assumed=False)

@@ -17,11 +17,12 @@ from foretune.planner.encoders import BYTES_PER_WEIGHT
 from foretune.planner.host_memory import HostBudget, host_memory_of
 from foretune.planner.knobs import SettingChange
 from foretune.planner.overheads import usable_bytes
-from foretune.planner.planning import Footprint, judge_on, other_footprint
+from foretune.planner.planning import Footprint, forecast_on, judge_on, other_footprint
 from foretune.planner.quantized import dense_over_bits
 from foretune.planner.quick import quick_peak_bytes
 from foretune.planner.sharding import num_shards
 from foretune.planner.sizing import StepSize
+from foretune.planner.timing.terms import PUBLISHED, Terms
 from foretune.planner.traces import flops_per_sample, is_at_hand
 from foretune.planner.transfers import transfers_on
 from foretune.planner.verdict import Ends
@@ -52,8 +53,11 @@ class Look:
 class Trial:
     """Tries settings for one device."""
 
-    def __init__(self, plan: Plan, found: Footprint, device: Device, host: HostBudget | None = None) -> None:
+    def __init__(
+        self, plan: Plan, found: Footprint, device: Device, host: HostBudget | None = None, terms: Terms = PUBLISHED
+    ) -> None:
         """`host` is the available host memory, if known."""
+        self._terms = terms
         self.plan, self.found, self.device, self.host = plan, found, device, host
         self.usable_bytes = usable_bytes(device)
         self._ends = Ends(found.overhead_on(device), found.error_share)
@@ -148,6 +152,7 @@ class Trial:
         change, changed = look.change, look.footprint
         judged = judge_on(changed, self.device, expandable_segments=change.expandable)
         transfers = transfers_on(changed.moved, self.device)
+        time, slowdown_s = self.plan.time, self._slowdown_s(changed)
         host = self._host_of(changed) if self.host is not None or changed.moved.total_bytes else None
         return Remedy(
             kind=change.kind,
@@ -157,6 +162,8 @@ class Trial:
             extra_flops_share=round(self.extra_flops_share(change), 4),
             moves_bytes=changed.moved.total_bytes - self.found.moved.total_bytes,
             least_transfer_s=None if transfers is None else transfers.least_s,
+            slowdown_s=slowdown_s,
+            slowdown_share=slowdown_s / time.step_s if slowdown_s is not None and time is not None else None,
             changes_the_result=change.changes_the_result,
             verdict=judged.verdict,
             host_bytes=None if host is None else host.likely_bytes,
@@ -166,6 +173,14 @@ class Trial:
     def extra_flops_share(self, change: SettingChange) -> float:
         """Returns the additional computation per sample of the same size, as a share."""
         return self._flops_of(change.applied(self.found.experiment)) / self._flops - 1 if self._flops else 0.0
+
+    def _slowdown_s(self, changed: Footprint) -> float | None:
+        """Returns how much longer the samples of one step of the plan take; None if a time is not known."""
+        time = self.plan.time
+        after = None if time is None else forecast_on(changed, self.device, self._terms).time
+        if time is None or after is None:
+            return None
+        return time.samples_per_s * time.step_s / after.samples_per_s - time.step_s
 
     def fits_in(self, stretch: str, found: Footprint) -> bool:
         """Whether one stretch of a run (filling a cache, or the training) fits on its own."""

@@ -41,12 +41,13 @@ def overview_table(questions: Sequence[Question]) -> Markup:
 
 def device_table(plans: Sequence[Plan]) -> Markup:
     """What each device can give, what is taken of it, and the verdict. Time and cost only where they are known."""
-    timed = any(plan.step_time_s is not None for plan in plans)
-    priced = any(plan.cost_usd is not None for plan in plans)
+    timed = any(plan.time is not None for plan in plans)
+    priced = any(plan.cost is not None and plan.cost.usd is not None for plan in plans)
     moves = any(plan.transfers is not None for plan in plans)
     validates = any(plan.validation is not None for plan in plans)
     names = ["Usable", "Allocated", "Reserved", "Estimated", "Low to high"] + ["With validation"] * validates
-    names += ["One step"] * timed + ["Cost"] * priced + ["Host-device traffic per step", "Least time for it"] * moves
+    names += ["One step", "Whole job"] * timed + ["Cost"] * priced
+    names += ["Host-device traffic per step", "Least time for it"] * moves
     head = tag(
         "tr", tag("th", "Device", scope="col"), tag("th", "Verdict", scope="col"),
         (tag("th", name, scope="col", class_="number") for name in names),
@@ -59,9 +60,11 @@ def device_table(plans: Sequence[Plan]) -> Markup:
         if validates:
             cells.append(number(_NOTHING if plan.validation is None else bytes_text(plan.at_peak.process_bytes)))
         if timed:
-            cells.append(number(_NOTHING if plan.step_time_s is None else duration_text(plan.step_time_s)))
+            cells.append(number(_NOTHING if plan.time is None else duration_text(plan.time.step_s)))
+            cells.append(number(_NOTHING if plan.cost is None else duration_text(plan.cost.total_s)))
         if priced:
-            cells.append(number(_NOTHING if plan.cost_usd is None else usd_text(plan.cost_usd)))
+            usd = None if plan.cost is None else plan.cost.usd
+            cells.append(number(_NOTHING if usd is None else usd_text(usd)))
         if moves:
             cells += _moved(plan.transfers)
         verdict = tag("td", verdict_mark(plan.verdict))

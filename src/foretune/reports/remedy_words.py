@@ -40,7 +40,9 @@ def cost_text(remedy: Remedy) -> str:
     """Recomputation and host traffic. What costs neither says so."""
     costs = []
     share = remedy.extra_flops_share
-    if abs(share) >= _HARDLY:
+    if remedy.slowdown_share is not None:
+        costs.append(f"{remedy.slowdown_share * 100:+.0f} % step time")
+    elif abs(share) >= _HARDLY:
         costs.append(f"{share_text(abs(share))} {'more' if share > 0 else 'less'} computation per sample")
     if remedy.moves_bytes > 0:
         least = "" if remedy.least_transfer_s is None else f" (at least {duration_text(remedy.least_transfer_s)})"

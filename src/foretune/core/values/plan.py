@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from foretune.core.values.base import Part, Upgrade, Value
+from foretune.core.values.plan_time import JobCost, StepTime
 
 Verdict = Literal["fits", "tight", "does not fit"]
 
@@ -99,6 +100,11 @@ class Remedy(Part):
     """How much more is moved between host and device in each optimizer step."""
     least_transfer_s: float | None = None
     """The least time in which the device's link moves all that a step then moves; None where nothing is moved."""
+    slowdown_s: float | None = None
+    """How much longer the same number of samples takes, in seconds for each step of the plan; negative if it is faster.
+    None where it is not known."""
+    slowdown_share: float | None = None
+    """The same as a share of the plan's step: 0.18 is 18 % more."""
     changes_the_result: bool
     """Whether another model comes out of it, not only another way to the same."""
     verdict: Verdict
@@ -144,6 +150,12 @@ def _with_host_memory_of_remedies(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _with_times(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 4 had fields for a time and a price, which were never filled."""
+    kept = {key: value for key, value in body.items() if key not in ("step_time_s", "cost_usd")}
+    return {**kept, "time": None, "no_time": "the plan was made by an earlier release", "cost": None, "no_cost": None}
+
+
 class Plan(Value):
     """Memory by part and phase with an error band, step time, cost, verdict, and what was assumed."""
 
@@ -151,6 +163,7 @@ class Plan(Value):
         1: _with_transfers,
         2: _with_kinds,
         3: _with_host_memory_of_remedies,
+        4: _with_times,
     }
 
     experiment: str
@@ -179,9 +192,13 @@ class Plan(Value):
     """Of everything that must succeed for the run to train: caching, loading, training steps, saving."""
     largest: tuple[Tensor, ...] = ()
     """What the worst phase's peak is mostly made of."""
-    step_time_s: float | None = None
-    """None while the planner cannot say; never a guess."""
-    cost_usd: float | None = None
+    time: StepTime | None = None
+    """None where something of it is not known; never a guess."""
+    no_time: str | None = None
+    """Why there is no time."""
+    cost: JobCost | None = None
+    no_cost: str | None = None
+    """Why there is no cost, where the time is known."""
     transfers: Transfers | None = None
     """None where nothing but batches is moved, or where host and device share their memory."""
     validation: ValidationMemory | None = None

@@ -74,6 +74,12 @@ def _with_plan_of_version_4(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "plan": None if plan is None else Plan.upgrades[3](plan)}
 
 
+def _with_plan_of_version_5(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 6 holds a plan of version 5."""
+    plan = body.get("plan")
+    return {**body, "plan": None if plan is None else Plan.upgrades[4](plan)}
+
+
 class RunRecord(Value):
     """Written last. A run directory without one was stopped without warning."""
 
@@ -82,6 +88,7 @@ class RunRecord(Value):
         2: _with_more_measured,
         3: _with_plan_of_version_3,
         4: _with_plan_of_version_4,
+        5: _with_plan_of_version_5,
     }
 
     run_id: str

@@ -38,8 +38,8 @@ def best_share(device: Device) -> float:
     peak = device.bf16_dense_tflops or device.fp16_dense_tflops
     if peak is None:
         return _USUAL_BEST_SHARE
-    if device.name in best_rates():
-        return best_rates()[device.name].tflops / peak
+    if device.row_name in best_rates():
+        return best_rates()[device.row_name].tflops / peak
     if device.kind == "cuda" and device.fp32_tflops is not None and peak / device.fp32_tflops < _HALF_RATE_RATIO:
         return _HALF_RATE_BEST_SHARE
     return _USUAL_BEST_SHARE

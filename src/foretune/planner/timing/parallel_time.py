@@ -15,12 +15,14 @@ from foretune.planner.timing.step_time import (
     StepSeconds,
     TimedStep,
     compute_seconds,
+    planned_step,
+    seconds_of,
     side_by_side_s,
     step_seconds,
     times_by_part,
 )
 from foretune.planner.timing.work_times import PASS, UPDATE, LayoutFacts, Part, Times, WorkTimes
-from foretune.planner.traces import Traces, mixed_step
+from foretune.planner.traces import Traces
 
 CONTENTION_SHARE = 0.1
 """By how much computation slows down while something is sent beside it: NCCL's kernels take multiprocessors and memory
@@ -143,9 +145,9 @@ def exchanged_step_seconds(
     trace gradients have when they are sent.
     """
     constants = constants or shipped_constants()
-    mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
-    alone = step_seconds(step, traces, links.speed, work_times, constants)
-    parts = times_by_part(step, traces, mixed, links.speed, work_times)
+    planned = planned_step(step, traces)
+    alone = seconds_of(planned, links.speed, work_times, constants)
+    parts = times_by_part(planned, links.speed, work_times)
     update = Times()
     for (part, _), times in parts.items():
         update = update.plus(times) if part == UPDATE else update
@@ -153,7 +155,7 @@ def exchanged_step_seconds(
     # The host slows the blocks down, which leaves more time to send beside them.
     stretch = (alone.step_s - alone.host_work_s) / alone.device_s if alone.device_s else 1.0
     num_passes = step.experiment.train.gradient_accumulation
-    trace = mixed.checkpointed if mixed.chosen else mixed.kept
+    trace = next(one.trace for one in reversed(planned.traces) if one.how_often)
     facts = _facts(trace, step.size.in_trace(step.geometry), work_times)
     layout = _layout(trace, facts, parts, constants, gradient_widening=gradient_widening, stretch=stretch / num_passes)
     sent = exchange(layout, links, num_passes)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from foretune.core.units import bytes_text, duration_text, memory_text, share_text
 from foretune.core.vocabulary import MemoryPart
+from foretune.reports.terminal.plan_times import job_rows
 from foretune.reports.terminal.tables import right, table
 
 if TYPE_CHECKING:
@@ -13,14 +14,22 @@ if TYPE_CHECKING:
     from foretune.config.reading import Asked
     from foretune.core.values import Plan
 
+_EVIDENCE = {
+    "measured here": "speeds measured on this machine",
+    "kernel tables": "published kernel times of this chip",
+    "data sheet": "the data sheet and kernel times of other chips",
+}
+
 
 def print_details(out: "Console", asked: "Asked", plans: Sequence["Plan"]) -> None:
     _print_phases(out, plans[0])
     _print_parts(out, plans[0], asked.experiment.quantize.denoiser)
     _print_totals(out, plans)
     _print_transfers(out, plans)
+    _print_jobs(out, plans)
     # Some are of one device alone.
-    for assumption in dict.fromkeys(a for plan in plans for a in plan.assumptions):
+    of_costs = [text for plan in plans if plan.cost is not None for text in plan.cost.assumptions]
+    for assumption in dict.fromkeys((*(a for plan in plans for a in plan.assumptions), *of_costs)):
         out.print(f"Assumed: {assumption}", style="dim")
     for trace in plans[0].traces:
         out.print(f"Trace: {trace}", style="dim")
@@ -72,6 +81,34 @@ def _print_totals(out: "Console", plans: Sequence["Plan"]) -> None:
         style="dim",
     )
     out.print()
+
+
+def _print_jobs(out: "Console", plans: Sequence["Plan"]) -> None:
+    """What the parts of a job take on each device, and how busy the device is."""
+    timed = [plan for plan in plans if plan.time is not None]
+    costs = [(plan.device, plan.cost) for plan in timed if plan.cost is not None]
+    if costs:
+        names = [name for name, _ in job_rows(costs[0][1])]
+        jobs = table("device", *names, "in all")
+        for device, cost in costs:
+            texts = ["not known" if s is None else duration_text(s) for _, s in job_rows(cost)]
+            jobs.add_row(device, *texts, duration_text(cost.total_s))
+        right(jobs, *range(1, len(names) + 2))
+        out.print(jobs)
+    for plan in timed:
+        assert plan.time is not None, "only such are listed"
+        busy = [
+            f"{what} {share_text(share)}"
+            for what, share in (
+                ("model", plan.time.model_utilisation),
+                ("with what is recomputed", plan.time.hardware_utilisation),
+            )
+            if share is not None
+        ]
+        of_peak = f", of the peak: {', '.join(busy)}" if busy else ""
+        out.print(f"{plan.device}: step time from {_EVIDENCE[plan.time.evidence]}{of_peak}")
+    if timed:
+        out.print()
 
 
 def _print_transfers(out: "Console", plans: Sequence["Plan"]) -> None:

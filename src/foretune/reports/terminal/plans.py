@@ -11,6 +11,7 @@ from foretune.core.vocabulary import RunPhase
 from foretune.reports.question_text import question_text
 from foretune.reports.remedy_words import cost_text, effect_text, memory_of, settings_text
 from foretune.reports.terminal.plan_details import print_details
+from foretune.reports.terminal.plan_times import time_columns, time_lines
 from foretune.reports.terminal.tables import right, table
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def print_plans(out: "Console", asked: "Asked", plans: tuple["Plan", ...], *, ex
     out.print()
     print_verdicts(out, plans)
     print_advice(out, plans)
-    for line in _validation_lines(plans):
+    for line in (*time_lines(plans), *_validation_lines(plans)):
         out.print(line)
     _print_host(out, plans)
     for warning in dict.fromkeys((*asked.warnings, *(text for plan in plans for text in plan.warnings))):
@@ -95,26 +96,28 @@ def _answer(plan: "Plan") -> str:
 
 
 def print_verdicts(out: "Console", plans: Sequence["Plan"]) -> None:
-    """What each device has, what the run takes of it, and whether that fits."""
-    validates = any(plan.validation is not None for plan in plans)
-    unlike = [plan for plan in plans if plan.verdict != "fits"]
-    in_table = not _are_shown(_menus(plans), plans)
-    headings = ["device", "usable", "estimated", "low to high", *(["with validation"] if validates else []), "verdict"]
-    rows = table(*headings, *(["to make it fit"] if in_table and unlike else []))
-    for plan in plans:
-        cells = [
-            plan.device,
-            memory_text(plan.usable_bytes),
-            memory_text(plan.process_bytes),
-            _band(plan),
-        ]
-        if validates:
-            cells.append(_validation_cell(plan))
-        cells.append(f"[{_STYLES[plan.verdict]}]{_SYMBOLS[plan.verdict]} {plan.verdict}[/]")
-        if in_table and unlike:
-            cells.append(_first_words(plan))
+    """What each device has, what the run takes of it, how long it takes there, and whether it fits."""
+    advises = not _are_shown(_menus(plans), plans) and any(plan.verdict != "fits" for plan in plans)
+    is_timed = len(plans) > 1 and any(plan.time for plan in plans)
+    columns = {
+        "device": [plan.device for plan in plans],
+        "usable": [memory_text(plan.usable_bytes) for plan in plans],
+        "estimated": [memory_text(plan.process_bytes) for plan in plans],
+    }
+    if not (advises and is_timed):
+        columns["low to high"] = [_band(plan) for plan in plans]
+    if any(plan.validation is not None for plan in plans):
+        columns["with validation"] = [_validation_cell(plan) for plan in plans]
+    if is_timed:
+        columns |= time_columns(plans)
+    num_figures = len(columns)
+    columns["verdict"] = [f"[{_STYLES[plan.verdict]}]{_SYMBOLS[plan.verdict]} {plan.verdict}[/]" for plan in plans]
+    if advises:
+        columns["to make it fit"] = [_first_words(plan) for plan in plans]
+    rows = table(*columns)
+    for cells in zip(*columns.values(), strict=True):
         rows.add_row(*cells)
-    right(rows, 1, 2, 3, *([4] if validates else []))
+    right(rows, *range(1, num_figures))
     out.print(rows)
 
 

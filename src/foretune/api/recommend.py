@@ -1,0 +1,128 @@
+"""`recommend`: the cheapest, fastest or smallest way to run a training, among devices and settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune.api.live_steps import live_steps
+from foretune.api.plan import ALL, devices_and_host
+from foretune.api.start import Changes, ExperimentLike, overrides_of
+from foretune.core.errors import Refused, UserError
+from foretune.core.observer import Observer
+from foretune.core.output_files import write_file
+
+if TYPE_CHECKING:
+    from foretune.config.reading import Asked
+    from foretune.core.values.plan import Plan
+    from foretune.planner.search.searching import Answer, Choice
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The best configuration that was found, with its plan."""
+
+    asked: "Asked"
+    answer: "Answer"
+
+    @property
+    def plan(self) -> "Plan":
+        """Of the recommended configuration."""
+        return self.answer.best.plan
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """By key of the experiment: what differs from the request."""
+        return dict(self.answer.best.settings)
+
+    def __str__(self) -> str:
+        from foretune.reports.terminal.recommendation import print_recommendation
+        from foretune.reports.terminal.tables import as_text
+
+        return as_text(lambda out: print_recommendation(out, self.asked, self.answer))
+
+    def experiment_text(self) -> str:
+        """The experiment file of the recommended configuration."""
+        from foretune.reports.recommended_file import experiment_text
+
+        return experiment_text(self.asked, self.answer)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data."""
+        found = self.answer
+        return {
+            "goal": found.goal,
+            "num_options": found.num_options,
+            "num_timed": found.num_timed,
+            "num_replayed": found.num_replayed,
+            "best": _mapping(found.best),
+            "runner_up": None if found.runner_up is None else _mapping(found.runner_up),
+            "front": [_mapping(choice) for choice in found.front],
+            "left_out": {reason: list(names) for reason, names in found.left_out.items()},
+            "without_time": dict(found.without_time),
+        }
+
+
+def recommend(
+    target: ExperimentLike,
+    changes: Changes | None = None,
+    *,
+    goal: str = "cheapest",
+    on: str | Sequence[str] = ALL,
+    deadline: str | None = None,
+    budget: str | float | None = None,
+    min_batch: int = 1,
+    prices: Mapping[str, float] | Sequence[str] | None = None,
+    height: int | None = None,
+    width: int | None = None,
+    frames: int | None = None,
+    file: str | Path | None = None,
+    observer: Observer | None = None,
+) -> Recommendation:
+    """Searches devices, batch, accumulation, checkpointing, block swap, quantisation and weights for what is best.
+
+    Args:
+        target: a model (`"flux.1-dev"`), an experiment file, or its content as a mapping.
+        changes: settings by dotted key; the search leaves these as they are.
+        goal: `"cheapest"`, `"fastest"` or `"smallest"`, the device with the least memory.
+        on: devices, as for `plan`.
+        deadline: the longest time of the whole job: `"6h"`, `"90min"`.
+        budget: the highest price of the whole job in US dollars: `20` or `"20usd"`.
+        min_batch: the smallest batch of a forward pass on one device.
+        prices: US dollars for an hour of a device, `{"h100-sxm": 2.49}`; others have the catalogue's.
+        height: in pixels; without it, `data.resolution` decides.
+        width: goes with `height`.
+        frames: of a video; the model's own if left out.
+        file: where to write the experiment file; nothing is written without it.
+        observer: receives progress.
+    """
+    observer = observer or Observer()
+    overrides = overrides_of(changes)
+    devices, _, terms = devices_and_host(target, overrides, on, None, prices, observer, is_live=False)
+    from foretune.planner.asking import Wanted
+    from foretune.planner.search.asking import search_question, sought_of
+
+    if file is not None and Path(file).exists():
+        raise Refused(f"{file} exists already. Choose another name")
+    wanted = Wanted(
+        target=target if isinstance(target, Mapping) else str(target),
+        overrides=overrides,
+        height_px=height,
+        width_px=width,
+        num_frames=frames,
+        terms=terms,
+    )
+    if wanted.target == ALL:
+        raise UserError("A search is for one model. Run: foretune plan flux.1-dev --goal cheapest")
+    budget_text = None if budget is None else str(budget)
+    sought = sought_of(wanted, goal=goal, deadline=deadline, budget=budget_text, min_batch=min_batch)
+    source = live_steps(observer, lambda what: observer.preparing(what, 0, 0), needed=False)
+    asked, answer = search_question(wanted, sought, devices, source)
+    found = Recommendation(asked, answer)
+    if file is not None:
+        write_file(Path(file), found.experiment_text())
+    return found
+
+
+def _mapping(choice: "Choice") -> dict[str, Any]:
+    return {"settings": dict(choice.words), "plan": choice.plan.to_mapping()}

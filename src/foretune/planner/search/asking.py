@@ -1,0 +1,74 @@
+"""A search as the user typed it."""
+
+from collections.abc import Sequence
+
+from foretune.catalog.devices import Device
+from foretune.config.overrides import parse_overrides
+from foretune.config.reading import Asked
+from foretune.core.errors import Mistakes, UnknownName, UserError
+from foretune.core.units import seconds_of_text, usd_of_text
+from foretune.planner.asking import LiveSource, Wanted, asked_of, find_subject
+from foretune.planner.planning import footprint
+from foretune.planner.search.best import GOALS, Limits
+from foretune.planner.search.searching import Answer, Sought, search
+from foretune.planner.sizing import size_of, with_default_targets
+from foretune.planner.traces import Traces
+
+
+def sought_of(
+    wanted: Wanted, *, goal: str, deadline: str | None = None, budget: str | None = None, min_batch: int = 1
+) -> Sought:
+    """Parses the goal and its limits; raises with every mistake at once."""
+    mistakes = Mistakes()
+    chosen = next((known for known in GOALS if known == goal), None)
+    deadline_s = mistakes.attempt(_seconds, deadline) if deadline is not None else None
+    budget_usd = mistakes.attempt(_usd, budget) if budget is not None else None
+    mistakes.attempt(_check, goal, min_batch)
+    mistakes.raise_all()
+    assert chosen is not None, "another goal is a mistake"
+    return Sought(
+        goal=chosen,
+        limits=Limits(deadline_s=deadline_s, budget_usd=budget_usd),
+        min_batch=min_batch,
+        typed=frozenset(".".join(path) for path, _ in parse_overrides(wanted.overrides, Mistakes())),
+        terms=wanted.terms,
+    )
+
+
+def search_question(
+    wanted: Wanted, sought: Sought, devices: Sequence[Device], live: LiveSource | None
+) -> tuple[Asked, Answer]:
+    asked = asked_of(wanted)
+    subject = find_subject(asked.model, live)
+    # Traces are stored under the catalogue's name, wherever the model is.
+    experiment = with_default_targets(asked.experiment.model_copy(update={"model": subject.row.name}), subject.geometry)
+    size = size_of(
+        experiment,
+        subject.geometry,
+        height_px=wanted.height_px,
+        width_px=wanted.width_px,
+        num_frames=wanted.num_frames,
+    )
+    traces = Traces(live.tracer(asked.model) if live is not None else None)
+    return asked, search(footprint(experiment, subject, size, traces), devices, sought)
+
+
+def _check(goal: str, min_batch: int) -> None:
+    if goal not in GOALS:
+        raise UnknownName("goal", goal, GOALS)
+    if min_batch < 1:
+        raise UserError(f"--min-batch {min_batch}: a batch has at least 1 sample")
+
+
+def _seconds(text: str) -> float:
+    found = seconds_of_text(text)
+    if found is None:
+        raise UserError(f"--deadline {text} is not a time. Write it with its unit: --deadline 6h, or 90min")
+    return found
+
+
+def _usd(text: str) -> float:
+    found = usd_of_text(text)
+    if found is None:
+        raise UserError(f"--budget {text} is not an amount of US dollars. Write: --budget 20usd")
+    return found

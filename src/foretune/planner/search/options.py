@@ -1,0 +1,203 @@
+"""What a search chooses from: settings with all that does not depend on the device, and settings on a device."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from foretune.catalog.devices import Device
+from foretune.choices.capabilities import objections
+from foretune.choices.experiment import Experiment
+from foretune.choices.objections.hardware import hardware_objections
+from foretune.core.errors import UserError
+from foretune.planner.knobs import SettingChange
+from foretune.planner.overheads import usable_bytes
+from foretune.planner.planning import Footprint, fits_on, judge_on, other_footprint
+from foretune.planner.quick import quick_peak_bytes
+from foretune.planner.search.space import Space
+from foretune.planner.sizing import StepSize
+from foretune.planner.swapping import moved_bytes
+from foretune.planner.timing.forecast import checked_seconds, peak_flops_per_s, unknown_speed
+from foretune.planner.timing.job import JobTotals, JobWork, job_totals
+from foretune.planner.timing.speed import DeviceSpeed
+from foretune.planner.timing.step_time import PlannedStep, StepSeconds, TimedStep, planned_step, seconds_of
+from foretune.planner.timing.terms import Terms
+from foretune.planner.traces import flops_per_sample, is_at_hand, mixed_step, variant_of
+from foretune.planner.transfers import Moved
+from foretune.planner.verdict import Ends
+
+_QUICK_MARGIN = 0.04
+"""A quick estimate that misses by more of the usable memory is taken for an exact one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """One combination of settings, whatever it runs on."""
+
+    change: SettingChange
+    experiment: Experiment
+    size: StepSize
+    base: Footprint
+    job: JobWork
+    num_samples: int
+    """In one optimizer step."""
+
+    @cached_property
+    def quick_bytes(self) -> float:
+        """Estimated peak of live bytes of a step; infinite if it has no trace."""
+        try:
+            return quick_peak_bytes(
+                self.base.traces, self.experiment, self.size, self.base.subject.geometry, self.base.numerics
+            )
+        except UserError:
+            return float("inf")
+
+    @cached_property
+    def flops(self) -> float:
+        """Of a step, with what is recomputed."""
+        per_sample = flops_per_sample(
+            self.base.traces, self.experiment, self.size, self.base.subject.geometry, self.base.numerics
+        )
+        return per_sample * self.num_samples
+
+    @cached_property
+    def planned(self) -> PlannedStep:
+        base = self.base
+        step = TimedStep(
+            experiment=self.experiment,
+            size=self.size,
+            geometry=base.subject.geometry,
+            moved=self._moved(),
+            numerics=base.numerics,
+        )
+        return planned_step(step, base.traces)
+
+    def _moved(self) -> Moved:
+        """Returns the traffic of a step; of swapped blocks alone it is known without the events of a step."""
+        base, levers = self.base, self.experiment.levers
+        if levers.activation_offload or levers.optimizer_offload or levers.ema_offload or levers.checkpoint_segment > 1:
+            return self.footprint.moved
+        mixed = mixed_step(base.traces, self.experiment, self.size, base.subject.geometry, base.numerics)
+        swapped = variant_of(self.experiment, base.subject.geometry).swapped
+        in_a_pass = 2 * sum(moved_bytes(mixed.kept, self.size.in_trace(base.subject.geometry), swapped))
+        return Moved(to_device_bytes=in_a_pass * self.experiment.train.gradient_accumulation)
+
+    @property
+    def footprint(self) -> Footprint:
+        return other_footprint(self.base, self.experiment, self.size)
+
+    def with_more(self, more: Mapping[str, Any]) -> "Setting":
+        """Returns the same step with settings that do not belong to it."""
+        change = SettingChange("other", {**self.change.settings, **more})
+        return replace(self, change=change, experiment=change.applied(self.base.experiment))
+
+
+def legal_settings(base: Footprint, space: Space) -> Iterator[Setting]:
+    """Yields the settings of a space that go together and need no recording."""
+    jobs = base.job
+    family = base.subject.row.family_facts.name
+    for change in space.changes():
+        try:
+            experiment = change.applied(base.experiment)
+        except (UserError, ValueError):
+            continue
+        size = replace(base.size, batch_size=experiment.train.batch_size)
+        against = objections(experiment, family, distilled=None, only_planned=True)
+        if any(objection.severity == "refused" for objection in against):
+            continue
+        if is_at_hand(base.traces, experiment, size, base.subject.geometry, base.numerics):
+            samples = experiment.train.batch_size * experiment.train.gradient_accumulation
+            yield Setting(change, experiment, size, base, replace(jobs, samples_per_device=samples), samples)
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A device on which settings are tried, with its speed and price."""
+
+    device: Device
+    speed: DeviceSpeed
+    price_usd_per_hour: float | None
+    usable_bytes: int
+    ends: Ends
+    reserved_share: float
+    """Reserved over allocated memory of the experiment as it was asked for."""
+    needed: Mapping[str, Any]
+    """Settings without which the caches do not fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """Settings on a device."""
+
+    setting: Setting
+    place: Place
+
+    @cached_property
+    def key(self) -> tuple[str, str]:
+        """Orders what is equally good: by device, then by settings as they are typed."""
+        words = self.changed.change.without_idle(self.setting.base.experiment).words()
+        return self.place.device.name, " ".join(f"{key}={value}" for key, value in words.items())
+
+    @cached_property
+    def changed(self) -> Setting:
+        return self.setting.with_more(self.place.needed) if self.place.needed else self.setting
+
+    @property
+    def may_fit(self) -> bool:
+        """Whether the quick estimate leaves it open."""
+        place = self.place
+        high = place.ends.high(round(min(self.setting.quick_bytes, 1e18) * place.reserved_share))
+        return high <= place.usable_bytes * (1 + _QUICK_MARGIN)
+
+    @property
+    def is_able(self) -> bool:
+        return not any(hardware_objections(self.setting.experiment, self.place.device))
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether the verdict is `fits`: replays the whole run."""
+        return fits_on(self.changed.footprint, self.place.device)
+
+    @property
+    def least(self) -> JobTotals:
+        """A lower bound of time and price: products at the peak of the device, and nothing to wait for."""
+        peak = peak_flops_per_s(self.setting.experiment, self.place.device)
+        least_s = 0.0 if peak is None else self.setting.flops / peak
+        return self._totals(least_s, 0.0, self.setting.flops)
+
+    @cached_property
+    def seconds(self) -> StepSeconds:
+        """Of one step; raises `NotKnown`."""
+        setting, place = self.setting, self.place
+        unknown_speed(setting.experiment)
+        found = seconds_of(setting.planned, place.speed, setting.base.traces.work_times)
+        return checked_seconds(found, setting.experiment, place.device)
+
+    @cached_property
+    def totals(self) -> JobTotals:
+        """Time and price of the whole job; raises `NotKnown`."""
+        found = self.seconds
+        return self._totals(found.step_s, found.model_flops, found.hardware_flops)
+
+    def _totals(self, step_s: float, model_flops: float, hardware_flops: float) -> JobTotals:
+        return job_totals(
+            self.setting.job, self.place.device, self.place.price_usd_per_hour, step_s, model_flops, hardware_flops
+        )
+
+
+def place_on(base: Footprint, device: Device, terms: Terms, reserved_share: float, needed: Mapping[str, Any]) -> Place:
+    """Raises `NotKnown` if the device's speed is not known."""
+    return Place(
+        device=device,
+        speed=terms.speeds(device),
+        price_usd_per_hour=terms.price_of(device).usd,
+        usable_bytes=usable_bytes(device),
+        ends=Ends(base.overhead_on(device), base.error_share),
+        reserved_share=reserved_share,
+        needed=needed,
+    )
+
+
+def reserved_share(base: Footprint, device: Device) -> float:
+    judged = judge_on(base, device)
+    return judged.reserved_bytes / max(1, judged.allocated_bytes)

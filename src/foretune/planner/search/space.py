@@ -1,0 +1,107 @@
+"""The settings that a search varies. All combinations train on the same samples in each optimizer step."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from foretune.choices.experiment import Experiment
+from foretune.choices.method import Adapter
+from foretune.planner.knobs import SettingChange
+
+_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+_SWAPPED_EIGHTHS = range(1, 9)
+_BASES = ("none", "int8", "nf4", "float8-dynamic")
+_PRODUCTS = ("none", "float8-training")
+
+_Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Space:
+    """A finite set of settings: every combination of one of each row."""
+
+    rows: tuple[tuple[Mapping[str, Any], ...], ...]
+
+    def __len__(self) -> int:
+        return math.prod(map(len, self.rows))
+
+    def changes(self) -> Iterator[SettingChange]:
+        for combination in product(*self.rows):
+            settings: _Settings = {}
+            for part in combination:
+                settings.update(part)
+            yield SettingChange("other", settings)
+
+
+def space_of(experiment: Experiment, num_blocks: int, typed: Collection[str] = (), min_batch: int = 1) -> Space:
+    """Returns the settings to search for an experiment. Keys in `typed` stay as they are.
+
+    A search over the number of devices adds its row here.
+    """
+    rows = (
+        _batches(experiment, min_batch),
+        _recomputation(experiment, num_blocks),
+        _bases(experiment),
+        _weights(experiment),
+        # Caching never costs memory or time of the training.
+        [{"levers.cache_latents": True, "levers.cache_text": True}],
+    )
+    return Space(tuple(_as_typed(row, experiment, typed) for row in rows))
+
+
+def _as_typed(row: list[_Settings], experiment: Experiment, typed: Collection[str]) -> tuple[Mapping[str, Any], ...]:
+    """Returns the row without what differs from a typed setting; what the experiment has stays possible."""
+    fixed = {key for settings in row for key in settings if key in typed}
+    kept = [settings for settings in row if all(settings.get(key) == _value(experiment, key) for key in fixed)]
+    return tuple(kept) or ({},)
+
+
+def _value(experiment: Experiment, key: str) -> Any:
+    section, name = key.split(".")
+    return getattr(getattr(experiment, section), name)
+
+
+def _batches(experiment: Experiment, min_batch: int) -> list[_Settings]:
+    """Yields every batch that divides the samples of an optimizer step on one device."""
+    num_samples = max(min_batch, experiment.train.batch_size * experiment.train.gradient_accumulation)
+    batches = [size for size in range(min_batch, num_samples + 1) if num_samples % size == 0]
+    return [{"train.batch_size": size, "train.gradient_accumulation": num_samples // size} for size in batches]
+
+
+def _recomputation(experiment: Experiment, num_blocks: int) -> list[_Settings]:
+    """Returns shares of checkpointed blocks without block swap, and numbers of swapped blocks with all of them."""
+    checkpointing, swap = "levers.gradient_checkpointing", "levers.block_swap"
+    now = {checkpointing: experiment.levers.gradient_checkpointing, swap: experiment.levers.block_swap}
+    if experiment.levers.checkpoint_stride is not None:
+        return [now]
+    rows = [{checkpointing: share, swap: 0} for share in _SHARES]
+    if isinstance(experiment.method, Adapter):
+        numbers = dict.fromkeys(round(num_blocks * eighths / 8) for eighths in _SWAPPED_EIGHTHS)
+        rows += [{checkpointing: 1.0, swap: number} for number in numbers if number]
+    return rows if now in rows else [now, *rows]
+
+
+def _bases(experiment: Experiment) -> list[_Settings]:
+    kinds = _BASES if isinstance(experiment.method, Adapter) else _PRODUCTS
+    return [{"quantize.denoiser": kind} for kind in dict.fromkeys((experiment.quantize.denoiser, *kinds))]
+
+
+def _weights(experiment: Experiment) -> list[_Settings]:
+    """Returns optimizers and dtypes of trained weights, from the most precise on; adapters keep theirs."""
+    train, optimizer = experiment.train, experiment.optimizer
+    now = {
+        "train.weight_dtype": train.weight_dtype,
+        "optimizer.kind": optimizer.kind,
+        "optimizer.compensation": optimizer.compensation,
+    }
+    if experiment.method.kind != "full" or optimizer.kind != "adamw" or train.precision != "bf16":
+        return [now]
+    others = [
+        ("bf16", "adamw", "stochastic"),
+        ("fp32", "adamw8bit", "none"),
+        ("bf16", "adamw8bit", "stochastic"),
+        ("bf16", "adafactor", "stochastic"),
+    ]
+    return [now, *(row for other in others if (row := dict(zip(now, other, strict=True))) != now)]

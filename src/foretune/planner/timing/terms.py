@@ -1,0 +1,70 @@
+"""What times and costs rest on besides the plan: how fast devices are, and what an hour of them costs."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from foretune import catalog
+from foretune.catalog.devices import Device
+from foretune.core.errors import UserError
+from foretune.planner.timing.device_speed import speed_of
+from foretune.planner.timing.speed import DeviceSpeed
+
+Speeds = Callable[[Device], DeviceSpeed]
+"""Returns a device's speed; raises `NotKnown`."""
+
+_DATE = re.compile(r"(?:January|February|March|April|May|June|July|August|September|October|November|December) \d{4}")
+_EXAMPLE = "foretune plan ... --price h100-sxm=2.49"
+
+
+@dataclass(frozen=True)
+class HourlyPrice:
+    """The rent of one device."""
+
+    usd: float | None
+    source: str
+    """In a few words, or why there is none."""
+    is_given: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The defaults are published speeds and the catalogue's prices."""
+
+    speeds: Speeds = speed_of
+    prices: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Prices for an hour that the user gave, by the catalogue's name of the device."""
+
+    def price_of(self, device: Device) -> HourlyPrice:
+        given = self.prices.get(device.name, self.prices.get(device.row_name))
+        if given is not None:
+            return HourlyPrice(given, "as given", is_given=True)
+        if device.price_usd_per_hour is None:
+            return HourlyPrice(None, "the catalogue has no price for it")
+        date = _DATE.search(device.price_source)
+        return HourlyPrice(device.price_usd_per_hour, "catalogue" if date is None else f"catalogue, {date.group()}")
+
+
+PUBLISHED = Terms()
+
+
+def prices_named(texts: tuple[str, ...]) -> dict[str, float]:
+    """Parses `--price`: a device and dollars for an hour of it."""
+    found: dict[str, float] = {}
+    for text in texts:
+        name, separator, typed = text.rpartition("=")
+        try:
+            usd = float(typed.removeprefix("$"))
+        except ValueError:
+            usd = -1.0
+        if not separator or not 0 <= usd < float("inf"):
+            raise UserError(f"--price {text} is not a device and its price for an hour in US dollars. Run: {_EXAMPLE}")
+        found[name if name in catalog.devices() else _resolved(name)] = usd
+    return found
+
+
+def _resolved(name: str) -> str:
+    known = catalog.device_names()
+    # A card of which only the memory is known has the name that was typed.
+    return name if name[:1].isdigit() and name.lower().endswith("b") else known.resolve(name).name
