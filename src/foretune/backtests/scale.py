@@ -139,8 +139,8 @@ class ScaleForecasts:
     _speeds: dict[tuple[str, str], DeviceSpeed] = field(default_factory=dict)
     _constants: dict[str, float] = field(default_factory=dict)
 
-    def seconds(self, asked: ScaleQuestion, device_constant: float = 1.0) -> ParallelSeconds:
-        """The step of a row; `device_constant` is the time of kernels beside that of the tables."""
+    def seconds(self, asked: ScaleQuestion, products: float = 1.0) -> ParallelSeconds:
+        """The step of a row; `products` is the time of matrix products beside that of the tables."""
         key = (asked.program.name, asked.device.name)
         if key not in self._speeds:
             self._speeds[key] = with_speed(asked.program, self.speed_of(asked.device))
@@ -152,14 +152,14 @@ class ScaleForecasts:
             links,
             self._work_times,
             asked.program.exchange,
-            TimeConstants(device=device_constant),
+            TimeConstants(products=products, host=1.0),
             update_share=asked.program.state_widening / shards,
             gradient_widening=asked.program.gradient_widening,
         )
 
-    def speed(self, asked: ScaleQuestion, device_constant: float = 1.0) -> float:
+    def speed(self, asked: ScaleQuestion, products: float = 1.0) -> float:
         """Samples a second of one device."""
-        return self.seconds(asked, device_constant).samples_per_s / asked.num_devices
+        return self.seconds(asked, products).samples_per_s / asked.num_devices
 
     def constant(self, asked: ScaleQuestion) -> float:
         """The constant with which the prediction of a row is its published speed."""

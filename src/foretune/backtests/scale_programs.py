@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from foretune.planner.timing.communication import Communication, Layout, Links, bucketed, sharded_pass
+from foretune.planner.timing.communication import Communication, Links, UnitLayout, bucketed, sharded_pass
 from foretune.planner.timing.parallel_time import Exchange
 from foretune.planner.timing.speed import Collective, DeviceSpeed, Evidence, ProductFormat
 
@@ -68,7 +68,7 @@ class Program:
     assumptions: tuple[str, ...]
 
 
-def _nemo(layout: Layout, links: Links, num_passes: int) -> Communication:  # noqa: ARG001
+def _nemo(layout: UnitLayout, links: Links, num_passes: int) -> Communication:  # noqa: ARG001
     """Gradients are reduced beside the backward pass; weights are gathered after the update, with nothing beside."""
     reduced = bucketed(layout, links, 288 * 2**20)
     num_bytes = layout.outside.weight_bytes + sum(unit.count * unit.weight_bytes for unit in layout.blocks)
@@ -82,11 +82,11 @@ def _nemo(layout: Layout, links: Links, num_passes: int) -> Communication:  # no
     return reduced.plus(gathered)
 
 
-def _composer(layout: Layout, links: Links, num_passes: int) -> Communication:
+def _composer(layout: UnitLayout, links: Links, num_passes: int) -> Communication:
     return Communication().plus(sharded_pass(layout, links, gathers_again=False), num_passes)
 
 
-def _fully_sharded(layout: Layout, links: Links, num_passes: int) -> Communication:
+def _fully_sharded(layout: UnitLayout, links: Links, num_passes: int) -> Communication:
     return Communication().plus(sharded_pass(layout, links), num_passes)
 
 
