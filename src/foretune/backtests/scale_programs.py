@@ -44,7 +44,7 @@ class CapturedSpeed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
+class ScaleProgram:
     """A program as existing choices and an exchange."""
 
     name: str
@@ -92,7 +92,7 @@ def _fully_sharded(layout: UnitLayout, links: Links, num_passes: int) -> Communi
 
 _SIXTEEN_BIT = {"train": {"precision": "bf16", "weight_dtype": "bf16"}}
 
-NEMO = Program(
+NEMO = ScaleProgram(
     name="nemo (mlperf)",
     experiment=_SIXTEEN_BIT,
     exchange=_nemo,
@@ -117,7 +117,7 @@ NEMO = Program(
         "four devices in a machine with GB200",
     ),
 )
-COMPOSER = Program(
+COMPOSER = ScaleProgram(
     name="mosaicml composer",
     experiment=_SIXTEEN_BIT,
     exchange=_composer,
@@ -136,7 +136,7 @@ COMPOSER = Program(
         "weights are gathered in 16 bits, gradients are reduced in fp32 in each pass",
     ),
 )
-FLUX_BENCHMARK = Program(
+FLUX_BENCHMARK = ScaleProgram(
     name="accelerate+diffusers",
     experiment=_SIXTEEN_BIT,
     exchange=_fully_sharded,
@@ -148,11 +148,11 @@ FLUX_BENCHMARK = Program(
 PROGRAMS = (NEMO, COMPOSER, FLUX_BENCHMARK)
 
 
-def program_of(framework: str) -> Program | None:
+def program_of(framework: str) -> ScaleProgram | None:
     name = framework.strip().lower()
     return next((program for program in PROGRAMS if name.startswith(program.name)), None)
 
 
-def with_speed(program: Program, speed: DeviceSpeed) -> DeviceSpeed:
+def with_speed(program: ScaleProgram, speed: DeviceSpeed) -> DeviceSpeed:
     """The device as a program uses it."""
     return CapturedSpeed(speed) if program.is_captured else speed
