@@ -125,7 +125,7 @@ def _flux(results: Sequence[ScaleResult]) -> str:
     return "\n".join(lines)
 
 
-def _programs(results: Sequence[ScaleResult]) -> str:  # noqa: ARG001
+def _programs(results: Sequence[ScaleResult]) -> str:
     return "\n".join(
         f"- {_TITLES[program.name]}. Read: {'; '.join(program.sources)}. Assumed: {'; '.join(program.assumptions)}."
         for program in PROGRAMS

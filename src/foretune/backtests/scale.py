@@ -12,7 +12,11 @@ from foretune.catalog import Measurement
 from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.planner.sizing import StepSize
+<<<<<<< HEAD
 from foretune.planner.timing.constants import TimeConstants, shipped_constants
+=======
+from foretune.planner.timing.constants import shipped_constants
+>>>>>>> time
 from foretune.planner.timing.interconnect import Interconnect, interconnect_of
 from foretune.planner.timing.parallel_time import ParallelSeconds, exchanged_step_seconds, links_of
 from foretune.planner.timing.speed import DeviceSpeed
@@ -157,7 +161,11 @@ class ScaleForecasts:
             links,
             self._work_times,
             asked.program.exchange,
+<<<<<<< HEAD
             constants,
+=======
+            shipped_constants().model_copy(update={"device": device_constant}),
+>>>>>>> time
             update_share=asked.program.state_widening / shards,
             gradient_widening=asked.program.gradient_widening,
         )

@@ -64,6 +64,12 @@ class CalibratedSpeed:
         """One sort of memory-bound kernel."""
         return self._memory[operator].at((num_bytes,))
 
+    def host_bytes_s(self, num_bytes: float) -> float:
+        """On a CPU, host and device are the same cores."""
+        if self.profile.kind != "cpu":
+            raise NotKnown(f"what the host of {self.profile.device} computes was not measured")
+        return self.bytes_s(num_bytes)
+
     def launch_s(self) -> float:
         return self.profile.dispatch.with_autograd.seconds
 

@@ -21,6 +21,8 @@ class TimeConstants(Part):
     """Time of a matrix product within a training, over its time in a short burst on a cool device."""
     host: float = Field(gt=0)
     """Time of the host for each operator, with the model's own Python, over that of the operator alone."""
+    device: float = Field(default=1.0, gt=0)
+    """Time of all kernels. Only the backtest of many devices learns it, for a program that it has no other rows of."""
 
 
 class SpeedRecord(Part):
