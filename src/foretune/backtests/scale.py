@@ -12,11 +12,7 @@ from foretune.catalog import Measurement
 from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.planner.sizing import StepSize
-<<<<<<< HEAD
 from foretune.planner.timing.constants import TimeConstants, shipped_constants
-=======
-from foretune.planner.timing.constants import shipped_constants
->>>>>>> time
 from foretune.planner.timing.interconnect import Interconnect, interconnect_of
 from foretune.planner.timing.parallel_time import ParallelSeconds, exchanged_step_seconds, links_of
 from foretune.planner.timing.speed import DeviceSpeed
@@ -33,8 +29,8 @@ _HALVINGS = 25
 PLAIN = TimeConstants(products=1.0, host=1.0)
 
 
-def _slower(products: float) -> TimeConstants:
-    return TimeConstants(products=products, host=1.0)
+def _slower(device: float) -> TimeConstants:
+    return TimeConstants(products=1.0, host=1.0, device=device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,11 +157,7 @@ class ScaleForecasts:
             links,
             self._work_times,
             asked.program.exchange,
-<<<<<<< HEAD
             constants,
-=======
-            shipped_constants().model_copy(update={"device": device_constant}),
->>>>>>> time
             update_share=asked.program.state_widening / shards,
             gradient_widening=asked.program.gradient_widening,
         )
@@ -175,9 +167,7 @@ class ScaleForecasts:
         return self.seconds(asked, constants).samples_per_s / asked.num_devices
 
     def constant(self, asked: ScaleQuestion) -> float:
-        """The time of matrix products, beside that of the tables, with which the prediction of a row is its published
-        speed.
-        """
+        """The time of kernels, beside that of the tables, with which the prediction of a row is its published speed."""
         if asked.row_id not in self._constants:
             low, high = _LEAST, _MOST
             for _ in range(_HALVINGS):

@@ -12,25 +12,14 @@ from foretune.planner.timing.constants import TimeConstants, shipped_constants
 from foretune.planner.timing.interconnect import Group, Interconnect, group_of
 from foretune.planner.timing.speed import DeviceSpeed
 from foretune.planner.timing.step_time import (
-<<<<<<< HEAD
     StepParts,
     StepSeconds,
     TimedStep,
-    device_seconds,
+    compute_seconds,
     step_parts,
     step_seconds,
 )
-from foretune.planner.timing.work_times import PASS, UPDATE, LayoutFacts, Part, WorkTimes
-=======
-    StepSeconds,
-    TimedStep,
-    compute_seconds,
-    side_by_side_s,
-    step_seconds,
-    times_by_part,
-)
 from foretune.planner.timing.work_times import PASS, UPDATE, LayoutFacts, Part, Times, WorkTimes
->>>>>>> time
 from foretune.planner.traces import Traces, mixed_step
 
 CONTENTION_SHARE = 0.1
@@ -159,20 +148,12 @@ def exchanged_step_seconds(
     own = _with_update(parts, update_share)
     alone = own.seconds(constants)
     # The host slows the blocks down, which leaves more time to send beside them.
-<<<<<<< HEAD
-    stretch = (alone.step_s - alone.host_work_s) / (device_seconds(own.total, constants) or 1.0)
+    stretch = (alone.step_s - alone.host_work_s) / (_busy_s(own.total, constants) or 1.0)
     num_passes = step.experiment.train.gradient_accumulation
     trace = mixed.checkpointed if mixed.chosen else mixed.kept
     facts = _facts(trace, step.size.in_trace(step.geometry), work_times)
-    seconds_of = {part: device_seconds(times, constants) for part, times in parts.by_part.items()}
+    seconds_of = {part: _busy_s(times, constants) for part, times in parts.by_part.items()}
     layout = _layout(trace, facts, seconds_of, gradient_widening=gradient_widening, stretch=stretch / num_passes)
-=======
-    stretch = (alone.step_s - alone.host_work_s) / alone.device_s if alone.device_s else 1.0
-    num_passes = step.experiment.train.gradient_accumulation
-    trace = mixed.checkpointed if mixed.chosen else mixed.kept
-    facts = _facts(trace, step.size.in_trace(step.geometry), work_times)
-    layout = _layout(trace, facts, parts, constants, gradient_widening=gradient_widening, stretch=stretch / num_passes)
->>>>>>> time
     sent = exchange(layout, links, num_passes)
     return ParallelSeconds(
         num_devices=links.shards.size * links.replicas.size,
@@ -183,37 +164,25 @@ def exchanged_step_seconds(
     )
 
 
+def _busy_s(times: Times, constants: TimeConstants) -> float:
+    """Returns the time of the device, without what it waits for."""
+    return compute_seconds(times, constants) + constants.device * times.bandwidth_s
+
+
 def _with_update(parts: StepParts, share: float) -> StepParts:
     """Returns the step in which a device updates its part of the weights; the host issues as many operators."""
-<<<<<<< HEAD
     total = parts.total
     for (part, _), times in parts.by_part.items():
         if part == UPDATE:
             of_device = times._replace(num_operators=0, num_recomputing=0, num_8bit_products=0, host_work_s=0)
             total = total.plus(of_device, share - 1)
     return replace(parts, total=total)
-=======
-    compute_s = alone.compute_s + (share - 1) * compute_seconds(update, constants)
-    bandwidth_s = alone.bandwidth_s + (share - 1) * constants.device * update.bandwidth_s
-    device_s = compute_s + bandwidth_s + alone.bus_s
-    step_s = side_by_side_s(device_s, alone.host_s) + alone.host_work_s
-    return replace(alone, step_s=step_s, compute_s=compute_s, bandwidth_s=bandwidth_s)
-
-
-def _device_s(times: Times, constants: TimeConstants) -> float:
-    return compute_seconds(times, constants) + constants.device * times.bandwidth_s
->>>>>>> time
 
 
 def _layout(
     trace: StepTrace,
     facts: LayoutFacts,
-<<<<<<< HEAD
     seconds_of: Mapping[Part, float],
-=======
-    parts: dict[Part, Times],
-    constants: TimeConstants,
->>>>>>> time
     *,
     gradient_widening: float,
     stretch: float,
@@ -223,21 +192,11 @@ def _layout(
     Traces of models whose blocks all differ have their work outside the blocks; it is spread evenly over them.
     """
     num_blocks = sum(kind.count for kind in trace.kinds)
-<<<<<<< HEAD
     has_work = any(busy_s for (part, kind), busy_s in seconds_of.items() if part == PASS and kind != OUTSIDE)
     share = 0.0 if has_work or not num_blocks else 1 / num_blocks
 
     def seconds(kind: int, count: float) -> tuple[float, float]:
         whole_s = stretch * seconds_of.get((PASS, kind), 0.0) * count
-=======
-    has_work = any(
-        _device_s(times, constants) for (part, kind), times in parts.items() if part == PASS and kind != OUTSIDE
-    )
-    share = 0.0 if has_work or not num_blocks else 1 / num_blocks
-
-    def seconds(kind: int, count: float) -> tuple[float, float]:
-        whole_s = stretch * _device_s(parts.get((PASS, kind), Times()), constants) * count
->>>>>>> time
         forward_s = facts.forward_shares.get(kind, _USUAL_FORWARD_SHARE) * whole_s
         return forward_s, whole_s - forward_s
 

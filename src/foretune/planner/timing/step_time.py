@@ -81,9 +81,14 @@ class TimedStep:
     """Whether host and device are the same cores, so that their times add up."""
 
 
-def device_seconds(times: Times, constants: TimeConstants) -> float:
-    """Returns the time of the device for some work, without what it waits for."""
-    return constants.products * times.product_s + times.attention_s + times.bandwidth_s
+def compute_seconds(times: Times, constants: TimeConstants) -> float:
+    """Returns the time of products and attention."""
+    return constants.device * (constants.products * times.product_s + times.attention_s)
+
+
+def side_by_side_s(device_s: float, host_s: float) -> float:
+    """Returns the time in which a device runs what the host issues meanwhile."""
+    return float((device_s**_SHARPNESS + host_s**_SHARPNESS) ** (1 / _SHARPNESS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,18 +105,9 @@ class StepParts:
 
     def seconds(self, constants: TimeConstants) -> StepSeconds:
         total = self.total
-<<<<<<< HEAD
-        compute_s = constants.products * total.product_s + total.attention_s
-        device_s, host_s = device_seconds(total, constants) + self.bus_s, constants.host * self.operators_s
-        if self.is_cpu:
-            together_s = device_s + host_s
-        else:
-            together_s = (device_s**_SHARPNESS + host_s**_SHARPNESS) ** (1 / _SHARPNESS)
-=======
         compute_s, bandwidth_s = compute_seconds(total, constants), constants.device * total.bandwidth_s
         device_s, host_s = compute_s + bandwidth_s + self.bus_s, constants.host * self.operators_s
         together_s = device_s + host_s if self.is_cpu else side_by_side_s(device_s, host_s)
->>>>>>> time
         return StepSeconds(
             step_s=together_s + total.host_work_s,
             compute_s=compute_s,
@@ -122,11 +118,6 @@ class StepParts:
             model_flops=total.model_flops,
             hardware_flops=total.model_flops + total.recomputed_flops,
         )
-
-
-def compute_seconds(times: Times, constants: TimeConstants) -> float:
-    """Returns the time of products and attention."""
-    return constants.device * (constants.products * times.product_s + times.attention_s)
 
 
 def step_seconds(
@@ -143,14 +134,9 @@ def step_seconds(
 def step_parts(step: TimedStep, traces: Traces, speed: DeviceSpeed, work_times: WorkTimes) -> StepParts:
     """Returns what a step needs, before constants that are learnt."""
     mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
-<<<<<<< HEAD
     by_part = _by_part(step, traces, mixed, speed, work_times)
     total = Times()
     for times in by_part.values():
-=======
-    total = Times()
-    for times in times_by_part(step, traces, mixed, speed, work_times).values():
->>>>>>> time
         total = total.plus(times)
     operators = total.num_operators + (RECOMPUTING_OPERATOR - 1) * total.num_recomputing
     if step.habits.torchao_autograd:
@@ -169,16 +155,7 @@ def _bus_s(step: TimedStep, speed: DeviceSpeed) -> float:
     return max(directions, default=0.0) if step.copies_cross else sum(directions)
 
 
-<<<<<<< HEAD
 def _by_part(
-=======
-def side_by_side_s(device_s: float, host_s: float) -> float:
-    """Returns the time in which a device runs what the host issues meanwhile."""
-    return float((device_s**_SHARPNESS + host_s**_SHARPNESS) ** (1 / _SHARPNESS))
-
-
-def times_by_part(
->>>>>>> time
     step: TimedStep, traces: Traces, mixed: Mixed, speed: DeviceSpeed, work_times: WorkTimes
 ) -> dict[Part, Times]:
     """Adds up the blocks as they are: some recomputed, the others not; passes as often as gradients accumulate."""
