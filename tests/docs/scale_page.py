@@ -18,7 +18,7 @@ from foretune.backtests.scale import (
     scale_results,
     where_the_count_grows,
 )
-from foretune.backtests.scale_programs import COMPOSER, FLUX_BENCHMARK, NEMO
+from foretune.backtests.scale_programs import COMPOSER, FLUX_BENCHMARK, NEMO, PROGRAMS
 from foretune.planner.timing.device_speed import speed_of
 from foretune.planner.traces import Traces
 from tests.docs.backtest_page import percent
@@ -27,7 +27,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 _PART = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _NAMES = {
     "from_nothing": "from tables and data sheets",
-    "without_communication": "the same without communication",
+    "as_planned": "the same with the constants that ship, fitted to other programs on one device",
+    "without_communication": "from tables and data sheets, without communication",
     "without_submitter": "one constant per program, from other submitters",
     "without_device": "one constant per program, from other devices",
     "from_fewest": "one constant, from the fewest devices published",
@@ -124,9 +125,17 @@ def _flux(results: Sequence[ScaleResult]) -> str:
     return "\n".join(lines)
 
 
+def _programs(results: Sequence[ScaleResult]) -> str:
+    return "\n".join(
+        f"- {_TITLES[program.name]}. Read: {'; '.join(program.sources)}. Assumed: {'; '.join(program.assumptions)}."
+        for program in PROGRAMS
+    )
+
+
 _PARTS: dict[str, Callable[[Sequence[ScaleResult]], str]] = {
     "medians": _medians,
     "rows": _rows,
+    "programs": _programs,
     "left_out": _left_out,
     "flux": _flux,
 }

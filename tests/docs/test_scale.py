@@ -51,5 +51,5 @@ def test_memory_of_videos(number: int) -> None:
 
 
 def test_speeds_are_those_of_the_catalogue() -> None:
-    assert set(re.findall(r"<!-- figures: (\w+) -->", PAGE)) == {"medians", "rows", "left_out", "flux"}
+    assert set(re.findall(r"<!-- figures: (\w+) -->", PAGE)) == {"medians", "rows", "programs", "left_out", "flux"}
     assert scale_page.written(PAGE, scale_page.all_results()) == PAGE, "Run: python -m tests.docs.scale_page"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from foretune.choices.running import Sharding
-from foretune.planner.timing.communication import Layout, Unit, bucketed, sharded_pass
+from foretune.planner.timing.communication import Unit, UnitLayout, bucketed, sharded_pass
 from foretune.planner.timing.interconnect import Interconnect
 from foretune.planner.timing.parallel_time import links_of
 from foretune.step.engine import Engine, share
@@ -101,10 +101,10 @@ def _count_buckets(engine: Engine, num_bytes: Counter[str], counts: Counter[str]
     engine.module.register_comm_hook(None, hook)  # type: ignore[operator]
 
 
-def layout(weight_bytes: int, gradient_bytes: int) -> Layout:
+def layout(weight_bytes: int, gradient_bytes: int) -> UnitLayout:
     """Of the blocks above with so many bytes for each number."""
     block, rest = WIDTH * WIDTH, 32 * WIDTH
-    return Layout(
+    return UnitLayout(
         blocks=(Unit(count=NUM_BLOCKS, weight_bytes=block * weight_bytes, gradient_bytes=block * gradient_bytes),),
         outside=Unit(weight_bytes=rest * weight_bytes, gradient_bytes=rest * gradient_bytes),
     )

@@ -7,12 +7,12 @@ from statistics import median
 from foretune import catalog
 from foretune.backtests import words
 from foretune.backtests.questions import LeftOut, Unfit
-from foretune.backtests.scale_programs import Program, program_of, with_speed
+from foretune.backtests.scale_programs import ScaleProgram, program_of, with_speed
 from foretune.catalog import Measurement
 from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.planner.sizing import StepSize
-from foretune.planner.timing.constants import shipped_constants
+from foretune.planner.timing.constants import TimeConstants, shipped_constants
 from foretune.planner.timing.interconnect import Interconnect, interconnect_of
 from foretune.planner.timing.parallel_time import ParallelSeconds, exchanged_step_seconds, links_of
 from foretune.planner.timing.speed import DeviceSpeed
@@ -26,6 +26,11 @@ _FEWEST_DEVICES = 8
 _LEAST, _MOST = 0.05, 20.0
 """Constants outside of this are no constants."""
 _HALVINGS = 25
+PLAIN = TimeConstants(products=1.0, host=1.0)
+
+
+def _slower(device: float) -> TimeConstants:
+    return TimeConstants(products=1.0, host=1.0, device=device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +41,7 @@ class ScaleQuestion:
     model: str
     device: Device
     num_devices: int
-    program: Program
+    program: ScaleProgram
     submitter: str
     """Who published it: rows of one submitter are not independent."""
     step: TimedStep
@@ -93,7 +98,7 @@ def _question(row: Measurement) -> ScaleQuestion:
     )
 
 
-def _step(row: Measurement, program: Program, model: str) -> TimedStep:
+def _step(row: Measurement, program: ScaleProgram, model: str) -> TimedStep:
     assert row.batch_size_per_gpu is not None
     micro_batch = min(row.batch_size_per_gpu, program.max_micro_batch or row.batch_size_per_gpu)
     geometry = geometries()[model]
@@ -139,8 +144,8 @@ class ScaleForecasts:
     _speeds: dict[tuple[str, str], DeviceSpeed] = field(default_factory=dict)
     _constants: dict[str, float] = field(default_factory=dict)
 
-    def seconds(self, asked: ScaleQuestion, device_constant: float = 1.0) -> ParallelSeconds:
-        """The step of a row; `device_constant` is the time of kernels beside that of the tables."""
+    def seconds(self, asked: ScaleQuestion, constants: TimeConstants = PLAIN) -> ParallelSeconds:
+        """The step of a row. With plain constants tables and data sheets are taken as they are."""
         key = (asked.program.name, asked.device.name)
         if key not in self._speeds:
             self._speeds[key] = with_speed(asked.program, self.speed_of(asked.device))
@@ -152,22 +157,22 @@ class ScaleForecasts:
             links,
             self._work_times,
             asked.program.exchange,
-            shipped_constants().model_copy(update={"device": device_constant}),
+            constants,
             update_share=asked.program.state_widening / shards,
             gradient_widening=asked.program.gradient_widening,
         )
 
-    def speed(self, asked: ScaleQuestion, device_constant: float = 1.0) -> float:
+    def speed(self, asked: ScaleQuestion, constants: TimeConstants = PLAIN) -> float:
         """Samples a second of one device."""
-        return self.seconds(asked, device_constant).samples_per_s / asked.num_devices
+        return self.seconds(asked, constants).samples_per_s / asked.num_devices
 
     def constant(self, asked: ScaleQuestion) -> float:
-        """The constant with which the prediction of a row is its published speed."""
+        """The time of kernels, beside that of the tables, with which the prediction of a row is its published speed."""
         if asked.row_id not in self._constants:
             low, high = _LEAST, _MOST
             for _ in range(_HALVINGS):
                 middle = (low * high) ** 0.5
-                low, high = (middle, high) if self.speed(asked, middle) > asked.published else (low, middle)
+                low, high = (middle, high) if self.speed(asked, _slower(middle)) > asked.published else (low, middle)
             self._constants[asked.row_id] = (low * high) ** 0.5
         return self._constants[asked.row_id]
 
@@ -185,6 +190,8 @@ class ScaleResult:
     seconds: ParallelSeconds
     """The step from tables and data sheets alone."""
     from_nothing: float
+    as_planned: float
+    """With the constants that ship, which were fitted to other programs on one device."""
     without_submitter: float | None
     """With the median constant of its program's rows of other submitters."""
     without_device: float | None
@@ -203,6 +210,7 @@ class ScaleResult:
 
 FORECASTS = (
     "from_nothing",
+    "as_planned",
     "without_communication",
     "without_submitter",
     "without_device",
@@ -246,12 +254,13 @@ def _result(one: ScaleQuestion, asked: Sequence[ScaleQuestion], forecasts: Scale
     first = [two for two in series if two.num_devices == fewest < one.num_devices]
 
     def error(constant: float | None) -> float | None:
-        return None if constant is None else forecasts.speed(one, constant) / one.published - 1
+        return None if constant is None else forecasts.speed(one, _slower(constant)) / one.published - 1
 
     return ScaleResult(
         asked=one,
         seconds=forecasts.seconds(one),
         from_nothing=forecasts.speed(one) / one.published - 1,
+        as_planned=forecasts.speed(one, shipped_constants()) / one.published - 1,
         without_submitter=error(forecasts.constant_of(two for two in alike if two.submitter != one.submitter)),
         without_device=error(forecasts.constant_of(two for two in alike if two.device.name != one.device.name)),
         from_fewest=error(forecasts.constant_of(first)),

@@ -6,7 +6,7 @@ import pytest
 
 from foretune.catalog import device
 from foretune.core.errors import UserError
-from foretune.planner.timing.communication import NOTHING_SENT, Layout, Links, Unit, bucketed, sharded_pass
+from foretune.planner.timing.communication import NOTHING_SENT, Links, Unit, UnitLayout, bucketed, sharded_pass
 from foretune.planner.timing.interconnect import HOP_S, Group, Interconnect, collective_s, group_of, interconnect_of
 from foretune.planner.timing.parallel_time import links_of
 from tests.planner.timing.even_speed import EvenSpeed
@@ -16,7 +16,7 @@ MB, GB = 10**6, 10**9
 SPEED = EvenSpeed(link_bytes_per_s=GB)
 # 0.5 GB/s for each device, once the usable share is taken off.
 NETWORK = Interconnect(domain_devices=8, gbit_per_s=0.5 * 8 / 0.9, is_assumed=False)
-BLOCKS = Layout(
+BLOCKS = UnitLayout(
     blocks=(Unit(count=10, weight_bytes=100 * MB, gradient_bytes=100 * MB, forward_s=1.0, backward_s=2.0),),
     outside=Unit(weight_bytes=50 * MB, gradient_bytes=50 * MB),
 )
@@ -26,7 +26,7 @@ def links(devices: int, shards: int = 1, speed: EvenSpeed = SPEED, network: Inte
     return links_of(devices, shards, speed, network)
 
 
-def computing(factor: float) -> Layout:
+def computing(factor: float) -> UnitLayout:
     """The same blocks that compute longer."""
     blocks = (
         replace(one, forward_s=one.forward_s * factor, backward_s=one.backward_s * factor) for one in BLOCKS.blocks
@@ -60,7 +60,7 @@ def test_a_slow_link_leaves_what_computation_does_not_cover() -> None:
 
 
 def test_small_gradients_are_one_collective() -> None:
-    adapters = Layout(blocks=(Unit(count=10, weight_bytes=100 * MB, gradient_bytes=MB // 10, backward_s=1.0),))
+    adapters = UnitLayout(blocks=(Unit(count=10, weight_bytes=100 * MB, gradient_bytes=MB // 10, backward_s=1.0),))
     sent = bucketed(adapters, links(2, speed=EvenSpeed(GB, latency_s=0.25)))
     assert sent.num_collectives == pytest.approx(1)
     assert [sent.total_s, sent.exposed_s] == pytest.approx([0.251, 0.251])
@@ -83,7 +83,7 @@ def test_weights_that_stay_are_gathered_once() -> None:
 
 
 def test_a_frozen_base_is_gathered_and_not_reduced() -> None:
-    frozen = Layout(blocks=tuple(replace(one, gradient_bytes=0.0) for one in BLOCKS.blocks))
+    frozen = UnitLayout(blocks=tuple(replace(one, gradient_bytes=0.0) for one in BLOCKS.blocks))
     sent = sharded_pass(frozen, links(8, 8))
     assert sent.sent_bytes == pytest.approx(2000 * MB * 7 / 8)
     assert bucketed(frozen, links(8)) == NOTHING_SENT

@@ -20,6 +20,7 @@ from foretune.core.values.step_trace import (
 )
 from foretune.planner.sizing import StepSize
 from foretune.planner.timing.communication import BUCKET_BYTES
+from foretune.planner.timing.constants import TimeConstants
 from foretune.planner.timing.interconnect import Interconnect
 from foretune.planner.timing.parallel_time import CONTENTION_SHARE, ParallelSeconds, parallel_step_seconds, run_or_runs
 from foretune.planner.timing.step_time import TimedStep, step_seconds
@@ -35,6 +36,7 @@ TFLOP, GB = 1e12, 1e9
 SPEED = EvenSpeed(link_bytes_per_s=GB)
 NETWORK = Interconnect(domain_devices=8, gbit_per_s=100.0, is_assumed=False)
 NUM_BLOCKS = 28
+PLAIN = TimeConstants(products=1, host=1)
 
 
 def flat(number: float) -> Growth:
@@ -105,11 +107,11 @@ def traces(weight_bytes: float = GB) -> Traces:
 
 
 def seconds(weight_bytes: float = GB, speed: EvenSpeed = SPEED, **parallel: Any) -> ParallelSeconds:
-    return parallel_step_seconds(step(**parallel), traces(weight_bytes), speed, WorkTimes(), NETWORK)
+    return parallel_step_seconds(step(**parallel), traces(weight_bytes), speed, WorkTimes(), NETWORK, PLAIN)
 
 
 def test_one_device_sends_nothing_and_takes_no_longer() -> None:
-    alone = step_seconds(step(), traces(), SPEED, WorkTimes())
+    alone = step_seconds(step(), traces(), SPEED, WorkTimes(), PLAIN)
     found = seconds()
     assert found.step_s == alone.step_s == pytest.approx(NUM_BLOCKS * 3 + 7)
     assert found.communication.total_s == found.contention_s == 0.0
@@ -197,7 +199,7 @@ def test_2048_devices_are_no_more_work_than_two() -> None:
 
 
 def test_two_devices_or_two_runs() -> None:
-    answer = run_or_runs(step(devices=2), traces(), SPEED, WorkTimes(), NETWORK)
+    answer = run_or_runs(step(devices=2), traces(), SPEED, WorkTimes(), NETWORK, PLAIN)
     one, two = seconds().step_s, seconds(devices=2).step_s
     assert answer.efficiency == pytest.approx(one / two)
     assert 1 < answer.speedup < 2

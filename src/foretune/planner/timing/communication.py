@@ -30,7 +30,7 @@ class Unit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class UnitLayout:
     """A model as the engines see it: blocks in the order they run, and the rest."""
 
     blocks: tuple[Unit, ...]
@@ -100,7 +100,7 @@ class Links:
         return 2 * (self.replicas.size - 1) / self.replicas.size / self.shards.size
 
 
-def bucketed(layout: Layout, links: Links, bucket_bytes: float = BUCKET_BYTES) -> Communication:
+def bucketed(layout: UnitLayout, links: Links, bucket_bytes: float = BUCKET_BYTES) -> Communication:
     """Returns one backward pass in which gradients are reduced in buckets, in the order they are made.
 
     A bucket is sent when it is full; the last one, which may not be, after the backward pass. Within a block, gradients
@@ -134,7 +134,7 @@ def bucketed(layout: Layout, links: Links, bucket_bytes: float = BUCKET_BYTES) -
     )
 
 
-def sharded_pass(layout: Layout, links: Links, *, gathers_again: bool = True) -> Communication:
+def sharded_pass(layout: UnitLayout, links: Links, *, gathers_again: bool = True) -> Communication:
     """Returns a forward and backward pass with sharded weights.
 
     `gathers_again`: weights of blocks are freed after the forward pass, and gathered again in the backward pass.

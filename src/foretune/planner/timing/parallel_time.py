@@ -1,25 +1,24 @@
 """How long a step of several devices takes: the step of one of them, and what it waits for the others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from foretune.core.values.step_trace import NEVER, OUTSIDE, StepTrace, Work
 from foretune.core.vocabulary import WEIGHTS, MemoryPart, StepPhase
 from foretune.planner.block_events import Sizes
 from foretune.planner.sharding import num_shards
-from foretune.planner.timing.communication import Communication, Layout, Links, Unit, bucketed, sharded_pass
+from foretune.planner.timing.communication import Communication, Links, Unit, UnitLayout, bucketed, sharded_pass
 from foretune.planner.timing.constants import TimeConstants, shipped_constants
 from foretune.planner.timing.interconnect import Group, Interconnect, group_of
 from foretune.planner.timing.speed import DeviceSpeed
 from foretune.planner.timing.step_time import (
+    StepParts,
     StepSeconds,
     TimedStep,
     compute_seconds,
     planned_step,
-    seconds_of,
-    side_by_side_s,
+    step_parts,
     step_seconds,
-    times_by_part,
 )
 from foretune.planner.timing.work_times import PASS, UPDATE, LayoutFacts, Part, Times, WorkTimes
 from foretune.planner.traces import Traces
@@ -64,7 +63,7 @@ class ParallelSeconds:
         }
 
 
-Exchange = Callable[[Layout, Links, int], Communication]
+Exchange = Callable[[UnitLayout, Links, int], Communication]
 """What is sent in a step of so many passes."""
 
 
@@ -85,10 +84,10 @@ def links_of(num_devices: int, shards: int, speed: DeviceSpeed, interconnect: In
 def engine_exchange(step: TimedStep) -> Exchange:
     """Returns how the engine of an experiment communicates."""
 
-    def ddp(layout: Layout, links: Links, num_passes: int) -> Communication:  # noqa: ARG001
+    def ddp(layout: UnitLayout, links: Links, num_passes: int) -> Communication:  # noqa: ARG001
         return bucketed(layout, links)
 
-    def fsdp(layout: Layout, links: Links, num_passes: int) -> Communication:
+    def fsdp(layout: UnitLayout, links: Links, num_passes: int) -> Communication:
         return Communication().plus(sharded_pass(layout, links), num_passes)
 
     return ddp if step.experiment.parallel.sharding == "none" else fsdp
@@ -146,18 +145,16 @@ def exchanged_step_seconds(
     """
     constants = constants or shipped_constants()
     planned = planned_step(step, traces)
-    alone = seconds_of(planned, links.speed, work_times, constants)
-    parts = times_by_part(planned, links.speed, work_times)
-    update = Times()
-    for (part, _), times in parts.items():
-        update = update.plus(times) if part == UPDATE else update
-    alone = _with_update(alone, update, update_share, constants)
+    parts = step_parts(planned, links.speed, work_times)
+    own = _with_update(parts, update_share)
+    alone = own.seconds(constants)
     # The host slows the blocks down, which leaves more time to send beside them.
-    stretch = (alone.step_s - alone.host_work_s) / alone.device_s if alone.device_s else 1.0
+    stretch = (alone.step_s - alone.host_work_s) / (_busy_s(own.total, constants) or 1.0)
     num_passes = step.experiment.train.gradient_accumulation
     trace = next(one.trace for one in reversed(planned.traces) if one.how_often)
     facts = _facts(trace, step.size.in_trace(step.geometry), work_times)
-    layout = _layout(trace, facts, parts, constants, gradient_widening=gradient_widening, stretch=stretch / num_passes)
+    seconds_of = {part: _busy_s(times, constants) for part, times in parts.by_part.items()}
+    layout = _layout(trace, facts, seconds_of, gradient_widening=gradient_widening, stretch=stretch / num_passes)
     sent = exchange(layout, links, num_passes)
     return ParallelSeconds(
         num_devices=links.shards.size * links.replicas.size,
@@ -168,40 +165,39 @@ def exchanged_step_seconds(
     )
 
 
-def _with_update(alone: StepSeconds, update: Times, share: float, constants: TimeConstants) -> StepSeconds:
-    """Returns the step in which a device updates its part of the weights; the host issues as many operators."""
-    compute_s = alone.compute_s + (share - 1) * compute_seconds(update, constants)
-    bandwidth_s = alone.bandwidth_s + (share - 1) * constants.device * update.bandwidth_s
-    device_s = compute_s + bandwidth_s + alone.bus_s
-    step_s = side_by_side_s(device_s, alone.host_s) + alone.host_work_s
-    return replace(alone, step_s=step_s, compute_s=compute_s, bandwidth_s=bandwidth_s)
-
-
-def _device_s(times: Times, constants: TimeConstants) -> float:
+def _busy_s(times: Times, constants: TimeConstants) -> float:
+    """Returns the time of the device, without what it waits for."""
     return compute_seconds(times, constants) + constants.device * times.bandwidth_s
+
+
+def _with_update(parts: StepParts, share: float) -> StepParts:
+    """Returns the step in which a device updates its part of the weights; the host issues as many operators."""
+    total = parts.total
+    for (part, _), times in parts.by_part.items():
+        if part == UPDATE:
+            of_device = times._replace(num_operators=0, num_recomputing=0, num_8bit_products=0, host_work_s=0)
+            total = total.plus(of_device, share - 1)
+    return replace(parts, total=total)
 
 
 def _layout(
     trace: StepTrace,
     facts: LayoutFacts,
-    parts: dict[Part, Times],
-    constants: TimeConstants,
+    seconds_of: Mapping[Part, float],
     *,
     gradient_widening: float,
     stretch: float,
-) -> Layout:
+) -> UnitLayout:
     """Returns the blocks with their bytes and the time of one pass.
 
     Traces of models whose blocks all differ have their work outside the blocks; it is spread evenly over them.
     """
     num_blocks = sum(kind.count for kind in trace.kinds)
-    has_work = any(
-        _device_s(times, constants) for (part, kind), times in parts.items() if part == PASS and kind != OUTSIDE
-    )
+    has_work = any(busy_s for (part, kind), busy_s in seconds_of.items() if part == PASS and kind != OUTSIDE)
     share = 0.0 if has_work or not num_blocks else 1 / num_blocks
 
     def seconds(kind: int, count: float) -> tuple[float, float]:
-        whole_s = stretch * _device_s(parts.get((PASS, kind), Times()), constants) * count
+        whole_s = stretch * seconds_of.get((PASS, kind), 0.0) * count
         forward_s = facts.forward_shares.get(kind, _USUAL_FORWARD_SHARE) * whole_s
         return forward_s, whole_s - forward_s
 
@@ -219,7 +215,7 @@ def _layout(
     blocks = tuple(
         unit(number, kind.count, seconds(number, 1 / kind.count), spread) for number, kind in enumerate(trace.kinds)
     )
-    return Layout(blocks=blocks, outside=unit(OUTSIDE, 1, seconds(OUTSIDE, 0.0 if share else 1.0)))
+    return UnitLayout(blocks=blocks, outside=unit(OUTSIDE, 1, seconds(OUTSIDE, 0.0 if share else 1.0)))
 
 
 def _facts(trace: StepTrace, sizes: Sizes, work_times: WorkTimes) -> LayoutFacts:

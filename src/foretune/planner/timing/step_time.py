@@ -107,6 +107,8 @@ class StepParts:
     """What a step needs of each resource, as tables and data sheets say."""
 
     total: Times
+    by_part: Mapping[Part, Times]
+    """Of pass and update, by kind of block."""
     operators_s: float
     """Of the host, for all operators."""
     bus_s: float
@@ -164,8 +166,9 @@ def seconds_of(
 
 def step_parts(step: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes, *, is_cpu: bool = False) -> StepParts:
     """Returns what a step needs, before constants that are learnt."""
+    by_part = _by_part(step, speed, work_times)
     total = Times()
-    for times in times_by_part(step, speed, work_times).values():
+    for times in by_part.values():
         total = total.plus(times)
     operators = (
         total.num_operators
@@ -174,6 +177,7 @@ def step_parts(step: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes, *, 
     )
     return StepParts(
         total=total,
+        by_part=by_part,
         operators_s=operators * speed.launch_s(),
         bus_s=0.0 if is_cpu else _bus_s(step, speed),
         is_cpu=is_cpu,
@@ -227,7 +231,7 @@ def planned_step(step: TimedStep, traces: Traces) -> PlannedStep:
     )
 
 
-def times_by_part(step: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) -> dict[Part, Times]:
+def _by_part(step: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) -> dict[Part, Times]:
     """Adds up the blocks as they are, for each kind of block and what is outside of them."""
     total: dict[Part, Times] = {}
     for one in step.traces:
