@@ -18,7 +18,7 @@ MOST_STARTS = 50
 VERBS = (
     *("init", "plan", "backtest", "train", "resume", "sample", "export", "list", "schema", "doctor", "tiny"),
     *("bench", "study", "profile", "compare", "gate", "check", "evaluate", "report", "demo", "import-accelerate"),
-    *("fetch", "publish", "import-checkpoint"),
+    *("fetch", "publish", "import-checkpoint", "import"),
 )
 HEAVY = ("accelerate", "datasets", "diffusers", "huggingface_hub", "numpy", "peft", "PIL", "torch", "transformers")
 
