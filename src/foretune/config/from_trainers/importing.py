@@ -9,7 +9,7 @@ from foretune.catalog import family_facts
 from foretune.choices.step_form import TrainerHabits
 from foretune.config.from_accelerate.config_keys import ConfigKeys, KeyAnswer
 from foretune.config.from_accelerate.known_keys import answer_rest
-from foretune.config.from_trainers import simpletuner
+from foretune.config.from_trainers import ai_toolkit, diffusers_scripts, kohya, onetrainer, simpletuner
 from foretune.config.from_trainers.detecting import Found, find
 from foretune.config.from_trainers.programs import PROGRAMS, Program
 from foretune.config.from_trainers.sheet import Sheet
@@ -17,7 +17,14 @@ from foretune.config.origin import Origin
 from foretune.config.reading import understand
 from foretune.core.errors import ExperimentErrors, Refused, UserError
 
-_TRANSLATORS: Mapping[str, Any] = {"simpletuner": simpletuner}
+_TRANSLATORS: Mapping[str, Any] = {
+    "simpletuner": simpletuner,
+    "ai-toolkit": ai_toolkit,
+    "sd-scripts": kohya,
+    "onetrainer": onetrainer,
+    "diffusers": diffusers_scripts,
+}
+"""Modules with `translate`, `RULES`, `OTHERS` and `KNOWN`"""
 
 
 @dataclass(frozen=True, kw_only=True)
