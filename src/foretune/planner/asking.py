@@ -278,7 +278,11 @@ def _asked_of_another(path: Path, found: Found, overrides: Sequence[str]) -> Ask
     model = next((text.partition("=")[2] for text in overrides if text.startswith("model=")), None)
     translated = translate_found(path, found, None if model is None else resolve_model(model).asked)
     mapping = apply_overrides(translated.planned(), tuple(text for text in overrides if not text.startswith("model=")))
-    return replace(understand(mapping, source=None, only_planned=True), origin=translated.origin(path.name))
+    asked = understand(mapping, source=None, only_planned=True)
+    accepts = bool(translated.mapping.get("accept"))
+    # The catalogue's model may be the distilled one of two that are alike.
+    warnings = tuple(text for text in asked.warnings if accepts or "distilled" not in text)
+    return replace(asked, warnings=warnings, origin=translated.origin(path.name))
 
 
 def _understood(mapping: dict[str, Any], knows_model: bool) -> Asked | None:

@@ -1,4 +1,4 @@
-"""The example configurations in the repositories of other trainers, if somebody has them: files, and blocks of pages."""
+"""The example configurations in the repositories of other trainers, where these are: files, and blocks of pages."""
 
 import re
 from collections.abc import Iterator

@@ -48,7 +48,9 @@ def translate(sheet: Sheet, folder: Path) -> None:
 def _refuse(sheet: Sheet) -> None:
     keys = sheet.keys
     process = text_of(keys, "type")
-    if process not in PROCESSES:
+    if process == "textual_inversion_trainer":
+        sheet.refuse("type", "textual inversion trains words, not weights; it is not supported")
+    elif process not in PROCESSES:
         sheet.refuse(
             "type", f"the process {process!r} is no training that is supported; these are: {', '.join(PROCESSES)}"
         )
@@ -226,7 +228,7 @@ def _set_data(sheet: Sheet) -> None:
             folders.append((path, keys.integer(f"{start}.num_repeats", 1)))
         sides += _sides(sheet, f"{start}.resolution")
         frames.append(keys.integer(f"{start}.num_frames", 1))
-        caches.append(any([keys.boolean(f"{start}.cache_latents{end}") for end in ("", "_to_disk")]))
+        caches.append(keys.boolean(f"{start}.cache_latents") or keys.boolean(f"{start}.cache_latents_to_disk"))
         for name, setting in (("folder_path", "data.path"), ("num_repeats", "data.repeats")):
             keys.answer(f"{start}.{name}", "translated", setting)
         _set_augmentation(sheet, start)

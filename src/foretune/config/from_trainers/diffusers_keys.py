@@ -148,7 +148,8 @@ KNOWN = (
         "names, places and logging of the program itself",
         "output_dir logging_dir push_to_hub hub_* tracker_* cache_dir resume_from_checkpoint local_rank debug_loss "
         "output_kohya_format upcast_before_saving skip_save_text_encoder logger overwrite_output_dir "
-        "instance_prompt id_token image_column video_column text_column max_train_samples config_file skip_final_inference",
+        "instance_prompt id_token image_column video_column text_column max_train_samples config_file "
+        "skip_final_inference",
     ),
     KnownKeys(
         "not needed",
@@ -160,7 +161,8 @@ KNOWN = (
     KnownKeys(
         "not needed",
         "the attention kernel changes little memory",
-        "enable_xformers_memory_efficient_attention enable_npu_flash_attention image_interpolation_mode noise_scheduler",
+        "enable_xformers_memory_efficient_attention enable_npu_flash_attention image_interpolation_mode "
+        "noise_scheduler",
     ),
     KnownKeys(
         "not needed", "for another optimizer or schedule", "prodigy_* lr_num_cycles lr_power adam_weight_decay_text_*"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretune.catalog import family_facts
+from foretune.catalog import denoiser, family_facts
 from foretune.choices.step_form import TrainerHabits
 from foretune.config.from_accelerate.config_keys import ConfigKeys, KeyAnswer
 from foretune.config.from_accelerate.known_keys import answer_rest
@@ -15,6 +15,7 @@ from foretune.config.from_trainers.programs import PROGRAMS, Program
 from foretune.config.from_trainers.sheet import Sheet
 from foretune.config.origin import Origin
 from foretune.config.reading import understand
+from foretune.config.yaml_files import load_foreign_mapping
 from foretune.core.errors import ExperimentErrors, Refused, UserError
 
 _TRANSLATORS: Mapping[str, Any] = {
@@ -53,6 +54,8 @@ class Translation:
         facts = family_facts(self.family)
         if tokens is not None and facts.has_text and not facts.text_is_fixed:
             data.setdefault("max_text_tokens", max(8, tokens))
+        if denoiser(self.model).distilled:
+            mapping["accept"] = ["distilled-base"]
         return {**mapping, "data": data}
 
     def origin(self, file: str) -> Origin:
@@ -80,6 +83,8 @@ def translate(path: Path, model: str | None = None) -> Translation:
     `model` is a denoiser of the catalogue that comes before what the file names.
     """
     found = find(path)
+    if found is None and path.suffix.lower() in (".yaml", ".yml"):
+        load_foreign_mapping(path, if_missing="", example="`job: extension` and `config: {process: [...]}`")
     if found is None:
         known = "; ".join(f"{program.title}: {program.file}" for program in PROGRAMS.values())
         raise UserError(f"{path} is no configuration of a trainer that is known here. Known: {known}")

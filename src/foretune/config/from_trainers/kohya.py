@@ -62,7 +62,7 @@ def _kind(sheet: Sheet) -> str:
     """What is trained: "network" or "full"; sets the model."""
     keys = sheet.keys
     script, module = text_of(keys, "script"), text_of(keys, "network_module")
-    if script in REFUSED_SCRIPTS:
+    if script is not None and script in REFUSED_SCRIPTS:
         sheet.refuse("script", REFUSED_SCRIPTS[script])
     for key in ("token_string", "init_word", "num_vectors_per_token"):
         if key in keys and not sheet.refusals:
@@ -90,21 +90,17 @@ def _kind(sheet: Sheet) -> str:
 def _guessed(sheet: Sheet) -> str | None:
     """The denoiser that other keys of a file tell, which does not name its script."""
     keys = sheet.keys
-    if keys.boolean("v2"):
-        return "sd2-unet"
     named = (text_of(keys, "pretrained_model_name_or_path") or "").lower()
     of_sdxl = ("cache_text_encoder_outputs", "learning_rate_te1", "learning_rate_te2", "no_half_vae", "block_lr")
-    if "t5xxl" in keys and "clip_g" in keys:
-        return "sd3-medium"
-    if any(key in keys for key in ("t5xxl", "ae")):
-        return "flux.1-dev"
-    if "gemma2" in keys:
-        return "lumina-image-2.0"
-    if re.search(r"xl|pony|illustrious|noob", named) or any(key in keys for key in of_sdxl):
-        return "sdxl-unet"
-    if re.search(r"v1-5|sd15|sd1\.5|sd_1|1-5|1\.5", named) or "clip_skip" in keys:
-        return "sd1.5-unet"
-    return None
+    signs = (
+        (keys.boolean("v2"), "sd2-unet"),
+        ("t5xxl" in keys and "clip_g" in keys, "sd3-medium"),
+        ("t5xxl" in keys or "ae" in keys, "flux.1-dev"),
+        ("gemma2" in keys, "lumina-image-2.0"),
+        (re.search(r"xl|pony|illustrious|noob", named) or any(key in keys for key in of_sdxl), "sdxl-unet"),
+        (re.search(r"v1-5|sd15|sd1\.5|sd_1|1-5|1\.5", named) or "clip_skip" in keys, "sd1.5-unet"),
+    )
+    return next((model for is_there, model in signs if is_there), None)
 
 
 def _set_model(sheet: Sheet, kind: str | None) -> None:

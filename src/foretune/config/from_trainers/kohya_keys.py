@@ -113,7 +113,8 @@ KNOWN = (
     KnownKeys(
         "not needed",
         "the attention kernel changes little memory",
-        "sdpa xformers mem_eff_attn attn_mode split_attn diffusers_xformers use_flash_attn use_sage_attn torch_compile_*",
+        "sdpa xformers mem_eff_attn attn_mode split_attn diffusers_xformers use_flash_attn use_sage_attn "
+        "torch_compile_*",
     ),
     KnownKeys("not needed", "samples for validation are drawn with validate.*", "sample_*"),
     KnownKeys(

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foretune.core.errors import UserError
-
 _SCRIPT = re.compile(r"(?:[\w./\\~${}-]*[/\\])?(?P<name>[A-Za-z0-9_]+)\.py$")
 _ASSIGNMENT = re.compile(r"^\s*(?:export\s+|set\s+)?(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$")
 _VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*)\}?")
@@ -80,15 +78,13 @@ def _parsed(words: Sequence[str]) -> LaunchLine | None:
 
 
 def _flags(words: Sequence[str]) -> dict[str, Any]:
-    """Flags by name; a flag that stands twice is a mistake."""
+    """Flags by name. Of a flag that stands twice the last counts, as in the scripts."""
     found: dict[str, list[str]] = {}
     name: str | None = None
     for word in words:
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             name = name.replace("-", "_")
-            if name in found:
-                raise UserError(f"The flag --{name} stands twice in the command line. Keep one of the two.")
             found[name] = [value] if equals else []
         elif name is not None and word not in ("&&", ";", "|", "&"):
             found[name].append(word)

@@ -87,7 +87,8 @@ def set_model(sheet: Sheet, key: str, *, of_kind: str | None, kind_key: str | No
     sheet.model, sheet.family = name, catalog.denoiser(name).family
     if kind_key is not None and kind_key in sheet.keys:
         sheet.keys.answer(kind_key, "translated", f"model={sheet.settings['model']}")
-    if catalog.denoiser(name).distilled or (named and any(word in named.lower() for word in STEP_DISTILLED)):
+    is_same = named is None or not is_repository(named) or sheet.settings["model"] == name
+    if (catalog.denoiser(name).distilled and is_same) or any(part in (named or "").lower() for part in STEP_DISTILLED):
         sheet.settings["accept"] = ["distilled-base"]
         sheet.assume(f"{named or name} is distilled to few steps; its few-step sampling may be lost (accept)")
 

@@ -117,7 +117,8 @@ KNOWN = (
         "optimizer.* learning_rate_cycles learning_rate_min_factor scheduler_params* custom_learning_rate_scheduler "
         "embedding.* additional_embeddings* embedding_* preserve_embedding_norm lokr_* oft_* lora_weight_dtype "
         "bundle_additional_embeddings lora_decompose_* huber_delta vb_loss_strength ema_update_step_interval "
-        "quantization.layer_filter* quantization.svd_* quantization.cache_dir gradient_reduce_precision *_gradient_reduce* "
+        "quantization.layer_filter* quantization.svd_* quantization.cache_dir gradient_reduce_precision "
+        "*_gradient_reduce* "
         "loss_weight_strength aspect_ratio_bucketing mse_strength",
     ),
     KnownKeys(

@@ -15,8 +15,10 @@ AI_TOOLKIT = Dialect(
     num_text_tokens={**_CLIP_TOKENS, "flux": 512, "wan": 512, "hidream": 128, "chroma": 512, "lumina2": 256},
     sources=(
         "github:ostris/ai-toolkit at 27a03a91, toolkit/config_modules.py: keys and defaults",
-        "jobs/process/BaseSDTrainProcess.py: adapters are moved in fp32; the text encoders stay unless they are "
-        "unloaded or their results cached",
+        (
+            "jobs/process/BaseSDTrainProcess.py: adapters are moved in fp32; the text encoders stay unless they are "
+            "unloaded or their results cached"
+        ),
     ),
     unverified=("caption lengths, as far as they are here",),
 )
@@ -26,8 +28,10 @@ KOHYA = Dialect(
     full_weights="fp32",
     num_text_tokens={**_CLIP_TOKENS, "flux": 512, "sd3": 256, "lumina2": 256, "chroma": 512},
     sources=(
-        "github:kohya-ss/sd-scripts at 48d368fa, library/train_util.py: options and defaults; trained weights are fp32 "
-        "unless full_bf16 or full_fp16 is set",
+        (
+            "github:kohya-ss/sd-scripts at 48d368fa, library/train_util.py: options and defaults; trained weights are "
+            "fp32 unless full_bf16 or full_fp16 is set"
+        ),
         "flux_train_utils.py, sd3_train_utils.py, lumina_train_util.py: lengths of captions",
     ),
     unverified=(

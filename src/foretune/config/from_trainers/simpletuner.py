@@ -67,6 +67,9 @@ def _set_model(sheet: Sheet) -> None:
         )
         return
     model = flavours.get(flavour or "")
+    if model is None and "pretrained_model_name_or_path" not in keys and "model" not in sheet.settings and word:
+        sheet.refuse("model_family", f"{word}: its default flavour is not in the catalogue. {LIST}")
+        return
     set_model(sheet, "pretrained_model_name_or_path", of_kind=model, kind_key="model_family")
     if sheet.model is not None:
         keys.answer("model_flavour", "translated", f"model={sheet.settings['model']}")

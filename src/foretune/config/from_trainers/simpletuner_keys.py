@@ -34,7 +34,8 @@ FLAVOURS: Mapping[str, Mapping[str, str | None]] = {
     },
     "qwen_image": {"": "qwen-image", "v1.0": "qwen-image", "v2.0": "qwen-image", "edit-v1": None, "edit-v2": None},
     "z_image": {
-        "": "z-image", "base": "z-image", "turbo": "z-image", "turbo-ostris-v2": "z-image", "ostris-de-turbo": "z-image",
+        "": "z-image", "base": "z-image", "turbo": "z-image", "turbo-ostris-v2": "z-image",
+        "ostris-de-turbo": "z-image",
     },
     "lumina2": {"": "lumina-image-2.0", "2.0": "lumina-image-2.0", "neta-lumina": "lumina-image-2.0"},
     "chroma": {"": "chroma", "base": "chroma", "hd": "chroma", "flash": "chroma"},
@@ -143,7 +144,8 @@ KNOWN = (
         "checkpointing_* checkpoints_rolling* merge_environment_config resume_from_checkpoint user_prompt_library "
         "cache_dir* cache_clear* preserve_data_backend_cache skip_file_discovery vae_cache_* text_cache_ondemand "
         "compress_disk_cache write_batch_size read_batch_size image_processing_batch_size print_* debug_* "
-        "metadata_update_interval aws_* dataloader_prefetch* torch_num_threads enable_multiprocessing trust_remote_code "
+        "metadata_update_interval aws_* dataloader_prefetch* torch_num_threads enable_multiprocessing "
+        "trust_remote_code "
         "i_know_what_i_am_doing ignore_missing_files override_dataset_config save_text_encoder shortname_here "
         "another_shortname text_embed_full_cache accelerator_cache_clear_interval",
     ),
@@ -171,7 +173,8 @@ KNOWN = (
         "not needed",
         "for another family, optimizer or launcher",
         "ideogram_* minimax_* cosmos3_* hidream_* ltx2_* audio_* sdnq_* prodigy_steps flux_guidance_* t5_padding "
-        "context_parallel_comm_strategy ramtorch_* lr_end lr_power lr_num_cycles machine_rank same_network main_process_* "
+        "context_parallel_comm_strategy ramtorch_* lr_end lr_power lr_num_cycles machine_rank same_network "
+        "main_process_* "
         "accelerate_config find_unused_parameters dynamo_* ema_validation ema_update_interval ema_foreach_disable "
         "ema_warmup_steps ema_cpu_only seed_for_each_device local_rank",
     ),
@@ -197,7 +200,8 @@ KNOWN = (
         "not supported",
         _NOT_HERE,
         "loss_type snr_gamma huber_* noise_offset* input_perturbation* flow_schedule_auto_shift flow_use_* flow_*beta* "
-        "flow_sigmoid_scale grad_clip_method *_enabled crepa_* urepa_* layersync_* internal_guidance_* tokenizer_max_length "
+        "flow_sigmoid_scale grad_clip_method *_enabled crepa_* urepa_* layersync_* internal_guidance_* "
+        "tokenizer_max_length "
         "layer_freeze_strategy freeze_encoder_* diffusion_blocks_config init_lora* assistant_lora_* lora_init_type "
         "peft_lora_* flux_lora_target pretrained_* revision variant timestep_bias_* offset_noise lr_scale* "
         "prepend_instance_prompt only_instance_prompt instance_prompt quantize_activations quantization_config "
