@@ -20,7 +20,8 @@ def plan(
     target: Annotated[
         str,
         typer.Argument(
-            help="An experiment file, a model, or `all` models of the catalogue.", metavar="MODEL|EXPERIMENT|all"
+            help="An experiment file, a configuration of another trainer, a model, or `all` models.",
+            metavar="MODEL|EXPERIMENT|all",
         ),
     ],
     overrides: Annotated[

@@ -16,7 +16,7 @@ from foretune.config.from_trainers.ai_toolkit_keys import (
     SWITCHES,
 )
 from foretune.config.from_trainers.data_words import num_blocks, round_px, set_folders
-from foretune.config.from_trainers.model_names import LIST, set_model
+from foretune.config.from_trainers.model_names import LIST, answer_kind, set_model
 from foretune.config.from_trainers.sheet import Sheet, text_of
 from foretune.config.from_trainers.words import fill_lr, set_optimizer, set_precision, set_quantizer, set_schedule
 
@@ -86,12 +86,14 @@ def _set_model(sheet: Sheet) -> None:
         key = f"model.{switch}"
         if keys.boolean(key):
             kind = kind or model
-            keys.answer(key, "translated", f"model={model}")
-        keys.answer(key, "not needed", "off")
+        else:
+            keys.answer(key, "not needed", "off")
     if kind is None and arch is None:
         kind = "sd1.5-unet"
         sheet.assume("model.arch is not set: Stable Diffusion 1.5, as in ai-toolkit")
     set_model(sheet, "model.name_or_path", of_kind=kind, kind_key="model.arch")
+    for switch in SWITCHES:
+        answer_kind(sheet, f"model.{switch}", "model.name_or_path")
 
 
 def _set_method(sheet: Sheet, precision: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from foretune.catalog import denoiser, family_facts
@@ -18,7 +19,7 @@ from foretune.config.reading import understand
 from foretune.config.yaml_files import load_foreign_mapping
 from foretune.core.errors import ExperimentErrors, Refused, UserError
 
-_TRANSLATORS: Mapping[str, Any] = {
+TRANSLATORS: Mapping[str, ModuleType] = {
     "simpletuner": simpletuner,
     "ai-toolkit": ai_toolkit,
     "sd-scripts": kohya,
@@ -96,7 +97,7 @@ def translate_found(path: Path, found: Found, model: str | None = None) -> Trans
     sheet = Sheet(found.program, keys)
     if model is not None:
         sheet.settings["model"] = model
-    translator = _TRANSLATORS[found.program.key]
+    translator = TRANSLATORS[found.program.key]
     translator.translate(sheet, path.parent)
     answer_rest(keys, translator.KNOWN, {})
     if keys.problems:

@@ -47,6 +47,8 @@ def translate(sheet: Sheet, folder: Path) -> None:
     set_precision(sheet, "mixed_precision", "no")
     _set_weights(sheet)
     _set_optimizer(sheet)
+    if keys.boolean("fused_backward_pass"):
+        keys.answer("max_grad_norm", "not needed", "with fused_backward_pass there is never a norm of all gradients")
     sheet.apply(RULES)
     _set_method(sheet, kind)
     _set_length(sheet)

@@ -85,12 +85,21 @@ def set_model(sheet: Sheet, key: str, *, of_kind: str | None, kind_key: str | No
         )
         return
     sheet.model, sheet.family = name, catalog.denoiser(name).family
-    if kind_key is not None and kind_key in sheet.keys:
-        sheet.keys.answer(kind_key, "translated", f"model={sheet.settings['model']}")
+    if kind_key is not None:
+        answer_kind(sheet, kind_key, key)
     is_same = named is None or not is_repository(named) or sheet.settings["model"] == name
     if (catalog.denoiser(name).distilled and is_same) or any(part in (named or "").lower() for part in STEP_DISTILLED):
         sheet.settings["accept"] = ["distilled-base"]
         sheet.assume(f"{named or name} is distilled to few steps; its few-step sampling may be lost (accept)")
+
+
+def answer_kind(sheet: Sheet, kind_key: str, key: str) -> None:
+    """Answers the program's word for the kind of model: a known repository, or the user, comes first."""
+    named = text_of(sheet.keys, key)
+    if named is not None and catalogued(named) is not None:
+        sheet.keys.answer(kind_key, "not needed", f"{key} names the model")
+    elif sheet.model is not None:
+        sheet.keys.answer(kind_key, "translated", f"model={sheet.model}")
 
 
 def _chosen(sheet: Sheet, key: str, named: str | None, of_kind: str | None) -> str | None:

@@ -48,6 +48,8 @@ def translate(sheet: Sheet, folder: Path) -> None:
     set_optimizer(sheet, "optimizer.optimizer", OPTIMIZERS, "ADAMW")
     _set_dtypes(sheet, part)
     set_schedule(sheet, "learning_rate_scheduler")
+    if keys.boolean("optimizer.fused_back_pass"):
+        keys.answer("clip_grad_norm", "not needed", "with fused_back_pass there is never a norm of all gradients")
     sheet.apply(RULES)
     _set_optimizer_details(sheet)
     _set_ema(sheet)

@@ -10,6 +10,7 @@ from foretune.config.from_accelerate.draft import sections_of, setting_text
 from foretune.config.from_trainers.programs import Program
 from foretune.config.mistakes import shown_value
 
+_MAY_BE_NULL = ("train.max_grad_norm", "save.every", "validate.every")
 Reading = Literal["whole", "number", "yes", "text"]
 
 
@@ -23,7 +24,7 @@ class Rule:
     default: Any = None
     """What the program does without the key; None if that is what happens here, or if something else decides."""
     turn: Callable[[Any], Any] = lambda value: value
-    """From the program's value to ours; None sets nothing."""
+    """From the program's value to ours; None is off."""
     remark: str = ""
     at_least: int = 1
     """Of a whole number."""
@@ -73,10 +74,14 @@ class Sheet:
     def _apply(self, rule: Rule) -> None:
         found = read(self.keys, rule)
         is_there = rule.key in self.keys
-        value = rule.turn(rule.default if found is None else found) if is_there or rule.default is not None else None
-        if value is None:
+        if not is_there and rule.default is None:
             return
-        if is_there:
+        if is_there and found is None:  # a mistake, which is noted
+            return
+        value = rule.turn(found if is_there else rule.default)
+        if value is None and rule.setting not in _MAY_BE_NULL:
+            self.keys.answer(rule.key, "same", "off")
+        elif is_there:
             self.set(rule.key, rule.setting, value, rule.remark)
         else:
             self.settings[rule.setting] = value

@@ -5,7 +5,7 @@ from typing import Any
 
 from foretune.config.from_trainers.beside import read_beside
 from foretune.config.from_trainers.dialects import SIMPLETUNER
-from foretune.config.from_trainers.model_names import LIST, set_model
+from foretune.config.from_trainers.model_names import LIST, answer_kind, set_model
 from foretune.config.from_trainers.sheet import Sheet, text_of
 from foretune.config.from_trainers.simpletuner_data import set_data
 from foretune.config.from_trainers.simpletuner_keys import (
@@ -71,8 +71,7 @@ def _set_model(sheet: Sheet) -> None:
         sheet.refuse("model_family", f"{word}: its default flavour is not in the catalogue. {LIST}")
         return
     set_model(sheet, "pretrained_model_name_or_path", of_kind=model, kind_key="model_family")
-    if sheet.model is not None:
-        keys.answer("model_flavour", "translated", f"model={sheet.settings['model']}")
+    answer_kind(sheet, "model_flavour", "pretrained_model_name_or_path")
 
 
 def _set_method(sheet: Sheet, folder: Path) -> None:
@@ -128,6 +127,8 @@ def _set_lycoris(sheet: Sheet, folder: Path) -> None:
         sheet.unimitated.append("the layers that lycoris_config chooses: the attention projections are counted")
     for key in ("model_type", "lora_type"):
         keys.answer(key, "translated", f"method.kind={kind}")
+    if not isinstance(found, dict):
+        sheet.lacks("lycoris_config", "the file is not beside this one. Set method.factor and method.full_matrix")
     keys.answer("lycoris_config", "translated", ", ".join(f"method.{name}={value}" for name, value in settings.items()))
     for key in ("lora_rank", "lora_alpha", "lora_dropout"):
         keys.answer(key, "not needed", "lycoris_config decides")
