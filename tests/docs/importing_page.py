@@ -1,7 +1,7 @@
-"""Writes the tables of docs/importing.md from the tables that the import uses: `python -m tests.docs.importing_page`."""
+"""Writes the tables of docs/importing.md from those that the import uses: `python -m tests.docs.importing_page`."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def _keys(program: str) -> str:
     )
 
 
-_PARTS = {
+_PARTS: Mapping[str, Callable[[], str]] = {
     "programs": _programs,
     "unlike": _unlike,
     **{program.replace("-", "_"): partial(_keys, program) for program in PROGRAMS},

@@ -94,8 +94,8 @@ def plan(
     """What fits, before anything is downloaded.
 
     Args:
-        target: a model (`"flux.1-dev"`), an experiment file, its content as a mapping, a configuration of another trainer,
-            or `"all"` models.
+        target: a model (`"flux.1-dev"`), an experiment file, its content as a mapping, a configuration of another
+            trainer, or `"all"` models.
         changes: settings by dotted key, `{"method.kind": "lora", "method.rank": 32}`.
         on: devices: names (`"rtx-4090"`), sizes (`"16GiB"`), `"here"`, `"common"` or `"all"`.
         ram: also judge the host's memory: `"32GiB"`, or `"here"`.

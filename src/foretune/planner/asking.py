@@ -189,7 +189,10 @@ def _of_origin(asked: Asked, plan: Plan, habits: TrainerHabits) -> dict[str, Any
             else []
         ),
     )
-    return {"assumptions": (*plan.assumptions, *origin.assumed), "notes": (*plan.notes, *unlike)}
+    return {
+        "assumptions": (f"as {origin.title} runs {origin.file}", *plan.assumptions, *origin.assumed),
+        "notes": (*plan.notes, *unlike),
+    }
 
 
 def find_subject(model: ModelReference, live: LiveSource | None) -> Subject:

@@ -99,7 +99,8 @@ _SIMPLETUNER = (
         {**_ST, "--model_family": "sdxl", "model_type": "full", "optimizer": "bnb-adamw8bit", "num_train_epochs": 0,
          "adam_beta1": 0.8, "max_grad_norm": 0.5, "use_ema": False},
         "sdxl-unet",
-        {"method.kind": "full", "optimizer.kind": "adamw8bit", "optimizer.betas": [0.8, 0.999], "train.max_grad_norm": 0.5},
+        {"method.kind": "full", "optimizer.kind": "adamw8bit", "optimizer.betas": [0.8, 0.999],
+         "train.max_grad_norm": 0.5},
     ),
     Sample(
         "simpletuner",
@@ -117,12 +118,14 @@ _SIMPLETUNER = (
         {**_ST, "model_family": "wan", "pretrained_model_name_or_path": "Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
          "resolution": 480, "musubi_blocks_to_swap": 4, "dynamo_backend": "inductor"},
         "wan2.1-t2v-1.3b",
-        {"data.kind": "clips", "levers.gradient_checkpointing": 1.0, "levers.block_swap": 4, "levers.compile": "regional"},
+        {"data.kind": "clips", "levers.gradient_checkpointing": 1.0, "levers.block_swap": 4,
+         "levers.compile": "regional"},
     ),
     Sample(
         "simpletuner",
         "hunyuan.json",
-        {**_ST, "model_family": "hunyuanvideo", "flow_schedule_shift": 7.0, "gradient_checkpointing": False, "lr_scheduler": "polynomial"},
+        {**_ST, "model_family": "hunyuanvideo", "flow_schedule_shift": 7.0, "gradient_checkpointing": False,
+         "lr_scheduler": "polynomial"},
         "hunyuanvideo-1.5",
         {"levers.gradient_checkpointing": 0.0, "objective.shift": 7.0, "optimizer.schedule": "linear"},
     ),
@@ -157,7 +160,8 @@ _AI_TOOLKIT = (
              "model": {"name_or_path": "stabilityai/stable-diffusion-xl-base-1.0", "arch": "sdxl"}}),
         "sdxl-unet",
         {"method.kind": "full", "train.weight_dtype": "bf16", "optimizer.kind": "adafactor", "data.flip": 0.5,
-         "data.folders": [{"path": "a", "repeats": 3, "trigger": "zwx"}, {"path": "b", "repeats": 1, "trigger": "zwx"}]},
+         "data.folders": [{"path": "a", "repeats": 3, "trigger": "zwx"}, {"path": "b", "repeats": 1,
+          "trigger": "zwx"}]},
     ),
     Sample(
         "ai-toolkit",
@@ -226,16 +230,19 @@ _SD_SCRIPTS = (
         "--mixed_precision=bf16 --max_train_epochs=4 --full_bf16 --fused_backward_pass --optimizer_type=adafactor "
         "--learning_rate=1e-6 --max_grad_norm=0\n",
         "sd3-medium",
-        {"method.kind": "full", "train.epochs": 4, "train.weight_dtype": "bf16", "levers.fused_backward": True, "train.max_grad_norm": None},
+        {"method.kind": "full", "train.epochs": 4, "train.weight_dtype": "bf16", "levers.fused_backward": True,
+         "train.max_grad_norm": None},
     ),
     Sample(
         "sd-scripts",
         "sd15.txt",
-        "accelerate launch train_network.py --pretrained_model_name_or_path=stable-diffusion-v1-5/stable-diffusion-v1-5 "
+        "accelerate launch train_network.py "
+        "--pretrained_model_name_or_path=stable-diffusion-v1-5/stable-diffusion-v1-5 "
         "--network_module=lycoris.kohya --network_args algo=lokr factor=8 --network_dim=4 --resolution=768,512 "
         "--train_batch_size=4 --max_train_steps=9 --use_8bit_adam --lr_warmup_steps=0.4 --caption_dropout_rate=0.2\n",
         "sd1.5-unet",
-        {"method.kind": "lokr", "data.resolution": "768x512", "optimizer.kind": "adamw8bit", "optimizer.warmup_steps": 4},
+        {"method.kind": "lokr", "data.resolution": "768x512", "optimizer.kind": "adamw8bit",
+         "optimizer.warmup_steps": 4},
     ),
     Sample(
         "sd-scripts",
@@ -265,7 +272,8 @@ _ONETRAINER = (
         "sdxl.json",
         {**_OT, "model_type": "STABLE_DIFFUSION_XL_10_BASE", "training_method": "FINE_TUNE",
          "base_model_name": "stabilityai/stable-diffusion-xl-base-1.0", "unet": {"weight_dtype": "BFLOAT_16"},
-         "optimizer": {"optimizer": "ADAMW", "stochastic_rounding": True, "beta2": 0.99}, "learning_rate_warmup_steps": 7},
+         "optimizer": {"optimizer": "ADAMW", "stochastic_rounding": True, "beta2": 0.99},
+          "learning_rate_warmup_steps": 7},
         "sdxl-unet",
         {"method.kind": "full", "train.weight_dtype": "bf16", "optimizer.compensation": "stochastic",
          "optimizer.warmup_steps": 7, "optimizer.betas": [0.9, 0.99]},
@@ -303,7 +311,8 @@ _DIFFUSERS = (
     Sample(
         "diffusers",
         "flux.sh",
-        'export MODEL="black-forest-labs/FLUX.1-dev"\nexport DATA=dogs\naccelerate launch train_dreambooth_lora_flux.py '
+        'export MODEL="black-forest-labs/FLUX.1-dev"\nexport DATA=dogs\naccelerate launch '
+        "train_dreambooth_lora_flux.py "
         "--pretrained_model_name_or_path=$MODEL --instance_data_dir=$DATA --instance_prompt='a dog' "
         "--mixed_precision=bf16 --rank=8 --resolution=512 --train_batch_size=1 --max_train_steps=50 "
         "--learning_rate=1e-4 --gradient_checkpointing --cache_latents --guidance_scale=1 --weighting_scheme=mode "
@@ -329,7 +338,8 @@ _DIFFUSERS = (
         "--pretrained_model_name_or_path=CompVis/stable-diffusion-v1-4 --dataset_name=me/pictures "
         "--lr_scheduler=cosine --lr_warmup_steps=0 --gradient_accumulation_steps=4 --validation_prompt='a dog'\n",
         "sd1.5-unet",
-        {"model": "CompVis/stable-diffusion-v1-4", "train.batch_size": 16, "train.epochs": 3, "levers.cache_text": False,
+        {"model": "CompVis/stable-diffusion-v1-4", "train.batch_size": 16, "train.epochs": 3,
+         "levers.cache_text": False,
          "train.precision": "fp32", "optimizer.schedule": "cosine"},
     ),
     Sample(

@@ -26,7 +26,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("ai-toolkit", {"type": "textual_inversion_trainer"}, "textual inversion trains words"),
     ("ai-toolkit", {"adapter": {"type": "ip"}}, "adapter.type: adapters of the kinds IP-Adapter"),
     ("ai-toolkit", {"train.diff_output_preservation": True}, "prior preservation is not supported"),
-    ("ai-toolkit", {"datasets": [{"folder_path": "a", "control_path": "b"}]}, "datasets.0.control_path: it trains on pairs"),
+    ("ai-toolkit", {"datasets": [{"folder_path": "a", "control_path": "b"}]},
+     "datasets.0.control_path: it trains on pairs"),
     ("ai-toolkit", {"datasets": [{"folder_path": "a", "is_reg": True}]}, "datasets.0.is_reg: prior preservation"),
     ("ai-toolkit", {"model.arch": "omnigen2"}, "'omnigen2' are not in the catalogue"),
     ("ai-toolkit", {"model.name_or_path": "ostris/Flex.1-alpha"}, "Flex.1-alpha is not in the catalogue"),
@@ -206,7 +207,8 @@ def test_each_program_is_recognised(sample: Sample, tmp_path: Path) -> None:
 def test_variables_continuations_and_comments_of_a_command(tmp_path: Path) -> None:
     path = tmp_path / "start.sh"
     path.write_text(
-        "#!/bin/bash\n# python train_dreambooth_lora_sd3.py --rank=2\nSTEPS=7\nexport NAME='black-forest-labs/FLUX.1-dev'\n"
+        "#!/bin/bash\n# python train_dreambooth_lora_sd3.py --rank=2\nSTEPS=7\nexport "
+        "NAME='black-forest-labs/FLUX.1-dev'\n"
         "accelerate launch \\\n  train_dreambooth_lora_flux.py \\\n  --pretrained_model_name_or_path=${NAME} \\\n"
         "  --max_train_steps $STEPS --rank=2 --rank=4 --instance_data_dir=$PICTURES --train_batch_size=1\n"
     )

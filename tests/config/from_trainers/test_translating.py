@@ -46,7 +46,8 @@ _WORDS: Mapping[str, str | list[str]] = {
     "lr_scheduler": "linear", "mixed_precision": "fp16", "base_model_precision": "nf4-bnb", "report_to": "mlflow",
     "train.optimizer": "lion8bit", "train.dtype": "fp16", "model.arch": "chroma", "model.qtype": "int8",
     "network.type": "lokr", "train.timestep_type": "sigmoid", "log_with": "mlflow", "timestep_sampling": "sigmoid",
-    "network_module": "networks.loha", "model_type": "QWEN full lora", "ema_device": "accelerator", "model.is_flux": "false", "transformer.weight_dtype": "INT_8", "weighting_scheme": "none",
+    "network_module": "networks.loha", "model_type": "QWEN full lora", "ema_device": "accelerator",
+     "model.is_flux": "false", "transformer.weight_dtype": "INT_8", "weighting_scheme": "none",
     "unet.weight_dtype": "FLOAT_32", "text_encoder_2.weight_dtype": "FLOAT_8", "optimizer.optimizer": "LION",
     "timestep_distribution": "UNIFORM", "train_dtype": "FLOAT_32", "ema": "GPU", "training_method": "FINE_TUNE LORA",
     "peft_type": "LORA", "gradient_checkpointing": "ON", "resolution": "256", "lora_type": "lycoris",
@@ -120,3 +121,19 @@ def set_by(rule: Rule, sample: Sample, value: Any, folder: Path) -> Any:
     if isinstance(sample.content, str) and value is False:
         return setting(translate(sample.write(folder, without=rule.key)).mapping, rule.setting)
     return setting(translate(sample.write(folder, {rule.key: value})).mapping, rule.setting)
+
+
+CLIPPING = {
+    "simpletuner": "max_grad_norm",
+    "ai-toolkit": "train.max_grad_norm",
+    "sd-scripts": "max_grad_norm",
+    "onetrainer": "clip_grad_norm",
+    "diffusers": "max_grad_norm",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_clipping_is_not_the_default_clipping(program: str, tmp_path: Path) -> None:
+    """0 turns it off there; here a key that is left out clips at 1."""
+    found = translate(minimal(program).write(tmp_path, {CLIPPING[program]: 0}))
+    assert found.mapping["train"]["max_grad_norm"] is None
