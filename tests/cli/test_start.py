@@ -106,6 +106,7 @@ MISTAKES = (
     "evaluate flx.1-dev",
     "evaluate foretune-shapes --against flx.1-dev",
     "export nowhere",
+    "import nowhere.toml",
     "fetch flx.1-dev",
     "fetch owner/unknown --dry-run",
     "publish nowhere --to me/model",

@@ -9,7 +9,7 @@ from foretune.core.output_files import write_file
 
 if TYPE_CHECKING:
     from foretune.config.from_accelerate.config_keys import KeyAnswer
-    from foretune.config.from_trainers.importing import Translation
+    from foretune.config.from_trainers.importing import TranslatedTraining
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class ImportedTraining:
 
     path: Path
     """The experiment file."""
-    found: "Translation"
+    found: "TranslatedTraining"
 
     @property
     def program(self) -> str:

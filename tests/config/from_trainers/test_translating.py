@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from foretune.config.from_trainers.importing import TRANSLATORS, Translation, translate
+from foretune.config.from_trainers.importing import TRANSLATORS, TranslatedTraining, translate
 from foretune.config.from_trainers.programs import PROGRAMS
 from foretune.config.from_trainers.sheet import Rule
 from foretune.config.reading import understand
@@ -83,7 +83,7 @@ def test_what_is_called_translated_changes_the_experiment(sample: Sample, tmp_pa
     assert idle == [], [answer for answer in usual.answers if answer.key in idle]
 
 
-def changes_something(sample: Sample, usual: Translation, key: str, value: Any, folder: Path) -> bool:
+def changes_something(sample: Sample, usual: TranslatedTraining, key: str, value: Any, folder: Path) -> bool:
     """Whether another value, or none, makes another experiment, or one that is refused because of this key."""
     spelt = f"--{key}" if isinstance(sample.content, Mapping) and f"--{key}" in sample.content else key
     for one in others(key, value):
@@ -92,7 +92,7 @@ def changes_something(sample: Sample, usual: Translation, key: str, value: Any, 
     return differs(sample.write(folder, without=spelt), usual, is_word=isinstance(value, bool))
 
 
-def differs(path: Path, usual: Translation, *, is_word: bool) -> bool:
+def differs(path: Path, usual: TranslatedTraining, *, is_word: bool) -> bool:
     """A word of the program that does not go with the others was read too."""
     try:
         return translate(path).mapping != usual.mapping

@@ -10,7 +10,7 @@ import yaml
 
 from foretune.config.from_trainers import kohya_keys
 from foretune.config.from_trainers.launch_lines import launch_line
-from foretune.config.from_trainers.programs import PROGRAMS, Program
+from foretune.config.from_trainers.programs import PROGRAMS, OtherTrainer
 from foretune.config.from_trainers.sheet import flat
 from foretune.config.yaml_files import parse
 from foretune.core.errors import UserError
@@ -30,7 +30,7 @@ _SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".sh", ".bash", ".txt", ".bat", 
 class Found:
     """A configuration that was recognised."""
 
-    program: Program
+    program: OtherTrainer
     values: dict[str, Any]
     """Its keys, those of sections dotted."""
 

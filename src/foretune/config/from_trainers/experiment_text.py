@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from foretune.config.from_accelerate.config_keys import KeyAnswer
 from foretune.config.from_accelerate.fragment import entries, value_text, wrapped
-from foretune.config.from_trainers.importing import Translation
+from foretune.config.from_trainers.importing import TranslatedTraining
 from foretune.config.yaml_files import typed
 from foretune.core.input_files import shown
 
@@ -14,7 +14,7 @@ _ORDER = (
 )
 
 
-def experiment_text(source: str, found: Translation, file: str) -> str:
+def experiment_text(source: str, found: TranslatedTraining, file: str) -> str:
     """The text of the file. Each key without an equivalent has its own entry in the comments."""
     lines = [
         f"# From {shown(source)}, a configuration of {found.program.title}.",

@@ -12,7 +12,7 @@ from foretune.config.from_accelerate.config_keys import ConfigKeys, KeyAnswer
 from foretune.config.from_accelerate.known_keys import answer_rest
 from foretune.config.from_trainers import ai_toolkit, diffusers_scripts, kohya, onetrainer, simpletuner
 from foretune.config.from_trainers.detecting import Found, find
-from foretune.config.from_trainers.programs import PROGRAMS, Program
+from foretune.config.from_trainers.programs import PROGRAMS, OtherTrainer
 from foretune.config.from_trainers.sheet import Sheet
 from foretune.config.origin import Origin
 from foretune.config.reading import understand
@@ -30,10 +30,10 @@ TRANSLATORS: Mapping[str, ModuleType] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translation:
+class TranslatedTraining:
     """What a file became."""
 
-    program: Program
+    program: OtherTrainer
     mapping: Mapping[str, Any]
     """The experiment."""
     model: str
@@ -78,7 +78,7 @@ class Translation:
         return tuple(answer for answer in self.answers if answer.outcome in outcomes)
 
 
-def translate(path: Path, model: str | None = None) -> Translation:
+def translate(path: Path, model: str | None = None) -> TranslatedTraining:
     """Reads a configuration; raises with everything that is wrong with it, or that no experiment can express.
 
     `model` is a denoiser of the catalogue that comes before what the file names.
@@ -92,7 +92,7 @@ def translate(path: Path, model: str | None = None) -> Translation:
     return translate_found(path, found, model)
 
 
-def translate_found(path: Path, found: Found, model: str | None = None) -> Translation:
+def translate_found(path: Path, found: Found, model: str | None = None) -> TranslatedTraining:
     keys = ConfigKeys(found.values, {})
     sheet = Sheet(found.program, keys)
     if model is not None:
@@ -106,7 +106,7 @@ def translate_found(path: Path, found: Found, model: str | None = None) -> Trans
         raise Refused(_refusal(path, found.program, sheet.refusals))
     assert sheet.model is not None, "refused"
     assert sheet.family is not None, "refused"
-    translation = Translation(
+    translation = TranslatedTraining(
         program=found.program,
         mapping=sheet.mapping(),
         model=sheet.model,
@@ -125,7 +125,7 @@ def _habits(sheet: Sheet) -> TrainerHabits:
     return habits if sheet.quantizes_by_torchao else replace(habits, torchao_autograd=False)
 
 
-def _check(path: Path, found: Translation) -> None:
+def _check(path: Path, found: TranslatedTraining) -> None:
     """Whether the settings go together."""
     try:
         understand(found.planned(), source=None, only_planned=True)
@@ -133,6 +133,6 @@ def _check(path: Path, found: Translation) -> None:
         raise Refused(_refusal(path, found.program, error.problems)) from error
 
 
-def _refusal(path: Path, program: Program, reasons: Any) -> str:
+def _refusal(path: Path, program: OtherTrainer, reasons: Any) -> str:
     listed = "\n".join(f"  {number}. {reason}" for number, reason in enumerate(reasons, start=1))
     return f"{path} is a configuration of {program.title} that no experiment can express:\n{listed}"

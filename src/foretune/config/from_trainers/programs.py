@@ -53,7 +53,7 @@ _IN_EVERY_PROGRAM = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
+class OtherTrainer:
     """One trainer."""
 
     key: str
@@ -75,10 +75,10 @@ class Program:
         return (*self.not_imitated, *_IN_EVERY_PROGRAM)
 
 
-PROGRAMS: Mapping[str, Program] = {
+PROGRAMS: Mapping[str, OtherTrainer] = {
     program.key: program
     for program in (
-        Program(
+        OtherTrainer(
             key="simpletuner",
             title="SimpleTuner",
             file="config.json, with a multidatabackend.json beside it",
@@ -86,31 +86,31 @@ PROGRAMS: Mapping[str, Program] = {
             is_backtested=True,
             not_imitated=("clipping by value, which is planned as clipping by norm",),
         ),
-        Program(
+        OtherTrainer(
             key="ai-toolkit",
             title="ai-toolkit",
             file="a YAML file with `job` and `config.process`",
             dialect=AI_TOOLKIT,
             not_imitated=("moving parts between the host and the device with low_vram",),
         ),
-        Program(
+        OtherTrainer(
             key="sd-scripts",
             title="kohya's sd-scripts",
-            file="a TOML file for --config_file, or a command line",
+            file="a TOML file of its options, or a command line",
             dialect=KOHYA,
             not_imitated=("adapters of text encoders",),
         ),
-        Program(
+        OtherTrainer(
             key="onetrainer",
             title="OneTrainer",
             file="a JSON file that it saved, or a preset",
             dialect=ONETRAINER,
             not_imitated=("its own int8 and fp8 matrix products",),
         ),
-        Program(
+        OtherTrainer(
             key="diffusers",
             title="diffusers' example scripts",
-            file="a command line: accelerate launch train_*.py --flags",
+            file="a command line that starts one: accelerate launch train_*.py ...",
             dialect=DIFFUSERS,
             is_backtested=True,
             not_imitated=("the autoencoder's dtype where latents are not cached",),

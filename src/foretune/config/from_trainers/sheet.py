@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from foretune.config.from_accelerate.config_keys import ConfigKeys
 from foretune.config.from_accelerate.draft import sections_of, setting_text
-from foretune.config.from_trainers.programs import Program
+from foretune.config.from_trainers.programs import OtherTrainer
 from foretune.config.mistakes import shown_value
 
 _MAY_BE_NULL = ("train.max_grad_norm", "save.every", "validate.every")
@@ -34,7 +34,7 @@ class Rule:
 class Sheet:
     """One translation."""
 
-    program: Program
+    program: OtherTrainer
     keys: ConfigKeys
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of an experiment by dotted key."""
