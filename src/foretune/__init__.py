@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from foretune.api.export import export
     from foretune.api.fetch import Fetched, fetch
     from foretune.api.import_checkpoint import import_checkpoint
+    from foretune.api.import_config import ImportedTraining, import_config
     from foretune.api.lists import list_devices, list_methods, list_models
     from foretune.api.plan import Plans, plan
     from foretune.api.profile import ProfiledRun, profile
@@ -50,6 +51,7 @@ __all__ = [
     "Fetched",
     "Gated",
     "ImportedConfig",
+    "ImportedTraining",
     "Observer",
     "Plans",
     "ProfiledRun",
@@ -78,6 +80,7 @@ __all__ = [
     "gate",
     "import_accelerate",
     "import_checkpoint",
+    "import_config",
     "init",
     "list_devices",
     "list_methods",
@@ -111,6 +114,7 @@ _WHERE = {
     "api.export": ("export",),
     "api.fetch": ("Fetched", "fetch"),
     "api.import_checkpoint": ("import_checkpoint",),
+    "api.import_config": ("ImportedTraining", "import_config"),
     "api.lists": ("list_devices", "list_methods", "list_models"),
     "api.plan": ("Plans", "plan"),
     "api.profile": ("ProfiledRun", "profile"),

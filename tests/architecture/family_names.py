@@ -11,7 +11,8 @@ MAY_NAME_FAMILIES = {
     "src/foretune/models/": "a family's own module, and its tiny pipeline",
     "src/foretune/catalog/families.py": "the table of facts",
     "src/foretune/catalog/tool_names/": "what other programs call a family and its layers",
-    "src/foretune/backtests/": "habits of other trainers, by family",
+    "src/foretune/backtests/": "what published rows call a model",
+    "src/foretune/config/from_trainers/": "what other trainers call a family, and their habits by family",
     "src/foretune/cli/tiny.py": "examples in the help text, which tests/cli/test_tiny_verb.py compares with the table",
 }
 """Files and folders, and why each names families."""

@@ -18,7 +18,7 @@ MOST_STARTS = 50
 VERBS = (
     *("init", "plan", "backtest", "train", "resume", "sample", "export", "list", "schema", "doctor", "tiny"),
     *("bench", "study", "profile", "compare", "gate", "check", "evaluate", "report", "demo", "import-accelerate"),
-    *("fetch", "publish", "import-checkpoint"),
+    *("fetch", "publish", "import-checkpoint", "import"),
 )
 HEAVY = ("accelerate", "datasets", "diffusers", "huggingface_hub", "numpy", "peft", "PIL", "torch", "transformers")
 
@@ -106,6 +106,7 @@ MISTAKES = (
     "evaluate flx.1-dev",
     "evaluate foretune-shapes --against flx.1-dev",
     "export nowhere",
+    "import nowhere.toml",
     "fetch flx.1-dev",
     "fetch owner/unknown --dry-run",
     "publish nowhere --to me/model",

@@ -96,7 +96,8 @@ def plan(
     """What fits, before anything is downloaded.
 
     Args:
-        target: a model (`"flux.1-dev"`), an experiment file, its content as a mapping, or `"all"` models.
+        target: a model (`"flux.1-dev"`), an experiment file, its content as a mapping, a configuration of another
+            trainer, or `"all"` models.
         changes: settings by dotted key, `{"method.kind": "lora", "method.rank": 32}`.
         on: devices: names (`"rtx-4090"`), sizes (`"16GiB"`), `"here"`, `"common"` or `"all"`. Behind a name,
             `":limit=20GiB"` leaves memory to other programs and `":pcie=4.0x8"` sets the link to the host.

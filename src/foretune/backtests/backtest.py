@@ -10,12 +10,12 @@ from itertools import groupby
 from multiprocessing import get_context
 
 from foretune.backtests.baseline import baseline_bytes
-from foretune.backtests.dialects import DIALECTS, Dialect
 from foretune.backtests.forecast import Forecast, LastEvents, forecast
 from foretune.backtests.questions import BacktestQuestion, LeftOut
 from foretune.backtests.rows import is_exact, question
 from foretune.backtests.scoring import BacktestScore, FitResult, Result
 from foretune.catalog import Measurement
+from foretune.config.from_trainers.dialects import DIALECTS, Dialect
 from foretune.core.values.base import content_hash
 from foretune.planner.traces import NotTraced, Traces
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from foretune.backtests.backtest import Backtest
-from foretune.backtests.dialects import DIALECTS, Dialect, Inference
 from foretune.backtests.scoring import BacktestScore, percentile
 from foretune.catalog import Measurement
 from foretune.catalog.backtest import WithoutInference
+from foretune.config.from_trainers.dialects import DIALECTS, Dialect, Inference
 
 
 def without_inferences(

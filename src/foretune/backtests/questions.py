@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from foretune.backtests.dialects import Dialect, Peak
 from foretune.choices.experiment import Experiment
+from foretune.config.from_trainers.dialects import Dialect, Peak
 
 __all__ = ["BacktestQuestion", "LeftOut", "Peak", "Published", "RowSizes", "Unfit"]
 

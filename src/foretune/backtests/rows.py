@@ -7,10 +7,10 @@ from pydantic import ValidationError
 
 from foretune import catalog
 from foretune.backtests import words
-from foretune.backtests.dialects import DIALECTS, Dialect, dialect_of, different_program
 from foretune.backtests.questions import BacktestQuestion, LeftOut, Published, RowSizes, Unfit
 from foretune.catalog import Measurement
 from foretune.choices.experiment import Experiment
+from foretune.config.from_trainers.dialects import DIALECTS, Dialect, dialect_of, different_program
 
 _USUAL_RANK = 16
 

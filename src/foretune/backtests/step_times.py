@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretune import catalog
-from foretune.backtests.dialects import DIALECTS, Dialect
 from foretune.backtests.questions import BacktestQuestion, LeftOut
 from foretune.backtests.rows import question
 from foretune.catalog import Measurement
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import rank_of
+from foretune.config.from_trainers.dialects import DIALECTS, Dialect
 from foretune.planner.expansion import expand_step
 from foretune.planner.sizing import StepSize, with_default_targets
 from foretune.planner.timing.device_speed import speed_of

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from foretune import catalog
-from foretune.backtests.dialects import Dialect, IntervalMeaning
 from foretune.backtests.questions import Peak, Unfit
 from foretune.choices.optimizers import OptimizerKind
 from foretune.choices.quantize import DenoiserNumbers
+from foretune.config.from_trainers.dialects import Dialect, IntervalMeaning
 
 _ALIASES = {
     "z-image-turbo": "z-image",

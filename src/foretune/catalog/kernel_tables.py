@@ -22,6 +22,11 @@ LOG_STEPS = 200
 """Times are stored as natural logarithms of microseconds in steps of 1/200: rounding costs a quarter of a percent."""
 
 GridFormat = Literal["bf16", "fp8", "int8"]
+SdpaKernel = Literal["cudnn", "flash_attention_2"]
+"""What `scaled_dot_product_attention` runs on Hopper. PyTorch prefers cuDNN there if cuDNN is newer than 9.15.0
+(pytorch:aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention); the CUDA 13 wheel of
+torch 2.13 brings 9.20. Older ones, and CUDA 12.9 wheels and before, run FlashAttention 2.
+"""
 CollectiveKind = Literal["all_gather", "all_reduce", "reduce_scatter"]
 
 

@@ -29,9 +29,11 @@ class TrainerHabits:
     torchao_autograd: bool = False
     """int8, float8 and float8-dynamic layers are differentiated by torchao's own autograd, which stores dense copies of
     weights (int8, float8) or four copies of each input (float8-dynamic)."""
+    keeps_gradients: bool = False
+    """Gradients are filled with zeros instead of freed, so that they are there during the next pass."""
 
     def in_step_of(self, experiment: Experiment) -> "TrainerHabits":
-        """Those that change anything in a step of this experiment."""
+        """Those that change which operators a step of this experiment runs."""
         return TrainerHabits(
             leaves_stay=self.leaves_stay and experiment.levers.activation_offload,
             torchao_autograd=self.torchao_autograd and experiment.quantize.denoiser in _DIFFERENTIATED_BY_TORCHAO,

@@ -22,6 +22,7 @@ from foretune.cli import (
     gate,
     import_accelerate,
     import_checkpoint,
+    importing,
     init,
     listing,
     plan,
@@ -65,6 +66,7 @@ def _root(
 
 app.command("demo", short_help="See it all in three minutes, on a CPU.")(demo.demo)
 app.command("init", short_help="Write an experiment file to start from.")(init.init)
+app.command("import", short_help="Translate another trainer's configuration.")(importing.import_config)
 app.command("import-accelerate", short_help="Translate a config of Hugging Face accelerate.")(
     import_accelerate.import_accelerate
 )

@@ -21,7 +21,8 @@ _COMMON = "common"
 _Target = Annotated[
     str,
     typer.Argument(
-        help="An experiment file, a model, or `all` models of the catalogue.", metavar="MODEL|EXPERIMENT|all"
+        help="An experiment file, a configuration of another trainer, a model, or `all` models.",
+        metavar="MODEL|EXPERIMENT|all",
     ),
 ]
 _Overrides = Annotated[

@@ -23,6 +23,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.model import ModelReference, resolve_model
 from foretune.choices.objections import DeviceType, Objection
 from foretune.config.mistakes import describe_mistakes
+from foretune.config.origin import Origin
 from foretune.config.overrides import overridden, parse_overrides
 from foretune.config.places import find_place
 from foretune.config.readiness import Need, missing_here
@@ -42,6 +43,8 @@ class Asked:
     experiment: Experiment
     model: ModelReference
     warnings: tuple[str, ...]
+    origin: Origin | None = None
+    """The program that would run it, if it is not this one."""
 
 
 def read_experiment(

@@ -10,7 +10,9 @@ from foretune.catalog import ModelComponent
 from foretune.catalog.devices import Device
 from foretune.choices.model import SINGLE_FILE_SUFFIXES, ModelReference, read_json, resolve_model
 from foretune.choices.optimizers import FOUND_LR_FACTOR, OPTIMIZER_SPECS
-from foretune.choices.step_form import Numerics
+from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
+from foretune.config.from_trainers.detecting import Found, find
+from foretune.config.from_trainers.importing import translate_found
 from foretune.config.overrides import apply_overrides, overridden, parse_overrides
 from foretune.config.reading import Asked, read_experiment, understand
 from foretune.config.starting import starting_text
@@ -24,7 +26,7 @@ from foretune.planner.overheads import usable_bytes
 from foretune.planner.planning import Footprint, Subject, footprint, plan_on
 from foretune.planner.sizing import size_of, with_default_targets
 from foretune.planner.timing.terms import PUBLISHED, Terms
-from foretune.planner.traces import LiveTracer, Traces
+from foretune.planner.traces import LiveTracer, Traces, is_at_hand
 from foretune.trace.shipped import Geometry, geometries
 
 AdviceScope = Literal["none", "first", "menu"]
@@ -135,6 +137,10 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
         num_frames=wanted.num_frames,
     )
     traces = Traces(live.tracer(asked.model) if live is not None else None, always_live=wanted.always_live)
+    habits = NO_HABITS if asked.origin is None else asked.origin.habits
+    if not is_at_hand(traces, experiment, size, subject.geometry, habits=habits):
+        # A step with habits can be read from a trace, but not recorded here.
+        habits = NO_HABITS if habits == NO_HABITS else replace(NO_HABITS, keeps_gradients=habits.keeps_gradients)
     by_host: dict[bool, Footprint] = {}
     plans = []
     everything = list(catalog.devices().values())
@@ -150,11 +156,12 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
                 trains_on_host=on_host,
                 numerics=numerics,
                 context_bytes=wanted.host_context_bytes if on_host else None,
+                habits=habits,
             )
         found = by_host[on_host]
         segments = wanted.expandable_segments
         plan = plan_on(found, device, expandable_segments=segments, host=wanted.host, terms=wanted.terms)
-        plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash()})
+        plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash(), **_of_origin(asked, plan, habits)})
         same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
         if wanted.advice != "none":
             # With many devices, the user wants to know which one fits, not how to use free memory.
@@ -171,6 +178,26 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
             )
         plans.append(plan)
     return tuple(plans)
+
+
+def _of_origin(asked: Asked, plan: Plan, habits: TrainerHabits) -> dict[str, Any]:
+    """Returns what a plan of another program's training adds to its assumptions and to what is not counted."""
+    origin = asked.origin
+    if origin is None:
+        return {}
+    left = origin.habits.in_step_of(asked.experiment) != habits.in_step_of(asked.experiment)
+    unlike = (
+        *origin.unimitated,
+        *(
+            ["the dense copies of weights or inputs that torchao's own autograd stores: no trace of such a step ships"]
+            if left
+            else []
+        ),
+    )
+    return {
+        "assumptions": (f"as {origin.title} runs {origin.file}", *plan.assumptions, *origin.assumed),
+        "notes": (*plan.notes, *unlike),
+    }
 
 
 def find_subject(model: ModelReference, live: LiveSource | None) -> Subject:
@@ -230,6 +257,9 @@ def asked_of(wanted: Wanted) -> Asked:
         mapping = apply_overrides(dict(wanted.target), wanted.overrides)
         return understand(mapping, source=None, only_planned=True)
     path = Path(wanted.target)
+    found = find(path)
+    if found is not None:
+        return _asked_of_another(path, found, wanted.overrides)
     is_model = path.suffix in SINGLE_FILE_SUFFIXES
     if path.suffix in (".yaml", ".yml", ".json") or (path.is_file() and not is_model):
         return read_experiment(path, wanted.overrides, only_planned=True)
@@ -249,6 +279,18 @@ def asked_of(wanted: Wanted) -> Asked:
     assert asked is not None, "nothing was wrong with it"
     assert reference is not None, "nothing was wrong with it"
     return replace(asked, model=replace(asked.model, note=asked.model.note or reference.note))
+
+
+def _asked_of_another(path: Path, found: Found, overrides: Sequence[str]) -> Asked:
+    """Returns the experiment of another trainer's configuration, as that program runs it."""
+    model = next((text.partition("=")[2] for text in overrides if text.startswith("model=")), None)
+    translated = translate_found(path, found, None if model is None else resolve_model(model).asked)
+    mapping = apply_overrides(translated.planned(), tuple(text for text in overrides if not text.startswith("model=")))
+    asked = understand(mapping, source=None, only_planned=True)
+    accepts = bool(translated.mapping.get("accept"))
+    # The catalogue's model may be the distilled one of two that are alike.
+    warnings = tuple(text for text in asked.warnings if accepts or "distilled" not in text)
+    return replace(asked, warnings=warnings, origin=translated.origin(path.name))
 
 
 def _understood(mapping: dict[str, Any], knows_model: bool) -> Asked | None:

@@ -9,7 +9,7 @@ from foretune.catalog import ModelComponent
 from foretune.catalog.devices import UNKNOWN, Device
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections.hardware import hardware_objections
-from foretune.choices.step_form import Numerics
+from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
 from foretune.core.units import share_text
 from foretune.core.values.plan import Plan, Transfers, ValidationMemory
 from foretune.core.values.plan_time import JobCost, StepTime
@@ -59,6 +59,8 @@ class Footprint:
     """The kind of device whose numerics the step was recorded with."""
     context_bytes: int | None = None
     """Measured memory of the process before the model is loaded; None uses the catalogue's figure."""
+    habits: TrainerHabits = NO_HABITS
+    """How another trainer runs the step, if the plan is for one."""
     moved: Moved = NOTHING_MOVED
     """Traffic between host and device per step."""
 
@@ -85,6 +87,7 @@ class Footprint:
             geometry=self.subject.geometry,
             moved=self.moved,
             numerics=self.numerics,
+            habits=self.habits,
         )
 
     @cached_property
@@ -133,10 +136,12 @@ def footprint(
     trains_on_host: bool = False,
     numerics: Numerics = "cuda",
     context_bytes: int | None = None,
+    habits: TrainerHabits = NO_HABITS,
 ) -> Footprint:
     """Expands the traces at the experiment's sizes, phase by phase."""
     geometry, sizes = subject.geometry, size.in_trace(subject.geometry)
-    mixed, variant = mixed_step(traces, experiment, size, geometry, numerics), variant_of(experiment, geometry)
+    mixed = mixed_step(traces, experiment, size, geometry, numerics, habits=habits)
+    variant = variant_of(experiment, geometry, habits)
     step = expand_step(mixed.kept, mixed.checkpointed, sizes, variant, traces.expansions)
     moved = moved_in_a_step(mixed, experiment, sizes, step)
     if trains_on_host:
@@ -161,6 +166,7 @@ def footprint(
         trains_on_host=trains_on_host,
         numerics=numerics,
         context_bytes=context_bytes,
+        habits=habits,
         moved=moved,
     )
 
@@ -177,6 +183,7 @@ def other_footprint(found: Footprint, experiment: Experiment, size: StepSize) ->
             trains_on_host=found.trains_on_host,
             numerics=found.numerics,
             context_bytes=found.context_bytes,
+            habits=found.habits,
         )
     return found.others[key]
 

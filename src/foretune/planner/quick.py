@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from foretune.choices.experiment import Experiment
-from foretune.choices.step_form import Numerics
+from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
 from foretune.core.values.step_trace import StepTrace
 from foretune.planner.block_events import Sizes, Variant
 from foretune.planner.expansion import Expansions, peaks_by_phase
@@ -17,7 +17,13 @@ _FEWEST = 4
 
 
 def quick_peak_bytes(
-    traces: Traces, experiment: Experiment, size: StepSize, geometry: Geometry, numerics: Numerics = "cuda"
+    traces: Traces,
+    experiment: Experiment,
+    size: StepSize,
+    geometry: Geometry,
+    numerics: Numerics = "cuda",
+    *,
+    habits: TrainerHabits = NO_HABITS,
 ) -> float:
     """Returns the peak of live bytes of a step, to within about a percent.
 
@@ -25,8 +31,8 @@ def quick_peak_bytes(
     recomputed it is interpolated. Each checkpointed block saves the same, except for the last of the stack: when it is
     recomputed, everything saved of the others is still in memory.
     """
-    variant, sizes = variant_of(experiment, geometry), size.in_trace(geometry)
-    mixed = mixed_step(traces, experiment, size, geometry, numerics)
+    variant, sizes = variant_of(experiment, geometry, habits), size.in_trace(geometry)
+    mixed = mixed_step(traces, experiment, size, geometry, numerics, habits=habits)
     plain = replace(variant, chosen=frozenset(), swapped=())
     ends = []
     for trace in (mixed.kept, mixed.checkpointed):

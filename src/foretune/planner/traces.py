@@ -127,10 +127,16 @@ def mixed_step(
 
 
 def is_at_hand(
-    traces: Traces, experiment: Experiment, size: StepSize, geometry: Geometry, numerics: Numerics = "cuda"
+    traces: Traces,
+    experiment: Experiment,
+    size: StepSize,
+    geometry: Geometry,
+    numerics: Numerics = "cuda",
+    *,
+    habits: TrainerHabits = NO_HABITS,
 ) -> bool:
     """Whether the step can be composed from available traces."""
-    return all(traces.has(form, size) for form in forms_of(experiment, geometry, numerics))
+    return all(traces.has(form, size) for form in forms_of(experiment, geometry, numerics, habits=habits))
 
 
 def forms_of(
@@ -172,11 +178,11 @@ def step_events(
     `habits`: as another trainer with these would run it.
     """
     mixed = mixed_step(traces, experiment, size, geometry, numerics, habits=habits)
-    variant = variant_of(experiment, geometry)
+    variant = variant_of(experiment, geometry, habits)
     return device_events(expand_variant(mixed.kept, mixed.checkpointed, size.in_trace(geometry), variant))
 
 
-def variant_of(experiment: Experiment, geometry: Geometry) -> Variant:
+def variant_of(experiment: Experiment, geometry: Geometry, habits: TrainerHabits = NO_HABITS) -> Variant:
     """Returns the settings of the step that traces are not recorded with."""
     levers, parallel = without_idle_choices(experiment.levers), experiment.parallel
     accumulates = experiment.train.gradient_accumulation > 1
@@ -184,7 +190,7 @@ def variant_of(experiment: Experiment, geometry: Geometry) -> Variant:
     return Variant(
         chosen=_chosen(experiment, geometry),
         # DDP's gradients are parts of its buckets, which stay. Passes that are not sent add up beside them.
-        accumulates=accumulates or is_ddp,
+        accumulates=accumulates or is_ddp or habits.keeps_gradients,
         has_buckets=accumulates and is_ddp,
         averages=experiment.train.ema is not None,
         averages_on_host=levers.ema_offload,

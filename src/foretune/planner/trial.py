@@ -74,7 +74,9 @@ class Trial:
         if self._least_bytes(experiment) > self.usable_bytes or not self._is_possible(experiment, size):
             return -math.inf
         try:
-            peak_bytes = quick_peak_bytes(found.traces, experiment, size, found.subject.geometry, found.numerics)
+            peak_bytes = quick_peak_bytes(
+                found.traces, experiment, size, found.subject.geometry, found.numerics, habits=found.habits
+            )
         except UserError:
             return -math.inf
         return self.usable_bytes - self._ends.high(round(peak_bytes * self._reserved_share))
@@ -227,7 +229,7 @@ class Trial:
     def _is_possible(self, experiment: Experiment, size: StepSize) -> bool:
         """Whether the settings are compatible with all others, and need no recording that nobody requested."""
         found = self.found
-        if not is_at_hand(found.traces, experiment, size, found.subject.geometry, found.numerics):
+        if not is_at_hand(found.traces, experiment, size, found.subject.geometry, found.numerics, habits=found.habits):
             return False
         against = objections(experiment, found.subject.row.family_facts.name, distilled=None, only_planned=True)
         return all(objection.severity != "refused" for objection in against)

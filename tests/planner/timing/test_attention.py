@@ -6,8 +6,8 @@ from statistics import median
 import pytest
 
 from foretune.catalog.devices import devices
-from foretune.catalog.kernel_tables import AttentionFit, estimates, kernel_table, kernel_table_names
-from foretune.planner.timing.attention import SdpaKernel, attention_times
+from foretune.catalog.kernel_tables import AttentionFit, SdpaKernel, estimates, kernel_table, kernel_table_names
+from foretune.planner.timing.attention import attention_times
 from foretune.planner.timing.formulas import attention_us, best_rate, padded_head_dim
 from foretune.planner.timing.speed import NotKnown
 

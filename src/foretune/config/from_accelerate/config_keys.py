@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from foretune.config.mistakes import not_one_of, shown_value
 
-Outcome = Literal["translated", "not needed", "not supported", "unknown"]
+Outcome = Literal["translated", "same", "not needed", "not supported", "unknown"]
+"""same: what is the case here without any setting."""
 
 _YES = ("true", "yes", "y", "on", "t", "1")
 _NO = ("false", "no", "n", "off", "f", "0")

@@ -13,6 +13,7 @@ from foretune.core.input_files import shown
 
 _TITLES: dict[Outcome, str] = {
     "translated": "Translated",
+    "same": "The same by default",
     "not supported": "Not supported",
     "unknown": "Unknown keys",
     "not needed": "Not needed here",
@@ -20,6 +21,7 @@ _TITLES: dict[Outcome, str] = {
 _ORDER = ("parallel", "train", "optimizer", "quantize", "levers")
 _WIDTH = 100
 _MOST_LETTERS = 40
+_SECRET = ("hub_token", "huggingface_token", "api_key", "password", "secret", "access_key")
 
 
 def fragment(source: str, found: Translation) -> str:
@@ -30,10 +32,10 @@ def fragment(source: str, found: Translation) -> str:
     machines = "" if found.num_machines == 1 else f", on each of the {found.num_machines} machines"
     lines += ["", f"# Start{machines}:", f"#   {shown(found.start)}"]
     lines += [f"# Or, with the experiment file as it is{machines}:", f"#   {shown(_with_changes(found))}"]
-    lines += _wrapped("The same", found.same)
-    lines += _wrapped("Different", found.differs)
+    lines += wrapped("The same", found.same)
+    lines += wrapped("Different", found.differs)
     for outcome, title in _TITLES.items():
-        lines += _wrapped(title, _entries([one for one in found.answers if one.outcome == outcome]))
+        lines += wrapped(title, entries([one for one in found.answers if one.outcome == outcome]))
     return "\n".join(lines) + "\n"
 
 
@@ -42,7 +44,7 @@ def _with_changes(found: Translation) -> str:
     return f"{found.start} {' '.join(changes)}"
 
 
-def _wrapped(title: str, entries: Sequence[str]) -> Iterator[str]:
+def wrapped(title: str, entries: Sequence[str]) -> Iterator[str]:
     """A heading and its entries; nothing where there are none."""
     if entries:
         yield f"# {title}:"
@@ -57,16 +59,19 @@ def _wrapped(title: str, entries: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _entries(answers: Iterable[KeyAnswer]) -> list[str]:
+def entries(answers: Iterable[KeyAnswer]) -> list[str]:
     """Keys with the same answer stand together."""
     by_text: dict[str, list[str]] = {}
     for answer in answers:
-        by_text.setdefault(answer.text, []).append(f"{shown(answer.key)}: {_value(answer.value)}")
+        by_text.setdefault(answer.text, []).append(f"{shown(answer.key)}: {value_text(answer)}")
     return [f"{', '.join(keys)} -> {shown(text)}" for text, keys in by_text.items()]
 
 
-def _value(value: Any) -> str:
-    """Short, on one line. Of lists and sections only the size: they may hold variables with secrets."""
+def value_text(answer: KeyAnswer) -> str:
+    """Short, on one line. Of lists and sections only the size, of keys to services nothing: they may be secrets."""
+    value: Any = answer.value
+    if value and any(word in answer.key.lower() for word in _SECRET):
+        return "(not shown)"
     if isinstance(value, (list, dict)) and value:
         return f"({len(value)} entries)" if len(value) > 1 else "(1 entry)"
     text = shown(typed(value))

@@ -17,7 +17,7 @@ from foretune.core.errors import closest
 class KnownKeys:
     """Keys with the same answer. A key that asks for nothing is not needed, whatever the outcome otherwise."""
 
-    outcome: Literal["not needed", "not supported"]
+    outcome: Literal["same", "not needed", "not supported"]
     text: str
     names: str
     """Words; `*` stands for any letters."""

@@ -2,19 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from foretune.catalog.devices import Device
-from foretune.catalog.kernel_tables import AttentionFit, estimates, kernel_table
+from foretune.catalog.kernel_tables import AttentionFit, SdpaKernel, estimates, kernel_table
 from foretune.planner.timing.formulas import attention_us, bandwidth, best_rate, best_share
 from foretune.planner.timing.products import kin_of
 from foretune.planner.timing.speed import NotKnown
-
-SdpaKernel = Literal["cudnn", "flash_attention_2"]
-"""What `scaled_dot_product_attention` runs on Hopper. PyTorch prefers cuDNN there if cuDNN is newer than 9.15.0
-(pytorch:aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention); the CUDA 13 wheel of
-torch 2.13 brings 9.20. Older ones, and CUDA 12.9 wheels and before, run FlashAttention 2.
-"""
 
 SDPA_SLOWER_THAN_FA3: Mapping[SdpaKernel, Mapping[int, float]] = {
     "flash_attention_2": {64: 1.48, 96: 1.60, 128: 1.73},

@@ -4,7 +4,8 @@ from functools import cached_property, lru_cache
 
 from foretune.catalog.caches import last_level_bytes
 from foretune.catalog.devices import Device
-from foretune.planner.timing.attention import AttentionTimes, SdpaKernel, attention_times
+from foretune.catalog.kernel_tables import SdpaKernel
+from foretune.planner.timing.attention import AttentionTimes, attention_times
 from foretune.planner.timing.collectives import collective_s
 from foretune.planner.timing.formulas import bandwidth
 from foretune.planner.timing.products import ProductTimes, kin_of, same_rates

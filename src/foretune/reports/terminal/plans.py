@@ -5,6 +5,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from foretune.catalog import family_facts
+from foretune.core.input_files import shown
 from foretune.core.units import memory_text
 from foretune.core.values.plan import HostMemory
 from foretune.core.vocabulary import RunPhase
@@ -17,6 +18,7 @@ from foretune.reports.terminal.tables import right, table
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from foretune.config.origin import Origin
     from foretune.config.reading import Asked
     from foretune.core.values import Plan
     from foretune.core.values.plan import Remedy
@@ -48,6 +50,8 @@ def print_groups(out: "Console", groups: Groups, *, explain: bool) -> None:
 def print_plans(out: "Console", asked: "Asked", plans: tuple["Plan", ...], *, explain: bool) -> None:
     """One question on one or more devices."""
     out.print(f"{asked.experiment.model}: {question_text(asked)}, {_size(plans[0])}", style="bold")
+    if asked.origin is not None:
+        print_origin(out, asked.origin, explain=explain)
     out.print(answer_text(plans))
     out.print()
     print_verdicts(out, plans)
@@ -67,6 +71,19 @@ def print_plans(out: "Console", asked: "Asked", plans: tuple["Plan", ...], *, ex
     if explain:
         out.print()
         print_details(out, asked, plans)
+
+
+def print_origin(out: "Console", origin: "Origin", *, explain: bool) -> None:
+    """Whose training it is, what was assumed, and what of its configuration has no equivalent."""
+    name = "" if origin.model is None else f" Its model is {shown(origin.model)}."
+    proof = "compared with its published peaks" if origin.is_backtested else "read from its code, not measured"
+    out.print(f"As {origin.title} runs {shown(origin.file)} ({proof}).{name}", markup=False)
+    for text in origin.assumed:
+        out.print(f"Assumed: {shown(text)}", style="dim", markup=False)
+    for key, text in origin.lacking:
+        out.print(f"No equivalent: {shown(key)}{f': {shown(text)}' if explain else ''}", style="dim", markup=False)
+    if origin.unknown:
+        out.print(f"Unknown keys: {shown(', '.join(origin.unknown))}", style="yellow", markup=False)
 
 
 def answer_text(plans: Sequence["Plan"]) -> str:

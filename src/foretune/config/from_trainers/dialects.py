@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from foretune.catalog.kernel_tables import SdpaKernel
 from foretune.choices.quantize import DenoiserNumbers
 from foretune.choices.step_form import NO_HABITS, TrainerHabits
-from foretune.planner.timing.attention import SdpaKernel
 
 Peak = Literal["allocated", "reserved", "process"]
 """Live tensors; what the caching allocator holds; what the driver says that the process takes."""
