@@ -36,9 +36,9 @@ CAUSES: dict[str, tuple[str, str]] = {
         "Qwen-Image, LoRA, L40S",
         "not found. 41 of 45 GiB are weights; the H100 is within a few percent",
     ),
-    "GT0325": (
-        "Lumina-Image-2.0, L40S",
-        "not found. All twelve rows of this model on the L40S are predicted too slow",
+    "GT0324 GT0325": (
+        "Lumina-Image-2.0, LoRA, every second block checkpointed",
+        "not found. Checkpointed rows of this model are all predicted too slow",
     ),
 }
 """Why the worst rows are off, if known."""

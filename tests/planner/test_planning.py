@@ -158,7 +158,7 @@ def test_where_the_host_is_the_device_copies_come_on_top() -> None:
 
 def test_an_assumed_link_is_said() -> None:
     found = plan("sd3.5-large", "levers.block_swap=19", on="h100-sxm", advice="none")
-    assert any("PCIe 4.0 x16" in assumption for assumption in found.assumptions)
+    assert any("PCIe 5.0 x16" in assumption for assumption in found.assumptions)
     known = plan("sd3.5-large", "levers.block_swap=19", on="rtx-4090", advice="none")
     assert not any("PCIe" in assumption for assumption in known.assumptions)
 

@@ -97,8 +97,9 @@ def test_work_of_a_mixed_step_is_counted_by_its_blocks() -> None:
         ("rtx-4090", "PCIe 4.0 x16", 32.0, False),
         ("rtx-5090", "PCIe 5.0 x16", 64.0, False),
         ("h100-pcie", "PCIe5", 64.0, False),
-        ("h100-sxm", "PCIe 4.0 x16", 32.0, True),
-        ("mi300x", "PCIe 4.0 x16", 32.0, True),
+        ("a100-80gb-sxm", "PCIe 4.0 x16", 32.0, True),
+        ("h100-sxm", "PCIe 5.0 x16", 64.0, True),
+        ("mi300x", "PCIe 5.0 x16", 64.0, True),
     ],
 )
 def test_the_least_time_is_that_of_the_fuller_direction(

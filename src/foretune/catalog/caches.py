@@ -32,6 +32,6 @@ def last_level_caches() -> Mapping[str, LastLevelCache]:
 
 
 def last_level_bytes(device: str) -> float:
-    """Zero where it is not known: then everything is read from memory."""
-    row = last_level_caches().get(device)
+    """Zero where it is not known: then everything is read from memory. A limit after the name changes nothing."""
+    row = last_level_caches().get(device.partition(":")[0])
     return 0.0 if row is None else row.last_level_mb * 1e6

@@ -4,7 +4,7 @@ import pytest
 
 from foretune.catalog.devices import Device, devices, generic_card
 from foretune.planner.timing.collectives import ring_factor
-from foretune.planner.timing.device_speed import HOST_S_PER_OPERATOR, PublishedSpeed, speed_of
+from foretune.planner.timing.device_speed import HOST_S_PER_OPERATOR, KERNEL_S, PublishedSpeed, speed_of
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
 from tests.work_counts import work_of
 
@@ -29,8 +29,20 @@ def test_evidence_says_where_it_is_from() -> None:
 
 
 def test_memory_bound_kernels_use_most_of_the_bandwidth() -> None:
-    assert speed("l40s").bytes_s(864e9) == pytest.approx(1 / 0.85)
-    assert speed("l40s").bytes_s(1000) == 3e-6
+    assert speed("l40s").bytes_s(864e9) == pytest.approx(1 / 0.85, rel=1e-4)
+    assert speed("l40s").bytes_s(0) == KERNEL_S
+
+
+def test_what_fits_into_the_cache_is_not_read_from_memory() -> None:
+    """An L40S has 96 MB: a kernel that moves 40 MB finds its tensors there, one that moves 56 MB does not."""
+    per_mb = 1e6 / (864e9 * 0.85)
+    assert speed("l40s").bytes_s(40e6) - KERNEL_S == pytest.approx(40 * per_mb / 3)
+    assert speed("l40s").bytes_s(56e6) - KERNEL_S == pytest.approx(56 * per_mb)
+    # Of a T4 it is not known.
+    assert speed("t4").bytes_s(1e6) - KERNEL_S == pytest.approx(1e6 / (320e9 * 0.85))
+
+
+def test_a_card_without_its_bandwidth_is_not_known() -> None:
     with pytest.raises(NotKnown, match="bandwidth_gb_per_s"):
         speed_of(memory_only()).bytes_s(1e6)
 
@@ -42,8 +54,9 @@ def test_the_host_takes_the_same_time_for_every_device() -> None:
 def test_copies_use_the_link_of_the_catalogue() -> None:
     assert speed("rtx-4060-ti-16gb").copy_s(16e9) == pytest.approx(1 / 0.8, rel=1e-4)
     assert speed("rtx-5090").copy_s(64e9) == pytest.approx(1 / 0.8, rel=1e-4)
-    # The data sheet names NVLink: PCIe 4.0 x16 is assumed, as for the transfers of a plan.
-    assert speed("h100-sxm").copy_s(32e9) == pytest.approx(1 / 0.8, rel=1e-4)
+    # Data sheets of these name NVLink: the PCIe of their generation is assumed, as for the transfers of a plan.
+    assert speed("a100-80gb-sxm").copy_s(32e9) == pytest.approx(1 / 0.8, rel=1e-4)
+    assert speed("h100-sxm").copy_s(64e9) == pytest.approx(1 / 0.8, rel=1e-4)
     with pytest.raises(NotKnown, match="share their memory"):
         speed("m4-max-40").copy_s(1e6)
 
