@@ -98,7 +98,7 @@ def test_what_is_not_known_leaves_no_time_and_says_why() -> None:
 
 
 def test_nothing_is_faster_than_the_peak() -> None:
-    found = plan(MODEL, on="l4", advice="none", terms=Terms(speeds=Impossible))  # type: ignore[arg-type]
+    found = plan(MODEL, on="l4", advice="none", terms=Terms(speeds=Impossible))
     assert found.time is None
     assert found.no_time is not None
     assert "above its peak" in found.no_time
