@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from statistics import fmean, median, quantiles
 
 from foretune.catalog.devices import Device
@@ -37,10 +38,8 @@ class Errors:
 
 
 def thinned(rows: Sequence[Point]) -> list[Point]:
-    """Evenly spread rows, few enough to fit in seconds."""
-    step = max(1, len(rows) // _FITTED_AT_MOST)
-    # An odd step does not run in time with the axes of a grid.
-    return list(rows[:: step + (step % 2 == 0)])
+    """Some of the rows, few enough to fit in seconds; always the same ones."""
+    return Random(0).sample(list(rows), min(len(rows), _FITTED_AT_MOST))
 
 
 def minimum(loss: Callable[[Point], float], start: Point, rounds: int = 300) -> Point:
@@ -196,10 +195,19 @@ def fit_attention(device: Device, kernel: str, no_mask: ByHeadSize, causal: ByHe
 
 
 def fit_causal_attention(device: Device, kernel: str, causal: ByHeadSize, like: Sequence[AttentionFit]) -> AttentionFit:
-    """Where only head size 128 under a causal mask was measured: other sizes as on devices with the same kernel."""
+    """Where only head size 128 under a causal mask was measured: other sizes as on devices with the same kernel; what
+    begins and ends a block too, since under the mask it includes the tiles that the mask cuts.
+    """
     fit = _fitted_shape(device, causal[128], (128,), kernel, causal=True)
     shares = {size: fmean(one.efficiency[size] / one.efficiency[128] for one in like) for size in (64, 96, 128)}
-    return _rounded(replace(fit, efficiency={size: fit.efficiency[128] * share for size, share in shares.items()}))
+    return _rounded(
+        replace(
+            fit,
+            extra_keys=fmean(one.extra_keys for one in like),
+            blend=fmean(one.blend for one in like),
+            efficiency={size: fit.efficiency[128] * share for size, share in shares.items()},
+        )
+    )
 
 
 def pooled_attention(fits: Mapping[Device, AttentionFit]) -> AttentionFit:

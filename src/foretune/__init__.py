@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foretune.api.accelerate import ImportedConfig, import_accelerate
     from foretune.api.backtest import backtest
     from foretune.api.bench import bench, bench_inference
+    from foretune.api.calibrate import Calibrated, calibrate, calibrated, forget_calibration
     from foretune.api.compare import Gated, compare, gate, measure_and_compare
     from foretune.api.demo import demo
     from foretune.api.doctor import doctor
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Calibrated",
     "Fetched",
     "Gated",
     "ImportedConfig",
@@ -63,6 +65,8 @@ __all__ = [
     "backtest",
     "bench",
     "bench_inference",
+    "calibrate",
+    "calibrated",
     "check",
     "compare",
     "demo",
@@ -70,6 +74,7 @@ __all__ = [
     "evaluate",
     "export",
     "fetch",
+    "forget_calibration",
     "gate",
     "import_accelerate",
     "import_checkpoint",
@@ -97,6 +102,7 @@ _WHERE = {
     "api.accelerate": ("ImportedConfig", "import_accelerate"),
     "api.backtest": ("backtest",),
     "api.bench": ("bench", "bench_inference"),
+    "api.calibrate": ("Calibrated", "calibrate", "calibrated", "forget_calibration"),
     "api.compare": ("Gated", "compare", "gate", "measure_and_compare"),
     "api.demo": ("demo",),
     "api.doctor": ("doctor",),

@@ -12,16 +12,19 @@ from foretune.catalog.devices import read_devices
 from foretune.catalog.models import read_components
 from foretune.catalog.rows import DATA_DIR
 
-FILES = sorted(DATA_DIR.iterdir())
+FILES = sorted(path for path in DATA_DIR.rglob("*") if path.is_file() and path.suffix != ".xz")
 MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(work|tmp|home|root|Users|mnt|scratch|venv)/|[A-Z]:\\\\")
 
 
 def test_the_files_are_the_expected_ones() -> None:
-    assert [path.name for path in FILES] == [
+    assert [path.relative_to(DATA_DIR).as_posix() for path in FILES] == [
         "CORRECTIONS.md",
         "backtest_record.json",
         "devices.csv",
         "flops.json",
+        "kernels/README.md",
+        "kernels/best_rates.csv",
+        "kernels/estimates.json",
         "licences.json",
         "lora_counts.json",
         "measurement_words.json",

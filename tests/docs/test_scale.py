@@ -8,6 +8,7 @@ import pytest
 import foretune as ft
 from foretune.core.units import GIB
 from foretune.core.vocabulary import MemoryPart, RunPhase
+from tests.docs import scale_page
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
 FULL = {"method.kind": "full", "train.weight_dtype": "bf16", "levers.gradient_checkpointing": 1}
@@ -47,3 +48,8 @@ def test_memory_of_videos(number: int) -> None:
     height, width = (int(side) for side in size.split(" x "))
     found = step_gib("wan2.1-t2v-14b", 64, OF_A_SAMPLE, height=height, width=width, frames=int(frames))
     assert figures == shown(*found)
+
+
+def test_speeds_are_those_of_the_catalogue() -> None:
+    assert set(re.findall(r"<!-- figures: (\w+) -->", PAGE)) == {"medians", "rows", "left_out", "flux"}
+    assert scale_page.written(PAGE, scale_page.all_results()) == PAGE, "Run: python -m tests.docs.scale_page"

@@ -3,13 +3,13 @@
 import pytest
 
 from foretune.planner.timing import work_times
-from foretune.planner.timing.work_times import Row
+from foretune.planner.timing.work_times import OperatorRow
 
 _HEAD = 64.0
 _plain_row = work_times._row
 
 
-def _shaped_row(*arguments: object) -> Row:
+def _shaped_row(*arguments: object) -> OperatorRow:
     """Square products, and attention of one head, with the FLOPs of the trace."""
     row = _plain_row(*arguments)  # type: ignore[arg-type]
     if row.shape or not row.flops or row.operator not in ("matmul", "conv", "attention"):

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from foretune.backtests.scoring import BacktestScore
+    from foretune.backtests.speed_scoring import SpeedScore
     from foretune.planner.traces import Traces
 
 
@@ -37,6 +38,23 @@ def backtest(
         num_processes=processes,
     )
     return backtest.score(rows, unreadable)
+
+
+def backtest_speeds(data: str | Path | None = None, *, observer: Observer | None = None) -> "SpeedScore":
+    """Predicts step times of published trainings, each by constants that its own model had no part in.
+
+    Args:
+        data: a CSV file with the catalogue's columns; without it, the catalogue's measurements.
+        observer: receives progress.
+    """
+    from foretune import catalog
+    from foretune.backtests.reading import read_rows
+    from foretune.backtests.speed_scoring import speed_score
+    from foretune.planner.traces import Traces
+
+    (observer or Observer()).preparing("step times", 0, 0)
+    rows = tuple(catalog.measurements().values()) if data is None else read_rows(Path(data))[0]
+    return speed_score(rows, Traces())
 
 
 def _live_traces(observer: Observer) -> "Callable[[str], Traces]":

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from foretune.choices.quantize import DenoiserNumbers
 from foretune.choices.step_form import NO_HABITS, TrainerHabits
+from foretune.planner.timing.attention import SdpaKernel
 
 Peak = Literal["allocated", "reserved", "process"]
 """Live tensors; what the caching allocator holds; what the driver says that the process takes."""
@@ -53,6 +54,10 @@ class Dialect:
     tile_px: Mapping[str, int] = field(default_factory=dict)
     """By autoencoder: the side of the tiles that it encodes one after the other, where the program has that on."""
     expandable_segments: bool = False
+    sdpa: SdpaKernel = "flash_attention_2"
+    """What attention ran on Hopper, where PyTorch has two kernels."""
+    copies_cross: bool = False
+    """Offloaded activations leave and return on streams of their own, both ways at once."""
     has_lokr: bool = False
     """It has LoKr adapters that work on activations with two whole matrices, as here."""
     intervals: Mapping[str, IntervalMeaning] = field(default_factory=dict)
@@ -127,6 +132,7 @@ SIMPLETUNER = Dialect(
     has_lokr=True,
     intervals={**_SEGMENTED, "hidream": "ignored", "qwen_image": "ignored"},
     offload_is_of_attention=frozenset({"sd3"}),
+    copies_cross=True,
     habits=TrainerHabits(leaves_stay=True, torchao_autograd=True),
     absent_targets={"hidream": frozenset({"to_out.0"})},
     quantizers={"fp8 (torchao dynamic)": "float8-dynamic", "fp8 weight-only (torchao)": "float8"},
@@ -189,6 +195,11 @@ SIMPLETUNER = Dialect(
     unverified=(
         "that blocks were checkpointed in the rows named activation-offload: the page does not say it of SD3",
         "34 tokens for Lumina2, 8 for Qwen-Image, 32 for Z-Image: counted by hand from the prompt templates",
+        (
+            "that offloaded activations leave and return on streams of their own: read in a later release's "
+            "offloaded_gradient_checkpointer.py, which has two streams out and four back"
+        ),
+        "that attention on the H100 ran FlashAttention 2: PyTorch prefers cuDNN from version 9.15 on",
         "that the sweep's compile settings do not change the peak of the models taken",
         (
             "that gradients through an 8-bit product take what ours take: SimpleTuner's are cast to 8 bits for one "

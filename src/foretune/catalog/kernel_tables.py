@@ -134,7 +134,7 @@ def unpack(packed: bytes) -> tuple[dict[str, Any], "array[int]"]:
 def attention_fit(raw: Mapping[str, Any]) -> AttentionFit:
     """From JSON, where head sizes are text."""
     efficiency = {int(size): float(share) for size, share in raw["efficiency"].items()}
-    return AttentionFit(**{**raw, "efficiency": MappingProxyType(dict(sorted(efficiency.items())))})
+    return AttentionFit(**{**raw, "efficiency": dict(sorted(efficiency.items()))})
 
 
 def read_kernel_table(path: Path) -> KernelTable:

@@ -11,6 +11,7 @@ import typer
 from foretune.cli import (
     backtest,
     bench,
+    calibrate,
     check,
     compare,
     demo,
@@ -92,6 +93,7 @@ app.add_typer(listing.app, name="list", short_help="List models, devices and met
 app.command("schema", short_help="Print the JSON schema of experiment files.")(schema.schema)
 app.command("check", short_help="Check that the files of a run agree.")(check.check)
 app.command("doctor", short_help="Check what works on this machine.")(doctor.doctor)
+app.command("calibrate", short_help="Measure how fast this machine is, for plans.")(calibrate.calibrate)
 app.command("tiny", short_help="Write a tiny pipeline, for tests and trials.")(tiny.tiny)
 
 

@@ -26,7 +26,10 @@ def copy_model(
         for path in files:
             open_input(path, _MOST_FILE_BYTES, within=within).close()
     except OutsideFile as error:
-        raise UserError(f"{error} To copy the linked files, add --follow-links.") from error
+        raise UserError(
+            f"{error} To copy the linked files, run: foretune export RUN --follow-links; foretune publish and "
+            "foretune import-checkpoint have the option, too."
+        ) from error
     for path in files:
         target = output / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -85,6 +85,7 @@ class Footprint:
             geometry=self.subject.geometry,
             moved=self.moved,
             numerics=self.numerics,
+            is_cpu=self.trains_on_host,
         )
 
     @cached_property

@@ -12,6 +12,10 @@ from foretune.planner.block_events import Sizes
 from foretune.planner.expansion import StepEvents
 from foretune.planner.traces import Mixed, work_of
 
+_NEWER_LINK = "PCIe 5.0 x16"
+_NEWER_GB_PER_S = 64.0
+_WITH_NEWER_LINK = ("Hopper", "Blackwell", "CDNA3", "CDNA4")
+"""Beginnings of architectures whose data sheets name PCIe 5.0 beside NVLink or Infinity Fabric (general knowledge)."""
 ASSUMED_LINK = "PCIe 4.0 x16"
 _ASSUMED_GB_PER_S = 32.0
 """One way, as the catalogue states it for the cards that have this link."""
@@ -76,6 +80,8 @@ def host_link(device: Device) -> HostLink:
     both_ways = device.interconnect_bidirectional_gb_per_s
     if device.interconnect.startswith("PCIe") and both_ways is not None:
         return HostLink(device.interconnect.partition(" (")[0], both_ways / 2, is_assumed=False)
+    if device.arch.startswith(_WITH_NEWER_LINK):
+        return HostLink(_NEWER_LINK, _NEWER_GB_PER_S, is_assumed=True)
     return HostLink(ASSUMED_LINK, _ASSUMED_GB_PER_S, is_assumed=True)
 
 

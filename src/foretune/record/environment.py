@@ -88,7 +88,7 @@ def environment_fingerprint(root: Path = Path("/")) -> dict[str, Any]:
         "distribution": distribution(root),
         "libc": " ".join(platform.libc_ver()).strip() or None,
         "machine": platform.machine(),
-        "cpu": _cpu_name(root),
+        "cpu": cpu_name(root),
         "num_logical_cpus": os.cpu_count(),
         "num_usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "memory_bytes": _memory_bytes(),
@@ -122,7 +122,8 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu_name(root: Path) -> str | None:
+def cpu_name(root: Path = Path("/")) -> str | None:
+    """The processor's name as the system reports it."""
     info = root / "proc/cpuinfo"
     if info.is_file():
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():

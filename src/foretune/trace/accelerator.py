@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from foretune.step.quantizing.compute_type import in_compute_type
-from foretune.trace.recorder import OperatorWork, Recorder, dtype_name
-from foretune.trace.work_shapes import attention_shape
+from foretune.trace.operator_work import OperatorWork, attention_shape, dtype_name
+from foretune.trace.recorder import Recorder
 
 # The lists of torch.autocast("cuda"), as far as diffusion models use them. The CPU's lists are shorter: norms and sums
 # stay in the low-precision dtype, which makes a third of the difference for SD3.5 without checkpointing.

@@ -20,6 +20,7 @@ from foretune.core.values.packed_trace import pack, unpack
 from foretune.core.values.step_trace import StepTrace
 from foretune.models.family import Family
 from foretune.models.locating import family_from_catalogue, open_family
+from foretune.record.user_folder import user_folder
 from foretune.trace.geometry import geometry_of
 from foretune.trace.making import habits_of, make_point_trace, make_step_trace, versions
 from foretune.trace.shipped import SUFFIX, Geometry
@@ -30,8 +31,8 @@ _MOST_PACKED_BYTES = 16 * 2**20
 
 
 def default_cache_dir() -> Path:
-    """Returns the user's cache directory."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretune" / "traces"
+    """Returns where recordings are kept."""
+    return user_folder() / "traces"
 
 
 @dataclass

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -13,13 +12,12 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
 from foretune.core.values.step_trace import HOST, TO_DEVICE, TO_HOST
 from foretune.core.vocabulary import StepPhase
 from foretune.step.host import is_computing_on_host
 from foretune.trace.operator_memo import FakeResults, KnownCall
-from foretune.trace.work_shapes import dtype_of_work, shape_of_work
+from foretune.trace.operator_work import OperatorWork, dtype_name, work_of
 
 WORKSPACE = "workspace"
 """Operator name of allocations inside another operator."""
@@ -83,16 +81,6 @@ class Operation(NamedTuple):
     @property
     def num_bytes_moved(self) -> int:
         return sum(self.bytes_by_tensor)
-
-
-class OperatorWork(NamedTuple):
-    """What an operator does, as far as its arguments' shapes tell."""
-
-    kind: str
-    dtype: str
-    flops: int
-    bytes_by_tensor: tuple[int, ...]
-    shape: tuple[int, ...]
 
 
 class Dispatched(NamedTuple):
@@ -327,7 +315,7 @@ class Recorder(TorchDispatchMode):
             return
         work = None if known is None else known.work
         if work is None:
-            work = _work_of(func, args, kwargs, out, results)
+            work = work_of(func, args, kwargs, out, results)
             if known is not None:
                 known.work = work
         if self._tells_host and is_computing_on_host():
@@ -402,21 +390,3 @@ def _is_tensor(value: Any) -> bool:
 def _run_as_is(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Tensor], KnownCall | None]:
     out = func(*args, **kwargs)
     return out, [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)], None
-
-
-def _work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, results: list[Tensor]) -> OperatorWork:
-    name = func.overloadpacket.__name__
-    inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    moved = tuple(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in (*inputs, *results))
-    formula = flop_registry.get(func.overloadpacket)
-    flops = int(formula(*args, **kwargs, out_val=out)) if formula is not None else 0
-    kind = "conv" if "conv" in name else "attention" if "attention" in name else None
-    if flops and kind is None:
-        kind = "matmul"
-    dtype = dtype_name(dtype_of_work(func, args, results))
-    return OperatorWork(kind or "pointwise", dtype, flops, moved, shape_of_work(func, args, results))
-
-
-@cache
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -93,11 +93,8 @@ def trace_step(
     if on_accelerator:
         policy = _AcceleratorPolicy(policy.name, policy.weights, recorder=recorder)
     autocast = partial(policy.autocast, "cuda") if on_accelerator else nullcontext
-
-    def while_recomputing() -> AbstractContextManager[object]:
-        return _both(recorder.recomputing(), _both(assumed, autocast()))
-
-    assembled = assemble(experiment, family, denoiser, lambda: (nullcontext(), while_recomputing()))
+    recomputing = partial(_recomputing, recorder, assumed, autocast)
+    assembled = assemble(experiment, family, denoiser, lambda: (nullcontext(), recomputing()))
     accumulation = experiment.train.gradient_accumulation
     try:
         with mode, recorder, recorder.watching_resizes(), watching_host(recorder.moved_to_host), assumed:
@@ -132,6 +129,14 @@ def trace_step(
         num_cpu_kernels={} if workspaces is None else workspaces.num_kernels,
         on_host=frozenset(recorder.on_host),
     )
+
+
+@contextmanager
+def _recomputing(
+    recorder: Recorder, assumed: AssumedData, autocast: Callable[[], AbstractContextManager[object]]
+) -> Iterator[None]:
+    with recorder.recomputing(), assumed, autocast():
+        yield
 
 
 def _recorder(

@@ -2,6 +2,7 @@
 
 from foretune.core.values.base import Value, WrongFormat
 from foretune.core.values.comparison import Comparison, Interval
+from foretune.core.values.device_profile import DeviceProfile
 from foretune.core.values.evaluation import Evaluation, Score, ScoreDifference
 from foretune.core.values.finding import Finding
 from foretune.core.values.plan import Plan
@@ -10,6 +11,7 @@ from foretune.core.values.step_trace import StepTrace
 
 __all__ = [
     "Comparison",
+    "DeviceProfile",
     "Evaluation",
     "Finding",
     "Interval",

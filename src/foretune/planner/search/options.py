@@ -17,12 +17,13 @@ from foretune.planner.quick import quick_peak_bytes
 from foretune.planner.search.space import Space
 from foretune.planner.sizing import StepSize
 from foretune.planner.swapping import moved_bytes
+from foretune.planner.timing.constants import shipped_constants
 from foretune.planner.timing.forecast import checked_seconds, peak_flops_per_s, unknown_speed
 from foretune.planner.timing.job import JobTotals, JobWork, job_totals
-from foretune.planner.timing.speed import DeviceSpeed
-from foretune.planner.timing.step_time import PlannedStep, StepSeconds, TimedStep, planned_step, seconds_of
+from foretune.planner.timing.speed import DeviceSpeed, NotKnown
+from foretune.planner.timing.step_time import PlannedStep, StepSeconds, TimedStep, parts_of, planned_step
 from foretune.planner.timing.terms import Terms
-from foretune.planner.traces import flops_per_sample, is_at_hand, mixed_step, variant_of
+from foretune.planner.traces import Mixed, flops_per_sample, is_at_hand, mixed_step, variant_of
 from foretune.planner.transfers import Moved
 from foretune.planner.verdict import Ends
 
@@ -70,16 +71,20 @@ class Setting:
             moved=self._moved(),
             numerics=base.numerics,
         )
-        return planned_step(step, base.traces)
+        return planned_step(step, base.traces, self._mixed)
+
+    @cached_property
+    def _mixed(self) -> Mixed:
+        base = self.base
+        return mixed_step(base.traces, self.experiment, self.size, base.subject.geometry, base.numerics)
 
     def _moved(self) -> Moved:
         """Returns the traffic of a step; of swapped blocks alone it is known without the events of a step."""
         base, levers = self.base, self.experiment.levers
         if levers.activation_offload or levers.optimizer_offload or levers.ema_offload or levers.checkpoint_segment > 1:
             return self.footprint.moved
-        mixed = mixed_step(base.traces, self.experiment, self.size, base.subject.geometry, base.numerics)
         swapped = variant_of(self.experiment, base.subject.geometry).swapped
-        in_a_pass = 2 * sum(moved_bytes(mixed.kept, self.size.in_trace(base.subject.geometry), swapped))
+        in_a_pass = 2 * sum(moved_bytes(self._mixed.kept, self.size.in_trace(base.subject.geometry), swapped))
         return Moved(to_device_bytes=in_a_pass * self.experiment.train.gradient_accumulation)
 
     @property
@@ -170,7 +175,10 @@ class Option:
         """Of one step; raises `NotKnown`."""
         setting, place = self.setting, self.place
         unknown_speed(setting.experiment)
-        found = seconds_of(setting.planned, place.speed, setting.base.traces.work_times)
+        if setting.experiment.parallel.devices > 1:
+            raise NotKnown("the best settings of several devices: a search is for one. Set parallel.devices=1")
+        parts = parts_of(setting.planned, place.speed, setting.base.traces.work_times)
+        found = parts.seconds(shipped_constants())
         return checked_seconds(found, setting.experiment, place.device)
 
     @cached_property

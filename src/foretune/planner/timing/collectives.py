@@ -29,12 +29,13 @@ def ring_factor(kind: Collective, num_devices: int) -> float:
 
 
 def collective_s(device: Device, kind: Collective, num_bytes: float, num_devices: int) -> float:
-    """By the table of this device, or of a card with the same chip and the same link."""
+    """By the table of this device, or of a card with the same chip and link. PCIe depends on the machine too much."""
     assert num_devices >= 1, num_devices
     if num_devices == 1 or num_bytes <= 0:
         return 0.0
     kin = kin_of(device)
-    if kin is not None and kin.interconnect == device.interconnect:
+    has_link = device.interconnect.startswith(_LINKS) and not device.interconnect.startswith(_BRIDGE)
+    if kin is not None and (kin is device or (has_link and kin.interconnect == device.interconnect)):
         table = kernel_table(kin.name)
         assert table is not None
         return _by_table(table, kind, num_bytes, num_devices)

@@ -2,6 +2,7 @@
 
 from functools import cached_property, lru_cache
 
+from foretune.catalog.caches import last_level_bytes
 from foretune.catalog.devices import Device
 from foretune.planner.timing.attention import AttentionTimes, SdpaKernel, attention_times
 from foretune.planner.timing.collectives import collective_s
@@ -14,8 +15,13 @@ HOST_S_PER_OPERATOR = 6e-6
 """Host time of one operator of eager PyTorch with autograd: 5 to 7 us on server processors, from general knowledge; not
 measured here. `foretune calibrate` measures it.
 """
-BYTES_LATENCY_S = 3e-6
-"""The least time of a memory-bound kernel: the source's rule of thumb, and the time of its smallest products."""
+KERNEL_S = 2e-6
+"""What a kernel takes besides moving its bytes: to start, and to fill the device. From general knowledge."""
+CACHED_SHARE = 0.5
+"""A kernel whose tensors take less than this share of the last level of cache finds them there: what it reads was
+written just before, and what it writes must fit beside it."""
+CACHE_RATE = 3.0
+"""Bandwidth of that cache over the memory's. From general knowledge: two to five."""
 USABLE_BANDWIDTH_SHARE = 0.85
 """Of the data sheet's memory bandwidth. Memory-bound products of the tables (m up to 8, 8192 x 8192 weights and more)
 reach 0.80 to 0.93 at best, and the formula for products 0.89.
@@ -25,6 +31,11 @@ USABLE_HOST_LINK_SHARE = 0.8
 (25 to 26 of 32 GB/s over PCIe 4.0 x16), not measured here.
 """
 COPY_LATENCY_S = 10e-6
+
+HOST_BYTES_PER_S = 20e9
+"""What the operators of an offloaded optimizer read and write a second on the host, unfused and on all cores of a
+server processor: from general knowledge, not measured here.
+"""
 
 _CACHED_CALLS = 2**17
 
@@ -39,6 +50,7 @@ class PublishedSpeed:
         self._has_table = kin is not None and same_rates(device, kin)
         self.product_s = lru_cache(_CACHED_CALLS)(self._product_s)
         self.attention_s = lru_cache(_CACHED_CALLS)(self._attention_s)
+        self.collective_s = lru_cache(_CACHED_CALLS)(self._collective_s)
 
     @property
     def evidence(self) -> Evidence:
@@ -65,11 +77,16 @@ class PublishedSpeed:
     def _usable_bytes_per_s(self) -> float:
         return bandwidth(self.device) * USABLE_BANDWIDTH_SHARE
 
+    @cached_property
+    def _cached_bytes(self) -> float:
+        return CACHED_SHARE * last_level_bytes(self.device.name)
+
     def bytes_s(self, num_bytes: float) -> float:
-        return max(BYTES_LATENCY_S, num_bytes / self._usable_bytes_per_s)
+        rate = CACHE_RATE if num_bytes < self._cached_bytes else 1.0
+        return KERNEL_S + num_bytes / (rate * self._usable_bytes_per_s)
 
     def host_bytes_s(self, num_bytes: float) -> float:
-        raise NotKnown("the speed of the host's memory, in which an offloaded optimizer works")
+        return num_bytes / HOST_BYTES_PER_S
 
     def launch_s(self) -> float:
         return HOST_S_PER_OPERATOR
@@ -79,7 +96,7 @@ class PublishedSpeed:
             raise NotKnown(f"a copy between host and {self.device.title}: they share their memory")
         return COPY_LATENCY_S + num_bytes / (host_link(self.device).gb_per_s * 1e9 * USABLE_HOST_LINK_SHARE)
 
-    def collective_s(self, kind: Collective, num_bytes: float, num_devices: int) -> float:
+    def _collective_s(self, kind: Collective, num_bytes: float, num_devices: int) -> float:
         return collective_s(self.device, kind, num_bytes, num_devices)
 
 

@@ -76,7 +76,10 @@ def product_us(
     flops_per_s: float,
     bytes_per_s: float,
 ) -> float:
-    """[m, k] x [k, n] by the formula."""
+    """[m, k] x [k, n] by the formula. On devices of an architecture that it was not fitted to, its median error is 9 %
+    in bf16, 15 % in fp8 and 23 % in int8, where a share of the data sheet's peak misses bf16 by 23 % and small
+    products by far more (`Estimates.held_out`, for 64 rows and more).
+    """
     m, n, k = shape
     computing_us = 2e6 * m * n * k / (flops_per_s * fit.efficiency)
     moving_us = 1e6 * product_bytes(m, n, k, number_format) / (bytes_per_s * fit.bandwidth_share)

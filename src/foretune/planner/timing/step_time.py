@@ -12,13 +12,18 @@ from foretune.planner.sizing import StepSize
 from foretune.planner.timing.constants import TimeConstants, shipped_constants
 from foretune.planner.timing.speed import DeviceSpeed
 from foretune.planner.timing.work_times import PASS, UPDATE, Part, Times, WorkTimes
-from foretune.planner.traces import Traces, forms_of, mixed_step
+from foretune.planner.traces import Mixed, Traces, forms_of, mixed_step
 from foretune.planner.transfers import Moved
 from foretune.trace.shipped import Geometry, recipes
 
 _SHARPNESS = 3
-"""Device and host work side by side: the longer one counts, and a part of the shorter one. Of a step of which both
-take half as long as it does alone, 1.26 times that; chosen before any row was compared."""
+"""Device and host work side by side: the longer one counts, and a part of the shorter one. If both take as long, the
+step takes 1.26 times that."""
+RECOMPUTING_OPERATOR = 1.25
+"""Host time of an operator in a checkpointed block: hooks run for each tensor that is saved."""
+EIGHT_BIT_PRODUCT = 48
+"""Host time of a product of two of torchao's quantised tensors, in operators: it is dispatched in Python. Layers of
+this project's own trainer are not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,27 +44,26 @@ class StepSeconds:
     def device_s(self) -> float:
         return self.compute_s + self.bandwidth_s
 
-    def shares(self) -> Mapping[str, float]:
-        """What the step waits for, as shares of it that add up to one.
+    @property
+    def is_bound_by_device(self) -> bool:
+        return self.device_s + self.bus_s > self.host_s + self.host_work_s
 
-        What the device does not need of the time it waits for the host.
-        """
-        device_s = self.device_s + self.bus_s + self.host_work_s
-        waiting = max(0.0, self.step_s - device_s)
-        total = device_s + waiting
-        if not total:
-            return {}
+    def shares(self) -> Mapping[str, float]:
+        """What the step waits for, as shares of it: the device's own work first, then the host in what is left."""
+        busy_s = self.device_s + self.bus_s + self.host_work_s
+        waiting_s = max(0.0, self.step_s - busy_s)
+        total_s = (busy_s + waiting_s) or 1.0
         return {
-            "compute": self.compute_s / total,
-            "bandwidth": self.bandwidth_s / total,
-            "bus": self.bus_s / total,
-            "host": (waiting + self.host_work_s) / total,
+            "compute": self.compute_s / total_s,
+            "bandwidth": self.bandwidth_s / total_s,
+            "bus": self.bus_s / total_s,
+            "host": (waiting_s + self.host_work_s) / total_s,
         }
 
     @property
     def bound_by(self) -> str:
         shares = self.shares()
-        return max(shares, key=lambda name: shares[name]) if shares else "compute"
+        return max(shares, key=lambda name: shares[name])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +76,42 @@ class TimedStep:
     moved: Moved
     numerics: Numerics = "cuda"
     habits: TrainerHabits = NO_HABITS
-    copies_overlap: float = 0.0
-    """Share of the traffic over the bus that computation hides."""
+    copies_cross: bool = False
+    """Whether copies to the host and back run at the same time, on streams of their own."""
+    is_cpu: bool = False
+    """Whether host and device are the same cores, so that their times add up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepParts:
+    """What a step needs of each resource, as tables and data sheets say."""
+
+    total: Times
+    operators_s: float
+    """Of the host, for all operators."""
+    bus_s: float
+    is_cpu: bool
+
+    def seconds(self, constants: TimeConstants) -> StepSeconds:
+        total = self.total
+        compute_s, bandwidth_s = compute_seconds(total, constants), constants.device * total.bandwidth_s
+        device_s, host_s = compute_s + bandwidth_s + self.bus_s, constants.host * self.operators_s
+        together_s = device_s + host_s if self.is_cpu else side_by_side_s(device_s, host_s)
+        return StepSeconds(
+            step_s=together_s + total.host_work_s,
+            compute_s=compute_s,
+            bandwidth_s=bandwidth_s,
+            host_s=host_s,
+            bus_s=self.bus_s,
+            host_work_s=total.host_work_s,
+            model_flops=total.model_flops,
+            hardware_flops=total.model_flops + total.recomputed_flops,
+        )
+
+
+def compute_seconds(times: Times, constants: TimeConstants) -> float:
+    """Returns the time of products and attention."""
+    return constants.device * (constants.products * times.product_s + times.attention_s)
 
 
 def step_seconds(
@@ -82,14 +120,15 @@ def step_seconds(
     speed: DeviceSpeed,
     work_times: WorkTimes,
     constants: TimeConstants | None = None,
-    *,
-    is_cpu: bool = False,
 ) -> StepSeconds:
-    """Returns the time of one optimizer step. Raises `NotKnown` if something of it is not known.
+    """Returns the time of one optimizer step. Raises `NotKnown` if something of it is not known."""
+    return step_parts(step, traces, speed, work_times).seconds(constants or shipped_constants())
 
-    `is_cpu`: host and device are the same cores, so that their times add up.
-    """
-    return seconds_of(planned_step(step, traces), speed, work_times, constants, is_cpu=is_cpu)
+
+def step_parts(step: TimedStep, traces: Traces, speed: DeviceSpeed, work_times: WorkTimes) -> StepParts:
+    """Returns what a step needs, before constants that are learnt."""
+    mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
+    return parts_of(planned_step(step, traces, mixed), speed, work_times)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,49 +146,45 @@ class TimedTrace:
 class PlannedStep:
     """A step without the device it runs on: a search asks for its time on many."""
 
+    step: TimedStep
     traces: tuple[TimedTrace, ...]
-    moved: Moved
-    copies_overlap: float
 
 
-def seconds_of(
-    step: PlannedStep,
-    speed: DeviceSpeed,
-    work_times: WorkTimes,
-    constants: TimeConstants | None = None,
-    *,
-    is_cpu: bool = False,
-) -> StepSeconds:
-    """Returns the time of a step whose traces were found before."""
-    constants = constants or shipped_constants()
-    total = _total(step, speed, work_times)
-    host_s = speed.launch_s() * (total.num_operators + (constants.recomputing_operator - 1) * total.num_recomputing)
-    bus_s = 0.0
-    if not is_cpu and step.moved.total_bytes:
-        bus_s = speed.copy_s(step.moved.to_host_bytes) + speed.copy_s(step.moved.to_device_bytes)
-        bus_s *= 1 - step.copies_overlap
-    device_s = constants.device * (total.compute_s + total.bandwidth_s)
-    if is_cpu:
-        together_s = device_s + host_s
-    else:
-        together_s = ((device_s + bus_s) ** _SHARPNESS + host_s**_SHARPNESS) ** (1 / _SHARPNESS)
-    return StepSeconds(
-        step_s=together_s + total.host_work_s,
-        compute_s=constants.device * total.compute_s,
-        bandwidth_s=constants.device * total.bandwidth_s,
-        host_s=host_s,
-        bus_s=bus_s,
-        host_work_s=total.host_work_s,
-        model_flops=total.model_flops,
-        hardware_flops=total.model_flops + total.recomputed_flops,
+def parts_of(planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) -> StepParts:
+    """Returns what a step needs whose traces were found before."""
+    step, total = planned.step, Times()
+    for times in _times(planned, speed, work_times).values():
+        total = total.plus(times)
+    operators = total.num_operators + (RECOMPUTING_OPERATOR - 1) * total.num_recomputing
+    if step.habits.torchao_autograd:
+        operators += EIGHT_BIT_PRODUCT * total.num_8bit_products
+    return StepParts(
+        total=total,
+        operators_s=operators * speed.launch_s(),
+        bus_s=0.0 if step.is_cpu else _bus_s(step, speed),
+        is_cpu=step.is_cpu,
     )
 
 
-def planned_step(step: TimedStep, traces: Traces) -> PlannedStep:
-    """Finds the traces of the blocks as they are: some recomputed, the others not; passes as often as gradients
-    accumulate.
-    """
-    mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
+def _bus_s(step: TimedStep, speed: DeviceSpeed) -> float:
+    directions = [speed.copy_s(count) for count in (step.moved.to_host_bytes, step.moved.to_device_bytes) if count]
+    return max(directions, default=0.0) if step.copies_cross else sum(directions)
+
+
+def side_by_side_s(device_s: float, host_s: float) -> float:
+    """Returns the time in which a device runs what the host issues meanwhile."""
+    return float((device_s**_SHARPNESS + host_s**_SHARPNESS) ** (1 / _SHARPNESS))
+
+
+def times_by_part(
+    step: TimedStep, traces: Traces, mixed: Mixed, speed: DeviceSpeed, work_times: WorkTimes
+) -> dict[Part, Times]:
+    """Adds up the blocks as they are: some recomputed, the others not; passes as often as gradients accumulate."""
+    return _times(planned_step(step, traces, mixed), speed, work_times)
+
+
+def planned_step(step: TimedStep, traces: Traces, mixed: Mixed) -> PlannedStep:
+    """Returns the traces of a step, and how often each of their parts is done in it."""
     counts = [kind.count for kind in mixed.kept.kinds]
     starts = [sum(counts[:index]) for index in range(len(counts))]
     again = [
@@ -158,31 +193,26 @@ def planned_step(step: TimedStep, traces: Traces) -> PlannedStep:
     ]
     # Work that is done once includes that of blocks that are not repeated.
     share = len(mixed.chosen) / max(1, sum(counts))
+    sizes = step.size.in_trace(step.geometry)
+    passes = {PASS: step.experiment.train.gradient_accumulation, UPDATE: 1}
     forms = forms_of(step.experiment, step.geometry, step.numerics, habits=step.habits)
     found = []
     for trace, form, is_again in ((mixed.kept, forms[0], False), (mixed.checkpointed, forms[1], True)):
         blocks = again if is_again else [count - often for count, often in zip(counts, again, strict=True)]
         of_kind = {OUTSIDE: share if is_again else 1 - share, **dict(enumerate(blocks))}
-        passes = {PASS: step.experiment.train.gradient_accumulation, UPDATE: 1}
-        found.append(
-            TimedTrace(
-                trace=trace,
-                sizes=step.size.in_trace(step.geometry),
-                layer=(composed_layer(form) if traces.is_composed(form) else None) or "",
-                how_often={
-                    (part, kind): often * passes[part] for kind, often in of_kind.items() if often for part in passes
-                },
-            )
-        )
-    return PlannedStep(traces=tuple(found), moved=step.moved, copies_overlap=step.copies_overlap)
+        how_often = {(part, kind): often * passes[part] for part in passes for kind, often in of_kind.items() if often}
+        layer = composed_layer(form) if traces.is_composed(form) else None
+        found.append(TimedTrace(trace=trace, sizes=sizes, layer=layer or "", how_often=how_often))
+    return PlannedStep(step=step, traces=tuple(found))
 
 
-def _total(step: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) -> Times:
-    total = Times()
-    for one in step.traces:
-        if one.how_often:
-            recipe = recipes().layers[one.layer] if one.layer else None
-            found = work_times.of(one.trace, one.sizes, speed, recipe, one.layer)
-            for part, how_often in one.how_often.items():
-                total = total.plus(found[part], how_often)
+def _times(planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) -> dict[Part, Times]:
+    total: dict[Part, Times] = {}
+    for one in planned.traces:
+        if not one.how_often:
+            continue
+        recipe = recipes().layers[one.layer] if one.layer else None
+        found = work_times.of(one.trace, one.sizes, speed, recipe, one.layer)
+        for part, often in one.how_often.items():
+            total[part] = total.get(part, Times()).plus(found[part], often)
     return total

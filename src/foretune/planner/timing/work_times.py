@@ -27,16 +27,23 @@ _READ_AND_WRITTEN = 2
 class Times(NamedTuple):
     """Of one block, or of what is done once: seconds of the device by what bounds it, operators of the host."""
 
-    compute_s: float = 0.0
+    product_s: float = 0.0
+    attention_s: float = 0.0
     bandwidth_s: float = 0.0
     host_work_s: float = 0.0
     """What the host's CPU computes while the device waits: an offloaded optimizer."""
     num_operators: float = 0.0
     num_recomputing: float = 0.0
-    """Operators that the host issues in blocks that are recomputed."""
+    """Of these, operators in blocks that are recomputed."""
+    num_8bit_products: float = 0.0
+    """Products of which both factors are quantised."""
     model_flops: float = 0.0
     """What the model needs."""
     recomputed_flops: float = 0.0
+    attention_flops: float = 0.0
+    """Of both."""
+    num_bytes: float = 0.0
+    """What memory-bound kernels read and write."""
 
     def plus(self, other: "Times", times: float = 1.0) -> "Times":
         return Times(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
@@ -47,13 +54,13 @@ Part = tuple[str, int]
 PASS, UPDATE = "pass", "update"
 
 
-class Row(NamedTuple):
+class OperatorRow(NamedTuple):
     """Equal operators at given sizes."""
 
     part: Part
     operator: str
     dtype: str
-    count: int
+    number: int
     flops: float
     num_bytes: float
     shape: tuple[float, ...]
@@ -61,12 +68,23 @@ class Row(NamedTuple):
     is_recomputed: bool
 
 
+class LayoutFacts(NamedTuple):
+    """Of one block of each kind, and of what is outside of them."""
+
+    weight_bytes: dict[int, tuple[float, float]]
+    """Of all weights, and of those that have gradients."""
+    forward_shares: dict[int, float]
+    """How much of a pass's operations the forward pass has."""
+
+
 @dataclass
 class WorkTimes:
     """Times of traces, cached: a search asks for the same trace, sizes and device with many settings."""
 
-    _rows: dict[tuple[int, Sizes], tuple[StepTrace, list[Row]]] = field(default_factory=dict)
+    _rows: dict[tuple[int, Sizes], tuple[StepTrace, list[OperatorRow]]] = field(default_factory=dict)
     _times: dict[tuple[int, Sizes, int, str], tuple[DeviceSpeed, dict[Part, Times]]] = field(default_factory=dict)
+    layouts: dict[tuple[int, Sizes], tuple[StepTrace, "LayoutFacts"]] = field(default_factory=dict)
+    """What engines of several devices send of a trace, as `parallel_time` finds it."""
 
     def of(
         self, trace: StepTrace, sizes: Sizes, speed: DeviceSpeed, layer: LayerRecipe | None = None, name: str = ""
@@ -81,19 +99,19 @@ class WorkTimes:
             self._times[key] = (speed, _times(trace, self._rows_of(trace, sizes), speed, layer))
         return self._times[key][1]
 
-    def _rows_of(self, trace: StepTrace, sizes: Sizes) -> list[Row]:
+    def _rows_of(self, trace: StepTrace, sizes: Sizes) -> list[OperatorRow]:
         key = (id(trace), sizes)
         if key not in self._rows:
             self._rows[key] = (trace, [_row(work, sizes) for work in trace.work])
         return self._rows[key][1]
 
 
-def _row(work: Work, sizes: Sizes) -> Row:
-    return Row(
+def _row(work: Work, sizes: Sizes) -> OperatorRow:
+    return OperatorRow(
         part=(UPDATE if work.phase == StepPhase.OPTIMIZER else PASS, work.kind),
         operator=work.operator,
         dtype=work.dtype,
-        count=work.count,
+        number=work.count,
         flops=work.flops.at(sizes),
         num_bytes=work.bytes_moved.at(sizes),
         shape=tuple(growth.at(sizes) for growth in work.shape),
@@ -102,7 +120,9 @@ def _row(work: Work, sizes: Sizes) -> Row:
     )
 
 
-def _times(trace: StepTrace, rows: Iterable[Row], speed: DeviceSpeed, layer: LayerRecipe | None) -> dict[Part, Times]:
+def _times(
+    trace: StepTrace, rows: Iterable[OperatorRow], speed: DeviceSpeed, layer: LayerRecipe | None
+) -> dict[Part, Times]:
     found: dict[Part, Times] = {(phase, kind): Times() for phase in (PASS, UPDATE) for kind in _kinds(trace)}
     for row in rows:
         if row.operator in (TO_HOST, TO_DEVICE):
@@ -120,7 +140,7 @@ def _kinds(trace: StepTrace) -> tuple[int, ...]:
     return (OUTSIDE, *range(len(trace.kinds)))
 
 
-def _of_row(row: Row, speed: DeviceSpeed, layer: LayerRecipe | None) -> Times:
+def _of_row(row: OperatorRow, speed: DeviceSpeed, layer: LayerRecipe | None) -> Times:
     flops = {"recomputed_flops" if row.is_recomputed else "model_flops": row.flops}
     if row.operator == HOST:
         return Times(host_work_s=speed.host_bytes_s(row.num_bytes), **flops)
@@ -129,28 +149,32 @@ def _of_row(row: Row, speed: DeviceSpeed, layer: LayerRecipe | None) -> Times:
     if not row.shape:
         if row.flops:
             raise NotKnown("the shapes of products: the trace was recorded by an earlier release")
-        return Times(bandwidth_s=row.count * speed.bytes_s(row.num_bytes / row.count))
+        return Times(bandwidth_s=row.number * speed.bytes_s(row.num_bytes / row.number), num_bytes=row.num_bytes)
     # A kernel reads and writes its tensors at least once: a thin product is bound by that.
-    floor_s = row.count * speed.bytes_s(row.num_bytes / row.count)
+    floor_s = row.number * speed.bytes_s(row.num_bytes / row.number)
+    unpacked_s = _unpacking_s(row, speed, layer) if layer is not None and row.is_frozen else 0.0
     if row.operator == "attention":
         batch, heads, queries, keys, width = row.shape
-        each = row.flops / row.count / max(1.0, batch * heads * queries * keys * width)
+        each = row.flops / row.number / max(1.0, batch * heads * queries * keys * width)
         is_backward = each > _BACKWARD_ATTENTION_FLOPS
-        seconds = row.count * speed.attention_s(batch, heads, queries, keys, width, is_backward=is_backward)
-    else:
-        seconds = _product_s(row, speed)
-    unpacked_s = _unpacking_s(row, speed, layer) if layer is not None and row.is_frozen else 0.0
-    return Times(compute_s=max(seconds, floor_s), bandwidth_s=unpacked_s, **flops)
+        seconds = row.number * speed.attention_s(batch, heads, queries, keys, width, is_backward=is_backward)
+        return Times(attention_s=max(seconds, floor_s), attention_flops=row.flops, **flops)
+    return Times(
+        product_s=max(_product_s(row, speed), floor_s),
+        bandwidth_s=unpacked_s,
+        num_8bit_products=row.number if _FORMATS.get(row.dtype) in ("fp8", "int8") else 0,
+        **flops,
+    )
 
 
-def _product_s(row: Row, speed: DeviceSpeed) -> float:
+def _product_s(row: OperatorRow, speed: DeviceSpeed) -> float:
     batch, m, n, k = row.shape
     # The backward pass of a convolution is one operator with up to two products of the same size.
     products = row.flops / max(1.0, 2 * batch * m * n * k)
     return products * speed.product_s(batch, m, n, k, _FORMATS.get(row.dtype, "fp32"))
 
 
-def _unpacking_s(row: Row, speed: DeviceSpeed, layer: LayerRecipe) -> float:
+def _unpacking_s(row: OperatorRow, speed: DeviceSpeed, layer: LayerRecipe) -> float:
     """Returns the time in which a quantised weight becomes an operand: each piece is written, and read again."""
     _, m, n, k = row.shape
     if n % layer.side_multiple or k % layer.side_multiple or n * k % layer.weights_multiple:
@@ -172,4 +196,4 @@ def _unpacking_s(row: Row, speed: DeviceSpeed, layer: LayerRecipe) -> float:
             if piece.count in counts
         )
 
-    return row.count * seconds(layer.pieces)
+    return row.number * seconds(layer.pieces)

@@ -1,10 +1,13 @@
-"""The shapes of products, convolutions and attention: what their time on a device depends on."""
+"""What an operator does: kind, dtype, FLOPs, bytes, and the shape that its time on a device depends on."""
 
+from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
 _aten = torch.ops.aten
 _FIRST_FACTOR = {
@@ -20,7 +23,30 @@ _ATTENTION_OF_CPU = {
 """Index of the query among its arguments."""
 
 
-def shape_of_work(func: Any, args: tuple[Any, ...], results: list[Tensor]) -> tuple[int, ...]:
+class OperatorWork(NamedTuple):
+    """What an operator does, as far as its arguments' shapes tell."""
+
+    kind: str
+    dtype: str
+    flops: int
+    bytes_by_tensor: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, results: list[Tensor]) -> OperatorWork:
+    name = func.overloadpacket.__name__
+    inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    moved = tuple(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in (*inputs, *results))
+    formula = flop_registry.get(func.overloadpacket)
+    flops = int(formula(*args, **kwargs, out_val=out)) if formula is not None else 0
+    kind = "conv" if "conv" in name else "attention" if "attention" in name else None
+    if flops and kind is None:
+        kind = "matmul"
+    dtype = dtype_name(_dtype(func, args, results))
+    return OperatorWork(kind or "pointwise", dtype, flops, moved, _shape(func, args, results))
+
+
+def _shape(func: Any, args: tuple[Any, ...], results: list[Tensor]) -> tuple[int, ...]:
     """Returns batch, m, n, k of a product or a convolution, the sizes of attention, or nothing."""
     packet = func.overloadpacket
     if packet in _FIRST_FACTOR:
@@ -42,7 +68,7 @@ def shape_of_work(func: Any, args: tuple[Any, ...], results: list[Tensor]) -> tu
     return ()
 
 
-def dtype_of_work(func: Any, args: tuple[Any, ...], results: list[Tensor]) -> torch.dtype:
+def _dtype(func: Any, args: tuple[Any, ...], results: list[Tensor]) -> torch.dtype:
     """Returns the dtype that an operator computes in: that of a product's factors, or of the result."""
     packet = func.overloadpacket
     if packet.__name__ == _BITSANDBYTES_INT8:
@@ -69,3 +95,8 @@ def _convolution(
         values, out = out, values
     positions = out.shape[0] * prod(out.shape[2:])
     return groups, positions, weight.shape[0] // groups, prod(weight.shape[1:])
+
+
+@cache
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

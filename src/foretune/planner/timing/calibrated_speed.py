@@ -1,0 +1,155 @@
+"""The speed of a device by what `foretune calibrate` measured on this machine."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TypeVar
+
+from foretune.core.values.device_profile import (
+    DeviceProfile,
+    MeasuredFormat,
+    MemoryOperator,
+    ProductPoint,
+)
+from foretune.planner.timing.grid import Grid, Sizes
+from foretune.planner.timing.speed import Collective, Evidence, NotKnown, ProductFormat
+
+_MIXED: Mapping[MemoryOperator, float] = {"add": 0.7, "layer_norm": 0.1, "gelu": 0.1, "cast": 0.1}
+"""Share of each kernel in the bytes of a step's pointwise operators: most are sums, products and copies."""
+_RERUN = "Run: foretune calibrate"
+_Key = TypeVar("_Key")
+
+
+class CalibratedSpeed:
+    """Times of kernels from a profile. Where `profile.kind` is "cpu", dispatching adds to them."""
+
+    def __init__(self, profile: DeviceProfile, *, attention_format: MeasuredFormat = "bf16") -> None:
+        """`attention_format` is the one that the step computes attention in."""
+        self.profile = profile
+        self._attention_format = attention_format
+
+    @property
+    def evidence(self) -> Evidence:
+        return "measured here"
+
+    def product_s(self, batch: float, m: float, n: float, k: float, number_format: ProductFormat) -> float:
+        single = self._of_format(self._single, number_format, "matrix products").at((m, n, k))
+        if batch <= 1:
+            return single
+        return batch * single * self._batching(batch, m, n, k, number_format)
+
+    def convolution_s(self, m: float, n: float, k: float, number_format: ProductFormat, *, is_backward: bool) -> float:
+        """`m` output pixels of all images, `n` output channels, `k` input channels times the size of the kernel."""
+        # Without a measured one, a convolution is taken to be as fast as the product.
+        ratio = self._convolution_ratios.get((number_format, is_backward), 1.0)
+        return ratio * (2 if is_backward else 1) * self.product_s(1, m, n, k, number_format)
+
+    def attention_s(
+        self, batch: float, heads: float, queries: float, keys: float, head_dim: float, *, is_backward: bool
+    ) -> float:
+        grid = self._attention.get((self._attention_format, is_backward))
+        if grid is None:
+            raise NotKnown(f"attention in {self._attention_format} was not measured on {self.profile.device}. {_RERUN}")
+        return grid.at((batch * heads, queries, keys, head_dim))
+
+    def bytes_s(self, num_bytes: float) -> float:
+        shares = {name: share for name, share in _MIXED.items() if name in self._memory}
+        if not shares:
+            raise NotKnown(f"memory-bound kernels were not measured on {self.profile.device}. {_RERUN}")
+        total = sum(share * self.memory_s(name, num_bytes) for name, share in shares.items())
+        return total / sum(shares.values())
+
+    def memory_s(self, operator: MemoryOperator, num_bytes: float) -> float:
+        """One sort of memory-bound kernel."""
+        return self._memory[operator].at((num_bytes,))
+
+    def host_bytes_s(self, num_bytes: float) -> float:
+        """On a CPU, host and device are the same cores."""
+        if self.profile.kind != "cpu":
+            raise NotKnown(f"what the host of {self.profile.device} computes was not measured")
+        return self.bytes_s(num_bytes)
+
+    def launch_s(self) -> float:
+        return self.profile.dispatch.with_autograd.seconds
+
+    def copy_s(self, num_bytes: float) -> float:
+        if self._copies is None:
+            raise NotKnown(f"copies between host and device were not measured on {self.profile.device}")
+        return self._copies.at((num_bytes,))
+
+    def collective_s(self, kind: Collective, num_bytes: float, num_devices: int) -> float:
+        grid = self._collectives.get((kind, num_devices))
+        if grid is None:
+            raise NotKnown(f"{kind} among {num_devices} devices was not measured on {self.profile.device}")
+        return grid.at((num_bytes,))
+
+    @cached_property
+    def _single(self) -> Mapping[str, Grid]:
+        return _grids((p.number_format, (p.m, p.n, p.k), p.timing.seconds) for p in self._products(batched=False))
+
+    @cached_property
+    def _attention(self) -> Mapping[tuple[str, bool], Grid]:
+        return _grids(
+            ((p.number_format, p.is_backward), (p.heads, p.queries, p.keys, p.head_dim), p.timing.seconds)
+            for p in self.profile.attention
+        )
+
+    @cached_property
+    def _memory(self) -> Mapping[MemoryOperator, Grid]:
+        return _grids((p.operator, (p.num_bytes,), p.timing.seconds) for p in self.profile.memory)
+
+    @cached_property
+    def _copies(self) -> Grid | None:
+        return _grids((None, (p.num_bytes,), p.timing.seconds) for p in self.profile.copies).get(None)
+
+    @cached_property
+    def _collectives(self) -> Mapping[tuple[str, int], Grid]:
+        return _grids(((p.kind, p.num_devices), (p.num_bytes,), p.timing.seconds) for p in self.profile.collectives)
+
+    @cached_property
+    def _convolution_ratios(self) -> Mapping[tuple[str, bool], float]:
+        logarithms: dict[tuple[str, bool], list[float]] = defaultdict(list)
+        for p in self.profile.convolutions:
+            as_product_s = (2 if p.is_backward else 1) * self.product_s(1, p.m, p.n, p.k, p.number_format)
+            logarithms[p.number_format, p.is_backward].append(math.log(p.timing.seconds / as_product_s))
+        return {key: math.exp(sum(found) / len(found)) for key, found in logarithms.items()}
+
+    def _batching(self, batch: float, m: float, n: float, k: float, number_format: ProductFormat) -> float:
+        """Time of batched products over that of as many single ones: the mean of the measured ones, nearer ones more.
+
+        Exact at a measured point.
+        """
+        weighted, total = 0.0, 0.0
+        sizes = [math.log(size) for size in (batch, m, n, k)]
+        for others, logarithm in self._batched.get(number_format, ()):
+            distance = sum((a - b) ** 2 for a, b in zip(sizes, others, strict=True))
+            if not distance:
+                return math.exp(logarithm)
+            weighted += logarithm / distance
+            total += 1 / distance
+        return math.exp(weighted / total) if total else 1.0
+
+    @cached_property
+    def _batched(self) -> Mapping[str, list[tuple[tuple[float, ...], float]]]:
+        found: dict[str, list[tuple[tuple[float, ...], float]]] = defaultdict(list)
+        for p in self._products(batched=True):
+            singles_s = p.batch * self.product_s(1, p.m, p.n, p.k, p.number_format)
+            place = tuple(math.log(size) for size in (p.batch, p.m, p.n, p.k))
+            found[p.number_format].append((place, math.log(p.timing.seconds / singles_s)))
+        return found
+
+    def _products(self, *, batched: bool) -> Iterable[ProductPoint]:
+        return (point for point in self.profile.products if (point.batch > 1) == batched)
+
+    def _of_format(self, grids: Mapping[str, Grid], number_format: str, what: str) -> Grid:
+        if number_format not in grids:
+            raise NotKnown(f"{what} in {number_format} were not measured on {self.profile.device}. {_RERUN}")
+        return grids[number_format]
+
+
+def _grids(points: Iterable[tuple[_Key, Sizes, float]]) -> dict[_Key, Grid]:
+    found: dict[_Key, dict[Sizes, float]] = {}
+    for key, sizes, seconds in points:
+        found.setdefault(key, {})[sizes] = seconds
+    return {key: Grid(seconds) for key, seconds in found.items()}
