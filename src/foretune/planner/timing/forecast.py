@@ -17,7 +17,7 @@ _TERA = 1e12
 
 
 def seconds_on(step: TimedStep, traces: Traces, device: Device, speed: DeviceSpeed) -> ParallelSeconds:
-    """Returns the seconds of a step, of one device or several. Raises `NotKnown` if something of it is not known, or if it cannot be true."""
+    """Returns the seconds of a step. Raises `NotKnown` if something is not known, or if it cannot be true."""
     unknown_speed(step.experiment)
     links = interconnect_of(device)
     found = parallel_step_seconds(step, traces, speed, traces.work_times, links)
