@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from foretune.api.plan import Plans, plan
     from foretune.api.profile import ProfiledRun, profile
     from foretune.api.publish import PublishedRun, publish
-    from foretune.api.recommend import Recommendation, recommend
+    from foretune.api.recommend import Recommended, recommend
     from foretune.api.rehearse import Rehearsal, rehearse
     from foretune.api.report import Report, report
     from foretune.api.run import Run, RunFailed, open_run
@@ -54,7 +54,7 @@ __all__ = [
     "Plans",
     "ProfiledRun",
     "PublishedRun",
-    "Recommendation",
+    "Recommended",
     "Rehearsal",
     "Report",
     "Run",
@@ -115,7 +115,7 @@ _WHERE = {
     "api.plan": ("Plans", "plan"),
     "api.profile": ("ProfiledRun", "profile"),
     "api.publish": ("PublishedRun", "publish"),
-    "api.recommend": ("Recommendation", "recommend"),
+    "api.recommend": ("Recommended", "recommend"),
     "api.rehearse": ("Rehearsal", "rehearse"),
     "api.report": ("Report", "report"),
     "api.run": ("Run", "RunFailed", "open_run"),

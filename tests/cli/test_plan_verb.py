@@ -97,7 +97,7 @@ def test_memory_that_is_left_can_be_used(foretune: Foretune) -> None:
     shown = " ".join(foretune("plan", "sd3-medium", "--on", "h100-sxm").stdout.split())
     assert "To use the memory that is left:" in shown
     assert "levers.gradient_checkpointing=0" in shown
-    assert "less computation per sample" in shown
+    assert re.search(r"levers\.gradient_checkpointing=0 .*?; -\d+ % step time\.", shown)
     assert "train.batch_size=4 train.gradient_accumulation=1" in shown
 
 

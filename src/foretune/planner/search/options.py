@@ -32,7 +32,7 @@ _QUICK_MARGIN = 0.04
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class SearchSetting:
     """One combination of settings, whatever it runs on."""
 
     change: SettingChange
@@ -91,13 +91,13 @@ class Setting:
     def footprint(self) -> Footprint:
         return other_footprint(self.base, self.experiment, self.size)
 
-    def with_more(self, more: Mapping[str, Any]) -> "Setting":
+    def with_more(self, more: Mapping[str, Any]) -> "SearchSetting":
         """Returns the same step with settings that do not belong to it."""
         change = SettingChange("other", {**self.change.settings, **more})
         return replace(self, change=change, experiment=change.applied(self.base.experiment))
 
 
-def legal_settings(base: Footprint, space: Space) -> Iterator[Setting]:
+def legal_settings(base: Footprint, space: Space) -> Iterator[SearchSetting]:
     """Yields the settings of a space that go together and need no recording."""
     jobs = base.job
     family = base.subject.row.family_facts.name
@@ -112,11 +112,11 @@ def legal_settings(base: Footprint, space: Space) -> Iterator[Setting]:
             continue
         if is_at_hand(base.traces, experiment, size, base.subject.geometry, base.numerics):
             samples = experiment.train.batch_size * experiment.train.gradient_accumulation
-            yield Setting(change, experiment, size, base, replace(jobs, samples_per_device=samples), samples)
+            yield SearchSetting(change, experiment, size, base, replace(jobs, samples_per_device=samples), samples)
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class SearchPlace:
     """A device on which settings are tried, with its speed and price."""
 
     device: Device
@@ -134,8 +134,8 @@ class Place:
 class Option:
     """Settings on a device."""
 
-    setting: Setting
-    place: Place
+    setting: SearchSetting
+    place: SearchPlace
 
     @cached_property
     def key(self) -> tuple[str, str]:
@@ -144,7 +144,7 @@ class Option:
         return self.place.device.name, " ".join(f"{key}={value}" for key, value in words.items())
 
     @cached_property
-    def changed(self) -> Setting:
+    def changed(self) -> SearchSetting:
         return self.setting.with_more(self.place.needed) if self.place.needed else self.setting
 
     @property
@@ -193,9 +193,11 @@ class Option:
         )
 
 
-def place_on(base: Footprint, device: Device, terms: Terms, reserved_share: float, needed: Mapping[str, Any]) -> Place:
+def place_on(
+    base: Footprint, device: Device, terms: Terms, reserved_share: float, needed: Mapping[str, Any]
+) -> SearchPlace:
     """Raises `NotKnown` if the device's speed is not known."""
-    return Place(
+    return SearchPlace(
         device=device,
         speed=terms.speeds(device),
         price_usd_per_hour=terms.price_of(device).usd,

@@ -45,7 +45,7 @@ def job_text(cost: JobCost) -> str:
     if cost.usd is not None and cost.usd_per_hour is not None:
         words.append(f"{usd_text(cost.usd)} at {usd_text(cost.usd_per_hour)}/h ({cost.price_source})")
     else:
-        words.append(f"no price: {cost.price_source}. Give one: --price DEVICE=USD")
+        words.append(f"no price: {cost.price_source}. Give one: foretune plan ... --price DEVICE=USD")
     return f"{length}: {', '.join(words)}"
 
 
