@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from foretune.api.plan import Plans, plan
     from foretune.api.profile import ProfiledRun, profile
     from foretune.api.publish import PublishedRun, publish
-    from foretune.api.recommend import Recommendation, recommend
+    from foretune.api.recommend import Recommended, recommend
     from foretune.api.rehearse import Rehearsal, rehearse
     from foretune.api.report import Report, report
     from foretune.api.run import Run, RunFailed, open_run
@@ -56,7 +56,7 @@ __all__ = [
     "Plans",
     "ProfiledRun",
     "PublishedRun",
-    "Recommendation",
+    "Recommended",
     "Rehearsal",
     "Report",
     "Run",
@@ -119,7 +119,7 @@ _WHERE = {
     "api.plan": ("Plans", "plan"),
     "api.profile": ("ProfiledRun", "profile"),
     "api.publish": ("PublishedRun", "publish"),
-    "api.recommend": ("Recommendation", "recommend"),
+    "api.recommend": ("Recommended", "recommend"),
     "api.rehearse": ("Rehearsal", "rehearse"),
     "api.report": ("Report", "report"),
     "api.run": ("Run", "RunFailed", "open_run"),

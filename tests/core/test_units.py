@@ -11,10 +11,14 @@ from foretune.core.units import (
     count_text,
     counted_text,
     duration_text,
+    energy_text,
     measured_pair_text,
     measured_text,
     rate_text,
+    rounded_share_text,
+    seconds_of_text,
     share_text,
+    usd_of_text,
     usd_text,
 )
 
@@ -206,3 +210,29 @@ def test_two_numbers_have_the_same_unit_and_decimals(
 )
 def test_sizes_as_people_type_them(text: str, found: tuple[int, bool] | None) -> None:
     assert bytes_of_text(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("6h", 21600), ("90 min", 5400), ("1.5d", 129600), ("45S", 45), ("6", None), ("0h", None), ("soon", None)],
+)
+def test_times_as_people_type_them(text: str, seconds: float | None) -> None:
+    assert seconds_of_text(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "usd"), [("20", 20), ("20usd", 20), ("$ 2.5", 2.5), ("20 USD", 20), ("-3", None), ("20 EUR", None)]
+)
+def test_money_as_people_type_it(text: str, usd: float | None) -> None:
+    assert usd_of_text(text) == usd
+
+
+@pytest.mark.parametrize(
+    ("watt_hours", "text"), [(12.34, "12 Wh"), (499, "499 Wh"), (812, "0.8 kWh"), (2000, "2.0 kWh"), (14_321, "14 kWh")]
+)
+def test_energy(watt_hours: float, text: str) -> None:
+    assert energy_text(watt_hours) == text
+
+
+def test_rough_shares() -> None:
+    assert rounded_share_text(0.784) == "78 %"

@@ -247,4 +247,33 @@ BUGS = (
         "return power - 2",
         "core/test_units.py",
     ),
+    # Times, costs and searches
+    bug(
+        "a remedy that takes longer is ranked first",
+        "planner/advice.py",
+        "remedy.slowdown_share or 0.0",
+        "-(remedy.slowdown_share or 0.0)",
+        "planner/test_forecast.py",
+    ),
+    bug(
+        "a search takes bounds for times",
+        "planner/search/best.py",
+        "push(option, totals, is_bound=False)",
+        "push(option, option.least, is_bound=False)",
+        "planner/test_search.py",
+    ),
+    bug(
+        "a search drops what hardly misses by a quick estimate",
+        "planner/search/options.py",
+        "return high <= place.usable_bytes * (1 + _QUICK_MARGIN)",
+        "return high <= place.usable_bytes * (0.8 + _QUICK_MARGIN)",
+        "planner/test_search.py",
+    ),
+    bug(
+        "the price of a job is that of its training alone",
+        "planner/timing/job.py",
+        "_num_cards(work, device) * total_s / _S_PER_HOUR",
+        "_num_cards(work, device) * training_s / _S_PER_HOUR",
+        "planner/test_forecast.py",
+    ),
 )

@@ -63,7 +63,7 @@ def check(found: Plan) -> None:
     assert cost.training_s == pytest.approx(cost.num_steps * time.step_s)
     assert cost.low_s < cost.total_s < cost.high_s
     if cost.usd_per_hour is not None:
-        assert cost.usd == pytest.approx(cost.usd_per_hour * cost.total_s / 3600)
+        assert cost.usd == pytest.approx(found.world_size * cost.usd_per_hour * cost.total_s / 3600)
 
 
 def test_times_and_costs_add_up_on_every_device() -> None:
@@ -93,8 +93,25 @@ def test_what_is_not_known_leaves_no_time_and_says_why() -> None:
     found = plan(MODEL, on="l4", advice="none", terms=Terms(speeds=unknown))
     assert (found.time, found.cost, found.no_time) == (None, None, "the speed of l4")
     assert list(time_lines([found])) == ["No step time, not known: the speed of l4"]
-    for key in ("levers.compile=regional", "parallel.devices=2"):
-        assert plan(MODEL, key, on="l4", advice="none").no_time
+    assert plan(MODEL, "levers.compile=regional", on="l4", advice="none").no_time
+
+
+def test_several_devices_wait_for_each_other() -> None:
+    one, two = (
+        plan(MODEL, f"train.gradient_accumulation={4 // n}", f"parallel.devices={n}", on="h100-sxm", advice="none")
+        for n in (1, 2)
+    )
+    check(two)
+    assert one.time is not None
+    assert two.time is not None
+    assert one.cost is not None
+    assert two.cost is not None
+    assert 0.5 * one.time.step_s < two.time.step_s < one.time.step_s
+    assert "communication" in two.time.shares
+    assert two.cost.usd_per_hour == one.cost.usd_per_hour
+    assert two.cost.usd is not None
+    assert one.cost.usd is not None
+    assert two.cost.usd > one.cost.usd
 
 
 def test_nothing_is_faster_than_the_peak() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class Recommended:
     """The best configuration that was found, with its plan."""
 
     asked: "Asked"
@@ -78,7 +78,7 @@ def recommend(
     frames: int | None = None,
     file: str | Path | None = None,
     observer: Observer | None = None,
-) -> Recommendation:
+) -> Recommended:
     """Searches devices, batch, accumulation, checkpointing, block swap, quantisation and weights for what is best.
 
     Args:
@@ -118,7 +118,7 @@ def recommend(
     sought = sought_of(wanted, goal=goal, deadline=deadline, budget=budget_text, min_batch=min_batch)
     source = live_steps(observer, lambda what: observer.preparing(what, 0, 0), needed=False)
     asked, answer = search_question(wanted, sought, devices, source)
-    found = Recommendation(asked, answer)
+    found = Recommended(asked, answer)
     if file is not None:
         write_file(Path(file), found.experiment_text())
     return found

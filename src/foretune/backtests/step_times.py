@@ -13,7 +13,7 @@ from foretune.config.from_trainers.dialects import DIALECTS, Dialect
 from foretune.planner.expansion import expand_step
 from foretune.planner.sizing import StepSize, with_default_targets
 from foretune.planner.timing.device_speed import speed_of
-from foretune.planner.timing.step_time import StepParts, TimedStep, planned_step, step_parts
+from foretune.planner.timing.step_time import StepParts, TimedStep, step_parts
 from foretune.planner.timing.work_times import WorkTimes
 from foretune.planner.traces import Traces, mixed_step, variant_of
 from foretune.planner.transfers import moved_in_a_step
@@ -74,7 +74,7 @@ def speed_result(question: SpeedQuestion, traces: Traces, work_times: WorkTimes)
     step = _timed_step(question, traces)
     device = catalog.device(question.device)
     speed = speed_of(device, question.asked.dialect.sdpa)
-    parts = step_parts(planned_step(step, traces), speed, work_times)
+    parts = step_parts(step, traces, speed, work_times)
     return SpeedResult(
         question=question,
         parts=parts,

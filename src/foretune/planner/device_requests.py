@@ -14,7 +14,7 @@ from foretune.record.accelerators import Accelerator, accelerators_here
 from foretune.record.machine import host_memory_bytes
 
 Say = Callable[[str], None]
-_EXAMPLE = "--on rtx-4090:limit=20GiB, or --on rtx-4090:pcie=4.0x8"
+_EXAMPLE = "foretune plan ... --on rtx-4090:limit=20GiB, or foretune plan ... --on rtx-4090:pcie=4.0x8"
 _GB_PER_S_OF_PCIE_3 = 16.0
 """One way over 16 lanes, as the catalogue rounds it. Each generation doubles it."""
 
@@ -34,7 +34,7 @@ def _with_settings(device: Device, settings: Sequence[str], typed: str) -> Devic
     for setting in settings:
         key, _, value = (part.strip().lower() for part in setting.partition("="))
         if key not in ("limit", "pcie") or key in found:
-            raise UserError(f"{typed}: {setting!r} is not a setting of a device. Run: foretune plan ... {_EXAMPLE}")
+            raise UserError(f"{typed}: {setting!r} is not a setting of a device. Run: {_EXAMPLE}")
         found[key] = value
     changed = _limited(device, found["limit"], typed) if "limit" in found else device
     changed = _linked(changed, found["pcie"], typed) if "pcie" in found else changed
@@ -51,7 +51,7 @@ def _limited(device: Device, value: str, typed: str) -> Device:
     size = bytes_of_text(value)
     usable = usable_bytes(device)
     if size is None or size[0] < MIB:
-        raise UserError(f"{typed}: limit needs a size. Run: foretune plan ... {_EXAMPLE}")
+        raise UserError(f"{typed}: limit needs a size. Run: {_EXAMPLE}")
     if size[0] > usable:
         raise UserError(f"{typed}: a process can use at most {bytes_text(usable)} anyway. Leave out the limit")
     if device.kind in ("cpu", "mps"):
@@ -68,7 +68,7 @@ def _linked(device: Device, value: str, typed: str) -> Device:
     match = re.fullmatch(r"([1-6])(?:\.0)?x(1|2|4|8|16)", value)
     if match is None or device.kind in ("cpu", "mps"):
         reason = "pcie needs a generation and lanes" if match is None else f"{device.name} shares the host's memory"
-        raise UserError(f"{typed}: {reason}. Run: foretune plan ... {_EXAMPLE}")
+        raise UserError(f"{typed}: {reason}. Run: {_EXAMPLE}")
     generation, lanes = match.groups()
     gb_per_s = _GB_PER_S_OF_PCIE_3 * 2.0 ** (int(generation) - 3) * int(lanes) / 16
     return LinkedDevice.model_construct(

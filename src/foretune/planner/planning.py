@@ -88,6 +88,7 @@ class Footprint:
             moved=self.moved,
             numerics=self.numerics,
             habits=self.habits,
+            is_cpu=self.trains_on_host,
         )
 
     @cached_property
@@ -260,7 +261,7 @@ def validation_on(found: Footprint, device: Device, *, expandable_segments: bool
     )
 
 
-class Forecast(NamedTuple):
+class PlanForecast(NamedTuple):
     """Time and cost, and why one is missing."""
 
     time: StepTime | None = None
@@ -269,17 +270,17 @@ class Forecast(NamedTuple):
     no_cost: str | None = None
 
 
-def forecast_on(found: Footprint, device: Device, terms: Terms = PUBLISHED) -> Forecast:
+def forecast_on(found: Footprint, device: Device, terms: Terms = PUBLISHED) -> PlanForecast:
     """Returns the time of a step on a device, and what the whole job costs."""
     try:
         speed = terms.speeds(device)
         time = step_time(seconds_on(found.timed_step, found.traces, device, speed), found.experiment, device, speed)
     except NotKnown as missing:
-        return Forecast(no_time=str(missing))
+        return PlanForecast(no_time=str(missing))
     try:
-        return Forecast(time=time, cost=job_cost(found.job, time, device, terms.price_of(device)))
+        return PlanForecast(time=time, cost=job_cost(found.job, time, device, terms.price_of(device)))
     except NotKnown as missing:
-        return Forecast(time=time, no_cost=str(missing))
+        return PlanForecast(time=time, no_cost=str(missing))
 
 
 def plan_on(

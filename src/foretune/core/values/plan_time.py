@@ -25,7 +25,7 @@ class StepTime(Part):
     samples_per_s: float
     """Over all devices."""
     model_flops: float
-    """What the model needs for a step; what is recomputed counts once."""
+    """What the model needs for a step on each device; what is recomputed counts once."""
     hardware_flops: float
     model_utilisation: float | None
     """Share of the device's peak; None where the catalogue has no peak for this dtype."""

@@ -17,12 +17,13 @@ from foretune.planner.quick import quick_peak_bytes
 from foretune.planner.search.space import Space
 from foretune.planner.sizing import StepSize
 from foretune.planner.swapping import moved_bytes
+from foretune.planner.timing.constants import shipped_constants
 from foretune.planner.timing.forecast import checked_seconds, peak_flops_per_s, unknown_speed
 from foretune.planner.timing.job import JobTotals, JobWork, job_totals
-from foretune.planner.timing.speed import DeviceSpeed
-from foretune.planner.timing.step_time import PlannedStep, StepSeconds, TimedStep, planned_step, seconds_of
+from foretune.planner.timing.speed import DeviceSpeed, NotKnown
+from foretune.planner.timing.step_time import PlannedStep, StepSeconds, TimedStep, parts_of, planned_step
 from foretune.planner.timing.terms import Terms
-from foretune.planner.traces import flops_per_sample, is_at_hand, mixed_step, variant_of
+from foretune.planner.traces import Mixed, flops_per_sample, is_at_hand, mixed_step, variant_of
 from foretune.planner.transfers import Moved
 from foretune.planner.verdict import Ends
 
@@ -31,7 +32,7 @@ _QUICK_MARGIN = 0.04
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class SearchSetting:
     """One combination of settings, whatever it runs on."""
 
     change: SettingChange
@@ -70,29 +71,33 @@ class Setting:
             moved=self._moved(),
             numerics=base.numerics,
         )
-        return planned_step(step, base.traces)
+        return planned_step(step, base.traces, self._mixed)
+
+    @cached_property
+    def _mixed(self) -> Mixed:
+        base = self.base
+        return mixed_step(base.traces, self.experiment, self.size, base.subject.geometry, base.numerics)
 
     def _moved(self) -> Moved:
         """Returns the traffic of a step; of swapped blocks alone it is known without the events of a step."""
         base, levers = self.base, self.experiment.levers
         if levers.activation_offload or levers.optimizer_offload or levers.ema_offload or levers.checkpoint_segment > 1:
             return self.footprint.moved
-        mixed = mixed_step(base.traces, self.experiment, self.size, base.subject.geometry, base.numerics)
         swapped = variant_of(self.experiment, base.subject.geometry).swapped
-        in_a_pass = 2 * sum(moved_bytes(mixed.kept, self.size.in_trace(base.subject.geometry), swapped))
+        in_a_pass = 2 * sum(moved_bytes(self._mixed.kept, self.size.in_trace(base.subject.geometry), swapped))
         return Moved(to_device_bytes=in_a_pass * self.experiment.train.gradient_accumulation)
 
     @property
     def footprint(self) -> Footprint:
         return other_footprint(self.base, self.experiment, self.size)
 
-    def with_more(self, more: Mapping[str, Any]) -> "Setting":
+    def with_more(self, more: Mapping[str, Any]) -> "SearchSetting":
         """Returns the same step with settings that do not belong to it."""
         change = SettingChange("other", {**self.change.settings, **more})
         return replace(self, change=change, experiment=change.applied(self.base.experiment))
 
 
-def legal_settings(base: Footprint, space: Space) -> Iterator[Setting]:
+def legal_settings(base: Footprint, space: Space) -> Iterator[SearchSetting]:
     """Yields the settings of a space that go together and need no recording."""
     jobs = base.job
     family = base.subject.row.family_facts.name
@@ -107,11 +112,11 @@ def legal_settings(base: Footprint, space: Space) -> Iterator[Setting]:
             continue
         if is_at_hand(base.traces, experiment, size, base.subject.geometry, base.numerics):
             samples = experiment.train.batch_size * experiment.train.gradient_accumulation
-            yield Setting(change, experiment, size, base, replace(jobs, samples_per_device=samples), samples)
+            yield SearchSetting(change, experiment, size, base, replace(jobs, samples_per_device=samples), samples)
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class SearchPlace:
     """A device on which settings are tried, with its speed and price."""
 
     device: Device
@@ -129,8 +134,8 @@ class Place:
 class Option:
     """Settings on a device."""
 
-    setting: Setting
-    place: Place
+    setting: SearchSetting
+    place: SearchPlace
 
     @cached_property
     def key(self) -> tuple[str, str]:
@@ -139,7 +144,7 @@ class Option:
         return self.place.device.name, " ".join(f"{key}={value}" for key, value in words.items())
 
     @cached_property
-    def changed(self) -> Setting:
+    def changed(self) -> SearchSetting:
         return self.setting.with_more(self.place.needed) if self.place.needed else self.setting
 
     @property
@@ -170,7 +175,10 @@ class Option:
         """Of one step; raises `NotKnown`."""
         setting, place = self.setting, self.place
         unknown_speed(setting.experiment)
-        found = seconds_of(setting.planned, place.speed, setting.base.traces.work_times)
+        if setting.experiment.parallel.devices > 1:
+            raise NotKnown("the best settings of several devices: a search is for one. Set parallel.devices=1")
+        parts = parts_of(setting.planned, place.speed, setting.base.traces.work_times)
+        found = parts.seconds(shipped_constants())
         return checked_seconds(found, setting.experiment, place.device)
 
     @cached_property
@@ -185,9 +193,11 @@ class Option:
         )
 
 
-def place_on(base: Footprint, device: Device, terms: Terms, reserved_share: float, needed: Mapping[str, Any]) -> Place:
+def place_on(
+    base: Footprint, device: Device, terms: Terms, reserved_share: float, needed: Mapping[str, Any]
+) -> SearchPlace:
     """Raises `NotKnown` if the device's speed is not known."""
-    return Place(
+    return SearchPlace(
         device=device,
         speed=terms.speeds(device),
         price_usd_per_hour=terms.price_of(device).usd,

@@ -11,7 +11,7 @@ from foretune.core.vocabulary import RunPhase
 from foretune.planner.knobs import SettingChange
 from foretune.planner.planning import Footprint, fits_stretch, other_footprint, plan_on
 from foretune.planner.search.best import Effort, Goal, Limits, best_of, front_of
-from foretune.planner.search.options import Option, Place, legal_settings, place_on, reserved_share
+from foretune.planner.search.options import Option, SearchPlace, legal_settings, place_on, reserved_share
 from foretune.planner.search.space import space_of
 from foretune.planner.timing.speed import NotKnown
 from foretune.planner.timing.terms import PUBLISHED, Terms
@@ -91,7 +91,7 @@ def search(base: Footprint, devices: Sequence[Device], sought: Sought) -> Answer
 def options_of(base: Footprint, devices: Sequence[Device], sought: Sought) -> tuple[list[Option], dict[str, list[str]]]:
     """Returns all legal settings on all devices, and the devices that are left out by the reason."""
     left_out: dict[str, list[str]] = {}
-    places: list[Place] = []
+    places: list[SearchPlace] = []
     for device in devices:
         try:
             places.append(_place(base, device, sought.terms))
@@ -103,7 +103,7 @@ def options_of(base: Footprint, devices: Sequence[Device], sought: Sought) -> tu
     return [option for option in found if option.is_able], left_out
 
 
-def _place(base: Footprint, device: Device, terms: Terms) -> Place:
+def _place(base: Footprint, device: Device, terms: Terms) -> SearchPlace:
     if device.kind == "cpu":
         raise NotKnown("the speed of training on a CPU")
     needed = _needed_for_caches(base, device)

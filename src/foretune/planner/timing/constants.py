@@ -10,7 +10,6 @@ from pydantic import Field
 from foretune.catalog.rows import DATA_DIR
 from foretune.core.values.base import Part
 from foretune.planner.timing.speed import Evidence
-from foretune.planner.verdict import ErrorShares
 
 SPEED_RECORD_FILE = DATA_DIR / "speed_record.json"
 
@@ -59,10 +58,7 @@ _BEYOND_THE_ROWS = 1.5
 """All rows are of devices with kernel tables; the data sheet alone is about half again as wrong at single kernels."""
 
 
-def time_error(evidence: Evidence) -> ErrorShares:
-    """Returns how far a step time may be below and above the prediction, as shares of it.
-
-    Nine of ten published times are within: a prediction that is off by this factor, either way.
-    """
-    p90 = speed_record().p90_error * (_BEYOND_THE_ROWS if evidence == "data sheet" else 1.0)
-    return ErrorShares(p90 / (1 + p90), p90 / (1 - p90))
+def time_error(evidence: Evidence) -> float:
+    """Predicted over published time, less one: what nine of ten published rows do not exceed, either way."""
+    p90 = speed_record().p90_error
+    return p90 * _BEYOND_THE_ROWS if evidence == "data sheet" else p90

@@ -104,4 +104,5 @@ class PublishedSpeed:
 @lru_cache(64)
 def speed_of(device: Device, sdpa: SdpaKernel = "cudnn") -> DeviceSpeed:
     """The device's speed by what was published. `sdpa` is what PyTorch's attention runs on Hopper."""
-    return PublishedSpeed(device, sdpa)
+    # A limit of memory changes no speed, and tables know the card by its name in the catalogue.
+    return PublishedSpeed(device.model_copy(update={"name": device.row_name}), sdpa)

@@ -7,24 +7,26 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.objections.quantization import FLOAT8_PRODUCTS
 from foretune.core.values.plan_time import Resource, StepTime
 from foretune.planner.timing.constants import time_error
+from foretune.planner.timing.interconnect import interconnect_of
+from foretune.planner.timing.parallel_time import ParallelSeconds, parallel_step_seconds
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
-from foretune.planner.timing.step_time import StepSeconds, TimedStep, step_seconds
+from foretune.planner.timing.step_time import StepSeconds, TimedStep
 from foretune.planner.traces import Traces
 
 _TERA = 1e12
 
 
-def seconds_on(step: TimedStep, traces: Traces, device: Device, speed: DeviceSpeed) -> StepSeconds:
-    """Returns the seconds of a step. Raises `NotKnown` if something of it is not known, or if it cannot be true."""
+def seconds_on(step: TimedStep, traces: Traces, device: Device, speed: DeviceSpeed) -> ParallelSeconds:
+    """Returns the seconds of a step. Raises `NotKnown` if something is not known, or if it cannot be true."""
     unknown_speed(step.experiment)
-    found = step_seconds(step, traces, speed, traces.work_times, is_cpu=device.kind == "cpu")
-    return checked_seconds(found, step.experiment, device)
+    links = interconnect_of(device)
+    found = parallel_step_seconds(step, traces, speed, traces.work_times, links)
+    checked_seconds(found.alone, step.experiment, device)
+    return found
 
 
 def unknown_speed(experiment: Experiment) -> None:
     """Raises `NotKnown` for what no device's speed is known at."""
-    if experiment.parallel.devices > 1:
-        raise NotKnown("the communication of several devices")
     if experiment.levers.compile != "off":
         raise NotKnown("the speed of compiled blocks")
 
@@ -37,26 +39,26 @@ def checked_seconds(found: StepSeconds, experiment: Experiment, device: Device) 
     return found
 
 
-def step_time(seconds: StepSeconds, experiment: Experiment, device: Device, speed: DeviceSpeed) -> StepTime:
-    peak = peak_flops_per_s(experiment, device)
+def step_time(seconds: ParallelSeconds, experiment: Experiment, device: Device, speed: DeviceSpeed) -> StepTime:
+    peak, alone, found = peak_flops_per_s(experiment, device), seconds.alone, seconds.shares()
     error = time_error(speed.evidence)
-    shares = {name: share for name in get_args(Resource) if (share := seconds.shares().get(name, 0.0)) > 0}
+    shares = {name: share for name in get_args(Resource) if (share := found.get(name, 0.0)) > 0}
 
     def share_of_peak(flops: float) -> float | None:
         return None if peak is None else flops / (peak * seconds.step_s)
 
     return StepTime(
         step_s=seconds.step_s,
-        low_s=seconds.step_s * (1 - error.low),
-        high_s=seconds.step_s * (1 + error.high),
+        low_s=seconds.step_s / (1 + error),
+        high_s=seconds.step_s / (1 - error),
         shares=shares,
         bound_by=max(shares, key=lambda name: shares[name], default="compute"),
         evidence=speed.evidence,
         samples_per_s=experiment.samples_per_step() / seconds.step_s,
-        model_flops=seconds.model_flops,
-        hardware_flops=seconds.hardware_flops,
-        model_utilisation=share_of_peak(seconds.model_flops),
-        hardware_utilisation=share_of_peak(seconds.hardware_flops),
+        model_flops=alone.model_flops,
+        hardware_flops=alone.hardware_flops,
+        model_utilisation=share_of_peak(alone.model_flops),
+        hardware_utilisation=share_of_peak(alone.hardware_flops),
     )
 
 

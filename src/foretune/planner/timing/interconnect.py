@@ -61,7 +61,7 @@ def interconnect_of(
     for name, value in (("rate of the network", gbit_per_s), ("number of devices in a machine", domain_devices)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise UserError(f"The {name} must be a positive number, not {value}. For example: 400 (Gbit/s per device)")
-    usual_devices, usual_gbit_per_s = _USUAL.get(device.name, _OTHERS)
+    usual_devices, usual_gbit_per_s = _USUAL.get(device.row_name, _OTHERS)
     return Interconnect(
         domain_devices=domain_devices or usual_devices,
         gbit_per_s=gbit_per_s or usual_gbit_per_s,

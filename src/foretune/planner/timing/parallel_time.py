@@ -16,12 +16,12 @@ from foretune.planner.timing.step_time import (
     StepSeconds,
     TimedStep,
     compute_seconds,
+    parts_of,
     planned_step,
-    step_parts,
     step_seconds,
 )
 from foretune.planner.timing.work_times import PASS, UPDATE, LayoutFacts, Part, Times, WorkTimes
-from foretune.planner.traces import Traces
+from foretune.planner.traces import Traces, mixed_step
 
 CONTENTION_SHARE = 0.1
 """By how much computation slows down while something is sent beside it: NCCL's kernels take multiprocessors and memory
@@ -144,8 +144,9 @@ def exchanged_step_seconds(
     trace gradients have when they are sent.
     """
     constants = constants or shipped_constants()
-    planned = planned_step(step, traces)
-    parts = step_parts(planned, links.speed, work_times)
+    mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
+    planned = planned_step(step, traces, mixed)
+    parts = parts_of(planned, links.speed, work_times)
     own = _with_update(parts, update_share)
     alone = own.seconds(constants)
     # The host slows the blocks down, which leaves more time to send beside them.

@@ -12,7 +12,7 @@ from foretune.planner.sizing import StepSize
 from foretune.planner.timing.constants import TimeConstants, shipped_constants
 from foretune.planner.timing.speed import DeviceSpeed
 from foretune.planner.timing.work_times import PASS, UPDATE, Part, Times, WorkTimes
-from foretune.planner.traces import Traces, forms_of, mixed_step
+from foretune.planner.traces import Mixed, Traces, forms_of, mixed_step
 from foretune.planner.transfers import Moved
 from foretune.trace.shipped import Geometry, recipes
 
@@ -78,28 +78,8 @@ class TimedStep:
     habits: TrainerHabits = NO_HABITS
     copies_cross: bool = False
     """Whether copies to the host and back run at the same time, on streams of their own."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimedTrace:
-    """A trace of a step, with how often the work of each of its parts is done."""
-
-    trace: StepTrace
-    sizes: Sizes
-    layer: str
-    """The quantised layer that is composed into the trace; empty if there is none."""
-    how_often: Mapping[Part, float]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedStep:
-    """A step without the device it runs on: a search asks for its time on many."""
-
-    traces: tuple[TimedTrace, ...]
-    moved: Moved
-    copies_cross: bool
-    eight_bit_product: float
-    """Host time of a product of two quantised tensors, in operators."""
+    is_cpu: bool = False
+    """Whether host and device are the same cores, so that their times add up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,49 +122,54 @@ def step_seconds(
     speed: DeviceSpeed,
     work_times: WorkTimes,
     constants: TimeConstants | None = None,
-    *,
-    is_cpu: bool = False,
 ) -> StepSeconds:
-    """Returns the time of one optimizer step. Raises `NotKnown` if something of it is not known.
-
-    `is_cpu`: host and device are the same cores, so that their times add up.
-    """
-    return seconds_of(planned_step(step, traces), speed, work_times, constants, is_cpu=is_cpu)
+    """Returns the time of one optimizer step. Raises `NotKnown` if something of it is not known."""
+    return step_parts(step, traces, speed, work_times).seconds(constants or shipped_constants())
 
 
-def seconds_of(
-    step: PlannedStep,
-    speed: DeviceSpeed,
-    work_times: WorkTimes,
-    constants: TimeConstants | None = None,
-    *,
-    is_cpu: bool = False,
-) -> StepSeconds:
-    """Returns the time of a step whose traces were found before."""
-    return step_parts(step, speed, work_times, is_cpu=is_cpu).seconds(constants or shipped_constants())
-
-
-def step_parts(step: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes, *, is_cpu: bool = False) -> StepParts:
+def step_parts(step: TimedStep, traces: Traces, speed: DeviceSpeed, work_times: WorkTimes) -> StepParts:
     """Returns what a step needs, before constants that are learnt."""
-    by_part = _by_part(step, speed, work_times)
-    total = Times()
+    mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
+    return parts_of(planned_step(step, traces, mixed), speed, work_times)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedTrace:
+    """A trace of a step, with how often the work of each of its parts is done."""
+
+    trace: StepTrace
+    sizes: Sizes
+    layer: str
+    """The quantised layer that is composed into the trace; empty if there is none."""
+    how_often: Mapping[Part, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStep:
+    """A step without the device it runs on: a search asks for its time on many."""
+
+    step: TimedStep
+    traces: tuple[TimedTrace, ...]
+
+
+def parts_of(planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) -> StepParts:
+    """Returns what a step needs whose traces were found before."""
+    step, by_part, total = planned.step, _by_part(planned, speed, work_times), Times()
     for times in by_part.values():
         total = total.plus(times)
-    operators = (
-        total.num_operators
-        + (RECOMPUTING_OPERATOR - 1) * total.num_recomputing
-        + step.eight_bit_product * total.num_8bit_products
-    )
+    operators = total.num_operators + (RECOMPUTING_OPERATOR - 1) * total.num_recomputing
+    if step.habits.torchao_autograd:
+        operators += EIGHT_BIT_PRODUCT * total.num_8bit_products
     return StepParts(
         total=total,
         by_part=by_part,
         operators_s=operators * speed.launch_s(),
-        bus_s=0.0 if is_cpu else _bus_s(step, speed),
-        is_cpu=is_cpu,
+        bus_s=0.0 if step.is_cpu else _bus_s(step, speed),
+        is_cpu=step.is_cpu,
     )
 
 
-def _bus_s(step: PlannedStep, speed: DeviceSpeed) -> float:
+def _bus_s(step: TimedStep, speed: DeviceSpeed) -> float:
     directions = [speed.copy_s(count) for count in (step.moved.to_host_bytes, step.moved.to_device_bytes) if count]
     return max(directions, default=0.0) if step.copies_cross else sum(directions)
 
@@ -194,11 +179,8 @@ def side_by_side_s(device_s: float, host_s: float) -> float:
     return float((device_s**_SHARPNESS + host_s**_SHARPNESS) ** (1 / _SHARPNESS))
 
 
-def planned_step(step: TimedStep, traces: Traces) -> PlannedStep:
-    """Finds the traces of the blocks as they are: some recomputed, the others not; passes as often as gradients
-    accumulate.
-    """
-    mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
+def planned_step(step: TimedStep, traces: Traces, mixed: Mixed) -> PlannedStep:
+    """Returns the traces of a step, and how often each of their parts is done in it."""
     counts = [kind.count for kind in mixed.kept.kinds]
     starts = [sum(counts[:index]) for index in range(len(counts))]
     again = [
@@ -207,37 +189,26 @@ def planned_step(step: TimedStep, traces: Traces) -> PlannedStep:
     ]
     # Work that is done once includes that of blocks that are not repeated.
     share = len(mixed.chosen) / max(1, sum(counts))
+    sizes = step.size.in_trace(step.geometry)
+    passes = {PASS: step.experiment.train.gradient_accumulation, UPDATE: 1}
     forms = forms_of(step.experiment, step.geometry, step.numerics, habits=step.habits)
     found = []
     for trace, form, is_again in ((mixed.kept, forms[0], False), (mixed.checkpointed, forms[1], True)):
         blocks = again if is_again else [count - often for count, often in zip(counts, again, strict=True)]
         of_kind = {OUTSIDE: share if is_again else 1 - share, **dict(enumerate(blocks))}
-        passes = {PASS: step.experiment.train.gradient_accumulation, UPDATE: 1}
-        found.append(
-            TimedTrace(
-                trace=trace,
-                sizes=step.size.in_trace(step.geometry),
-                layer=(composed_layer(form) if traces.is_composed(form) else None) or "",
-                how_often={
-                    (part, kind): often * passes[part] for kind, often in of_kind.items() if often for part in passes
-                },
-            )
-        )
-    return PlannedStep(
-        traces=tuple(found),
-        moved=step.moved,
-        copies_cross=step.copies_cross,
-        eight_bit_product=EIGHT_BIT_PRODUCT if step.habits.torchao_autograd else 0,
-    )
+        how_often = {(part, kind): often * passes[part] for part in passes for kind, often in of_kind.items() if often}
+        layer = composed_layer(form) if traces.is_composed(form) else None
+        found.append(TimedTrace(trace=trace, sizes=sizes, layer=layer or "", how_often=how_often))
+    return PlannedStep(step=step, traces=tuple(found))
 
 
-def _by_part(step: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) -> dict[Part, Times]:
-    """Adds up the blocks as they are, for each kind of block and what is outside of them."""
+def _by_part(planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) -> dict[Part, Times]:
     total: dict[Part, Times] = {}
-    for one in step.traces:
-        if one.how_often:
-            recipe = recipes().layers[one.layer] if one.layer else None
-            found = work_times.of(one.trace, one.sizes, speed, recipe, one.layer)
-            for part, how_often in one.how_often.items():
-                total[part] = total.get(part, Times()).plus(found[part], how_often)
+    for one in planned.traces:
+        if not one.how_often:
+            continue
+        recipe = recipes().layers[one.layer] if one.layer else None
+        found = work_times.of(one.trace, one.sizes, speed, recipe, one.layer)
+        for part, often in one.how_often.items():
+            total[part] = total.get(part, Times()).plus(found[part], often)
     return total

@@ -59,7 +59,9 @@ def prices_named(texts: tuple[str, ...]) -> dict[str, float]:
         except ValueError:
             usd = -1.0
         if not separator or not 0 <= usd < float("inf"):
-            raise UserError(f"--price {text} is not a device and its price for an hour in US dollars. Run: {_EXAMPLE}")
+            raise UserError(
+                f"foretune plan --price {text}: not a device and its price for an hour in US dollars. Run: {_EXAMPLE}"
+            )
         found[name if name in catalog.devices() else _resolved(name)] = usd
     return found
 

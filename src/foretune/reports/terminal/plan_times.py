@@ -13,6 +13,8 @@ def time_lines(plans: Sequence[Plan]) -> Iterator[str]:
     """Of one device, time and cost in a sentence each; of several, only why some have none."""
     if len(plans) == 1 and plans[0].time is not None:
         (plan,) = plans
+        if plan.verdict == "does not fit":
+            yield "With enough memory, and these settings:"
         yield step_text(plans[0].time)
         if plan.cost is not None:
             yield job_text(plan.cost)
@@ -43,7 +45,7 @@ def job_text(cost: JobCost) -> str:
     if cost.usd is not None and cost.usd_per_hour is not None:
         words.append(f"{usd_text(cost.usd)} at {usd_text(cost.usd_per_hour)}/h ({cost.price_source})")
     else:
-        words.append(f"no price: {cost.price_source}. Give one: --price DEVICE=USD")
+        words.append(f"no price: {cost.price_source}. Give one: foretune plan ... --price DEVICE=USD")
     return f"{length}: {', '.join(words)}"
 
 
@@ -54,15 +56,16 @@ def time_columns(plans: Sequence[Plan]) -> dict[str, list[str]]:
 
 
 def time_cells(plan: Plan) -> list[str]:
-    """The step, the whole job and its price, for a table."""
+    """The step, the whole job and its price, for a table; in parentheses where it does not fit."""
     if plan.time is None:
         return ["", "", ""]
     cost = plan.cost
-    return [
+    texts = [
         duration_text(plan.time.step_s),
         "" if cost is None else duration_text(cost.total_s),
         "" if cost is None or cost.usd is None else usd_text(cost.usd),
     ]
+    return [f"({text})" if text and plan.verdict == "does not fit" else text for text in texts]
 
 
 def job_rows(cost: JobCost) -> Iterator[tuple[str, float | None]]:
