@@ -19,6 +19,8 @@ from foretune.trace.making import make_point_trace, make_step_trace
 from foretune.trace.recorder import Operation, Recorder
 from foretune.trace.tracing import StepSizes
 
+pytestmark = pytest.mark.takes_turns
+
 SIZES = StepSizes(batch_size=3, height_px=128, width_px=128, num_text_tokens=48)
 
 

@@ -9,6 +9,7 @@ from foretune.core.observer import Observer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from foretune.backtests.scale_scoring import ScaleScore
     from foretune.backtests.scoring import BacktestScore
     from foretune.backtests.speed_scoring import SpeedScore
     from foretune.planner.traces import Traces
@@ -55,6 +56,23 @@ def backtest_speeds(data: str | Path | None = None, *, observer: Observer | None
     (observer or Observer()).preparing("step times", 0, 0)
     rows = tuple(catalog.measurements().values()) if data is None else read_rows(Path(data))[0]
     return speed_score(rows, Traces())
+
+
+def backtest_scale(data: str | Path | None = None, *, observer: Observer | None = None) -> "ScaleScore":
+    """Predicts the speed of published trainings on eight devices and more.
+
+    Args:
+        data: a CSV file with the catalogue's columns; without it, the catalogue's measurements.
+        observer: receives progress.
+    """
+    from foretune import catalog
+    from foretune.backtests.reading import read_rows
+    from foretune.backtests.scale_scoring import scale_score
+    from foretune.planner.traces import Traces
+
+    (observer or Observer()).preparing("several devices", 0, 0)
+    rows = tuple(catalog.measurements().values()) if data is None else read_rows(Path(data))[0]
+    return scale_score(rows, Traces())
 
 
 def _live_traces(observer: Observer) -> "Callable[[str], Traces]":

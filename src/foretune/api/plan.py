@@ -167,6 +167,7 @@ def devices_and_host(
     """What `on`, `ram` and `prices` mean. Where they are wrong, reports with them what else is wrong."""
     from foretune.planner.asking import Wanted, check_question, devices_named
     from foretune.planner.host_memory import budget_named
+    from foretune.planner.timing.measured_here import speeds_of_this_machine
     from foretune.planner.timing.terms import Terms, prices_named
 
     mistakes = Mistakes()
@@ -174,7 +175,7 @@ def devices_and_host(
     devices = mistakes.attempt(devices_named, names, lambda text: observer.message(f"Note: {text}"))
     host = None if ram is None else mistakes.attempt(budget_named, ram)
     texts = [f"{name}={usd}" for name, usd in prices.items()] if isinstance(prices, Mapping) else prices or ()
-    terms = Terms(prices=mistakes.attempt(prices_named, tuple(texts)) or {})
+    terms = Terms(speeds=speeds_of_this_machine(), prices=mistakes.attempt(prices_named, tuple(texts)) or {})
     if is_live:
         mistakes.attempt(require, "train", "Recording a step")
     if mistakes:

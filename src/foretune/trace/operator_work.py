@@ -39,6 +39,10 @@ def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, 
     moved = tuple(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in (*inputs, *results))
     formula = flop_registry.get(func.overloadpacket)
     flops = int(formula(*args, **kwargs, out_val=out)) if formula is not None else 0
+    if func.overloadpacket in _ATTENTION_OF_CPU:
+        # torch's registry has the kernels of GPUs alone.
+        is_backward = _ATTENTION_OF_CPU[func.overloadpacket] > 0
+        flops = (10 if is_backward else 4) * prod(_shape(func, args, results))
     kind = "conv" if "conv" in name else "attention" if "attention" in name else None
     if flops and kind is None:
         kind = "matmul"

@@ -17,7 +17,6 @@ from foretune.planner.quick import quick_peak_bytes
 from foretune.planner.search.space import Space
 from foretune.planner.sizing import StepSize
 from foretune.planner.swapping import moved_bytes
-from foretune.planner.timing.constants import shipped_constants
 from foretune.planner.timing.forecast import checked_seconds, peak_flops_per_s, unknown_speed
 from foretune.planner.timing.job import JobTotals, JobWork, job_totals
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
@@ -178,7 +177,7 @@ class Option:
         if setting.experiment.parallel.devices > 1:
             raise NotKnown("the best settings of several devices: a search is for one. Set parallel.devices=1")
         parts = parts_of(setting.planned, place.speed, setting.base.traces.work_times)
-        found = parts.seconds(shipped_constants())
+        found = parts.seconds()
         return checked_seconds(found, setting.experiment, place.device)
 
     @cached_property

@@ -50,6 +50,10 @@ def speed_record() -> SpeedRecord:
     return SpeedRecord.model_validate(json.loads(SPEED_RECORD_FILE.read_text(encoding="utf-8")))
 
 
+AS_MEASURED = TimeConstants(products=1, host=1)
+"""On a CPU, calibration measures kernels and operators as a training runs them: one after another, on warm cores."""
+
+
 def shipped_constants() -> TimeConstants:
     return speed_record().constants
 

@@ -9,7 +9,7 @@ from foretune.core.values.step_trace import OUTSIDE, StepTrace
 from foretune.planner.block_events import Sizes
 from foretune.planner.composing.forms import composed_layer
 from foretune.planner.sizing import StepSize
-from foretune.planner.timing.constants import TimeConstants, shipped_constants
+from foretune.planner.timing.constants import AS_MEASURED, TimeConstants, shipped_constants
 from foretune.planner.timing.speed import DeviceSpeed
 from foretune.planner.timing.work_times import PASS, UPDATE, Part, Times, WorkTimes
 from foretune.planner.traces import Mixed, Traces, forms_of, mixed_step
@@ -94,7 +94,9 @@ class StepParts:
     bus_s: float
     is_cpu: bool
 
-    def seconds(self, constants: TimeConstants) -> StepSeconds:
+    def seconds(self, constants: TimeConstants | None = None) -> StepSeconds:
+        """Without constants, those that ship."""
+        constants = constants or (AS_MEASURED if self.is_cpu else shipped_constants())
         total = self.total
         compute_s, bandwidth_s = compute_seconds(total, constants), constants.device * total.bandwidth_s
         device_s, host_s = compute_s + bandwidth_s + self.bus_s, constants.host * self.operators_s
@@ -124,7 +126,7 @@ def step_seconds(
     constants: TimeConstants | None = None,
 ) -> StepSeconds:
     """Returns the time of one optimizer step. Raises `NotKnown` if something of it is not known."""
-    return step_parts(step, traces, speed, work_times).seconds(constants or shipped_constants())
+    return step_parts(step, traces, speed, work_times).seconds(constants)
 
 
 def step_parts(step: TimedStep, traces: Traces, speed: DeviceSpeed, work_times: WorkTimes) -> StepParts:

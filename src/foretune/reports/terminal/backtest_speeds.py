@@ -9,6 +9,7 @@ from foretune.reports.terminal.tables import console, right, table
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from foretune.backtests.scale_scoring import ScaleScore
     from foretune.backtests.speed_scoring import SpeedScore
 
 _NUM_WORST = 10
@@ -32,6 +33,24 @@ def print_speeds(score: "SpeedScore") -> None:
     out.print(rows)
     out.print()
     _print_totals(out, found["speed"])
+
+
+def print_scale(score: "ScaleScore") -> None:
+    """The totals of speeds on several devices."""
+    if not score.results:
+        return
+    found = score.as_dict()["scale"]
+    growing = found["where_the_count_grows"]
+    text = (
+        f"{found['num_rows']} speeds on 8 devices and more: median error {found['median_abs_error']:.1%} of samples/s "
+        "per device"
+    )
+    if growing["from_nothing"]["num_rows"]:
+        text += (
+            f"; on more devices than another row {growing['from_nothing']['median_abs_error']:.1%}, constant efficiency "
+            f"{growing['constant_efficiency']['median_abs_error']:.1%}"
+        )
+    console().print(text, style="bold")
 
 
 def _print_worst(out: "Console", found: list[dict[str, Any]]) -> None:
