@@ -47,8 +47,8 @@ def print_scale(score: "ScaleScore") -> None:
     )
     if growing["from_nothing"]["num_rows"]:
         text += (
-            f"; on more devices than another row {growing['from_nothing']['median_abs_error']:.1%}, constant efficiency "
-            f"{growing['constant_efficiency']['median_abs_error']:.1%}"
+            f"; on more devices than another row {growing['from_nothing']['median_abs_error']:.1%}, constant "
+            f"efficiency {growing['constant_efficiency']['median_abs_error']:.1%}"
         )
     console().print(text, style="bold")
 
