@@ -7,7 +7,6 @@ import pytest
 import foretune as ft
 from foretune.config.reading import read_experiment
 from foretune.core.errors import UserError
-from tests.planner.shaped import _with_shapes  # noqa: F401 - a fixture for all tests
 
 
 def test_the_file_is_the_recommended_experiment(tmp_path: Path) -> None:

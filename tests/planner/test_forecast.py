@@ -15,7 +15,6 @@ from foretune.planner.timing.speed import DeviceSpeed, NotKnown
 from foretune.planner.timing.terms import Terms, prices_named
 from foretune.reports.terminal.plan_times import job_text, step_text, time_lines
 from tests.planner.asked_plans import GIB, plan, plans
-from tests.planner.shaped import _with_shapes  # noqa: F401 - a fixture for all tests
 from tests.work_counts import work_of
 
 MODEL = "sd3-medium"

@@ -17,7 +17,6 @@ from foretune.planner.search.searching import Answer, Sought, options_of, search
 from foretune.planner.search.space import space_of
 from foretune.planner.sizing import size_of
 from foretune.planner.traces import Traces
-from tests.planner.shaped import _with_shapes  # noqa: F401 - a fixture for all tests
 
 CARDS = "rtx-3060,l4,rtx-4090,h100-sxm"
 SMALL = ("train.gradient_accumulation=2", "levers.block_swap=0", "data.resolution=2048")
