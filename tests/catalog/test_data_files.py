@@ -24,6 +24,7 @@ def test_the_files_are_the_expected_ones() -> None:
         "flops.json",
         "kernels/README.md",
         "kernels/best_rates.csv",
+        "kernels/caches.csv",
         "kernels/estimates.json",
         "licences.json",
         "lora_counts.json",
@@ -31,6 +32,7 @@ def test_the_files_are_the_expected_ones() -> None:
         "models.json",
         "overheads.csv",
         "published_measurements.csv",
+        "speed_record.json",
     ]
 
 

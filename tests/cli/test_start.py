@@ -17,7 +17,19 @@ NUM_STARTS = 10
 MOST_STARTS = 50
 VERBS = (
     *("init", "plan", "backtest", "train", "resume", "sample", "export", "list", "schema", "doctor", "tiny"),
-    *("bench", "study", "profile", "compare", "gate", "check", "evaluate", "report", "demo", "import-accelerate"),
+    *(
+        "bench",
+        "study",
+        "profile",
+        "compare",
+        "gate",
+        "check",
+        "calibrate",
+        "evaluate",
+        "report",
+        "demo",
+        "import-accelerate",
+    ),
     *("fetch", "publish", "import-checkpoint", "import"),
 )
 HEAVY = ("accelerate", "datasets", "diffusers", "huggingface_hub", "numpy", "peft", "PIL", "torch", "transformers")
@@ -88,6 +100,7 @@ MISTAKES = (
     "import-checkpoint nowhere.safetensors --base sdxl",
     "plan flx.1-dev",
     "backtest --data nowhere.csv",
+    "calibrate --budget nonsense",
     "train nowhere.yaml",
     "bench nowhere.yaml",
     "bench nowhere/at/all --inference",

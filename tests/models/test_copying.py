@@ -65,7 +65,9 @@ def test_a_link_out_is_refused_by_name_and_nothing_is_written(
     model: Path, tmp_path: Path, make: Callable[[Path, str], None]
 ) -> None:
     make(model, "notes")
-    with pytest.raises(UserError, match=r"notes leads to .*elsewhere.*outside of .*model.*add --follow-links|\.hop"):
+    with pytest.raises(
+        UserError, match=r"notes leads to .*elsewhere.*outside of .*model.*export RUN --follow-links|\.hop"
+    ):
         copy_model(model, tmp_path / "copy")
     assert contents(tmp_path / "copy") == {}
 

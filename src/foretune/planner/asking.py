@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from foretune import catalog
 from foretune.catalog import ModelComponent
@@ -11,8 +11,6 @@ from foretune.catalog.devices import Device
 from foretune.choices.model import SINGLE_FILE_SUFFIXES, ModelReference, read_json, resolve_model
 from foretune.choices.optimizers import FOUND_LR_FACTOR, OPTIMIZER_SPECS
 from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
-from foretune.config.from_trainers.detecting import Found, find
-from foretune.config.from_trainers.importing import translate_found
 from foretune.config.overrides import apply_overrides, overridden, parse_overrides
 from foretune.config.reading import Asked, read_experiment, understand
 from foretune.config.starting import starting_text
@@ -28,6 +26,9 @@ from foretune.planner.sizing import size_of, with_default_targets
 from foretune.planner.timing.terms import PUBLISHED, Terms
 from foretune.planner.traces import LiveTracer, Traces, is_at_hand
 from foretune.trace.shipped import Geometry, geometries
+
+if TYPE_CHECKING:
+    from foretune.config.from_trainers.detecting import Found
 
 AdviceScope = Literal["none", "first", "menu"]
 """Which settings that make a run fit to report: none, the first that an expert would try, or the whole menu."""
@@ -257,9 +258,12 @@ def asked_of(wanted: Wanted) -> Asked:
         mapping = apply_overrides(dict(wanted.target), wanted.overrides)
         return understand(mapping, source=None, only_planned=True)
     path = Path(wanted.target)
-    found = find(path)
-    if found is not None:
-        return _asked_of_another(path, found, wanted.overrides)
+    if path.is_file():
+        from foretune.config.from_trainers.detecting import find  # takes a tenth of all imports
+
+        found = find(path)
+        if found is not None:
+            return _asked_of_another(path, found, wanted.overrides)
     is_model = path.suffix in SINGLE_FILE_SUFFIXES
     if path.suffix in (".yaml", ".yml", ".json") or (path.is_file() and not is_model):
         return read_experiment(path, wanted.overrides, only_planned=True)
@@ -281,8 +285,10 @@ def asked_of(wanted: Wanted) -> Asked:
     return replace(asked, model=replace(asked.model, note=asked.model.note or reference.note))
 
 
-def _asked_of_another(path: Path, found: Found, overrides: Sequence[str]) -> Asked:
+def _asked_of_another(path: Path, found: "Found", overrides: Sequence[str]) -> Asked:
     """Returns the experiment of another trainer's configuration, as that program runs it."""
+    from foretune.config.from_trainers.importing import translate_found
+
     model = next((text.partition("=")[2] for text in overrides if text.startswith("model=")), None)
     translated = translate_found(path, found, None if model is None else resolve_model(model).asked)
     mapping = apply_overrides(translated.planned(), tuple(text for text in overrides if not text.startswith("model=")))

@@ -41,7 +41,8 @@ def cost_text(remedy: Remedy) -> str:
     costs = []
     share = remedy.extra_flops_share
     if remedy.slowdown_share is not None:
-        costs.append(f"{remedy.slowdown_share * 100:+.0f} % step time")
+        longer = f"{remedy.slowdown_share * 100:+.0f} %"
+        costs.append("the same step time" if longer in ("+0 %", "-0 %") else f"{longer} step time")
     elif abs(share) >= _HARDLY:
         costs.append(f"{share_text(abs(share))} {'more' if share > 0 else 'less'} computation per sample")
     if remedy.moves_bytes > 0:
