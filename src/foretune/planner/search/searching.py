@@ -138,19 +138,19 @@ def _choice(option: Option, terms: Terms) -> Choice:
 def _nothing_found(
     num_options: int, possible: Sequence[Option], sought: Sought, left_out: Mapping[str, Sequence[str]], effort: Effort
 ) -> str:
-    reasons = [f"{', '.join(names)}: not known: {reason}." for reason, names in left_out.items()]
-    reasons += [f"{number:,} have no step time, not known: {reason}." for reason, number in effort.unknown.items()]
-    if num_options and not possible:
-        reasons.insert(0, "none fits in memory. Add devices: --on all")
-    elif possible:
-        reasons.insert(0, "; ".join(_limits_in_words(sought)) or "none fits in memory. Add devices: --on all")
-    return f"None of {num_options:,} configurations is an answer. {' '.join(reasons)}"
+    why = "None fits in memory. Add devices: --on all."
+    if possible:
+        why = " ".join(_limits_in_words(sought)) or why
+    sentences = [f"None of {num_options:,} configurations meets the request.", *([why] if num_options else [])]
+    sentences += [f"Left out: {', '.join(names)}; not known: {reason}." for reason, names in left_out.items()]
+    sentences += [f"{number:,} have no step time, not known: {reason}." for reason, number in effort.unknown.items()]
+    return " ".join(sentences)
 
 
 def _limits_in_words(sought: Sought) -> Iterator[str]:
     if sought.limits.deadline_s is not None:
-        yield "those that fit miss the deadline. Raise --deadline"
+        yield "Those that fit miss the deadline. Raise --deadline."
     if sought.limits.budget_usd is not None:
-        yield "those that fit cost more than the budget, or have no price. Raise --budget, or add --price DEVICE=USD"
+        yield "Those that fit cost more than the budget, or have no price. Raise --budget, or add --price DEVICE=USD."
     elif sought.goal == "cheapest":
-        yield "no device has a price. Add --price DEVICE=USD"
+        yield "No device has a price. Add --price DEVICE=USD."
