@@ -4,20 +4,32 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
+# Of the container. `.env` is git-ignored; values given after the target win over both files.
+ifneq ($(wildcard .env),)
+include .env
+else
+include .env.example
+endif
+# What a container needs to see the GPUs.
+DEVICES_cuda := --gpus all
+DEVICES_rocm := --device=/dev/kfd --device=/dev/dri --group-add video --group-add render
+DEVICES = $(or $(DEVICES_$(ACCELERATOR)),$(error ACCELERATOR=$(ACCELERATOR) is not valid: use cuda or rocm))
+
 # Without bytecode every import of diffusers compiles it again.
 export PYTHONDONTWRITEBYTECODE =
 export TORCH
 
 .DEFAULT_GOAL := help
 .PHONY: help setup hooks format check test docs proofs pins clean
+.PHONY: build_docker launch_docker build_and_launch_docker exec_docker download_assets run_tests
 
 help:  ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z_]+:.*## /{printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## Make the environment in .venv (another torch: make setup TORCH=torch==2.15.0)
 	.ci/setup $(VENV)
 
-hooks: | $(BIN)/python  ## Run ruff and mypy before each git commit
+hooks: | $(BIN)/python  ## Check format, lint, types and fast tests before each git commit
 	$(BIN)/pre-commit install
 
 format: | $(BIN)/python  ## Rewrite the source to the house format, and fix what ruff can fix
@@ -41,6 +53,23 @@ docs: | $(BIN)/python  ## Build the documentation into site/; a broken link is a
 
 pins: | $(BIN)/python  ## Write the versions installed in .venv to constraints/dev.txt
 	.ci/pins $(VENV)
+
+run_tests: test  ## The same as `make test`; SKIP_GPU_TESTS=1 leaves out what needs a GPU
+
+download_assets:  ## Download the benchmark's models and data (about 300 GB; a dry run: foretune fetch --benchmark --dry-run)
+	$(if $(wildcard $(BIN)/foretune),$(BIN)/foretune,foretune) fetch --benchmark
+
+build_docker:  ## Build the container image (AMD GPUs: ACCELERATOR=rocm)
+	docker build --build-arg ACCELERATOR=$(ACCELERATOR) --tag $(IMAGE_NAME) .
+
+launch_docker:  ## Start the container in the background
+	docker run --detach --rm --init --user $$(id -u):$$(id -g) $(DEVICES) --shm-size 16g --volume "$(VOLUME_MOUNT)" \
+		--name $(CONTAINER_NAME) $(IMAGE_NAME) sleep infinity
+
+build_and_launch_docker: build_docker launch_docker  ## Build the image and start the container
+
+exec_docker:  ## Open a shell in the running container
+	docker exec --interactive --tty $(CONTAINER_NAME) bash
 
 clean:  ## Remove what tools have cached and built; .venv stays
 	rm -rf .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site

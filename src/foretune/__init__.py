@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from foretune.api.evaluate import evaluate
     from foretune.api.experiment import check, init, schema
     from foretune.api.export import export
-    from foretune.api.fetch import Fetched, fetch
+    from foretune.api.fetch import Fetched, fetch, fetch_benchmark
     from foretune.api.import_checkpoint import import_checkpoint
     from foretune.api.import_config import ImportedTraining, import_config
     from foretune.api.lists import list_devices, list_methods, list_models
@@ -76,6 +76,7 @@ __all__ = [
     "evaluate",
     "export",
     "fetch",
+    "fetch_benchmark",
     "forget_calibration",
     "gate",
     "import_accelerate",
@@ -112,7 +113,7 @@ _WHERE = {
     "api.evaluate": ("evaluate",),
     "api.experiment": ("check", "init", "schema"),
     "api.export": ("export",),
-    "api.fetch": ("Fetched", "fetch"),
+    "api.fetch": ("Fetched", "fetch", "fetch_benchmark"),
     "api.import_checkpoint": ("import_checkpoint",),
     "api.import_config": ("ImportedTraining", "import_config"),
     "api.lists": ("list_devices", "list_methods", "list_models"),

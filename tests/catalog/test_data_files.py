@@ -20,6 +20,7 @@ def test_the_files_are_the_expected_ones() -> None:
     assert [path.relative_to(DATA_DIR).as_posix() for path in FILES] == [
         "CORRECTIONS.md",
         "backtest_record.json",
+        "datasets.json",
         "devices.csv",
         "flops.json",
         "kernels/README.md",

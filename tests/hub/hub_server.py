@@ -141,9 +141,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         path, _ = self._asked()
-        api, _, rest = path.lstrip("/").partition("api/models/")
-        parts = (rest or api).split("/")
-        repo, what = "/".join(parts[:2]), parts[2:]
+        api, _, rest = path.lstrip("/").partition("api/")
+        parts = (rest or api).removeprefix("models/").split("/")
+        num_parts = 3 if parts[0] == "datasets" else 2
+        repo, what = "/".join(parts[:num_parts]), parts[num_parts:]
         folder = self.server.root / repo
         is_gated = repo.startswith("gated/")
         if repo in self.server.created:

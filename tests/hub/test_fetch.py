@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
+from typer.testing import CliRunner
 
 import foretune as ft
 from foretune import catalog
+from foretune.cli.main import app
 from foretune.core.errors import Refused, UserError
 from tests.hub.client import TOKEN, Client, write_repository
 from tests.hub.hub_server import LICENCE, HubServer, commit_of, running_hub
@@ -263,3 +266,58 @@ def test_an_unknown_model_is_answered_with_the_nearest() -> None:
         ft.fetch("flux.1-deev", dry_run=True)
     with pytest.raises(Refused, match="not in the catalogue"):
         ft.fetch("owner/other", dry_run=True)
+
+
+DATASET = "bghira/pseudo-camera-10k"
+
+
+def test_a_data_set_is_fetched_and_read_by_the_printed_settings(client: Client, hub: HubServer) -> None:
+    folder = hub.root / "datasets" / DATASET
+    folder.mkdir(parents=True)
+    picture = Image.new("RGB", (32, 32), "red")
+    for name in ("a_red_boat.png", "another boat.png"):
+        picture.save(folder / name)
+    for name in ("README.md", "loader.py", "cache.pkl", "images.zip"):
+        (folder / name).write_bytes(b"not wanted")
+    fetched = client.foretune("fetch", "pseudo-camera-10k")
+    assert fetched.returncode == 0, fetched.stderr
+    assert f"Repository  {DATASET} at {commit_of('datasets/' + DATASET)}" in fetched.stderr
+    assert "Data set    pseudo-camera-10k" in fetched.stderr
+    assert "Verified 2 of 2 files by hash" in fetched.stdout
+    settings = json.loads(fetched.stdout.partition("data: ")[2])
+    assert files_in(Path(settings["path"])) - {"README.md"} == {"a_red_boat.png", "another boat.png"}
+    # Files in the Hub's cache are links to the cache's blobs.
+    program = (
+        "import json, sys; from foretune.choices.data import FolderData; from foretune.data.buckets import Bucket\n"
+        "from foretune.data.sources.folder import open_folder\n"
+        "source = open_folder(FolderData(**json.loads(sys.argv[1])), Bucket(32, 32))\n"
+        "print(json.dumps([source.info(number).caption for number in range(len(source))]))"
+    )
+    read = client.python(program, json.dumps(settings))
+    assert json.loads(read.stdout) == ["a red boat", "another boat"], read.stderr
+
+
+def test_the_benchmark_has_a_dry_run(client: Client, hub: HubServer) -> None:
+    told = client.foretune("fetch", "--benchmark", "--dry-run")
+    assert told.returncode == 0, told.stderr
+    for repo in ("FLUX.1-dev", "stable-diffusion-xl-base-1.0", "mochi-1", "HunyuanVideo", "Wan2.1-I2V", DATASET):
+        assert repo in told.stdout
+    assert hub.requests == []
+
+
+def test_a_script_is_never_asked_for_a_token(client: Client, hub: HubServer) -> None:
+    refused = client.foretune("fetch", "--benchmark")
+    assert refused.returncode == 2
+    assert "Token of the Hugging Face Hub" not in refused.stderr
+
+
+def test_a_benchmark_has_no_target() -> None:
+    for arguments in ((), ("sdxl", "--benchmark")):
+        refused = CliRunner().invoke(app, ["fetch", *arguments])
+        assert isinstance(refused.exception, UserError)
+        assert "or give --benchmark alone" in str(refused.exception)
+
+
+def test_a_data_set_without_an_address_is_refused() -> None:
+    with pytest.raises(Refused, match=r"no source names its repository.*data\.kind=folder"):
+        ft.fetch("wikiart-sargent")

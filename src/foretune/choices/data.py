@@ -12,6 +12,7 @@ Place = Annotated[str, INCIDENTAL]
 Share = Annotated[float, Field(ge=0, le=1)]
 ShapesStyle = Literal["plain", "hollow", "halved", "framed"]
 ShapesCaptions = Literal["all", "seen", "unseen"]
+CaptionPlace = Literal["files", "filename"]
 ShapesPlacement = Literal["anywhere", "middle"]
 
 
@@ -74,6 +75,9 @@ class FolderData(_Files):
     """How many times each image occurs per epoch."""
     trigger: str | None = None
     """Trigger word, put before each caption."""
+    captions: Annotated[CaptionPlace, LATER] = "files"
+    """Where captions are: in files beside the images (files), or the names of the images themselves, with spaces in
+    place of underscores (filename)."""
     folders: tuple[Folder, ...] = ()
     """Several folders instead of `path`, each with its own repeats and trigger."""
 

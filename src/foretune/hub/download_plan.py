@@ -53,6 +53,12 @@ class DownloadPlan:
     here_bytes: int | None
     """What of it the cache has; None where that was not looked up."""
     is_trainable: bool = True
+    kind: Literal["model", "dataset"] = "model"
+
+    @property
+    def page(self) -> str:
+        """Its page on the Hub."""
+        return f"https://huggingface.co/{'datasets/' if self.kind == 'dataset' else ''}{self.repo}"
 
     @property
     def is_estimate(self) -> bool:
@@ -113,6 +119,39 @@ def plan_from_hub(
     here = [file for of_part in by_part.values() for file in of_part if repository.is_here(file)]
     here_bytes = sum(file.size_bytes for file in here)
     return _plan(model, parts, (repository.commit, here_bytes), licence, free_bytes, is_trainable=True)
+
+
+def plan_of_dataset(
+    name: str,
+    repo: str,
+    free_bytes: FreeBytes,
+    repository: Repository | None = None,
+    files: Iterable[RemoteFile] = (),
+    licence: tuple[str | None, bool | None] = (None, None),
+) -> DownloadPlan:
+    """By the list of files of one commit; without a repository, by the catalogue, which knows no sizes."""
+    listed = tuple(files)
+    part = PipelinePart("files", None, None, note="size not in the catalogue")
+    here_bytes = None
+    if repository is not None:
+        size_bytes = sum(file.size_bytes for file in listed)
+        part = PipelinePart("files", size_bytes, size_bytes, len(listed))
+        here_bytes = sum(file.size_bytes for file in listed if repository.is_here(file))
+    cache = cache_folder()
+    return DownloadPlan(
+        model=name,
+        repo=repo,
+        revision=None if repository is None else repository.commit,
+        parts=(part,),
+        licence=licence[0],
+        is_gated=licence[1],
+        token_variable=token_variable(),
+        has_stored_token=has_stored_token(),
+        cache=cache,
+        free_bytes=free_bytes(cache),
+        here_bytes=here_bytes,
+        kind="dataset",
+    )
 
 
 def _plan(

@@ -1,4 +1,6 @@
-"""What a model's page on the Hub says of its licence."""
+"""What the page of a model or data set on the Hub says of its licence."""
+
+from typing import Literal
 
 from foretune import catalog
 from foretune.hub.surroundings import token
@@ -6,13 +8,13 @@ from foretune.hub.surroundings import token
 _NAMED_ELSEWHERE = "other"
 
 
-def licence_of(repo: str) -> tuple[str | None, bool | None]:
+def licence_of(repo: str, kind: Literal["model", "dataset"] = "model") -> tuple[str | None, bool | None]:
     """The licence of a repository, and whether it must be accepted there; without a network, by the catalogue."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # the base of its errors
 
     try:
-        info = HfApi(token=token()).model_info(repo)
+        info = HfApi(token=token()).repo_info(repo, repo_type=kind)
     except (OSError, HTTPError):
         known = catalog.licences().get(repo)
         return (None, None) if known is None else (known.licence, known.is_gated)

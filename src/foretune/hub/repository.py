@@ -1,10 +1,10 @@
-"""A repository of the Hub at one commit: its index, and the files that it holds."""
+"""A repository of the Hub at one commit: a model's index, and the files that it holds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import hexdigits
-from typing import Any
+from typing import Any, Literal
 
 from foretune.choices.model import PIPELINE_INDEX, read_json
 from foretune.core.errors import UserError
@@ -12,6 +12,7 @@ from foretune.hub.selection import needed_files
 from foretune.hub.surroundings import token
 
 _MAIN = "main"
+_DATASET_CARD = "README.md"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Repository:
     """Its snapshot in huggingface_hub's cache."""
     index: Mapping[str, Any]
     files: tuple[RemoteFile, ...]
+    kind: Literal["model", "dataset"] = "model"
 
     def needed(self, denoiser_part: str) -> tuple[RemoteFile, ...]:
         """The files that a training needs."""
@@ -61,16 +63,30 @@ def open_repository(repo: str, revision: str | None) -> Repository:
             "repository that is: its name ends with -diffusers or -Diffusers."
         )
     commit = folder.name
-    return Repository(repo, commit, folder, read_json(folder / PIPELINE_INDEX), tuple(_files(repo, commit, folder)))
+    files = tuple(_files(repo, commit, folder, "model"))
+    return Repository(repo, commit, folder, read_json(folder / PIPELINE_INDEX), files)
 
 
-def _files(repo: str, commit: str, folder: Path) -> Iterable[RemoteFile]:
+def open_dataset_repository(repo: str, revision: str | None = None) -> Repository:
+    """Pins the commit of a data set; downloads its card alone."""
+    from huggingface_hub import snapshot_download
+
+    folder = Path(
+        snapshot_download(
+            repo, repo_type="dataset", revision=revision or _MAIN, token=token(), allow_patterns=[_DATASET_CARD]
+        )
+    )
+    files = tuple(_files(repo, folder.name, folder, "dataset"))
+    return Repository(repo, folder.name, folder, {}, files, "dataset")
+
+
+def _files(repo: str, commit: str, folder: Path, kind: Literal["model", "dataset"]) -> Iterable[RemoteFile]:
     from huggingface_hub import HfApi, get_cached_repo_tree
     from huggingface_hub.errors import CachedRepoTreeNotFoundError, HTTPError  # type: ignore[attr-defined]
     from huggingface_hub.hf_api import RepoFile
 
     try:
-        for file in HfApi(token=token()).list_repo_tree(repo, recursive=True, revision=commit):
+        for file in HfApi(token=token()).list_repo_tree(repo, recursive=True, revision=commit, repo_type=kind):
             if isinstance(file, RepoFile):
                 large = file.lfs
                 sha256, blob_id = (None, file.blob_id) if large is None else (large.sha256, None)
@@ -78,7 +94,7 @@ def _files(repo: str, commit: str, folder: Path) -> Iterable[RemoteFile]:
     except (OSError, HTTPError):
         # No network: the cache remembers names and sizes; hashes are the names of contents.
         try:
-            cached = {file.path: file.size for file in get_cached_repo_tree(repo, revision=commit)}
+            cached = {file.path: file.size for file in get_cached_repo_tree(repo, revision=commit, repo_type=kind)}
         except CachedRepoTreeNotFoundError:
             here = [path for path in folder.rglob("*") if path.is_file()]
             cached = {path.relative_to(folder).as_posix(): path.stat().st_size for path in here}

@@ -11,6 +11,8 @@ from foretune.choices.model import MODEL_SUFFIXES, PIPELINE_INDEX
 # Loaders take such files only if they are asked for a variant by its name.
 _VARIANT = re.compile(r"[^.]+\.[^.]+\.safetensors(\.index\.json)?|.+\.safetensors\.index\.[^.]+\.json")
 
+_DATA_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".txt", ".jsonl", ".csv", ".parquet")
+
 
 def needed_files(paths: Iterable[str], index: Mapping[str, Any], denoiser_part: str) -> list[str]:
     """The files of a pipeline, of all that its repository holds: no pickled weights, no code, one dtype.
@@ -27,6 +29,11 @@ def needed_files(paths: Iterable[str], index: Mapping[str, Any], denoiser_part: 
     return sorted(
         path for path in safe if path == PIPELINE_INDEX or (path.count("/") == 1 and path.split("/")[0] in folders)
     )
+
+
+def data_files(paths: Iterable[str]) -> list[str]:
+    """The files of a data set that training reads: images, captions and tables; no code, no pickles, no archives."""
+    return sorted(path for path in paths if path.lower().endswith(_DATA_SUFFIXES) and not path.startswith("."))
 
 
 def part_of(path: str) -> str:

@@ -111,7 +111,14 @@ def _download_alike(repository: Repository, files: Sequence[RemoteFile], counter
     _continue_part(repository, files[0], counter)
     for file in files:
         # It finds the content in its cache, or downloads it, and gives it its name.
-        hf_hub_download(repository.repo, file.path, revision=repository.commit, token=token(), tqdm_class=counter.bar())
+        hf_hub_download(
+            repository.repo,
+            file.path,
+            repo_type=repository.kind,
+            revision=repository.commit,
+            token=token(),
+            tqdm_class=counter.bar(),
+        )
 
 
 def _continue_part(repository: Repository, file: RemoteFile, counter: _Counter) -> None:
@@ -119,7 +126,7 @@ def _continue_part(repository: Repository, file: RemoteFile, counter: _Counter) 
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.file_download import http_get
 
-    url = hf_hub_url(repository.repo, file.path, revision=repository.commit)
+    url = hf_hub_url(repository.repo, file.path, repo_type=repository.kind, revision=repository.commit)
     listed = get_hf_file_metadata(url, token=token(), retry_on_errors=True)
     if listed.etag is None or (listed.xet_file_data is not None and _uses_xet()):
         return

@@ -170,6 +170,18 @@ def test_files_are_read_in_the_folder_of_the_configuration_only(tmp_path: Path) 
     (inner / "backends.json").write_text(json.dumps(backends))
     data = translate(path).mapping["data"]
     assert (data["path"], data["repeats"], data["resolution"]) == ("/pictures", 3, 768)
+    assert "captions" not in data
+
+
+@pytest.mark.parametrize(("strategies", "captions"), [(["filename"], "filename"), (["filename", "textfile"], None)])
+def test_captions_in_file_names_stay_captions(strategies: list[str], captions: str | None, tmp_path: Path) -> None:
+    backends = [
+        {"id": str(number), "type": "local", "instance_data_dir": f"/pictures-{number}", "caption_strategy": strategy}
+        for number, strategy in enumerate(strategies)
+    ]
+    (tmp_path / "backends.json").write_text(json.dumps(backends))
+    path = FIRST["simpletuner"].write(tmp_path, {"data_backend_config": "backends.json"})
+    assert translate(path).mapping["data"].get("captions") == captions
 
 
 def test_the_datasets_of_sd_scripts_beside_the_options(tmp_path: Path) -> None:

@@ -69,6 +69,14 @@ def test_each_folder_has_its_own_repeats_and_trigger(tmp_path: Path):
     assert [source.repeats(index) for index in range(3)] == [5, 1, 1]
 
 
+def test_captions_can_be_the_names_of_the_images(tmp_path: Path):
+    for name in ("a_red  boat.png", "sub/no underscore.png"):
+        save_image(tmp_path / "images" / name)
+    (tmp_path / "images" / "sub" / "no underscore.txt").write_text("not this")
+    assert _captions(_opened(tmp_path, captions="filename")) == ["a red boat", "no underscore"]
+    assert _captions(_opened(tmp_path, captions="filename", trigger="sks")) == ["sks a red boat", "sks no underscore"]
+
+
 def test_the_fingerprint_is_of_contents_captions_and_repeats_only(tmp_path: Path):
     for place in ("images", "elsewhere/deep"):
         save_image(tmp_path / place / "a.png")

@@ -40,8 +40,19 @@ def set_data(sheet: Sheet, folder: Path) -> None:
         keys.answer("data_backend_config", "translated", f"{len(folders)} folders: path, repeats, resolution")
     elif "data_backend_config" in keys:
         sheet.lacks("data_backend_config", "the file is not beside this one. Set data.path")
+    _set_captions(sheet, trained)
     _set_resolution(sheet, trained)
     _set_frames(sheet, trained)
+
+
+def _set_captions(sheet: Sheet, backends: list[Mapping[str, Any]]) -> None:
+    """Captions are in text files, or they are the names of the images."""
+    usual = text_of(sheet.keys, "caption_strategy")
+    strategies = {str(entry.get("caption_strategy", usual or "")) for entry in backends} or {usual or ""}
+    if strategies == {"filename"}:
+        sheet.settings["data.captions"] = "filename"
+    elif "filename" in strategies:
+        sheet.assume("datasets with caption_strategy=filename beside others: their captions must be text files")
 
 
 def _set_resolution(sheet: Sheet, backends: list[Mapping[str, Any]]) -> None:

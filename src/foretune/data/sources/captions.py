@@ -41,6 +41,11 @@ def with_trigger(trigger: str | None, caption: str) -> str:
     return f"{trigger} {caption}".strip() if trigger else caption
 
 
+def caption_in_name(path: Path) -> str:
+    """Returns the caption that a file's name is: `a_red_boat.png` is "a red boat"."""
+    return _one_line(path.stem.replace("_", " "))
+
+
 def read_captions(
     samples: Sequence[CaptionedPath],
     metadata: Sequence[Path],

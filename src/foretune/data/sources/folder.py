@@ -3,11 +3,18 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from foretune.choices.data import Folder, FolderData
+from foretune.choices.data import CaptionPlace, Folder, FolderData
 from foretune.core.errors import UserError
 from foretune.data.buckets import Bucket
 from foretune.data.images import SUFFIXES
-from foretune.data.sources.captions import IMAGES, METADATA, CaptionedPath, read_captions
+from foretune.data.sources.captions import (
+    IMAGES,
+    METADATA,
+    CaptionedPath,
+    caption_in_name,
+    read_captions,
+    with_trigger,
+)
 from foretune.data.sources.cifar10_batches import has_batches
 from foretune.data.sources.files import FileSample, FileSource
 from foretune.data.sources.listing import DataFolder, counted, walk
@@ -25,11 +32,13 @@ def open_folder(choice: FolderData, largest: Bucket) -> FileSource:  # noqa: ARG
     samples: list[FileSample] = []
     notes: list[str] = []
     for folder in choice.all_folders():
-        samples += _folder_samples(folder, notes, follow_links=choice.follow_links)
+        samples += _folder_samples(folder, notes, choice.captions, follow_links=choice.follow_links)
     return FileSource(samples, memo_dir=Path(choice.cache_dir), notes=notes)
 
 
-def _folder_samples(folder: Folder, notes: list[str], *, follow_links: bool) -> list[FileSample]:
+def _folder_samples(
+    folder: Folder, notes: list[str], captions_from: CaptionPlace, *, follow_links: bool
+) -> list[FileSample]:
     """Returns the images of a folder; adds what is skipped or empty to `notes`."""
     place = DataFolder.existing(
         folder.path, "data.path (or the path in data.folders)", holds="images", follow_links=follow_links
@@ -38,8 +47,11 @@ def _folder_samples(folder: Folder, notes: list[str], *, follow_links: bool) -> 
     if not listing.images:
         raise _no_images(place, listing.unread)
     notes += _skipped(place, listing)
-    captioned = [CaptionedPath(image, image.with_suffix(".txt")) for image in listing.images]
-    captions = read_captions(captioned, listing.metadata, place, IMAGES, trigger=folder.trigger, notes=notes)
+    if captions_from == "filename":
+        captions = [with_trigger(folder.trigger, caption_in_name(image)) for image in listing.images]
+    else:
+        captioned = [CaptionedPath(image, image.with_suffix(".txt")) for image in listing.images]
+        captions = read_captions(captioned, listing.metadata, place, IMAGES, trigger=folder.trigger, notes=notes)
     return [
         FileSample(path=image, caption=caption, repeats=folder.repeats, within=place.within)
         for image, caption in zip(listing.images, captions, strict=True)

@@ -1,8 +1,10 @@
 """A download in a few lines: what it is, how large, under which licence, and whether there is room."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from foretune import catalog
 from foretune.core.units import counted_text, disk_text
 from foretune.hub.download_plan import DownloadPlan, PipelinePart
 from foretune.hub.surroundings import TOKEN_VARIABLES
@@ -11,7 +13,7 @@ from foretune.hub.surroundings import TOKEN_VARIABLES
 def download_lines(plan: DownloadPlan) -> Iterator[str]:
     """What will be downloaded, or would be."""
     revision = plan.revision or "the newest commit of main (a download pins it)"
-    yield f"Model       {plan.model}"
+    yield f"{'Model' if plan.kind == 'model' else 'Data set':<12}{plan.model}"
     yield f"Repository  {plan.repo} at {revision}"
     yield f"Licence     {plan.licence or f'not in the catalogue: see https://huggingface.co/{plan.repo}'}"
     yield f"Access      {_access(plan)}"
@@ -27,7 +29,7 @@ def download_lines(plan: DownloadPlan) -> Iterator[str]:
 
 def _access(plan: DownloadPlan) -> str:
     if plan.is_gated:
-        return f"gated: accept the licence on https://huggingface.co/{plan.repo} and set HF_TOKEN"
+        return f"gated: accept the licence on {plan.page} and set HF_TOKEN"
     return "not in the catalogue; the Hub tells" if plan.is_gated is None else "open"
 
 
@@ -75,4 +77,9 @@ def fetched_lines(plan: DownloadPlan | None, folder: Path | None, num_verified: 
         return
     unverified = "" if num_verified == num_files else f" ({num_files - num_verified} without a known hash)"
     yield f"Verified {num_verified} of {counted_text(num_files, 'files')} by hash{unverified}: {folder}"
-    yield f"`model: {plan.model}` is found there, also without a network (HF_HUB_OFFLINE=1)."
+    if plan.kind == "model":
+        yield f"`model: {plan.model}` is found there, also without a network (HF_HUB_OFFLINE=1)."
+        return
+    # Files in huggingface_hub's cache are links to its blobs, which are beside the snapshot.
+    settings = {**catalog.datasets()[plan.model].data, "path": str(folder), "follow_links": True}
+    yield f"In an experiment file: data: {json.dumps(settings)}"
