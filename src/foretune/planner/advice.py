@@ -196,8 +196,15 @@ def _fewest_swapped(trial: Trial, change: SettingChange) -> Look | None:
         swap = block_swap(number)
         return replace(change, settings={**change.settings, **swap.settings})
 
-    already = trial.found.experiment.levers.block_swap
+    def in_turn(number: int) -> SettingChange:
+        swap = with_swap(number)
+        return replace(swap, settings={**swap.settings, "levers.block_swap_prefetch": 0})
+
+    already, prefetch = trial.found.experiment.levers.block_swap, trial.found.experiment.levers.block_swap_prefetch
     look = trial.fewest_that_fits(with_swap, num_blocks)
+    if look is None and prefetch:
+        # Slower, but without the memory of the blocks that are copied ahead.
+        look = trial.fewest_that_fits(in_turn, num_blocks)
     return None if look is not None and look.change.settings["levers.block_swap"] <= already else look
 
 

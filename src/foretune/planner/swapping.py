@@ -115,15 +115,15 @@ def moved_bytes(trace: StepTrace, sizes: tuple[float, float, float, float], unit
 def copied_bytes(trace: StepTrace, sizes: tuple[float, float, float, float], units: Sequence[SwappedUnit]) -> int:
     """Returns the bytes that a forward and backward pass copies to the device."""
     moved = moved_bytes(trace, sizes, units)
-    return sum(
-        num_bytes // unit.num_swapped * unit.num_copies for num_bytes, unit in zip(moved, units, strict=True)
-    )
+    return sum(num_bytes // unit.num_swapped * unit.num_copies for num_bytes, unit in zip(moved, units, strict=True))
 
 
 def most_on_device_bytes(moved: Sequence[int], units: Sequence[SwappedUnit], prefetch: int) -> int:
     """Returns the most swapped weights that a forward pass has on the device. `moved`: from `moved_bytes`."""
     blocks = [
-        num_bytes // unit.num_swapped for num_bytes, unit in zip(moved, units, strict=True) for _ in range(unit.num_swapped)
+        num_bytes // unit.num_swapped
+        for num_bytes, unit in zip(moved, units, strict=True)
+        for _ in range(unit.num_swapped)
     ]
     return max((sum(blocks[first : first + prefetch + 1]) for first in range(len(blocks))), default=0)
 

@@ -152,13 +152,13 @@ class FakeStreams:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def Stream(self, device: torch.device) -> "FakeStream":  # noqa: ARG002, N802 - torch's interface
+    def Stream(self, device: torch.device) -> "FakeStream":  # noqa: N802 - torch's interface
         return FakeStream("side", self.calls)
 
     def Event(self) -> "FakeEvent":  # noqa: N802 - torch's name
         return FakeEvent(self.calls)
 
-    def current_stream(self, device: torch.device) -> "FakeStream":  # noqa: ARG002 - torch's interface
+    def current_stream(self, device: torch.device) -> "FakeStream":
         return FakeStream("compute", self.calls)
 
     @contextmanager

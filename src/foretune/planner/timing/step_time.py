@@ -125,7 +125,6 @@ class StepParts:
             hardware_flops=total.model_flops + total.recomputed_flops,
         )
 
-
     def _busy_seconds(self, constants: TimeConstants) -> dict[Part, float]:
         return {part: busy_seconds(times, constants) for part, times in self.by_part.items()}
 
