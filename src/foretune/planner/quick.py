@@ -51,10 +51,14 @@ def _swapped_bytes(mixed: Mixed, sizes: Sizes, variant: Variant, prefetch: int) 
     """Returns the swapped bytes on the host, minus those of a running block and of those that are copied ahead: of the
     smallest blocks, to keep the estimate low.
     """
-    moved = moved_bytes(mixed.checkpointed, sizes, variant.swapped)
-    of_one_block = (num_bytes // unit.num_swapped for num_bytes, unit in zip(moved, variant.swapped, strict=True))
-    on_device = min(moved, default=0) + prefetch * min(of_one_block, default=0)
-    return max(0, sum(moved) - on_device)
+    moved, units = moved_bytes(mixed.checkpointed, sizes, variant.swapped), variant.swapped
+    blocks = sorted(
+        num_bytes // unit.num_swapped
+        for num_bytes, unit in zip(moved, units, strict=True)
+        for _ in range(unit.num_swapped)
+    )
+    num_running = min((unit.num_swapped for unit in units), default=0)
+    return sum(moved) - sum(blocks[: num_running + prefetch])
 
 
 def _peak_bytes(trace: StepTrace, sizes: Sizes, variant: Variant, expansions: Expansions) -> float:
