@@ -167,6 +167,7 @@ class Trial:
             moves_bytes=changed.moved.total_bytes - self.found.moved.total_bytes,
             least_transfer_s=None if transfers is None else transfers.least_s,
             hidden_copy_share=None if after is None else after.hidden_copy_share,
+            hidden_copy_s=None if after is None else after.hidden_copy_s * self._num_steps_of(after),
             slowdown_s=slowdown_s,
             slowdown_share=slowdown_s / time.step_s if slowdown_s is not None and time is not None else None,
             changes_the_result=change.changes_the_result,
@@ -187,7 +188,13 @@ class Trial:
         time = self.plan.time
         if time is None or after is None:
             return None
-        return time.samples_per_s * time.step_s / after.samples_per_s - time.step_s
+        return self._num_steps_of(after) * after.step_s - time.step_s
+
+    def _num_steps_of(self, after: StepTime) -> float:
+        """Returns how many changed steps see as many samples as one step of the plan."""
+        time = self.plan.time
+        assert time is not None, "a changed step has a time only if the plan has one"
+        return time.samples_per_s * time.step_s / (after.samples_per_s * after.step_s)
 
     def fits_in(self, stretch: str, found: Footprint) -> bool:
         """Whether one stretch of a run (filling a cache, or the training) fits on its own."""

@@ -102,6 +102,8 @@ class Remedy(Part):
     """The least time in which the device's link moves all that a step then moves; None where nothing is moved."""
     hidden_copy_share: float | None = None
     """How much of the time of all copies is hidden behind computation; None where it is not known."""
+    hidden_copy_s: float | None = None
+    """The hidden time itself, for the samples of a step of the plan."""
     slowdown_s: float | None = None
     """How much longer the same number of samples takes, in seconds for each step of the plan; negative if it is faster.
     None where it is not known."""
