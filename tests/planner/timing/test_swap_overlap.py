@@ -1,6 +1,7 @@
 """Copies of swapped blocks beside computation: cases by hand, and what must hold for all of them."""
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -43,8 +44,8 @@ def test_three_blocks_by_hand() -> None:
 
 
 def test_slow_copies_by_hand() -> None:
-    """Copies of 10 s, one after another: 0, 1, 2 end at 10, 20, 30; 2 computes until 31 and backward until 34; copies of
-    1 and 0 begin at 31 and at 41, and end at 41 and 51.
+    """Copies of 10 s, one after another: those of 0, 1 and 2 end at 10, 20 and 30. Block 2 computes until 31, backward
+    until 34; the copies of 1 and 0 begin at 31 and 41, and end at 41 and 51.
     """
     waits = (10 - 0) + (20 - 11) + (30 - 21) + (41 - 34) + (51 - 44)
     assert exposed_s(THREE, 3, 1, BlockSeconds(1, 3), 10) == waits
@@ -88,7 +89,7 @@ def test_more_ahead_is_never_slower_and_a_slower_bus_never_faster(seed: int) -> 
     all_s = 2 * sum(copy_s[block] for block in waits_s(0)[0].forward)
     assert waits_s(0)[1] == pytest.approx(all_s)
     exposed = [waits_s(prefetch)[1] for prefetch in range(5)]
-    assert all(more <= fewer + 1e-9 for fewer, more in zip(exposed, exposed[1:], strict=False))
+    assert all(more <= fewer + 1e-9 for fewer, more in pairwise(exposed))
     for prefetch in (0, 1, 3):
         schedule, waited_s = waits_s(prefetch)
         assert copy_s[schedule.forward[0]] - 1e-9 <= waited_s, "nothing hides the first copy"
@@ -142,8 +143,8 @@ def step_of(num_swapped: int, prefetch: int, *, passes: int = 1, speed: EvenSpee
 
 
 def test_a_step_names_what_it_waits_for() -> None:
-    """14 of 28 blocks, every second: a block and the one behind it take as long as a copy, so that one copy in each pass
-    is waited for; and a second for what goes to the host.
+    """14 of 28 blocks, every second: a block and the one behind it take as long as a copy, so that a pass waits for one
+    copy; and a step for a second of what goes to the host.
     """
     computing_s = NUM_BLOCKS * 4
     found = step_of(14, 1, passes=2)

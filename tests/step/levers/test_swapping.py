@@ -144,7 +144,15 @@ def test_more_blocks_than_there_are(tiny_pipeline: TinyPipeline) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("numbers", ["none", "int8"])
-@pytest.mark.parametrize("more", [{}, {"checkpoint_segment": 2, "activation_offload": True}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"block_swap_prefetch": 0},
+        {"block_swap_prefetch": 3},
+        {"checkpoint_segment": 2, "activation_offload": True},
+    ],
+)
 def test_on_a_gpu_the_weights_wait_in_page_locked_memory(
     numbers: str, more: dict[str, Any], tiny_pipeline: TinyPipeline
 ) -> None:
