@@ -156,10 +156,12 @@ def test_a_step_names_what_it_waits_for() -> None:
 
 def test_without_prefetching_a_step_takes_the_sum() -> None:
     found = step_of(14, 0)
-    assert (found.bus_s, found.hidden_copy_s) == (pytest.approx(1 + 28 * 2), pytest.approx(0))
+    assert found.bus_s == pytest.approx(1 + 28 * 2)
+    assert found.hidden_copy_s == pytest.approx(0)
     assert found.step_s == pytest.approx(NUM_BLOCKS * 4 + 1 + 28 * 2)
 
 
 def test_a_step_without_swapped_blocks_hides_nothing() -> None:
     found = step_of(0, 1)
-    assert (found.bus_s, found.hidden_copy_s) == (pytest.approx(1), 0)
+    assert found.bus_s == pytest.approx(1)
+    assert found.hidden_copy_s == 0

@@ -8,7 +8,7 @@ from foretune.planner.sharding import num_shards
 from foretune.planner.timing.communication import Communication, Links, Unit, UnitLayout, bucketed, sharded_pass
 from foretune.planner.timing.constants import TimeConstants, shipped_constants
 from foretune.planner.timing.interconnect import Group, Interconnect, group_of
-from foretune.planner.timing.layout_facts import LayoutFacts, block_seconds, layout_facts
+from foretune.planner.timing.layout_facts import block_seconds, layout_facts
 from foretune.planner.timing.speed import DeviceSpeed
 from foretune.planner.timing.step_time import (
     StepParts,
@@ -19,7 +19,7 @@ from foretune.planner.timing.step_time import (
     planned_step,
     step_seconds,
 )
-from foretune.planner.timing.work_times import UPDATE, Part, WorkTimes
+from foretune.planner.timing.work_times import UPDATE, LayoutFacts, Part, WorkTimes
 from foretune.planner.traces import Traces, mixed_step
 
 CONTENTION_SHARE = 0.1
