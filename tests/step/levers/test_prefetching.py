@@ -65,6 +65,18 @@ def test_so_many_blocks_are_on_the_device_and_none_between_passes(prefetch: int,
     assert copies.released_early == []
 
 
+def test_a_block_that_has_run_is_released_at_once(tiny_pipeline: TinyPipeline) -> None:
+    """While blocks 2 and 4 run, which are not swapped, only the next swapped block is on the device."""
+    small = deep_step(tiny_pipeline("flux"), DEPTHS, LORA, levers=swapped(3, 1))
+    copies, _ = slow_pass(small)
+    live, beside = 0, []
+    for what, number in copies.events:
+        live += (what == "copy") - (what == "release")
+        if what == "compute" and number in (2, 4):
+            beside.append(live)
+    assert beside == [1] * 4
+
+
 def test_without_prefetching_no_second_stream_is_made(tiny_pipeline: TinyPipeline) -> None:
     small = deep_step(tiny_pipeline("flux"), DEPTHS, LORA, levers=swapped(6, 0))
     copies, found = slow_pass(small)
