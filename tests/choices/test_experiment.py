@@ -114,6 +114,7 @@ INCIDENTALS: dict[str, Any] = {
     "levers.activation_offload": True,
     "levers.activation_offload_parts": "attention",
     "levers.block_swap": 3,
+    "levers.block_swap_prefetch": 2,
     "levers.compile": "regional",
     "levers.attention": "math",
     "levers.channels_last": True,

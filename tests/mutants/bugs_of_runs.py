@@ -61,6 +61,49 @@ BUGS = (
         "sigma = u",
         "models/test_objectives.py",
     ),
+    # Block swap
+    bug(
+        "a block does not wait for its weights",
+        "step/levers/swapping.py",
+        "        self._copies[number].arrival.wait()\n        frozen",
+        "        frozen",
+        "step/levers/test_prefetching.py::test_late_copies_change_nothing_without_checkpointing",
+    ),
+    bug(
+        "weights on their way are dropped",
+        "step/levers/swapping.py",
+        "        self._copies[number].arrival.wait()\n        del",
+        "        del",
+        "step/levers/test_prefetching.py::test_after_an_error_nothing_in_flight_is_dropped_before_it_arrives",
+    ),
+    bug(
+        "weights stay on the device after their block",
+        "step/levers/swapping.py",
+        "            if number not in ahead:",
+        "            if not ahead:",
+        "step/levers/test_prefetching.py::test_a_block_that_has_run_is_released_at_once",
+    ),
+    bug(
+        "in the backward pass the blocks of the forward pass are copied ahead",
+        "step/levers/swapping.py",
+        "(self._backward_uses if is_recomputed else self._forward_uses)[number]",
+        "self._forward_uses[number]",
+        "step/levers/test_prefetching.py::test_a_copy_starts_before_the_block_before_it_computes",
+    ),
+    bug(
+        "nothing is copied ahead",
+        "choices/swapping.py",
+        "self.uses[use + 1 : min(end, use + 1 + self.prefetch)]",
+        "()",
+        "step/levers/test_prefetching.py::test_a_copy_starts_before_the_block_before_it_computes",
+    ),
+    bug(
+        "a copy overwrites memory that earlier kernels still use",
+        "step/levers/copy_queues.py",
+        "        self._side.wait_stream(self._streams.current_stream(self._device))\n",
+        "",
+        "step/levers/test_prefetching.py::test_copies_beside_computation_wait_for_it_and_are_waited_for",
+    ),
     # Quantisation
     bug(
         "layers outside of the blocks are quantised",

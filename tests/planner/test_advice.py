@@ -85,7 +85,7 @@ def test_a_quantised_base_that_only_a_desktop_makes_tight_is_offered() -> None:
 def test_little_host_memory_leaves_few_blocks_to_swap_or_none() -> None:
     """What the host cannot hold is not offered, not even where it would be tight on the device."""
     some = plan("flux.1-dev", on="rtx-3060", host=budget_named("12GiB")).remedies
-    assert [remedy.settings.get("levers.block_swap") for remedy in some[:2]] == ["6", None]
+    assert [remedy.settings.get("levers.block_swap") for remedy in some[:2]] == ["8", None]
     assert [remedy.verdict for remedy in some[:2]] == ["fits", "tight"]
     assert all(remedy.host_verdict != "does not fit" for remedy in some)
     assert plan("flux.1-dev", on="rtx-3060", host=budget_named("8GiB")).remedies == ()

@@ -180,11 +180,20 @@ def test_sentences() -> None:
 
 
 def test_remedies_stand_in_the_order_of_what_they_cost() -> None:
+    """Copies that are hidden count, too: without them, block swap would come before the quantised base."""
     remedies = plan("flux.1-dev", on="rtx-4090").remedies
     assert {remedy.kind for remedy in remedies} >= {"quantised base", "host memory"}
-    shares = [remedy.slowdown_share for remedy in remedies]
-    assert None not in shares
-    assert shares == sorted(share for share in shares if share is not None)
+    costs_s = []
+    for remedy in remedies:
+        assert remedy.slowdown_s is not None
+        assert remedy.hidden_copy_s is not None
+        costs_s.append(remedy.slowdown_s + remedy.hidden_copy_s)
+    assert costs_s == sorted(costs_s)
+    base, swap = (
+        next(remedy for remedy in remedies if remedy.kind == kind) for kind in ("quantised base", "host memory")
+    )
+    assert (base.slowdown_s or 0.0) > (swap.slowdown_s or 0.0) > 0
+    assert swap.hidden_copy_share == pytest.approx(0.94, abs=0.02)
     untimed = plan("flux.1-dev", on="rtx-4090", terms=Terms(speeds=unknown)).remedies
     assert [remedy.kind for remedy in untimed] == ["quantised base", "host memory"]
     assert all(remedy.slowdown_s is None for remedy in untimed)

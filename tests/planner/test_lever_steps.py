@@ -28,6 +28,8 @@ SIZES = StepSizes(batch_size=4, height_px=128, width_px=128, num_text_tokens=32)
 SIZE = StepSize(batch_size=4, height_px=128, width_px=128, num_frames=1, num_text_tokens=32, rank=8)
 LORA, FULL = {"kind": "lora", "rank": 8}, {"kind": "full"}
 CLOSE = 0.005
+# Of a segment, all weights are taken to be there until its backward pass ends; they go one after another.
+CLOSE_IN_SEGMENTS = 0.025
 # What comes back in the backward pass is counted by blocks where it is more than activations.
 CLOSE_ON_THE_BUS = 0.01
 
@@ -40,6 +42,9 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
         {"levers": {"gradient_checkpointing": 0.5, "activation_offload": True}},
     ),
     "five blocks swapped": ((6, 2), LORA, {"levers": {"block_swap": 5}}),
+    "five blocks swapped, none ahead": ((6, 2), LORA, {"levers": {"block_swap": 5, "block_swap_prefetch": 0}}),
+    "seven blocks swapped, three ahead": ((6, 2), LORA, {"levers": {"block_swap": 7, "block_swap_prefetch": 3}}),
+    "segments of two, six blocks swapped": ((6, 2), LORA, {"levers": {"checkpoint_segment": 2, "block_swap": 6}}),
     "optimizer and average on the host": (
         (5, 2),
         FULL,
@@ -70,8 +75,9 @@ def predicted(family: Family, experiment: Experiment) -> tuple[list[Event], Move
     geometry = geometry_of(family)
     sizes = SIZE.in_trace(geometry)
     mixed = mixed_step(traces, experiment, SIZE, geometry)
-    events = expand_variant(mixed.kept, mixed.checkpointed, sizes, variant_of(experiment, geometry))
-    return events, moved_in_a_step(mixed, experiment, sizes, by_fate(events))
+    variant = variant_of(experiment, geometry)
+    events = expand_variant(mixed.kept, mixed.checkpointed, sizes, variant)
+    return events, moved_in_a_step(mixed, experiment, sizes, by_fate(events), variant.swapped)
 
 
 def true_peaks(step: TracedStep) -> tuple[int, int]:
@@ -114,7 +120,8 @@ def test_levers_are_what_would_have_been_recorded(
     device_error = find_peak(device_events(events), 512).num_bytes / on_device - 1
     host_bytes = find_peak(host_events(events)).num_bytes
     report_figure(f"tiny flux, {name}: {device_error:+.3%} from a recording; {host_bytes} of {on_host} B on the host")
-    assert abs(device_error) < CLOSE
+    is_segment_swapped = "segments" in name and "swapped" in name
+    assert (0 <= device_error < CLOSE_IN_SEGMENTS) if is_segment_swapped else (abs(device_error) < CLOSE)
     assert host_bytes == pytest.approx(on_host, rel=CLOSE)
     assert (on_host > 0) == ("host" in name or "swapped" in name)
     bus = true_moved(truth)

@@ -267,7 +267,7 @@ def with_moved(**sections: Any) -> dict[str, Phase]:
         Event(202, 32 * KIB, on_host("activations"), "forward"),
         Event(202, 0, on_host("activations"), "backward"),
     ]
-    asked = replace(run(events=[*step(), *moved], **sections), largest_swapped_bytes=8 * KIB)
+    asked = replace(run(events=[*step(), *moved], **sections), most_swapped_bytes=8 * KIB)
     return {phase.name: phase for phase in plan_phases(asked)}
 
 

@@ -6,10 +6,22 @@ import pytest
 
 from foretune import catalog
 from foretune.choices.experiment import Experiment
-from foretune.core.values.step_trace import OUTSIDE, TO_DEVICE, TO_HOST, BlockKind, Growth, StepTrace, Work, on_host
-from foretune.core.vocabulary import MemoryPart
+from foretune.core.values.step_trace import (
+    NEVER,
+    OUTSIDE,
+    TO_DEVICE,
+    TO_HOST,
+    BlockKind,
+    Growth,
+    Moment,
+    StepTrace,
+    Storage,
+    Work,
+    on_host,
+)
 from foretune.planner.block_events import Event
 from foretune.planner.streams import by_fate
+from foretune.planner.swapping import SwappedUnit
 from foretune.planner.traces import Mixed, work_of
 from foretune.planner.transfers import NOTHING_MOVED, Moved, moved_in_a_step, transfers_on
 
@@ -71,18 +83,22 @@ def test_each_pass_moves_activations_and_each_step_gradients() -> None:
 
 
 def test_swapped_weights_and_the_average_are_put_in() -> None:
-    events = [
-        Event(1, 40, "trained weights", "setup"),
-        Event(2, 300, MemoryPart.SWAPPED_WEIGHTS, "forward"),
-        Event(2, 0, MemoryPart.SWAPPED_WEIGHTS, "forward"),
-        Event(3, 300, MemoryPart.SWAPPED_WEIGHTS, "backward"),
-        Event(3, 0, MemoryPart.SWAPPED_WEIGHTS, "backward"),
-    ]
-    nothing = Mixed(MIXED.kept.model_copy(update={"work": ()}), MIXED.kept.model_copy(update={"work": ()}), frozenset())
+    """One block of 300 bytes that is copied twice in a pass."""
+    weights = Storage(made=Moment(phase=0), released=Moment(phase=NEVER), growth=0, category=0)
+    trace = MIXED.kept.model_copy(
+        update={
+            "work": (),
+            "categories": ("frozen weights",),
+            "growths": (Growth(terms=((300.0, (0, 0, 0, 0)),)),),
+            "kinds": (BlockKind(name="kind 0", count=10, first=(), middle=(weights,), last=()),),
+        }
+    )
+    events = by_fate([Event(1, 40, "trained weights", "setup")])
+    nothing, swapped = Mixed(trace, trace, frozenset()), (SwappedUnit(3, 1, 1, num_copies=2),)
     train = {"steps": 1, "gradient_accumulation": 2, "ema": {}}
-    found = moved_in_a_step(nothing, asked(train=train, levers={"ema_offload": True}), ONE, by_fate(events))
-    assert found == Moved(40, 2 * 600)
-    assert moved_in_a_step(nothing, asked(train=train), ONE, by_fate(events)).to_host_bytes == 0
+    with_average = asked(train=train, levers={"ema_offload": True})
+    assert moved_in_a_step(nothing, with_average, ONE, events, swapped) == Moved(40, 2 * 600, 2 * 600)
+    assert moved_in_a_step(nothing, asked(train=train), ONE, events, swapped).to_host_bytes == 0
 
 
 def test_work_of_a_mixed_step_is_counted_by_its_blocks() -> None:

@@ -52,7 +52,7 @@ LEVERS: tuple[Lever, ...] = (
     _lora("... checkpoint_segment=2", {**_AGAIN, "checkpoint_segment": 2}),
     _lora("... checkpoint_stride=2", {**_AGAIN, "checkpoint_stride": 2}),
     _lora("... checkpoint_parts=feed_forward", {**_AGAIN, "checkpoint_parts": "feed_forward"}),
-    _lora("... block_swap=6", {**_AGAIN, "block_swap": 6}),
+    _lora("... block_swap=6 block_swap_prefetch=0", {**_AGAIN, "block_swap": 6, "block_swap_prefetch": 0}),
     _lora("... activation_offload=true", {**_AGAIN, "activation_offload": True}),
     _lora("activation_offload=true", {"activation_offload": True}),
     _lora("activation_offload_parts=attention", {"activation_offload": True, "activation_offload_parts": "attention"}),

@@ -1,14 +1,17 @@
 """Runs with levers end as those without: same losses, same samples, same exports; the record says what they came to."""
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from foretune.record.run_directory import RunDirectory
 from foretune.training.exporting import export
-from foretune.training.train import Trained
-from tests.training.short_runs import PROMPT, events_of, losses_of, short_run
+from foretune.training.train import Trained, resume
+from tests.training.short_runs import PROMPT, Recording, events_of, losses_of, short_run
 
 TinyPipeline = Callable[..., Path]
 
@@ -36,6 +39,25 @@ def test_a_run_with_levers_is_the_run_without(tmp_path: Path, tiny_pipeline: Tin
     assert effective["num_checkpointed_segments"] == 3
     assert effective["swapped_blocks"] == [1, 3, 5]
     assert effective["activation_offload"] is True
+
+
+def test_a_run_with_swapped_blocks_that_is_resumed_is_the_run_without(
+    tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    levers = {"gradient_checkpointing": 1.0, "block_swap": 4, "block_swap_prefetch": 2}
+    model, train = tiny_pipeline("flux"), {"steps": 4, "gradient_accumulation": 2}
+
+    def stop(done: int) -> None:
+        if done == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    plain = short_run(model, tmp_path / "plain", train=train)
+    stopped = short_run(model, tmp_path / "swapped", observer=Recording(stop), train=train, levers=levers)
+    assert stopped.record.outcome.steps_done == 2
+    resumed = resume(RunDirectory.open(stopped.run.path), Recording())
+    assert resumed.record.outcome.status == "finished"
+    assert losses_of(resumed.run) == losses_of(plain.run)
+    assert resumed.run.read_experiment()[2]["block_swap_prefetch"] == 2
 
 
 @pytest.mark.usefixtures("processes_begin_at_once")

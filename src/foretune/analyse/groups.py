@@ -37,6 +37,7 @@ _SHORT_WORDS = {
     "levers.attention": "{} attention",
     "levers.gradient_checkpointing": "checkpointing {}",
     "levers.block_swap": "block swap {}",
+    "levers.block_swap_prefetch": "{} blocks ahead",
     "parallel.devices": "{} devices",
     "parallel.device": "{}",
     "parallel.threads": "{} threads",
@@ -59,6 +60,7 @@ _UNNAMED_DEFAULTS: Mapping[str, Any] = {
     "levers.attention": "auto",
     "levers.gradient_checkpointing": 0.0,
     "levers.block_swap": 0,
+    "levers.block_swap_prefetch": 1,
 }
 """Left out of a name: `LoRA rank 8` beside `LoRA rank 8, int8 base`."""
 

@@ -85,6 +85,11 @@ def _with_clips(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _with_prefetch(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 11 copied swapped blocks when they ran; copying them ahead changes speed and memory, no result."""
+    return body
+
+
 class Experiment(Value):
     """One fine-tuning, as asked for. Everything that follows is computed from it and from the catalogue."""
 
@@ -100,6 +105,7 @@ class Experiment(Value):
         8: _with_asynchronous_saves,
         9: _with_gather_dtype,
         10: _with_clips,
+        11: _with_prefetch,
     }
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")

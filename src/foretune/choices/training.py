@@ -141,6 +141,9 @@ class Levers(Section):
     """attention: offload only the activations of attention, also in checkpointed blocks."""
     block_swap: Annotated[int, LATER, INCIDENTAL] = Field(default=0, ge=0)
     """Block swap: number of blocks whose frozen weights stay in host memory until the block runs. Adapters only."""
+    block_swap_prefetch: Annotated[int, LATER, INCIDENTAL] = Field(default=1, ge=0)
+    """Swapped blocks that are copied to the device ahead of the running one, while others compute. Each takes the
+    device memory of one block. 0: a block is copied when it runs, and computation waits for it."""
     compile: Annotated[Literal["off", "regional"], LATER, INCIDENTAL] = "off"
     """regional: torch.compile on the repeated blocks; equal blocks are compiled once."""
     attention: Annotated[AttentionBackend, LATER, INCIDENTAL, FORMS_STEP] = "auto"

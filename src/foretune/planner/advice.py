@@ -77,14 +77,16 @@ def with_advice(
 def _ranked(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
     """Puts first what costs the least time; what trains something else stays behind. Unranked if a time is not known.
 
-    What is only tight stays behind what fits.
+    What is only tight stays behind what fits. Copies that are hidden behind computation count as if they were not: that
+    depends on the host's memory and its link, of which a plan knows the data sheet at best.
     """
     found = tuple(remedies)
     if any(remedy.slowdown_share is None for remedy in found):
         return found
 
     def place(remedy: Remedy) -> tuple[bool, bool, float]:
-        return remedy.kind in _OTHER_TRAINING, remedy.verdict != "fits", remedy.slowdown_share or 0.0
+        costs_s = (remedy.slowdown_s or 0.0) + (remedy.hidden_copy_s or 0.0)
+        return remedy.kind in _OTHER_TRAINING, remedy.verdict != "fits", costs_s
 
     return tuple(sorted(found, key=place))
 
@@ -196,8 +198,15 @@ def _fewest_swapped(trial: Trial, change: SettingChange) -> Look | None:
         swap = block_swap(number)
         return replace(change, settings={**change.settings, **swap.settings})
 
-    already = trial.found.experiment.levers.block_swap
+    def in_turn(number: int) -> SettingChange:
+        swap = with_swap(number)
+        return replace(swap, settings={**swap.settings, "levers.block_swap_prefetch": 0})
+
+    already, prefetch = trial.found.experiment.levers.block_swap, trial.found.experiment.levers.block_swap_prefetch
     look = trial.fewest_that_fits(with_swap, num_blocks)
+    if look is None and prefetch:
+        # Slower, but without the memory of the blocks that are copied ahead.
+        look = trial.fewest_that_fits(in_turn, num_blocks)
     return None if look is not None and look.change.settings["levers.block_swap"] <= already else look
 
 

@@ -40,8 +40,9 @@ class RunToPlan:
     forwards: Forwards
     num_images: int | None = None
     """None if the data has not been counted."""
-    largest_swapped_bytes: int = 0
-    """Weights of the largest swapped block, which are on the device while it runs."""
+    most_swapped_bytes: int = 0
+    """The most weights of swapped blocks that a forward pass has on the device: of the one that runs, and of those that
+    are copied ahead."""
     gathered_bytes: int = 0
     """Whole weights on the device in a pass without gradients, if the weights are sharded."""
     trains_on_host: bool = False
@@ -197,11 +198,11 @@ def play_validation(stream: Stream, run: RunToPlan, around: Around) -> tuple[str
 
 
 def _play_denoiser(stream: Stream, run: RunToPlan, around: Around, found: Pass, phase: str) -> None:
-    """Adds a pass through the denoiser; swapped weights are on the device for one block at a time.
+    """Adds a pass through the denoiser; swapped weights are on the device for a few blocks at a time.
 
     The pass is traced with a dense base. For a quantised base, one dequantised layer is added.
     """
-    brought = stream.hold(run.largest_swapped_bytes, MemoryPart.SWAPPED_WEIGHTS, phase)
+    brought = stream.hold(run.most_swapped_bytes, MemoryPart.SWAPPED_WEIGHTS, phase)
     gathered = stream.hold(run.gathered_bytes, MemoryPart.GATHERED_WEIGHTS, phase)
     bits = (event.num_bytes for event in around.lasting if event.category == MemoryPart.FROZEN_WEIGHTS)
     factor = dense_over_bits(run.experiment.quantize.denoiser, BYTES_PER_WEIGHT[run.experiment.train.precision])

@@ -247,10 +247,11 @@ class _Expansion:
 
     def _swapped(self, placed: list[tuple[int, StorageRows]], unit: SwappedUnit) -> list[tuple[int, StorageRows]]:
         phases = self._traces[0].phases
-        windows = [
-            self._placing.window(phases.index(phase), unit.number) for phase in (StepPhase.FORWARD, StepPhase.BACKWARD)
-        ]
-        return as_rows(swapped(as_storages(placed), unit, windows))
+
+        def window(phase: str, number: int) -> tuple[int, int]:
+            return self._placing.window(phases.index(phase), number)
+
+        return as_rows(swapped(as_storages(placed), unit, window))
 
     def _events(self, block: _Block) -> list[tuple[int, EventList]]:
         key = (id(block.templates), id(block.storages), block.first_number, block.unit, self._counts)

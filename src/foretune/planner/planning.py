@@ -23,7 +23,7 @@ from foretune.planner.phases import Phase, plan_phases, replay_streams, validati
 from foretune.planner.sharding import gathered_bytes
 from foretune.planner.sizing import StepSize
 from foretune.planner.streams import as_one, by_fate
-from foretune.planner.swapping import moved_bytes
+from foretune.planner.swapping import most_on_device_bytes, moved_bytes
 from foretune.planner.timing.forecast import seconds_on, step_time
 from foretune.planner.timing.job import JobWork, job_cost, job_work
 from foretune.planner.timing.speed import NotKnown
@@ -144,7 +144,7 @@ def footprint(
     mixed = mixed_step(traces, experiment, size, geometry, numerics, habits=habits)
     variant = variant_of(experiment, geometry, habits)
     step = expand_step(mixed.kept, mixed.checkpointed, sizes, variant, traces.expansions)
-    moved = moved_in_a_step(mixed, experiment, sizes, step)
+    moved = moved_in_a_step(mixed, experiment, sizes, step, variant.swapped)
     if trains_on_host:
         step = by_fate(as_one(expand_variant(mixed.kept, mixed.checkpointed, sizes, variant)))
     run = RunToPlan(
@@ -154,7 +154,9 @@ def footprint(
         sizes=sizes,
         extent=size.extent(geometry),
         forwards=traces.forward,
-        largest_swapped_bytes=max(moved_bytes(mixed.kept, sizes, variant.swapped), default=0),
+        most_swapped_bytes=most_on_device_bytes(
+            moved_bytes(mixed.kept, sizes, variant.swapped), variant.swapped, experiment.levers.block_swap_prefetch
+        ),
         gathered_bytes=gathered_bytes(mixed.kept, sizes) if variant.num_shards > 1 else 0,
         trains_on_host=trains_on_host,
     )

@@ -43,13 +43,22 @@ def quick_peak_bytes(
     num_units = sum(kind.count for kind in mixed.kept.kinds)
     num_saving = len(mixed.chosen) - (num_units - 1 in mixed.chosen)
     weight = num_saving / max(1, num_units - 1)
-    return (1 - weight) * ends[0] + weight * ends[1] - _swapped_bytes(mixed, sizes, variant)
+    swapped = _swapped_bytes(mixed, sizes, variant, experiment.levers.block_swap_prefetch)
+    return (1 - weight) * ends[0] + weight * ends[1] - swapped
 
 
-def _swapped_bytes(mixed: Mixed, sizes: Sizes, variant: Variant) -> int:
-    """Returns the swapped bytes on the host, minus those of a running block: the smallest, to keep the estimate low."""
-    moved = moved_bytes(mixed.checkpointed, sizes, variant.swapped)
-    return sum(moved) - min(moved, default=0)
+def _swapped_bytes(mixed: Mixed, sizes: Sizes, variant: Variant, prefetch: int) -> int:
+    """Returns the swapped bytes on the host, minus those of a running block and of those that are copied ahead: of the
+    smallest blocks, to keep the estimate low.
+    """
+    moved, units = moved_bytes(mixed.checkpointed, sizes, variant.swapped), variant.swapped
+    blocks = sorted(
+        num_bytes // unit.num_swapped
+        for num_bytes, unit in zip(moved, units, strict=True)
+        for _ in range(unit.num_swapped)
+    )
+    num_running = min((unit.num_swapped for unit in units), default=0)
+    return sum(moved) - sum(blocks[: num_running + prefetch])
 
 
 def _peak_bytes(trace: StepTrace, sizes: Sizes, variant: Variant, expansions: Expansions) -> float:

@@ -195,7 +195,7 @@ def variant_of(experiment: Experiment, geometry: Geometry, habits: TrainerHabits
         averages=experiment.train.ema is not None,
         averages_on_host=levers.ema_offload,
         bytes_per_trained_weight=_WEIGHT_BYTES[_as_traced(experiment).train.weight_dtype],
-        swapped=swapped_units(units(geometry.stacks, levers), levers.block_swap),
+        swapped=swapped_units(units(geometry.stacks, levers), levers.block_swap, levers.block_swap_prefetch),
         num_shards=num_shards(parallel),
         shard_widening=_WEIGHT_BYTES["fp32"] // _WEIGHT_BYTES["bf16"] if experiment.gathers_in_bf16 else 1,
     )

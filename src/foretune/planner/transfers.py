@@ -1,6 +1,7 @@
 """The traffic between host and device in each step, and its minimum time."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretune.catalog.devices import Device, LinkedDevice
@@ -10,6 +11,7 @@ from foretune.core.values.step_trace import TO_DEVICE, TO_HOST
 from foretune.core.vocabulary import MemoryPart, StepPhase
 from foretune.planner.block_events import Sizes
 from foretune.planner.expansion import StepEvents
+from foretune.planner.swapping import SwappedUnit, copied_bytes
 from foretune.planner.traces import Mixed, work_of
 
 _NEWER_LINK = "PCIe 5.0 x16"
@@ -27,6 +29,8 @@ class Moved:
 
     to_host_bytes: int = 0
     to_device_bytes: int = 0
+    swapped_bytes: int = 0
+    """The part of `to_device_bytes` that is weights of swapped blocks, which may be copied beside computation."""
 
     @property
     def total_bytes(self) -> int:
@@ -36,8 +40,10 @@ class Moved:
 NOTHING_MOVED = Moved()
 
 
-def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, step: StepEvents) -> Moved:
-    """Returns gradients and updates as in the trace; the rest from the storages on the host and their device copies.
+def moved_in_a_step(
+    mixed: Mixed, experiment: Experiment, sizes: Sizes, step: StepEvents, swapped: Sequence[SwappedUnit] = ()
+) -> Moved:
+    """Returns gradients and updates as in the trace; the rest from the storages on the host, and from swapped blocks.
 
     Activations go to the host in the forward pass and return in the backward pass. Neighbouring blocks share some of
     them, so they are counted by storage, not by block.
@@ -49,17 +55,22 @@ def moved_in_a_step(mixed: Mixed, experiment: Experiment, sizes: Sizes, step: St
             work[found.phase, found.operator] += round(found.bytes_moved.at(sizes) * count)
     activations = sum(event.num_bytes for event in step.on_host if event.phase == StepPhase.FORWARD)
     by_blocks = work[StepPhase.FORWARD, TO_HOST]
-    swapped = step.passing_bytes[MemoryPart.SWAPPED_WEIGHTS]
+    swapped_bytes = copied_bytes(mixed.kept, sizes, swapped)
     average = 0
     if experiment.train.ema is not None and experiment.levers.ema_offload:
         average = sum(event.num_bytes for event in step.lasting if event.category == MemoryPart.TRAINED_WEIGHTS)
     to_host = activations + work[StepPhase.BACKWARD, TO_HOST]
     to_device = (
-        activations + work[StepPhase.FORWARD, TO_DEVICE] + work[StepPhase.BACKWARD, TO_DEVICE] - by_blocks + swapped
+        activations
+        + work[StepPhase.FORWARD, TO_DEVICE]
+        + work[StepPhase.BACKWARD, TO_DEVICE]
+        - by_blocks
+        + swapped_bytes
     )
     return Moved(
         to_host_bytes=num_passes * to_host + work[StepPhase.OPTIMIZER, TO_HOST] + average,
         to_device_bytes=num_passes * to_device + work[StepPhase.OPTIMIZER, TO_DEVICE],
+        swapped_bytes=num_passes * swapped_bytes,
     )
 
 

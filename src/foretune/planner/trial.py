@@ -12,6 +12,7 @@ from foretune.choices.method import Adapter, rank_of
 from foretune.choices.picture_size import sides_px
 from foretune.core.errors import UserError
 from foretune.core.values.plan import HostMemory, Plan, Remedy
+from foretune.core.values.plan_time import StepTime
 from foretune.planner.composing.updates import state_bytes_per_weight
 from foretune.planner.encoders import BYTES_PER_WEIGHT
 from foretune.planner.host_memory import HostBudget, host_memory_of
@@ -154,7 +155,8 @@ class Trial:
         change, changed = look.change, look.footprint
         judged = judge_on(changed, self.device, expandable_segments=change.expandable)
         transfers = transfers_on(changed.moved, self.device)
-        time, slowdown_s = self.plan.time, self._slowdown_s(changed)
+        time, after = self.plan.time, self._time_of(changed)
+        slowdown_s = self._slowdown_s(after)
         host = self._host_of(changed) if self.host is not None or changed.moved.total_bytes else None
         return Remedy(
             kind=change.kind,
@@ -164,6 +166,8 @@ class Trial:
             extra_flops_share=round(self.extra_flops_share(change), 4),
             moves_bytes=changed.moved.total_bytes - self.found.moved.total_bytes,
             least_transfer_s=None if transfers is None else transfers.least_s,
+            hidden_copy_share=None if after is None else after.hidden_copy_share,
+            hidden_copy_s=None if after is None else after.hidden_copy_s * self._num_steps_of(after),
             slowdown_s=slowdown_s,
             slowdown_share=slowdown_s / time.step_s if slowdown_s is not None and time is not None else None,
             changes_the_result=change.changes_the_result,
@@ -176,13 +180,21 @@ class Trial:
         """Returns the additional computation per sample of the same size, as a share."""
         return self._flops_of(change.applied(self.found.experiment)) / self._flops - 1 if self._flops else 0.0
 
-    def _slowdown_s(self, changed: Footprint) -> float | None:
+    def _time_of(self, changed: Footprint) -> StepTime | None:
+        return None if self.plan.time is None else forecast_on(changed, self.device, self._terms).time
+
+    def _slowdown_s(self, after: StepTime | None) -> float | None:
         """Returns how much longer the samples of one step of the plan take; None if a time is not known."""
         time = self.plan.time
-        after = None if time is None else forecast_on(changed, self.device, self._terms).time
         if time is None or after is None:
             return None
-        return time.samples_per_s * time.step_s / after.samples_per_s - time.step_s
+        return self._num_steps_of(after) * after.step_s - time.step_s
+
+    def _num_steps_of(self, after: StepTime) -> float:
+        """Returns how many changed steps see as many samples as one step of the plan."""
+        time = self.plan.time
+        assert time is not None, "a changed step has a time only if the plan has one"
+        return time.samples_per_s * time.step_s / (after.samples_per_s * after.step_s)
 
     def fits_in(self, stretch: str, found: Footprint) -> bool:
         """Whether one stretch of a run (filling a cache, or the training) fits on its own."""

@@ -17,7 +17,10 @@ _LEVERS: "Mapping[str, Callable[[Levers], str]]" = {
     "activation_offload": lambda levers: (
         f"activation offload{' (attention)' if levers.activation_offload_parts == 'attention' else ''}"
     ),
-    "block_swap": lambda levers: f"block swap ({counted_text(levers.block_swap, 'blocks')})",
+    "block_swap": lambda levers: (
+        f"block swap ({counted_text(levers.block_swap, 'blocks')}"
+        f"{'' if levers.block_swap_prefetch == 1 else f', {levers.block_swap_prefetch} ahead'})"
+    ),
     "compile": lambda _: "compiled blocks",
     "attention": lambda levers: f"{levers.attention} attention",
     "fused_backward": lambda _: "fused backward pass",
@@ -27,7 +30,7 @@ _LEVERS: "Mapping[str, Callable[[Levers], str]]" = {
 """Levers that are not at their default, in words; others are called by their keys."""
 _SAID_WITH_OTHERS = frozenset(
     {"gradient_checkpointing", "checkpoint_segment", "checkpoint_stride", "checkpoint_parts",
-     "activation_offload_parts", "cache_latents", "cache_text"}
+     "activation_offload_parts", "block_swap_prefetch", "cache_latents", "cache_text"}
 )  # fmt: skip
 _NAMES = {"lora": "LoRA", "dora": "DoRA", "rslora": "rsLoRA", "loha": "LoHa", "lokr": "LoKr"}
 

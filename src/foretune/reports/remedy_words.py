@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from foretune.choices.earlier_keys import current_key
-from foretune.core.units import bytes_text, duration_text, memory_text, share_text
+from foretune.core.units import bytes_text, duration_text, memory_text, rounded_share_text, share_text
 from foretune.core.values.plan import Remedy
 
 _BITS = {"int8": "8", "float8": "8", "int8-bnb": "8", "nf4": "4"}
@@ -46,8 +46,7 @@ def cost_text(remedy: Remedy) -> str:
     elif abs(share) >= _HARDLY:
         costs.append(f"{share_text(abs(share))} {'more' if share > 0 else 'less'} computation per sample")
     if remedy.moves_bytes > 0:
-        least = "" if remedy.least_transfer_s is None else f" (at least {duration_text(remedy.least_transfer_s)})"
-        costs.append(f"+{memory_text(remedy.moves_bytes)} host-device traffic per step{least}")
+        costs.append(f"+{memory_text(remedy.moves_bytes)} host-device traffic per step{_transfer_text(remedy)}")
     if remedy.host_bytes is not None and (remedy.moves_bytes > 0 or remedy.host_verdict == "tight"):
         tight = ", tight" if remedy.host_verdict == "tight" else ""
         costs.append(f"{memory_text(remedy.host_bytes)} host memory{tight}")
@@ -55,6 +54,16 @@ def cost_text(remedy: Remedy) -> str:
     # A quantised base that is tight is offered only where it fits without a desktop.
     is_tight_base = remedy.kind == "quantised base" and remedy.verdict == "tight"
     return f"{words}; fits if no desktop uses the card" if is_tight_base else words
+
+
+def _transfer_text(remedy: Remedy) -> str:
+    """The time of the traffic in parentheses, and how much of it costs nothing."""
+    words = []
+    if remedy.least_transfer_s is not None:
+        words.append(f"at least {duration_text(remedy.least_transfer_s)}")
+    if remedy.hidden_copy_share:
+        words.append(f"{rounded_share_text(remedy.hidden_copy_share)} hidden behind computation")
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _effects(settings: Mapping[str, str]) -> Iterator[str]:  # noqa: PLR0912 - one line for each setting
@@ -69,6 +78,8 @@ def _effects(settings: Mapping[str, str]) -> Iterator[str]:  # noqa: PLR0912 - o
                 yield f"text encoders rounded to {_BITS.get(value, value)} bits"
             case "levers.block_swap", _:
                 yield f"block swap, {value} blocks wait in host memory"
+            case "levers.block_swap_prefetch", "0":
+                yield "each is copied when it runs"
             case "levers.gradient_checkpointing", _:
                 yield _checkpointing(value)
             case "levers.activation_offload", "true":

@@ -50,6 +50,23 @@ def from_host(stored: Tensor, device: torch.device) -> Tensor:
     return stored.detach().to(device, non_blocking=True, copy=True)
 
 
+def room_for(stored: Tensor, device: torch.device) -> Tensor:
+    """Returns an empty tensor on the device for a copy of one in host memory, which `fill` makes."""
+    if is_made_of_others(stored):
+        return _rebuilt(stored, lambda part: room_for(part, device))
+    return torch.empty_strided(stored.size(), stored.stride(), dtype=stored.dtype, device=device)
+
+
+def fill(room: Tensor, stored: Tensor) -> None:
+    """Copies a tensor in host memory to its room on the device, on the current stream."""
+    if is_made_of_others(stored):
+        parts = parts_of(room)
+        for name, part in parts_of(stored).items():
+            fill(parts[name], part)
+    else:
+        room.copy_(stored.detach(), non_blocking=True)
+
+
 def is_made_of_others(tensor: object) -> bool:
     """Whether a tensor wraps several tensors and has no storage itself, like a library's quantised weight."""
     return bool(is_traceable_wrapper_subclass(tensor))

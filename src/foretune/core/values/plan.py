@@ -100,6 +100,10 @@ class Remedy(Part):
     """How much more is moved between host and device in each optimizer step."""
     least_transfer_s: float | None = None
     """The least time in which the device's link moves all that a step then moves; None where nothing is moved."""
+    hidden_copy_share: float | None = None
+    """How much of the time of all copies is hidden behind computation; None where it is not known."""
+    hidden_copy_s: float | None = None
+    """The hidden time itself, for the samples of a step of the plan."""
     slowdown_s: float | None = None
     """How much longer the same number of samples takes, in seconds for each step of the plan; negative if it is faster.
     None where it is not known."""
@@ -156,6 +160,11 @@ def _with_times(body: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "time": None, "no_time": "the plan was made by an earlier release", "cost": None, "no_cost": None}
 
 
+def _with_hidden_copies(body: dict[str, Any]) -> dict[str, Any]:
+    """Until version 5 all copies between host and device were waited for."""
+    return body
+
+
 class Plan(Value):
     """Memory by part and phase with an error band, step time, cost, verdict, and what was assumed."""
 
@@ -164,6 +173,7 @@ class Plan(Value):
         2: _with_kinds,
         3: _with_host_memory_of_remedies,
         4: _with_times,
+        5: _with_hidden_copies,
     }
 
     experiment: str

@@ -31,6 +31,14 @@ class StepTime(Part):
     """Share of the device's peak; None where the catalogue has no peak for this dtype."""
     hardware_utilisation: float | None
     """The same with what is recomputed."""
+    hidden_copy_s: float = 0.0
+    """Copies between host and device that run beside computation. What the step waits for is the share of the bus."""
+
+    @property
+    def hidden_copy_share(self) -> float | None:
+        """Of the time of all copies; None where nothing is copied."""
+        copies_s = self.hidden_copy_s + self.shares.get("bus", 0.0) * self.step_s
+        return self.hidden_copy_s / copies_s if copies_s > 0 else None
 
 
 class JobCost(Part):

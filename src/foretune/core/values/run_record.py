@@ -80,6 +80,12 @@ def _with_plan_of_version_5(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "plan": None if plan is None else Plan.upgrades[4](plan)}
 
 
+def _with_plan_of_version_6(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 7 holds a plan of version 6."""
+    plan = body.get("plan")
+    return {**body, "plan": None if plan is None else Plan.upgrades[5](plan)}
+
+
 class RunRecord(Value):
     """Written last. A run directory without one was stopped without warning."""
 
@@ -89,6 +95,7 @@ class RunRecord(Value):
         3: _with_plan_of_version_3,
         4: _with_plan_of_version_4,
         5: _with_plan_of_version_5,
+        6: _with_plan_of_version_6,
     }
 
     run_id: str

@@ -16,7 +16,7 @@ from foretune.planner.planning import Footprint, fits_on, judge_on, other_footpr
 from foretune.planner.quick import quick_peak_bytes
 from foretune.planner.search.space import Space
 from foretune.planner.sizing import StepSize
-from foretune.planner.swapping import moved_bytes
+from foretune.planner.swapping import copied_bytes
 from foretune.planner.timing.forecast import checked_seconds, peak_flops_per_s, unknown_speed
 from foretune.planner.timing.job import JobTotals, JobWork, job_totals
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
@@ -80,11 +80,12 @@ class SearchSetting:
     def _moved(self) -> Moved:
         """Returns the traffic of a step; of swapped blocks alone it is known without the events of a step."""
         base, levers = self.base, self.experiment.levers
-        if levers.activation_offload or levers.optimizer_offload or levers.ema_offload or levers.checkpoint_segment > 1:
+        if levers.activation_offload or levers.optimizer_offload or levers.ema_offload:
             return self.footprint.moved
         swapped = variant_of(self.experiment, base.subject.geometry).swapped
-        in_a_pass = 2 * sum(moved_bytes(self._mixed.kept, self.size.in_trace(base.subject.geometry), swapped))
-        return Moved(to_device_bytes=in_a_pass * self.experiment.train.gradient_accumulation)
+        in_a_pass = copied_bytes(self._mixed.kept, self.size.in_trace(base.subject.geometry), swapped)
+        in_a_step = in_a_pass * self.experiment.train.gradient_accumulation
+        return Moved(to_device_bytes=in_a_step, swapped_bytes=in_a_step)
 
     @property
     def footprint(self) -> Footprint:

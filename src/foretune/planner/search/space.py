@@ -72,14 +72,23 @@ def _batches(experiment: Experiment, min_batch: int) -> list[_Settings]:
 
 def _recomputation(experiment: Experiment, num_blocks: int) -> list[_Settings]:
     """Returns shares of checkpointed blocks without block swap, and numbers of swapped blocks with all of them."""
-    checkpointing, swap = "levers.gradient_checkpointing", "levers.block_swap"
-    now = {checkpointing: experiment.levers.gradient_checkpointing, swap: experiment.levers.block_swap}
-    if experiment.levers.checkpoint_stride is not None:
+    checkpointing, swap, prefetch = (
+        "levers.gradient_checkpointing",
+        "levers.block_swap",
+        "levers.block_swap_prefetch",
+    )
+    levers = experiment.levers
+    ahead = levers.block_swap_prefetch
+    now = {checkpointing: levers.gradient_checkpointing, swap: levers.block_swap, prefetch: ahead}
+    if levers.checkpoint_stride is not None:
         return [now]
-    rows = [{checkpointing: share, swap: 0} for share in _SHARES]
+    rows = [{checkpointing: share, swap: 0, prefetch: ahead} for share in _SHARES]
     if isinstance(experiment.method, Adapter):
         numbers = dict.fromkeys(round(num_blocks * eighths / 8) for eighths in _SWAPPED_EIGHTHS)
-        rows += [{checkpointing: 1.0, swap: number} for number in numbers if number]
+        rows += [{checkpointing: 1.0, swap: number, prefetch: ahead} for number in numbers if number]
+        if ahead:
+            # The least memory: no block is copied ahead.
+            rows.append({checkpointing: 1.0, swap: num_blocks, prefetch: 0})
     return rows if now in rows else [now, *rows]
 
 

@@ -59,6 +59,7 @@ def step_time(seconds: ParallelSeconds, experiment: Experiment, device: Device, 
         hardware_flops=alone.hardware_flops,
         model_utilisation=share_of_peak(alone.model_flops),
         hardware_utilisation=share_of_peak(alone.hardware_flops),
+        hidden_copy_s=alone.hidden_copy_s,
     )
 
 

@@ -3,31 +3,29 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from foretune.core.values.step_trace import NEVER, OUTSIDE, StepTrace, Work
-from foretune.core.vocabulary import WEIGHTS, MemoryPart, StepPhase
-from foretune.planner.block_events import Sizes
+from foretune.core.values.step_trace import OUTSIDE, StepTrace
 from foretune.planner.sharding import num_shards
 from foretune.planner.timing.communication import Communication, Links, Unit, UnitLayout, bucketed, sharded_pass
 from foretune.planner.timing.constants import TimeConstants, shipped_constants
 from foretune.planner.timing.interconnect import Group, Interconnect, group_of
+from foretune.planner.timing.layout_facts import block_seconds, layout_facts
 from foretune.planner.timing.speed import DeviceSpeed
 from foretune.planner.timing.step_time import (
     StepParts,
     StepSeconds,
     TimedStep,
-    compute_seconds,
+    busy_seconds,
     parts_of,
     planned_step,
     step_seconds,
 )
-from foretune.planner.timing.work_times import PASS, UPDATE, LayoutFacts, Part, Times, WorkTimes
+from foretune.planner.timing.work_times import UPDATE, LayoutFacts, Part, WorkTimes
 from foretune.planner.traces import Traces, mixed_step
 
 CONTENTION_SHARE = 0.1
 """By how much computation slows down while something is sent beside it: NCCL's kernels take multiprocessors and memory
 bandwidth. General knowledge, chosen before any row was compared; not measured here.
 """
-_USUAL_FORWARD_SHARE = 1 / 3
 _FULL_WIDENING = 2
 """fp32 shards of weights that are gathered in bf16."""
 
@@ -150,12 +148,12 @@ def exchanged_step_seconds(
     own = _with_update(parts, update_share)
     alone = own.seconds(constants)
     # The host slows the blocks down, which leaves more time to send beside them.
-    stretch = (alone.step_s - alone.host_work_s) / (_busy_s(own.total, constants) or 1.0)
+    stretch = (alone.step_s - alone.host_work_s) / (busy_seconds(own.total, constants) or 1.0)
     num_passes = step.experiment.train.gradient_accumulation
     trace = next(one.trace for one in reversed(planned.traces) if one.how_often)
-    facts = _facts(trace, step.size.in_trace(step.geometry), work_times)
-    seconds_of = {part: _busy_s(times, constants) for part, times in parts.by_part.items()}
-    layout = _layout(trace, facts, seconds_of, gradient_widening=gradient_widening, stretch=stretch / num_passes)
+    facts = layout_facts(trace, step.size.in_trace(step.geometry), work_times)
+    seconds_of = {part: busy_seconds(times, constants) for part, times in parts.by_part.items()}
+    layout = _layout(trace, facts, seconds_of, num_passes, gradient_widening=gradient_widening, stretch=stretch)
     sent = exchange(layout, links, num_passes)
     return ParallelSeconds(
         num_devices=links.shards.size * links.replicas.size,
@@ -164,11 +162,6 @@ def exchanged_step_seconds(
         contention_s=CONTENTION_SHARE * sent.hidden_s,
         samples=step.size.batch_size * num_passes * links.shards.size * links.replicas.size,
     )
-
-
-def _busy_s(times: Times, constants: TimeConstants) -> float:
-    """Returns the time of the device, without what it waits for."""
-    return compute_seconds(times, constants) + constants.device * times.bandwidth_s
 
 
 def _with_update(parts: StepParts, share: float) -> StepParts:
@@ -185,72 +178,26 @@ def _layout(
     trace: StepTrace,
     facts: LayoutFacts,
     seconds_of: Mapping[Part, float],
+    num_passes: int,
     *,
     gradient_widening: float,
     stretch: float,
 ) -> UnitLayout:
-    """Returns the blocks with their bytes and the time of one pass.
+    """Returns the blocks with their bytes and the time of one pass."""
+    of_kind = block_seconds(trace, facts, seconds_of, num_passes)
 
-    Traces of models whose blocks all differ have their work outside the blocks; it is spread evenly over them.
-    """
-    num_blocks = sum(kind.count for kind in trace.kinds)
-    has_work = any(busy_s for (part, kind), busy_s in seconds_of.items() if part == PASS and kind != OUTSIDE)
-    share = 0.0 if has_work or not num_blocks else 1 / num_blocks
-
-    def seconds(kind: int, count: float) -> tuple[float, float]:
-        whole_s = stretch * seconds_of.get((PASS, kind), 0.0) * count
-        forward_s = facts.forward_shares.get(kind, _USUAL_FORWARD_SHARE) * whole_s
-        return forward_s, whole_s - forward_s
-
-    def unit(kind: int, count: int, *times: tuple[float, float]) -> Unit:
+    def unit(kind: int, count: int) -> Unit:
         weights, gradients = facts.weight_bytes[kind]
         return Unit(
             count=count,
             weight_bytes=weights,
             gradient_bytes=gradients * gradient_widening,
-            forward_s=sum(forward for forward, _ in times),
-            backward_s=sum(backward for _, backward in times),
+            forward_s=stretch * of_kind[kind].forward_s,
+            backward_s=stretch * of_kind[kind].backward_s,
         )
 
-    spread = seconds(OUTSIDE, share)
-    blocks = tuple(
-        unit(number, kind.count, seconds(number, 1 / kind.count), spread) for number, kind in enumerate(trace.kinds)
-    )
-    return UnitLayout(blocks=blocks, outside=unit(OUTSIDE, 1, seconds(OUTSIDE, 0.0 if share else 1.0)))
-
-
-def _facts(trace: StepTrace, sizes: Sizes, work_times: WorkTimes) -> LayoutFacts:
-    key = (id(trace), sizes)
-    if key not in work_times.layouts:
-        weights = {kind: _weight_bytes(trace, kind, sizes) for kind in (OUTSIDE, *range(len(trace.kinds)))}
-        # The value holds the trace whose id is in the key.
-        work_times.layouts[key] = (trace, LayoutFacts(weights, _forward_shares(trace.work, sizes)))
-    return work_times.layouts[key][1]
-
-
-def _forward_shares(work: tuple[Work, ...], sizes: Sizes) -> dict[int, float]:
-    """Returns how much of a pass's operations the forward pass has, by kind of block."""
-    flops: dict[tuple[int, bool], float] = {}
-    for one in work:
-        if one.phase in (StepPhase.FORWARD, StepPhase.BACKWARD):
-            key = (one.kind, one.phase == StepPhase.FORWARD)
-            flops[key] = flops.get(key, 0.0) + one.flops.at(sizes)
-    kinds = {kind for kind, _ in flops}
-    totals = {kind: flops.get((kind, True), 0.0) + flops.get((kind, False), 0.0) for kind in kinds}
-    return {kind: flops.get((kind, True), 0.0) / total for kind, total in totals.items() if total}
-
-
-def _weight_bytes(trace: StepTrace, kind: int, sizes: Sizes) -> tuple[float, float]:
-    """Returns the bytes of all weights of a block and of those that have gradients, in the dtype of the weights."""
-    found = trace.outside if kind == OUTSIDE else trace.kinds[kind].of_block(0, trace.kinds[kind].count)
-    weights = gradients = 0.0
-    for storage in found:
-        category = trace.categories[storage.category]
-        if category in WEIGHTS and storage.released.phase == NEVER:
-            num_bytes = trace.growths[storage.growth].at(sizes)
-            weights += num_bytes
-            gradients += num_bytes if category == MemoryPart.TRAINED_WEIGHTS else 0.0
-    return weights, gradients
+    blocks = tuple(unit(number, kind.count) for number, kind in enumerate(trace.kinds))
+    return UnitLayout(blocks=blocks, outside=unit(OUTSIDE, 1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from foretune.choices.checkpointing import units, without_idle_choices
 from foretune.choices.experiment import Experiment
 from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
+from foretune.choices.swapping import swap_schedule
 from foretune.core.values.step_trace import OUTSIDE, StepTrace
 from foretune.planner.block_events import Sizes
 from foretune.planner.composing.forms import composed_layer
 from foretune.planner.sizing import StepSize
+from foretune.planner.swapping import moved_bytes, swapped_units
 from foretune.planner.timing.constants import AS_MEASURED, TimeConstants, shipped_constants
+from foretune.planner.timing.layout_facts import layout_facts
 from foretune.planner.timing.speed import DeviceSpeed
+from foretune.planner.timing.swap_overlap import SwapCopies
 from foretune.planner.timing.work_times import PASS, UPDATE, Part, Times, WorkTimes
 from foretune.planner.traces import Mixed, Traces, forms_of, mixed_step
 from foretune.planner.transfers import Moved
@@ -36,6 +41,9 @@ class StepSeconds:
     host_s: float
     """Time of the host to issue all operators."""
     bus_s: float
+    """What the step waits for copies between host and device."""
+    hidden_copy_s: float
+    """Copies that run beside computation."""
     host_work_s: float
     model_flops: float
     hardware_flops: float
@@ -92,6 +100,8 @@ class StepParts:
     operators_s: float
     """Of the host, for all operators."""
     bus_s: float
+    """Copies that computation waits for, without those of swapped blocks."""
+    swap: SwapCopies | None = None
     is_cpu: bool
 
     def seconds(self, constants: TimeConstants | None = None) -> StepSeconds:
@@ -99,18 +109,29 @@ class StepParts:
         constants = constants or (AS_MEASURED if self.is_cpu else shipped_constants())
         total = self.total
         compute_s, bandwidth_s = compute_seconds(total, constants), constants.device * total.bandwidth_s
-        device_s, host_s = compute_s + bandwidth_s + self.bus_s, constants.host * self.operators_s
+        swap_s = 0.0 if self.swap is None else self.swap.exposed_s(self._busy_seconds(constants))
+        hidden_s = 0.0 if self.swap is None else max(0.0, self.swap.total_s - swap_s)
+        device_s, host_s = compute_s + bandwidth_s + self.bus_s + swap_s, constants.host * self.operators_s
         together_s = device_s + host_s if self.is_cpu else side_by_side_s(device_s, host_s)
         return StepSeconds(
             step_s=together_s + total.host_work_s,
             compute_s=compute_s,
             bandwidth_s=bandwidth_s,
             host_s=host_s,
-            bus_s=self.bus_s,
+            bus_s=self.bus_s + swap_s,
+            hidden_copy_s=hidden_s,
             host_work_s=total.host_work_s,
             model_flops=total.model_flops,
             hardware_flops=total.model_flops + total.recomputed_flops,
         )
+
+    def _busy_seconds(self, constants: TimeConstants) -> dict[Part, float]:
+        return {part: busy_seconds(times, constants) for part, times in self.by_part.items()}
+
+
+def busy_seconds(times: Times, constants: TimeConstants) -> float:
+    """Returns the time of the device's own work, without what it waits for."""
+    return compute_seconds(times, constants) + constants.device * times.bandwidth_s
 
 
 def compute_seconds(times: Times, constants: TimeConstants) -> float:
@@ -167,13 +188,39 @@ def parts_of(planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) ->
         by_part=by_part,
         operators_s=operators * speed.launch_s(),
         bus_s=0.0 if step.is_cpu else _bus_s(step, speed),
+        swap=None if step.is_cpu else _swap_copies(planned, speed, work_times),
         is_cpu=step.is_cpu,
     )
 
 
 def _bus_s(step: TimedStep, speed: DeviceSpeed) -> float:
-    directions = [speed.copy_s(count) for count in (step.moved.to_host_bytes, step.moved.to_device_bytes) if count]
+    moved = step.moved
+    others = (moved.to_host_bytes, moved.to_device_bytes - moved.swapped_bytes)
+    directions = [speed.copy_s(count) for count in others if count]
     return max(directions, default=0.0) if step.copies_cross else sum(directions)
+
+
+def _swap_copies(planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) -> SwapCopies | None:
+    step, levers = planned.step, planned.step.experiment.levers
+    if not step.moved.swapped_bytes:
+        return None
+    timed = next(one for one in reversed(planned.traces) if one.how_often)
+    of_step = units(step.geometry.stacks, without_idle_choices(levers))
+    swapped = swapped_units(of_step, levers.block_swap, levers.block_swap_prefetch)
+    schedule = swap_schedule(of_step, levers.block_swap, levers.block_swap_prefetch)
+    copy_s = {
+        block: speed.copy_s(num_bytes / unit.num_swapped)
+        for num_bytes, unit in zip(moved_bytes(timed.trace, timed.sizes, swapped), swapped, strict=True)
+        for block in of_step[unit.number]
+    }
+    return SwapCopies(
+        schedule=schedule,
+        units=of_step,
+        copy_s=copy_s,
+        num_passes=step.experiment.train.gradient_accumulation,
+        trace=timed.trace,
+        facts=layout_facts(timed.trace, timed.sizes, work_times),
+    )
 
 
 def side_by_side_s(device_s: float, host_s: float) -> float:

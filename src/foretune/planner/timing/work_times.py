@@ -84,7 +84,7 @@ class WorkTimes:
     _rows: dict[tuple[int, Sizes], tuple[StepTrace, list[OperatorRow]]] = field(default_factory=dict)
     _times: dict[tuple[int, Sizes, int, str], tuple[DeviceSpeed, dict[Part, Times]]] = field(default_factory=dict)
     layouts: dict[tuple[int, Sizes], tuple[StepTrace, "LayoutFacts"]] = field(default_factory=dict)
-    """What engines of several devices send of a trace, as `parallel_time` finds it."""
+    """What engines of several devices send of a trace, as `layout_facts` finds it."""
 
     def of(
         self, trace: StepTrace, sizes: Sizes, speed: DeviceSpeed, layer: LayerRecipe | None = None, name: str = ""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from foretune.core.units import bytes_text, duration_text, memory_text, share_text
+from foretune.core.units import bytes_text, duration_text, memory_text, rounded_share_text, share_text
 from foretune.core.vocabulary import MemoryPart
 from foretune.reports.terminal.plan_times import job_rows
 from foretune.reports.terminal.tables import right, table
@@ -113,7 +113,7 @@ def _print_jobs(out: "Console", plans: Sequence["Plan"]) -> None:
 
 def _print_transfers(out: "Console", plans: Sequence["Plan"]) -> None:
     """Host-device traffic, once; and how long it takes at least, for each device."""
-    moving = [(plan.device, plan.transfers) for plan in plans if plan.transfers is not None]
+    moving = [(plan, plan.transfers) for plan in plans if plan.transfers is not None]
     if not moving:
         return
     _, first = moving[0]
@@ -121,7 +121,9 @@ def _print_transfers(out: "Console", plans: Sequence["Plan"]) -> None:
         f"Host-device traffic per step: {memory_text(first.to_host_bytes)} to the host, "
         f"{memory_text(first.to_device_bytes)} to the device. Least time for it:"
     )
-    for device, transfers in moving:
+    for plan, transfers in moving:
         assumed = " (assumed)" if transfers.is_link_assumed else ""
-        out.print(f"  {device}: {duration_text(transfers.least_s)} over {transfers.link}{assumed}")
+        hidden = None if plan.time is None else plan.time.hidden_copy_share
+        behind = f"; {rounded_share_text(hidden)} of the copies are hidden behind computation" if hidden else ""
+        out.print(f"  {plan.device}: {duration_text(transfers.least_s)} over {transfers.link}{assumed}{behind}")
     out.print()

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import noop_context_fn
 
-from foretune.choices.checkpointing import chosen_segments
-from foretune.choices.swapping import chosen_to_swap
+from foretune.choices.checkpointing import chosen_segments, units
+from foretune.choices.swapping import swap_schedule
 from foretune.choices.training import Levers
 from foretune.core.errors import Refused
 from foretune.models.family import Family
@@ -72,7 +72,7 @@ def apply_levers(
     if offloads_attention:
         # Inside the checkpointed function, so that the hooks of checkpointing do not see what attention saves.
         effective["num_offloaded_attentions"] = _offload_attention(blocks, family)
-    swapped = _swap(choice, blocks, effective)
+    swapped = _swap(choice, family, blocks, effective)
     groups = _recomputed_groups(choice, family, blocks, effective)
     apply_checkpointing(groups, keeps_rng=keeps_rng, moves_inputs=choice.activation_offload, contexts=contexts)
     around_forward: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -92,7 +92,9 @@ def _offload_attention(blocks: tuple[nn.Module, ...], family: Family) -> int:
     return num_offloaded
 
 
-def _swap(choice: Levers, blocks: tuple[nn.Module, ...], effective: dict[str, Any]) -> SwappedBlocks | None:
+def _swap(
+    choice: Levers, family: Family, blocks: tuple[nn.Module, ...], effective: dict[str, Any]
+) -> SwappedBlocks | None:
     if not choice.block_swap:
         return None
     if choice.block_swap > len(blocks):
@@ -100,20 +102,25 @@ def _swap(choice: Levers, blocks: tuple[nn.Module, ...], effective: dict[str, An
             f"levers.block_swap: {choice.block_swap} blocks cannot be swapped, this model has {len(blocks)}. "
             f"Nearest: levers.block_swap={len(blocks)}"
         )
-    chosen = chosen_to_swap(len(blocks), choice.block_swap)
-    swapped = SwappedBlocks(tuple(blocks[index] for index in chosen))
-    effective["swapped_blocks"] = list(chosen)
+    schedule = swap_schedule(units(_stacks(family, blocks), choice), choice.block_swap, choice.block_swap_prefetch)
+    swapped = SwappedBlocks(tuple(blocks[index] for index in schedule.forward), schedule)
+    effective["swapped_blocks"] = list(schedule.forward)
     effective["swapped_bytes"] = swapped.num_bytes()
+    effective["block_swap_prefetch"] = schedule.prefetch
     return swapped
+
+
+def _stacks(family: Family, blocks: tuple[nn.Module, ...]) -> tuple[int, ...]:
+    stacks = tuple(kind.count for kind in family.block_kinds()) or (len(blocks),)
+    assert sum(stacks) == len(blocks), "the kinds of blocks are all blocks"
+    return stacks
 
 
 def _recomputed_groups(
     choice: Levers, family: Family, blocks: tuple[nn.Module, ...], effective: dict[str, Any]
 ) -> list[tuple[nn.Module, ...]]:
     """Returns the groups of modules that the experiment recomputes together."""
-    stacks = tuple(kind.count for kind in family.block_kinds()) or (len(blocks),)
-    assert sum(stacks) == len(blocks), "the kinds of blocks are all blocks"
-    chosen = chosen_segments(stacks, choice)
+    chosen = chosen_segments(_stacks(family, blocks), choice)
     groups = [tuple(blocks[index] for index in segment) for segment in chosen]
     num_chosen = sum(len(segment) for segment in chosen)
     effective["num_checkpointed_blocks"] = num_chosen
