@@ -179,8 +179,9 @@ def make_forward(form: ForwardForm) -> StepTrace:
 def without_shapes(jobs: Iterable[TraceJob]) -> list[TraceJob]:
     """Those whose traces ship without shapes of their products, so that no step is timed with them.
 
-    A sampling denoiser has none in any case: its step's trace has its work. What trains comes first, and of that what
-    is trained most: all weights and LoRA before DoRA and LoKr.
+    A sampling denoiser has none in any case: its step's trace has its work. Models that can be trained come before
+    those that can only be planned; LoRA, also with marks for quantised bases, and full fine-tuning before variants; DoRA
+    and LoKr come last.
     """
     missing = [job for job in jobs if ".sample." not in job.slug and _lacks_shapes(read_trace(job.slug))]
     return sorted(missing, key=_use_order)
@@ -190,9 +191,10 @@ def _lacks_shapes(trace: StepTrace | None) -> bool:
     return trace is None or not any(work.shape for work in trace.work)
 
 
-def _use_order(job: TraceJob) -> tuple[bool, bool, bool]:
+def _use_order(job: TraceJob) -> tuple[bool, bool, bool, bool]:
+    is_plain = not any(f".{other}" in job.slug for other in ("dropout", "activation-offload"))
     is_rare = any(f".{method}." in job.slug for method in ("dora", "lokr"))
-    return is_rare, not catalog.denoiser(job.model).family_facts.is_trainable, job.slug.endswith(MARKED)
+    return is_rare, not catalog.denoiser(job.model).family_facts.is_trainable, not is_plain, ".lora." not in job.slug
 
 
 def _stamped(trace: StepTrace, model: str) -> StepTrace:

@@ -133,7 +133,11 @@ class WorkTimes:
     def _rows_of(self, trace: StepTrace, sizes: Sizes) -> list[OperatorRow]:
         key = (id(trace), sizes)
         if key not in self._rows:
-            self._rows[key] = (trace, [_row(work, sizes) for work in trace.work])
+            rows = [_row(work, sizes) for work in trace.work]
+            if trace.method == "text":
+                # Its trace does not mark weights, and all of them are frozen.
+                rows = [row._replace(is_frozen=row.operator == "matmul") for row in rows]
+            self._rows[key] = (trace, rows)
         return self._rows[key][1]
 
 
