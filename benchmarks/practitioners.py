@@ -96,7 +96,7 @@ def recommended(question: Mapping[str, Any]) -> tuple[Choice, Choice | None]:
 
 def card(question: Mapping[str, Any]) -> str:
     """What stands behind `--on`."""
-    return str(question.get("on") or CARDS[question["card_gib"]])
+    return str(question.get("devices") or CARDS[question["card_gib"]])
 
 
 def command(question: Mapping[str, Any]) -> str:

@@ -155,8 +155,9 @@ def _of_an_adapter(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str,
                 yield from _found(_fewest_swapped(trial, bases[0].on_top_of(needed)))
             break
     if finest is None:
-        swapped = (_fewest_swapped(trial, base.on_top_of(needed)) for base in bases)
-        yield from _found(next((look for look in swapped if look is not None), None))
+        # The coarser base swaps fewer blocks, so that it is faster; the finer one is closer to the unquantised base.
+        for base in reversed(bases):
+            yield from _found(_fewest_swapped(trial, base.on_top_of(needed)))
         # Many owners of such a card would rather close their programs than wait for host traffic.
         yield from _found(trial.first_that_fits_without_desktop(base.on_top_of(needed) for base in bases))
     yield from _found(_least_traffic(trial, saving))
