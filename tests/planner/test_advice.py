@@ -93,6 +93,9 @@ def test_a_small_card_is_offered_a_coarse_base_with_few_swapped_blocks_and_a_fin
     swapped = {one.settings.get("quantize.denoiser"): int(one.settings["levers.block_swap"]) for one in found}
     assert 0 < swapped["nf4"] < swapped["int8"] / 3
     assert all(one.verdict == "fits" for one in found)
+    # A clip's activations fill the card: nf4 would swap nearly as many blocks, so that it gains nothing.
+    video = plan("wan2.1-t2v-14b", "data.resolution=512x512", "data.num_frames=81", on="rtx-4090").remedies
+    assert {one.settings.get("quantize.denoiser") for one in video} == {"int8", None}
 
 
 def test_little_host_memory_leaves_few_blocks_to_swap_or_none() -> None:

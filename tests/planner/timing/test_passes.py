@@ -103,6 +103,18 @@ def test_fp32_attention_is_not_as_fast_as_fused_kernels_and_tf32_speeds_convolut
     assert found.attention_s > sdxl_encoder_flops(1024)[1] / (card.fp32_tflops * TERA)
 
 
+def test_a_step_in_tf32_multiplies_faster_than_one_in_fp32() -> None:
+    card = speed_of(catalog.device("a100-80gb-sxm"))
+    full, fast = (
+        sum(
+            summed(one, card, WorkTimes()).product_s
+            for one in footprint_of("sd1.5-unet", precision).planned_step.traces
+        )
+        for precision in ("train.precision=fp32", "train.precision=tf32")
+    )
+    assert fast < 0.3 * full
+
+
 def test_a_validation_is_its_passes() -> None:
     sampling = ("validate.prompts=[a,b]", "validate.num_inference_steps=10", "data.held_out=0", "method.kind=full")
     found = footprint_of("sdxl-unet", *sampling)
