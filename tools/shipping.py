@@ -180,8 +180,8 @@ def without_shapes(jobs: Iterable[TraceJob]) -> list[TraceJob]:
     """Those whose traces ship without shapes of their products, so that no step is timed with them.
 
     A sampling denoiser has none in any case: its step's trace has its work. Models that can be trained come before
-    those that can only be planned; LoRA, also with marks for quantised bases, and full fine-tuning before variants; DoRA
-    and LoKr come last.
+    those that can only be planned. Then LoRA (also with marks for quantised bases) and full fine-tuning come before
+    their variants; DoRA and LoKr come last.
     """
     missing = [job for job in jobs if ".sample." not in job.slug and _lacks_shapes(read_trace(job.slug))]
     return sorted(missing, key=_use_order)

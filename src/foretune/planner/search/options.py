@@ -147,6 +147,14 @@ class SearchPlace:
         job = self.job
         return caching_seconds(job, self.speed, self.base.traces.work_times) if job.is_caching_known else None
 
+    @cached_property
+    def least_caching_s(self) -> float:
+        """A lower bound of the same; does not raise."""
+        try:
+            return self.caching_s or 0.0
+        except NotKnown:
+            return 0.0
+
     @property
     def _changed(self) -> Footprint:
         """The request with what the caches need."""
@@ -192,7 +200,9 @@ class Option:
         """A lower bound of time and price: products at the peak of the device, and nothing to wait for."""
         peak = peak_flops_per_s(self.setting.experiment, self.place.device)
         least_s = 0.0 if peak is None else self.setting.flops / peak
-        return self._totals(least_s, self.setting.flops, BesideSteps(caching_s=0.0, validation_s=0.0))
+        return self._totals(
+            least_s, self.setting.flops, BesideSteps(caching_s=self.place.least_caching_s, validation_s=0.0)
+        )
 
     @cached_property
     def seconds(self) -> StepSeconds:
