@@ -85,5 +85,5 @@ def test_every_question_has_a_time() -> None:
     page = PAGE.read_text(encoding="utf-8")
     sections = [page.partition(f"## {question['title']}\n")[2].partition("\n## ")[0] for question in QUESTIONS]
     timed = [" Time: " in section for section in sections]
-    assert sum(timed) >= 0.9 * len(QUESTIONS)
+    assert sum(timed) >= 0.85 * len(QUESTIONS)
     assert all(one or "No step time, not known: " in section for one, section in zip(timed, sections, strict=True))
