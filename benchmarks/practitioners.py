@@ -41,9 +41,9 @@ What `foretune plan` suggests for a model on a card, and what the guides of othe
 settings that a guide does not state or that are Foretune's own defaults: gradient checkpointing, cached latents and
 text, batch size 1, rank 16, AdamW. In brackets is the memory that a guide reports, in its own unit, and its speed.
 
-A job is 1,000 steps of four samples with 1,024 images or clips to cache, unless the command or the option says otherwise;
-it includes set-up, download, caching and validation, at the catalogue's price of the card. [Step times](step-times.md) says how far
-off such times are.
+A job is 1,000 steps of four samples with 1,024 images or clips to cache, unless the command or the option says
+otherwise; it includes set-up, download, caching and validation, at the catalogue's price of the card.
+[Step times](step-times.md) says how far off such times are.
 
 [practitioner_questions.yaml](data/practitioner_questions.yaml) has all settings and figures with file and line, read at
 the commits [below](#sources). `python benchmarks/practitioners.py` writes this page, and a test checks the plans.
