@@ -3,6 +3,7 @@
 python -m tools.shipping              everything that is missing, recipes included
 python -m tools.shipping --remake     everything again
 python -m tools.shipping flux.1-dev   one model's again
+python -m tools.shipping --without-shapes   again what has no step time yet: traces without shapes of work
 """
 
 import argparse
@@ -36,6 +37,7 @@ from foretune.trace.recipes import recipe_names, record_recipes
 from foretune.trace.shapes import with_shapes
 from foretune.trace.shipped import GEOMETRY_FILE, MARKED, RECIPES_FILE, SUFFIX, read_trace
 from foretune.trace.stamps import model_hash, sources_hash
+from tools.same_memory import memory_differences
 
 # Models below this size are trained in fp32 too; for larger ones that is rare, and recorded when asked for.
 _MOST_PARAMS_FP32 = 1_000_000_000
@@ -174,6 +176,27 @@ def make_forward(form: ForwardForm) -> StepTrace:
     return _stamped(make_forward_trace(form), form.component)
 
 
+def without_shapes(jobs: Iterable[TraceJob]) -> list[TraceJob]:
+    """Those whose traces ship without shapes of their products, so that no step is timed with them.
+
+    A sampling denoiser has none in any case: its step's trace has its work. Models that can be trained come before
+    those that can only be planned. Then LoRA (also with marks for quantised bases) and full fine-tuning come before
+    their variants; DoRA and LoKr come last.
+    """
+    missing = [job for job in jobs if ".sample." not in job.slug and _lacks_shapes(read_trace(job.slug))]
+    return sorted(missing, key=_use_order)
+
+
+def _lacks_shapes(trace: StepTrace | None) -> bool:
+    return trace is None or not any(work.shape for work in trace.work)
+
+
+def _use_order(job: TraceJob) -> tuple[bool, bool, bool, bool]:
+    is_plain = not any(f".{other}" in job.slug for other in ("dropout", "activation-offload"))
+    is_rare = any(f".{method}." in job.slug for method in ("dora", "lokr"))
+    return is_rare, not catalog.denoiser(job.model).family_facts.is_trainable, not is_plain, ".lora." not in job.slug
+
+
 def _stamped(trace: StepTrace, model: str) -> StepTrace:
     return trace.model_copy(update={"made_from": f"{model_hash(model)}-{sources_hash()}"})
 
@@ -195,11 +218,22 @@ def write_recipes(path: Path, *, remake: bool) -> None:
         path.write_text(found.model_dump_json(exclude_defaults=True) + "\n", encoding="utf-8")
 
 
+def _store(job: TraceJob, path: Path) -> str:
+    """Makes a trace and writes it. Returns its size, and how its memory differs from the one it replaces."""
+    replaced, made = read_trace(job.slug), job.make()
+    path.write_bytes(pack(made))
+    unlike = () if replaced is None else memory_differences(replaced, made)
+    return "; ".join([f"{path.stat().st_size} B", *(f"MEMORY CHANGED: {text}" for text in unlike)])
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.shipping", description=__doc__)
     parser.add_argument("names", nargs="*", help="only these models or traces, even if they are there already")
     parser.add_argument("--remake", action="store_true", help="also what is there already")
     parser.add_argument("--last-first", action="store_true", help="from the end: a second process meets the first")
+    parser.add_argument(
+        "--without-shapes", action="store_true", help="only what ships without shapes of products, most used first"
+    )
     asked = parser.parse_args(arguments)
     folder = Path(str(files("foretune.trace"))) / "data"
     folder.mkdir(exist_ok=True)
@@ -210,14 +244,15 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := set(asked.names) - {name for job in known for name in (job.model, job.slug)}:
         parser.error(f"neither a model nor a trace that ships: {', '.join(sorted(unknown))}")
     jobs = [job for job in known if not asked.names or {job.model, job.slug} & set(asked.names)]
+    if asked.without_shapes:
+        jobs = without_shapes(jobs)
     for number, job in enumerate(reversed(jobs) if asked.last_first else jobs, start=1):
         path = folder / f"{job.slug}{SUFFIX}"
-        if path.exists() and not (asked.remake or asked.names):
+        if path.exists() and not (asked.remake or asked.names or asked.without_shapes):
             continue
         start = time.monotonic()
         try:
-            path.write_bytes(pack(job.make()))
-            said = f"{path.stat().st_size} B"
+            said = _store(job, path)
         except IrregularStep as error:
             failed.append(job.slug)
             said = f"FAILED: {error}"

@@ -28,7 +28,12 @@ REFUSED: tuple[tuple[str, tuple[str, ...], str, tuple[str, ...]], ...] = (
     ("sd3.5-large", (KEPT, "train.batch_size=4"), "h100-sxm", ("recompute",)),
     ("flux.1-dev", (KEPT,), "rtx-5090", ("recompute",)),
     ("flux.1-dev", (), "rtx-4090", ("quantised base", "host memory")),
-    ("flux.1-dev", (), "rtx-3060", ("quantised base", "host memory", "quantised base, tight", "smaller input")),
+    (
+        "flux.1-dev",
+        (),
+        "rtx-3060",
+        ("quantised base", "quantised base", "host memory", "quantised base, tight", "smaller input"),
+    ),
     ("sdxl-unet", ("method.kind=full",), "rtx-4090", ("lighter optimizer", "host memory", "adapter")),
     ("flux.1-dev", ("method.kind=full",), "l40s", ("lighter optimizer", "adapter")),
     ("wan2.1-t2v-14b", (), "rtx-4090", ("host memory", "smaller input")),
@@ -80,6 +85,17 @@ def test_a_quantised_base_that_only_a_desktop_makes_tight_is_offered() -> None:
     assert "fits if no desktop uses the card" in cost_text(tight)
     in_a_server = advised("flux.1-dev", on="12GiB").remedies
     assert [remedy.verdict for remedy in in_a_server] == ["fits"] * len(in_a_server) != []
+
+
+def test_a_small_card_is_offered_a_coarse_base_with_few_swapped_blocks_and_a_fine_one_with_many() -> None:
+    """One guide for 12 GB takes nf4, another 8 bits with block swap: which one is better, its owner decides."""
+    found = [one for one in advised("flux.1-dev", on="rtx-3060").remedies if "levers.block_swap" in one.settings]
+    swapped = {one.settings.get("quantize.denoiser"): int(one.settings["levers.block_swap"]) for one in found}
+    assert 0 < swapped["nf4"] < swapped["int8"] / 3
+    assert all(one.verdict == "fits" for one in found)
+    # A clip's activations fill the card: nf4 would swap nearly as many blocks, so that it gains nothing.
+    video = plan("wan2.1-t2v-14b", "data.resolution=512x512", "data.num_frames=81", on="rtx-4090").remedies
+    assert {one.settings.get("quantize.denoiser") for one in video} == {"int8", None}
 
 
 def test_little_host_memory_leaves_few_blocks_to_swap_or_none() -> None:

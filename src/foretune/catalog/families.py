@@ -54,8 +54,9 @@ class FamilyFacts:
     starting_frames: int | None = None
     """Frames of a clip that experiments start with; None leaves it to the checkpoint."""
     guides_in_one_batch: bool = False
-    """Whether its pipeline passes both halves of classifier-free guidance to the denoiser in one batch. The other
-    pipelines make two passes, or need only one."""
+    """Whether its pipeline passes both halves of classifier-free guidance to the denoiser in one batch."""
+    guides_in_two_passes: bool = False
+    """Whether its pipeline passes them one after the other. The remaining pipelines need only one pass."""
     unguided_scale: float = 1.0
     """Largest guidance scale at which its pipeline runs the denoiser once in each step."""
     guidance_embeds_tell_distillation: bool = False
@@ -109,6 +110,7 @@ _ROWS = (
         name="ovis_image",
         pipeline_class_name="OvisImagePipeline",
         is_trainable=True,
+        guides_in_two_passes=True,
         tiny_variants=("7b",),
     ),
     FamilyFacts(
@@ -148,6 +150,7 @@ _ROWS = (
         pipeline_class_name="WanPipeline",
         image_pipeline_class_name="WanImageToVideoPipeline",
         is_trainable=True,
+        guides_in_two_passes=True,
         is_video=True,
         keeps_fp32=True,
         untrainable_models=("wan2.2-a14b-t2v-expert", "wan2.2-a14b-i2v-expert"),
@@ -192,18 +195,21 @@ _ROWS = (
         name="chroma",
         pipeline_class_name="ChromaPipeline",
         is_trainable=True,
+        guides_in_two_passes=True,
         tiny_variants=("1",),
     ),
     FamilyFacts(
         name="lumina2",
         pipeline_class_name="Lumina2Pipeline",
         is_trainable=True,
+        guides_in_two_passes=True,
         tiny_variants=("2.0",),
     ),
     FamilyFacts(
         name="qwen_image",
         pipeline_class_name="QwenImagePipeline",
         is_trainable=True,
+        guides_in_two_passes=True,
         tiny_variants=("1",),
     ),
     FamilyFacts(

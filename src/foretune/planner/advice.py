@@ -35,6 +35,8 @@ from foretune.planner.trial import Look, Trial
 _HARDLY_MORE_FLOPS = 0.01
 _SMALL_PART = 0.1
 """An adapter below this share of the missing memory is not worth shrinking."""
+_FEW_SWAPPED = 0.5
+"""A coarser base is offered if it swaps at most this share of a finer one's blocks: otherwise it is hardly faster."""
 _OF_THE_ADAPTER = (
     MemoryPart.TRAINED_WEIGHTS,
     MemoryPart.GRADIENTS,
@@ -157,11 +159,19 @@ def _of_an_adapter(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str,
                 yield from _found(_fewest_swapped(trial, bases[0].on_top_of(needed)))
             break
     if finest is None:
-        swapped = (_fewest_swapped(trial, base.on_top_of(needed)) for base in bases)
-        yield from _found(next((look for look in swapped if look is not None), None))
+        yield from _swapped_bases(trial, [base.on_top_of(needed) for base in bases])
         # Many owners of such a card would rather close their programs than wait for host traffic.
         yield from _found(trial.first_that_fits_without_desktop(base.on_top_of(needed) for base in bases))
     yield from _found(_least_traffic(trial, saving))
+
+
+def _swapped_bases(trial: Trial, bases: Sequence[SettingChange]) -> Iterator[Look]:
+    """Yields the finest base that fits with block swap, after a coarser one that swaps far fewer blocks."""
+    looks = [look for look in (_fewest_swapped(trial, base) for base in bases) if look is not None]
+    if looks:
+        most = looks[0].change.settings["levers.block_swap"] * _FEW_SWAPPED
+        yield from (look for look in looks[1:] if look.change.settings["levers.block_swap"] <= most)
+        yield looks[0]
 
 
 def _of_all_weights(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str, Any]) -> Iterator[Look]:

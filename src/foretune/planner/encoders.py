@@ -1,7 +1,8 @@
 """The forward passes around a training step: their traces and sizes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from foretune import catalog
 from foretune.choices.forward_form import ForwardForm, ForwardKind, TracedPrecision
@@ -49,6 +50,13 @@ class Pass:
     """Bytes of tiles waiting to be stitched, and of the stitched result."""
 
 
+class TracedPass(NamedTuple):
+    """A forward pass of a component, and its trace."""
+
+    form: ForwardForm
+    trace: StepTrace
+
+
 def autoencoder_pass(
     forwards: Forwards,
     name: str,
@@ -66,23 +74,45 @@ def autoencoder_pass(
     A video of another length than the traced one is assumed to need as much as the traced length or, if longer, in
     proportion to its positions. This is an upper bound, because chunks of frames do not grow with their number.
     """
-    if tiled and (tile := _tile(extent)) != extent:
+    if tiled and (tile := tile_of(extent)) != extent:
         of_one_tile = autoencoder_pass(forwards, name, kind, precision, tile, num_samples)
         return replace(of_one_tile, stitched_bytes=_stitched_bytes(extent) * num_samples if kind == "decode" else 0)
+    traced = autoencoder_trace(forwards, name, kind, precision, extent)
+    if traced is None:
+        return _weights_alone(name, "fp32")
+    form, trace = traced
+    positions = max(latent_positions(name, extent, count) for count in (form.num_frames, extent.num_frames))
+    found = _pass(name, trace, (num_samples, positions, 0, 0), _scale(form.precision, precision, kind))
+    return replace(found, note=_of_another_length(name, extent, form.num_frames))
+
+
+def autoencoder_trace(
+    forwards: Forwards, name: str, kind: ForwardKind, precision: Precision, extent: Extent
+) -> TracedPass | None:
+    """Returns the trace for a training in this precision: of clips as long as these, or of the usual length."""
     by_precision: tuple[TracedPrecision, ...] = ("fp32",) if kind == "encode" else _candidates(precision)
-    frames = tuple(dict.fromkeys((extent.num_frames, extent.usual_num_frames)))
-    for num_frames in frames:
-        for candidate in by_precision:
-            form = ForwardForm(component=name, kind=kind, precision=candidate, num_frames=num_frames)
-            trace = forwards(form)
-            if trace is not None:
-                positions = max(latent_positions(name, extent, count) for count in (num_frames, extent.num_frames))
-                found = _pass(name, trace, (num_samples, positions, 0, 0), _scale(candidate, precision, kind))
-                return replace(found, note=_of_another_length(name, extent, num_frames))
-    return _weights_alone(name, "fp32")
+    frames = dict.fromkeys((extent.num_frames, extent.usual_num_frames))
+    forms = (
+        ForwardForm(component=name, kind=kind, precision=candidate, num_frames=num_frames)
+        for num_frames in frames
+        for candidate in by_precision
+    )
+    return _first_traced(forwards, forms)
 
 
-def _tile(extent: Extent) -> Extent:
+def text_trace(forwards: Forwards, name: str, precision: Precision) -> TracedPass | None:
+    """Returns the trace of a text encoder for a training in this precision."""
+    candidates = _candidates(precision)
+    return _first_traced(forwards, (ForwardForm(component=name, kind="text", precision=one) for one in candidates))
+
+
+def _first_traced(forwards: Forwards, forms: Iterable[ForwardForm]) -> TracedPass | None:
+    traced = (TracedPass(form, trace) for form in forms if (trace := forwards(form)) is not None)
+    return next(traced, None)
+
+
+def tile_of(extent: Extent) -> Extent:
+    """Returns the largest part that goes through the autoencoder at once with `levers.vae_tiling`."""
     side_px = TILE_PX if extent.num_frames == 1 else VIDEO_TILE_PX
     return replace(extent, height_px=min(side_px, extent.height_px), width_px=min(side_px, extent.width_px))
 
@@ -140,12 +170,11 @@ def text_pass(
 def _plain_text_pass(
     forwards: Forwards, name: str, precision: Precision, num_samples: int, num_text_tokens: float
 ) -> Pass:
-    for candidate in _candidates(precision):
-        trace = forwards(ForwardForm(component=name, kind="text", precision=candidate))
-        if trace is not None:
-            sizes = (num_samples, 1, num_text_tokens, 0)
-            return _pass(name, trace, sizes, _scale(candidate, precision, "text"))
-    return _weights_alone(name, precision)
+    traced = text_trace(forwards, name, precision)
+    if traced is None:
+        return _weights_alone(name, precision)
+    form, trace = traced
+    return _pass(name, trace, (num_samples, 1, num_text_tokens, 0), _scale(form.precision, precision, "text"))
 
 
 def sampling_pass(forwards: Forwards, name: str, precision: Precision, sizes: Sizes) -> Pass:

@@ -25,9 +25,10 @@ from foretune.planner.sizing import StepSize
 from foretune.planner.streams import as_one, by_fate
 from foretune.planner.swapping import most_on_device_bytes, moved_bytes
 from foretune.planner.timing.forecast import seconds_on, step_time
-from foretune.planner.timing.job import JobWork, job_cost, job_work
+from foretune.planner.timing.job import JobWork, beside_steps, job_cost, job_work
+from foretune.planner.timing.passes import live_encoders
 from foretune.planner.timing.speed import NotKnown
-from foretune.planner.timing.step_time import TimedStep
+from foretune.planner.timing.step_time import PlannedStep, TimedStep, planned_step
 from foretune.planner.timing.terms import PUBLISHED, Terms
 from foretune.planner.traces import Traces, mixed_step, variant_of
 from foretune.planner.transfers import NOTHING_MOVED, Moved, moved_in_a_step, transfers_on
@@ -89,7 +90,16 @@ class Footprint:
             numerics=self.numerics,
             habits=self.habits,
             is_cpu=self.trains_on_host,
+            encoders=live_encoders(self.run),
         )
+
+    @cached_property
+    def planned_step(self) -> PlannedStep:
+        """The step with its traces, on whatever device; raises `NotKnown`."""
+        mixed = mixed_step(
+            self.traces, self.experiment, self.size, self.subject.geometry, self.numerics, habits=self.habits
+        )
+        return planned_step(self.timed_step, self.traces, mixed)
 
     @cached_property
     def job(self) -> JobWork:
@@ -280,7 +290,8 @@ def forecast_on(found: Footprint, device: Device, terms: Terms = PUBLISHED) -> P
     except NotKnown as missing:
         return PlanForecast(no_time=str(missing))
     try:
-        return PlanForecast(time=time, cost=job_cost(found.job, time, device, terms.price_of(device)))
+        beside = beside_steps(found.job, found.planned_step, speed, found.traces.work_times)
+        return PlanForecast(time=time, cost=job_cost(found.job, time, device, terms.price_of(device), beside))
     except NotKnown as missing:
         return PlanForecast(time=time, no_cost=str(missing))
 

@@ -10,6 +10,7 @@ from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections.hardware import hardware_objections
 from foretune.core.errors import UserError
+from foretune.planner.block_events import Sizes
 from foretune.planner.knobs import SettingChange
 from foretune.planner.overheads import usable_bytes
 from foretune.planner.planning import Footprint, fits_on, judge_on, other_footprint
@@ -18,7 +19,8 @@ from foretune.planner.search.space import Space
 from foretune.planner.sizing import StepSize
 from foretune.planner.swapping import copied_bytes
 from foretune.planner.timing.forecast import checked_seconds, peak_flops_per_s, unknown_speed
-from foretune.planner.timing.job import JobTotals, JobWork, job_totals
+from foretune.planner.timing.job import BesideSteps, JobTotals, JobWork, caching_seconds, job_totals, validation_seconds
+from foretune.planner.timing.passes import live_encoders
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
 from foretune.planner.timing.step_time import PlannedStep, StepSeconds, TimedStep, parts_of, planned_step
 from foretune.planner.timing.terms import Terms
@@ -40,7 +42,7 @@ class SearchSetting:
     base: Footprint
     job: JobWork
     num_samples: int
-    """In one optimizer step."""
+    """Of one device in one optimizer step."""
 
     @cached_property
     def quick_bytes(self) -> float:
@@ -69,8 +71,13 @@ class SearchSetting:
             geometry=base.subject.geometry,
             moved=self._moved(),
             numerics=base.numerics,
+            encoders=live_encoders(replace(base.run, experiment=self.experiment, sizes=self._sizes)),
         )
         return planned_step(step, base.traces, self._mixed)
+
+    @property
+    def _sizes(self) -> Sizes:
+        return self.size.in_trace(self.base.subject.geometry)
 
     @cached_property
     def _mixed(self) -> Mixed:
@@ -83,7 +90,7 @@ class SearchSetting:
         if levers.activation_offload or levers.optimizer_offload or levers.ema_offload:
             return self.footprint.moved
         swapped = variant_of(self.experiment, base.subject.geometry).swapped
-        in_a_pass = copied_bytes(self._mixed.kept, self.size.in_trace(base.subject.geometry), swapped)
+        in_a_pass = copied_bytes(self._mixed.kept, self._sizes, swapped)
         in_a_step = in_a_pass * self.experiment.train.gradient_accumulation
         return Moved(to_device_bytes=in_a_step, swapped_bytes=in_a_step)
 
@@ -112,13 +119,14 @@ def legal_settings(base: Footprint, space: Space) -> Iterator[SearchSetting]:
             continue
         if is_at_hand(base.traces, experiment, size, base.subject.geometry, base.numerics):
             samples = experiment.train.batch_size * experiment.train.gradient_accumulation
-            yield SearchSetting(change, experiment, size, base, replace(jobs, samples_per_device=samples), samples)
+            yield SearchSetting(change, experiment, size, base, jobs, samples)
 
 
 @dataclass(frozen=True, eq=False)
 class SearchPlace:
     """A device on which settings are tried, with its speed and price."""
 
+    base: Footprint
     device: Device
     speed: DeviceSpeed
     price_usd_per_hour: float | None
@@ -128,6 +136,31 @@ class SearchPlace:
     """Reserved over allocated memory of the experiment as it was asked for."""
     needed: Mapping[str, Any]
     """Settings without which the caches do not fit."""
+
+    @cached_property
+    def job(self) -> JobWork:
+        """What every setting does there besides its steps."""
+        return self.base.job if not self.needed else self._changed.job
+
+    @cached_property
+    def caching_s(self) -> float | None:
+        """Of every setting; raises `NotKnown`."""
+        job = self.job
+        return caching_seconds(job, self.speed, self.base.traces.work_times) if job.is_caching_known else None
+
+    @cached_property
+    def least_caching_s(self) -> float:
+        """A lower bound of the same; does not raise."""
+        try:
+            return self.caching_s or 0.0
+        except NotKnown:
+            return 0.0
+
+    @property
+    def _changed(self) -> Footprint:
+        """The request with what the caches need."""
+        experiment = SettingChange("other", dict(self.needed)).applied(self.base.experiment)
+        return other_footprint(self.base, experiment, self.base.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +201,9 @@ class Option:
         """A lower bound of time and price: products at the peak of the device, and nothing to wait for."""
         peak = peak_flops_per_s(self.setting.experiment, self.place.device)
         least_s = 0.0 if peak is None else self.setting.flops / peak
-        return self._totals(least_s, 0.0, self.setting.flops)
+        return self._totals(
+            least_s, self.setting.flops, BesideSteps(caching_s=self.place.least_caching_s, validation_s=0.0)
+        )
 
     @cached_property
     def seconds(self) -> StepSeconds:
@@ -184,13 +219,15 @@ class Option:
     @cached_property
     def totals(self) -> JobTotals:
         """Time and price of the whole job; raises `NotKnown`."""
-        found = self.seconds
-        return self._totals(found.step_s, found.model_flops, found.hardware_flops)
+        found, place, setting = self.seconds, self.place, self.setting
+        once_s = validation_seconds(place.job, setting.planned, place.speed, setting.base.traces.work_times)
+        often = place.job.num_validations
+        beside = BesideSteps(caching_s=place.caching_s, validation_s=None if often is None else often * once_s)
+        return self._totals(found.step_s, found.hardware_flops, beside)
 
-    def _totals(self, step_s: float, model_flops: float, hardware_flops: float) -> JobTotals:
-        return job_totals(
-            self.setting.job, self.place.device, self.place.price_usd_per_hour, step_s, model_flops, hardware_flops
-        )
+    def _totals(self, step_s: float, hardware_flops: float, beside: BesideSteps) -> JobTotals:
+        place = self.place
+        return job_totals(place.job, place.device, place.price_usd_per_hour, step_s, hardware_flops, beside)
 
 
 def place_on(
@@ -198,6 +235,7 @@ def place_on(
 ) -> SearchPlace:
     """Raises `NotKnown` if the device's speed is not known."""
     return SearchPlace(
+        base=base,
         device=device,
         speed=terms.speeds(device),
         price_usd_per_hour=terms.price_of(device).usd,

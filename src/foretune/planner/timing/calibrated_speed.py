@@ -34,6 +34,8 @@ class CalibratedSpeed:
         return "measured here"
 
     def product_s(self, batch: float, m: float, n: float, k: float, number_format: ProductFormat) -> float:
+        if number_format == "tf32" and "tf32" not in self._single:
+            number_format = "fp32"  # what torch does on a device without TF32
         single = self._of_format(self._single, number_format, "matrix products").at((m, n, k))
         if batch <= 1:
             return single

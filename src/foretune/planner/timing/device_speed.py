@@ -67,6 +67,8 @@ class PublishedSpeed:
         return attention_times(self.device, self._sdpa)
 
     def _product_s(self, batch: float, m: float, n: float, k: float, number_format: ProductFormat) -> float:
+        if number_format == "tf32" and self.device.tf32_dense_tflops is None:
+            number_format = "fp32"  # what torch does there
         return self._products.seconds(batch, m, n, k, number_format)
 
     def _attention_s(

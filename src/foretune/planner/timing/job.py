@@ -10,11 +10,15 @@ from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.core.units import disk_text, duration_text, share_text
 from foretune.core.values.plan_time import JobCost, StepTime
+from foretune.data.at_once import IN_A_BATCH, images_at_once
 from foretune.planner.around import RunToPlan, guided_batch
 from foretune.planner.checkpoint_bytes import saved_bytes
 from foretune.planner.sharding import num_shards
-from foretune.planner.timing.speed import NotKnown
+from foretune.planner.timing.passes import autoencoder_passes, denoising_s, passes_s, text_passes
+from foretune.planner.timing.speed import DeviceSpeed, NotKnown
+from foretune.planner.timing.step_time import PlannedStep, TimedTrace
 from foretune.planner.timing.terms import HourlyPrice
+from foretune.planner.timing.work_times import WorkTimes
 
 _START_S = 60.0
 """Of the program: imports, the first use of the device, reading the data's index."""
@@ -35,21 +39,30 @@ class JobWork:
     training_s: float | None
     """Where the length of the training is a time."""
     file_bytes: float
-    caching_flops: float | None
-    num_validation_passes: float | None
-    """Samples that go forward through the denoiser."""
-    passes_per_model_pass: float
-    """Forward passes that have the FLOPs of one pass of the training without recomputation."""
+    is_caching_known: bool
+    """Whether the images have been counted."""
+    encodings: tuple[TimedTrace, ...]
+    """All passes that fill the caches."""
+    untimed_flops: float
+    """Of text encoders without a trace."""
+    num_validations: int | None
+    num_held_out: int
+    """Samples of one held-out loss."""
+    num_denoising_passes: int
+    """Passes of the denoiser for all samples of one validation."""
+    guided_batch: int
+    """Samples of one such pass."""
+    decodings: tuple[TimedTrace, ...]
+    """Of all samples of one validation."""
     saved_bytes: float
     num_devices: int
-    samples_per_device: int
-    """In one optimizer step."""
+    is_cpu: bool
     assumptions: tuple[str, ...]
 
 
 def job_work(run: RunToPlan) -> JobWork:
     """Returns the work of a job. Raises `NotKnown` if the number of its steps is not known."""
-    experiment = run.experiment
+    experiment, choice = run.experiment, run.experiment.validation
     train = experiment.train
     num_images = getattr(experiment.data, "num_samples", None)
     num_steps = train.steps
@@ -58,21 +71,68 @@ def job_work(run: RunToPlan) -> JobWork:
             raise NotKnown("the number of steps: train.epochs needs the number of images. Set train.steps instead")
         num_steps = train.epochs * math.ceil(num_images / experiment.samples_per_step())
     notes: list[str] = []
-    caching = _caching_flops(run, _num_encoded(experiment, num_images, num_steps), notes)
-    validation = _num_validation_passes(run, num_steps, notes)
+    num_encoded = _num_encoded(experiment, num_images, num_steps)
+    encodings, untimed = _caching(run, num_encoded, notes)
+    samples = len(choice.prompts) if run.around.samples else 0
+    decodings = list(autoencoder_passes(run, "decode", 1, samples)) if samples else []
+    notes += [f"decoding samples with {one} takes no time: it has no trace" for one in decodings if _is_name(one)]
     return JobWork(
         num_steps=num_steps,
         training_s=train.seconds,
         file_bytes=_FILE_BYTES_PER_WEIGHT * sum(_weights(run)),
-        caching_flops=caching,
-        num_validation_passes=validation,
-        # Frozen weights have no gradients.
-        passes_per_model_pass=3.0 if experiment.method.kind == "full" else 2.0,
+        is_caching_known=num_encoded is not None or not (run.around.caches_latents or run.around.caches_text),
+        encodings=encodings,
+        untimed_flops=untimed,
+        num_validations=_num_validations(run, num_steps, notes),
+        num_held_out=choice.num_held_out if run.around.holds_out else 0,
+        num_denoising_passes=samples * choice.num_inference_steps * _passes_of_a_step(run),
+        guided_batch=guided_batch(run),
+        decodings=tuple(one for one in decodings if isinstance(one, TimedTrace)),
         saved_bytes=_saved_bytes(run) * _times(num_steps, experiment.save.every),
         num_devices=experiment.parallel.devices,
-        samples_per_device=train.batch_size * train.gradient_accumulation,
+        is_cpu=run.trains_on_host,
         assumptions=tuple(dict.fromkeys(notes)),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BesideSteps:
+    """Seconds of a job on a device besides its steps. None is "not known"."""
+
+    caching_s: float | None
+    validation_s: float | None
+
+
+def caching_seconds(work: JobWork, speed: DeviceSpeed, work_times: WorkTimes) -> float:
+    """Returns the time in which the devices fill the caches together: encoders one after another."""
+    each = (passes_s([one], speed, work_times, is_cpu=work.is_cpu) for one in work.encodings)
+    return sum(each) / work.num_devices
+
+
+def validation_seconds(work: JobWork, planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) -> float:
+    """Returns the time of one validation.
+
+    Devices share the batches of the held-out loss. One of them makes all samples while the others wait.
+    """
+    step, total_s = planned.step, 0.0
+    if work.num_held_out:
+        batch_size = step.size.batch_size
+        num_batches = math.ceil(work.num_held_out / batch_size / work.num_devices)
+        of_a_batch_s = denoising_s(planned, batch_size, speed, work_times)
+        encoding_s = sum(passes_s([one], speed, work_times, is_cpu=work.is_cpu) for one in step.encoders)
+        total_s += num_batches * (of_a_batch_s + encoding_s)
+    if work.num_denoising_passes:
+        total_s += work.num_denoising_passes * denoising_s(planned, work.guided_batch, speed, work_times)
+        total_s += sum(passes_s([one], speed, work_times, is_cpu=work.is_cpu) for one in work.decodings)
+    return total_s
+
+
+def beside_steps(work: JobWork, planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) -> BesideSteps:
+    caching_s = caching_seconds(work, speed, work_times) if work.is_caching_known else None
+    if work.num_validations is None:
+        return BesideSteps(caching_s=caching_s, validation_s=None)
+    once_s = validation_seconds(work, planned, speed, work_times) if work.num_validations else 0.0
+    return BesideSteps(caching_s=caching_s, validation_s=work.num_validations * once_s)
 
 
 class JobTotals(NamedTuple):
@@ -93,20 +153,18 @@ def job_totals(
     device: Device,
     usd_per_hour: float | None,
     step_s: float,
-    model_flops: float,
     hardware_flops: float,
+    beside: BesideSteps,
 ) -> JobTotals:
     """Returns what the job takes if a step takes `step_s`: grows with it, all else equal."""
     training_s = work.training_s if work.num_steps is None else work.num_steps * step_s
     assert training_s is not None, "a training has steps or a time"
-    s_per_flop = step_s / (work.num_devices * hardware_flops)
-    forward_flops = model_flops / work.samples_per_device / work.passes_per_model_pass
-    caching_s = None if work.caching_flops is None else work.caching_flops * s_per_flop
-    passes = work.num_validation_passes
-    validation_s = None if passes is None else passes * forward_flops * s_per_flop
+    untimed_s = work.untimed_flops * step_s / (work.num_devices * hardware_flops)
+    caching_s = None if beside.caching_s is None else beside.caching_s + untimed_s
     set_up_s = _START_S + work.file_bytes / _DISK_BYTES_PER_S
     download_s = work.file_bytes / _DOWNLOAD_BYTES_PER_S
     saves_s = work.saved_bytes / _DISK_BYTES_PER_S
+    validation_s = beside.validation_s
     total_s = set_up_s + download_s + saves_s + (caching_s or 0.0) + training_s + (validation_s or 0.0)
     usd = None if usd_per_hour is None else usd_per_hour * _num_cards(work, device) * total_s / _S_PER_HOUR
     return JobTotals(set_up_s, download_s, caching_s, training_s, validation_s, saves_s, total_s, usd)
@@ -117,9 +175,9 @@ def _num_cards(work: JobWork, device: Device) -> int:
     return math.ceil(work.num_devices / device.num_logical_devices)
 
 
-def job_cost(work: JobWork, time: StepTime, device: Device, price: HourlyPrice) -> JobCost:
+def job_cost(work: JobWork, time: StepTime, device: Device, price: HourlyPrice, beside: BesideSteps) -> JobCost:
     """Returns what the job takes on a device, from the time of one step."""
-    found = job_totals(work, device, price.usd, time.step_s, time.model_flops, time.hardware_flops)
+    found = job_totals(work, device, price.usd, time.step_s, time.hardware_flops, beside)
     total_s = found.total_s
     by_time = 0.0 if work.num_steps is None else total_s - found.set_up_s - found.download_s - found.saves_s
     power_w = None if device.tdp_w is None else device.tdp_w * _LOAD_SHARE * _num_cards(work, device)
@@ -150,7 +208,10 @@ def _assumptions(work: JobWork, has_power: bool) -> Iterator[str]:
         f"{disk_text(_DOWNLOAD_BYTES_PER_S)}/s and read at {disk_text(_DISK_BYTES_PER_S)}/s"
     )
     yield f"checkpoints are written at {disk_text(_DISK_BYTES_PER_S)}/s"
-    yield "caching and validation compute as fast as the training step"
+    if work.encodings:
+        yield "images and captions are cached as fast as their encoders compute; reading and decoding files is hidden"
+    if work.num_denoising_passes:
+        yield "sampling takes the forward part of a step for each pass of the denoiser, and decodes each sample alone"
     if has_power:
         yield f"the device draws {share_text(_LOAD_SHARE)} of its power limit; the rest of the machine is not counted"
 
@@ -169,34 +230,54 @@ def _num_encoded(experiment: Experiment, num_images: int | None, num_steps: int 
     return min(num_images, num_steps * experiment.samples_per_step())
 
 
-def _caching_flops(run: RunToPlan, num_images: int | None, notes: list[str]) -> float | None:
-    """Returns the FLOPs of the text encoders: two for each weight of their linear layers and each token."""
-    around = run.around
-    if around.caches_latents:
-        notes.append(f"encoding images with {around.vae_name} takes no time: its FLOPs are not counted")
-    if not around.caches_text or run.denoiser.system is None:
-        return 0.0
+def _is_name(one: TimedTrace | str) -> bool:
+    return isinstance(one, str)
+
+
+def _caching(run: RunToPlan, num_images: int | None, notes: list[str]) -> tuple[tuple[TimedTrace, ...], float]:
+    """Returns the passes that fill the caches, and the FLOPs of text encoders that have no trace."""
+    around, system, num_prompts = run.around, run.denoiser.system, len(run.experiment.validation.prompts)
+    if system is None or not (around.caches_latents or around.caches_text):
+        return (), 0.0
     if num_images is None:
         notes.append("caching is not in the total: the images have not been counted")
-        return None
-    encoders = [catalog.component(name) for name in run.denoiser.system.text_encoders]
-    weights = sum(encoder.num_linear_weight_params for encoder in encoders)
-    return _FLOPS_PER_WEIGHT * weights * run.sizes[2] * num_images
+        return (), 0.0
+    found: list[TimedTrace | str] = []
+    if around.caches_latents:
+        at_once = images_at_once(run.extent.height_px, run.extent.width_px) if run.extent.num_frames == 1 else 1
+        of_images = list(autoencoder_passes(run, "encode", at_once, math.ceil(num_images / at_once)))
+        notes += [f"encoding images with {one} takes no time: it has no trace" for one in of_images if _is_name(one)]
+        found += of_images
+        if system.image_encoder is not None:
+            notes.append(f"encoding first frames with {system.image_encoder} takes no time: it has no trace")
+    untimed = 0.0
+    if around.caches_text:
+        # The prompts of validation, and the empty one that guides them.
+        num_captions = num_images + (num_prompts + 1 if num_prompts else 0)
+        of_text = list(text_passes(run, IN_A_BATCH, math.ceil(num_captions / IN_A_BATCH)))
+        found += of_text
+        for name in (one for one in of_text if isinstance(one, str)):
+            notes.append(f"{name} encodes captions at the rate of the training step: it has no trace in this precision")
+            untimed += (
+                _FLOPS_PER_WEIGHT * catalog.component(name).num_linear_weight_params * run.sizes[2] * num_captions
+            )
+    return tuple(one for one in found if isinstance(one, TimedTrace)), untimed
 
 
-def _num_validation_passes(run: RunToPlan, num_steps: int | None, notes: list[str]) -> float | None:
-    """Returns how many samples go forward through the denoiser in all validations."""
-    around, choice = run.around, run.experiment.validation
-    if not around.validates:
-        return 0.0
+def _num_validations(run: RunToPlan, num_steps: int | None, notes: list[str]) -> int | None:
+    """Returns how often a run validates: before the first step, when it is due, and after the last."""
+    if not run.around.validates:
+        return 0
     if num_steps is None:
         notes.append("validation is not in the total: how often it is due depends on the steps")
         return None
-    passes = choice.num_held_out if around.holds_out else 0
-    if around.samples:
-        passes += len(choice.prompts) * choice.num_inference_steps * guided_batch(run)
-        notes.append("decoding samples takes no time: its FLOPs are not counted")
-    return passes * (1 + _times(num_steps, choice.every))
+    return 1 + _times(num_steps, run.experiment.validation.every)
+
+
+def _passes_of_a_step(run: RunToPlan) -> int:
+    """Returns how often the denoiser runs in one denoising step."""
+    scale, facts = run.experiment.validation.guidance_scale, run.denoiser.family_facts
+    return 2 if facts.guides_in_two_passes and (scale is None or scale > facts.unguided_scale) else 1
 
 
 def _saved_bytes(run: RunToPlan) -> float:

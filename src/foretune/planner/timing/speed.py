@@ -23,7 +23,7 @@ class DeviceSpeed(Protocol):
     def evidence(self) -> Evidence: ...
 
     def product_s(self, batch: float, m: float, n: float, k: float, number_format: ProductFormat) -> float:
-        """`batch` products of [m, k] and [k, n], in one kernel."""
+        """`batch` products of [m, k] and [k, n], in one kernel. TF32 is fp32 on devices without it."""
 
     def attention_s(
         self, batch: float, heads: float, queries: float, keys: float, head_dim: float, *, is_backward: bool

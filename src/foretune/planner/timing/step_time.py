@@ -16,7 +16,7 @@ from foretune.planner.timing.constants import AS_MEASURED, TimeConstants, shippe
 from foretune.planner.timing.layout_facts import layout_facts
 from foretune.planner.timing.speed import DeviceSpeed
 from foretune.planner.timing.swap_overlap import SwapCopies
-from foretune.planner.timing.work_times import PASS, UPDATE, Part, Times, WorkTimes
+from foretune.planner.timing.work_times import PASS, TORCH_DEFAULTS, UPDATE, Float32Formats, Part, Times, WorkTimes
 from foretune.planner.traces import Mixed, Traces, forms_of, mixed_step
 from foretune.planner.transfers import Moved
 from foretune.trace.shipped import Geometry, recipes
@@ -75,6 +75,27 @@ class StepSeconds:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimedTrace:
+    """A trace of a step or a forward pass, with how often the work of each of its parts is done."""
+
+    trace: StepTrace
+    sizes: Sizes
+    layer: str
+    """The quantised layer that is composed into the trace; empty if there is none."""
+    how_often: Mapping[Part, float]
+    formats: Float32Formats = TORCH_DEFAULTS
+    only_forward: bool = False
+    """Whether what a step does for gradients is left out."""
+
+    def times(self, speed: DeviceSpeed, work_times: WorkTimes) -> Mapping[Part, Times]:
+        """Returns the times of each part, once."""
+        layer = recipes().layers[self.layer] if self.layer else None
+        return work_times.of(
+            self.trace, self.sizes, speed, layer, self.layer, formats=self.formats, only_forward=self.only_forward
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class TimedStep:
     """A step whose time is asked for."""
 
@@ -88,6 +109,8 @@ class TimedStep:
     """Whether copies to the host and back run at the same time, on streams of their own."""
     is_cpu: bool = False
     """Whether host and device are the same cores, so that their times add up."""
+    encoders: tuple[TimedTrace, ...] = ()
+    """What encodes images and captions before each pass, where they are not cached."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,17 +180,6 @@ def step_parts(step: TimedStep, traces: Traces, speed: DeviceSpeed, work_times: 
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedTrace:
-    """A trace of a step, with how often the work of each of its parts is done."""
-
-    trace: StepTrace
-    sizes: Sizes
-    layer: str
-    """The quantised layer that is composed into the trace; empty if there is none."""
-    how_often: Mapping[Part, float]
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlannedStep:
     """A step without the device it runs on: a search asks for its time on many."""
 
@@ -180,6 +192,10 @@ def parts_of(planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) ->
     step, by_part, total = planned.step, _by_part(planned, speed, work_times), Times()
     for times in by_part.values():
         total = total.plus(times)
+    for one in step.encoders:
+        # Their operations are not the model's.
+        encoding = summed(one, speed, work_times)._replace(model_flops=0)
+        total = total.plus(encoding, step.experiment.train.gradient_accumulation)
     operators = total.num_operators + (RECOMPUTING_OPERATOR - 1) * total.num_recomputing
     if step.habits.torchao_autograd:
         operators += EIGHT_BIT_PRODUCT * total.num_8bit_products
@@ -191,6 +207,14 @@ def parts_of(planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) ->
         swap=None if step.is_cpu else _swap_copies(planned, speed, work_times),
         is_cpu=step.is_cpu,
     )
+
+
+def summed(one: TimedTrace, speed: DeviceSpeed, work_times: WorkTimes) -> Times:
+    """Returns the times of all parts of a trace together."""
+    found, total = one.times(speed, work_times), Times()
+    for part, often in one.how_often.items():
+        total = total.plus(found[part], often)
+    return total
 
 
 def _bus_s(step: TimedStep, speed: DeviceSpeed) -> float:
@@ -247,7 +271,8 @@ def planned_step(step: TimedStep, traces: Traces, mixed: Mixed) -> PlannedStep:
         of_kind = {OUTSIDE: share if is_again else 1 - share, **dict(enumerate(blocks))}
         how_often = {(part, kind): often * passes[part] for part in passes for kind, often in of_kind.items() if often}
         layer = composed_layer(form) if traces.is_composed(form) else None
-        found.append(TimedTrace(trace=trace, sizes=sizes, layer=layer or "", how_often=how_often))
+        formats = Float32Formats.of_step(step.experiment.train.precision)
+        found.append(TimedTrace(trace=trace, sizes=sizes, layer=layer or "", how_often=how_often, formats=formats))
     return PlannedStep(step=step, traces=tuple(found))
 
 
@@ -256,8 +281,7 @@ def _by_part(planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) ->
     for one in planned.traces:
         if not one.how_often:
             continue
-        recipe = recipes().layers[one.layer] if one.layer else None
-        found = work_times.of(one.trace, one.sizes, speed, recipe, one.layer)
+        found = one.times(speed, work_times)
         for part, often in one.how_often.items():
             total[part] = total.get(part, Times()).plus(found[part], often)
     return total

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+from foretune.choices.training import Precision
 from foretune.core.values.recipes import LayerRecipe, Piece
-from foretune.core.values.step_trace import HOST, OUTSIDE, TO_DEVICE, TO_HOST, StepTrace, Work
+from foretune.core.values.step_trace import HOST, OUTSIDE, TO_DEVICE, TO_HOST, HostOperators, StepTrace, Work
 from foretune.core.vocabulary import StepPhase
 from foretune.planner.block_events import Sizes
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown, ProductFormat
@@ -22,6 +23,21 @@ _BY_BYTES = frozenset({"pointwise", "matmul", "conv", "attention"})
 _BACKWARD_ATTENTION_FLOPS = 7
 """For each query, key and number of a head: the forward pass takes 4, the backward pass 10."""
 _READ_AND_WRITTEN = 2
+
+
+class Float32Formats(NamedTuple):
+    """How a device multiplies fp32 tensors. By default torch allows TF32 for convolutions alone."""
+
+    matmul: ProductFormat = "fp32"
+    convolution: ProductFormat = "tf32"
+
+    @classmethod
+    def of_step(cls, precision: Precision) -> Self:
+        """As `step.precision.PrecisionPolicy.products` sets them."""
+        return cls(precision, precision) if precision in ("fp32", "tf32") else cls()
+
+
+TORCH_DEFAULTS = Float32Formats()
 
 
 class Times(NamedTuple):
@@ -52,6 +68,7 @@ class Times(NamedTuple):
 Part = tuple[str, int]
 """Pass or update, and kind of block."""
 PASS, UPDATE = "pass", "update"
+_TimesKey = tuple[int, Sizes, int, str, Float32Formats, bool]
 
 
 class OperatorRow(NamedTuple):
@@ -82,27 +99,45 @@ class WorkTimes:
     """Times of traces, cached: a search asks for the same trace, sizes and device with many settings."""
 
     _rows: dict[tuple[int, Sizes], tuple[StepTrace, list[OperatorRow]]] = field(default_factory=dict)
-    _times: dict[tuple[int, Sizes, int, str], tuple[DeviceSpeed, dict[Part, Times]]] = field(default_factory=dict)
+    _times: dict[_TimesKey, tuple[DeviceSpeed, dict[Part, Times]]] = field(default_factory=dict)
     layouts: dict[tuple[int, Sizes], tuple[StepTrace, "LayoutFacts"]] = field(default_factory=dict)
     """What engines of several devices send of a trace, as `layout_facts` finds it."""
 
     def of(
-        self, trace: StepTrace, sizes: Sizes, speed: DeviceSpeed, layer: LayerRecipe | None = None, name: str = ""
+        self,
+        trace: StepTrace,
+        sizes: Sizes,
+        speed: DeviceSpeed,
+        layer: LayerRecipe | None = None,
+        name: str = "",
+        *,
+        formats: Float32Formats = TORCH_DEFAULTS,
+        only_forward: bool = False,
     ) -> dict[Part, Times]:
         """Returns the times of one block of each kind, and of what is done once.
 
-        `layer`: what quantised layers do besides the products of the trace, named `name`.
+        `layer`: what quantised layers do besides the products of the trace, named `name`. `only_forward`: without what
+        a step does for gradients.
         """
-        key = (id(trace), sizes, id(speed), name)
+        key = (id(trace), sizes, id(speed), name, formats, only_forward)
         if key not in self._times:
+            rows = self._rows_of(trace, sizes)
+            issued = trace.host_operators
+            if only_forward:
+                rows = [row for row, work in zip(rows, trace.work, strict=True) if _is_forward(work)]
+                issued = tuple(one for one in issued if _is_forward(one))
             # The values hold the objects whose ids are in the key.
-            self._times[key] = (speed, _times(trace, self._rows_of(trace, sizes), speed, layer))
+            self._times[key] = (speed, _times(trace, rows, issued, _Kernels(speed, layer, formats)))
         return self._times[key][1]
 
     def _rows_of(self, trace: StepTrace, sizes: Sizes) -> list[OperatorRow]:
         key = (id(trace), sizes)
         if key not in self._rows:
-            self._rows[key] = (trace, [_row(work, sizes) for work in trace.work])
+            rows = [_row(work, sizes) for work in trace.work]
+            if trace.method == "text":
+                # Its trace does not mark weights, and all of them are frozen.
+                rows = [row._replace(is_frozen=row.operator == "matmul") for row in rows]
+            self._rows[key] = (trace, rows)
         return self._rows[key][1]
 
 
@@ -120,16 +155,35 @@ def _row(work: Work, sizes: Sizes) -> OperatorRow:
     )
 
 
+def _is_forward(one: Work | HostOperators) -> bool:
+    return one.phase == StepPhase.FORWARD and not one.is_recomputed
+
+
+class _Kernels(NamedTuple):
+    """What runs the operators of a trace."""
+
+    speed: DeviceSpeed
+    layer: LayerRecipe | None
+    formats: Float32Formats
+
+    def format_of(self, row: OperatorRow) -> ProductFormat:
+        found = _FORMATS.get(row.dtype, "fp32")
+        if found != "fp32":
+            return found
+        return self.formats.convolution if row.operator == "conv" else self.formats.matmul
+
+
 def _times(
-    trace: StepTrace, rows: Iterable[OperatorRow], speed: DeviceSpeed, layer: LayerRecipe | None
+    trace: StepTrace, rows: Iterable[OperatorRow], host_operators: Iterable[HostOperators], kernels: _Kernels
 ) -> dict[Part, Times]:
     found: dict[Part, Times] = {(phase, kind): Times() for phase in (PASS, UPDATE) for kind in _kinds(trace)}
     for row in rows:
         if row.operator in (TO_HOST, TO_DEVICE):
             continue  # the bus: `planner.transfers`
-        found[row.part] = found[row.part].plus(_of_row(row, speed, layer))
-    recomputed = {part.kind for part in trace.host_operators if part.is_recomputed}
-    for issued in trace.host_operators:
+        found[row.part] = found[row.part].plus(_of_row(row, kernels))
+    host_operators = tuple(host_operators)
+    recomputed = {part.kind for part in host_operators if part.is_recomputed}
+    for issued in host_operators:
         part = (UPDATE if issued.phase == StepPhase.OPTIMIZER else PASS, issued.kind)
         slow = issued.count if issued.kind in recomputed and part[0] == PASS else 0
         found[part] = found[part].plus(Times(num_operators=issued.count, num_recomputing=slow))
@@ -140,7 +194,8 @@ def _kinds(trace: StepTrace) -> tuple[int, ...]:
     return (OUTSIDE, *range(len(trace.kinds)))
 
 
-def _of_row(row: OperatorRow, speed: DeviceSpeed, layer: LayerRecipe | None) -> Times:
+def _of_row(row: OperatorRow, kernels: _Kernels) -> Times:
+    speed, layer = kernels.speed, kernels.layer
     flops = {"recomputed_flops" if row.is_recomputed else "model_flops": row.flops}
     if row.operator == HOST:
         return Times(host_work_s=speed.host_bytes_s(row.num_bytes), **flops)
@@ -157,21 +212,25 @@ def _of_row(row: OperatorRow, speed: DeviceSpeed, layer: LayerRecipe | None) -> 
         batch, heads, queries, keys, width = row.shape
         each = row.flops / row.number / max(1.0, batch * heads * queries * keys * width)
         is_backward = each > _BACKWARD_ATTENTION_FLOPS
-        seconds = row.number * speed.attention_s(batch, heads, queries, keys, width, is_backward=is_backward)
+        if row.dtype == "float32" and speed.evidence != "measured here":
+            # The fused kernels compute in 16 bits. A device that was measured, was measured as the step computes.
+            seconds = _product_s(row._replace(shape=(batch * heads, queries, keys, width)), kernels)
+        else:
+            seconds = row.number * speed.attention_s(batch, heads, queries, keys, width, is_backward=is_backward)
         return Times(attention_s=max(seconds, floor_s), attention_flops=row.flops, **flops)
     return Times(
-        product_s=max(_product_s(row, speed), floor_s),
+        product_s=max(_product_s(row, kernels), floor_s),
         bandwidth_s=unpacked_s,
         num_8bit_products=row.number if _FORMATS.get(row.dtype) in ("fp8", "int8") else 0,
         **flops,
     )
 
 
-def _product_s(row: OperatorRow, speed: DeviceSpeed) -> float:
+def _product_s(row: OperatorRow, kernels: _Kernels) -> float:
     batch, m, n, k = row.shape
     # The backward pass of a convolution is one operator with up to two products of the same size.
     products = row.flops / max(1.0, 2 * batch * m * n * k)
-    return products * speed.product_s(batch, m, n, k, _FORMATS.get(row.dtype, "fp32"))
+    return products * kernels.speed.product_s(batch, m, n, k, kernels.format_of(row))
 
 
 def _unpacking_s(row: OperatorRow, speed: DeviceSpeed, layer: LayerRecipe) -> float:
