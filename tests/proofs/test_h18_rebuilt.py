@@ -107,9 +107,9 @@ class Raw:
             "held-out loss": self.of("validated")[-1]["held_out_loss"],
             "held-out loss, before": self.of("validated")[0]["held_out_loss"],
             "held-out loss, after": self.of("validated")[-1]["held_out_loss"],
-            "estimated peak": planned,
-            "measured peak": peak,
-            "error of the estimate": planned / peak - 1,
+            "planned memory": planned,
+            "measured memory": peak,
+            "error of the planned memory": planned / peak - 1,
             "steps measured": len(steps),
         }
         if name == "speed":
@@ -155,13 +155,13 @@ def test_h18_every_number_is_that_of_its_runs(made: Path, report_figure: Callabl
         href = link.attributes["href"]
         assert href[1:] in targets if href.startswith("#") else (made / href).exists(), href
     report_figure(f"{len(numbers)} numbers of {len(names)} kinds computed again from the raw files: all equal")
-    assert {"time", "speed", "peak memory", "money", "caption accuracy", "error of the estimate"} <= names.keys()
+    assert {"time", "speed", "peak memory", "money", "caption accuracy", "error of the planned memory"} <= names.keys()
 
 
 _UNLINKED = {
-    "estimated peak",
-    "measured peak",
-    "error of the estimate",
+    "planned memory",
+    "measured memory",
+    "error of the planned memory",
     "steps measured",
     "caption accuracy, base",
     "caption accuracy, run",
