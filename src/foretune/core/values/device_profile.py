@@ -97,6 +97,10 @@ class Dispatch(Part):
     """Mean over the operators, views included, of forward and backward pass of a transformer block whose tensors are
     so small that computing them takes no time.
     """
+    recomputed: KernelTime | None = None
+    """The same in a block with gradient checkpointing; None where an earlier release measured."""
+    update: KernelTime | None = None
+    """Clipping, AdamW's update and forgetting the gradient, for each trained tensor."""
 
 
 class DeviceProfile(Value):
