@@ -35,9 +35,9 @@ def test_planned_steps_are_those_measured(
     fails nothing unless both are off. Nothing is fitted.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    chosen, budget_s = cases()[: proof_size(28, 5)], proof_size(60, 12)
+    chosen, budget_s = cases()[: proof_size(28, 5)], proof_size(30, 8)
     profiles, plans = [_calibrated(budget_s)], [[planned(case, tmp_path) for case in chosen]]
-    times_s = measured(chosen, tmp_path, proof_size(15, 4))
+    times_s = measured(chosen, tmp_path, proof_size(10, 4))
     profiles.append(_calibrated(budget_s))
     plans.append([planned(case, tmp_path) for case in chosen])
     fastest_s, median_s = [min(found) for found in times_s], [statistics.median(found) for found in times_s]

@@ -36,7 +36,7 @@ class EvenSpeed:
     def host_bytes_s(self, num_bytes: float) -> float:
         return num_bytes / 1e10
 
-    def launch_s(self, *, is_recomputed: bool = False) -> float:
+    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
         return self.launch
 
     def update_s(self) -> float:

@@ -48,18 +48,23 @@ def test_a_convolution_near_a_measured_one_is_as_far_from_its_products(speed: Ca
 def test_dispatch_depends_on_what_is_dispatched() -> None:
     """As measured, or as an earlier release measured it."""
     speed = CalibratedSpeed(device_profile())
+    assert speed.launch_s(has_adapters=True) == 8e-6
     assert speed.launch_s(is_recomputed=True) == pytest.approx(RECOMPUTING_OPERATOR * 8e-6)
     assert speed.update_s() == 0
     dispatch = speed.profile.dispatch.model_copy(
         update={
             "recomputed": timing(1e-5),
+            "with_adapters": timing(2e-5),
+            "recomputed_with_adapters": timing(3e-5),
             "update": timing(4e-5),
         }
     )
     newer = CalibratedSpeed(device_profile(dispatch=dispatch))
     assert newer.launch_s() == 8e-6
     assert newer.launch_s(is_recomputed=True) == 1e-5
-    assert newer.update_s() == 4e-5
+    assert newer.launch_s(has_adapters=True) == 2e-5
+    assert newer.launch_s(has_adapters=True, is_recomputed=True) == 3e-5
+    assert newer.update_s() == pytest.approx(4e-5 - 2 * 2e-6), "two operators are in the trace"
     on_a_device = CalibratedSpeed(device_profile(dispatch=dispatch, **copies_and_collectives()))
     assert on_a_device.update_s() == 0, "one kernel updates many tensors"
 

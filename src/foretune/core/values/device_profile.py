@@ -99,6 +99,9 @@ class Dispatch(Part):
     """
     recomputed: KernelTime | None = None
     """The same in a block with gradient checkpointing; None where an earlier release measured."""
+    with_adapters: KernelTime | None = None
+    """The same with a LoRA on each layer, which computes much in Python; None where an earlier release measured."""
+    recomputed_with_adapters: KernelTime | None = None
     update: KernelTime | None = None
     """Clipping, AdamW's update and forgetting the gradient, for each trained tensor."""
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from peft import LoraConfig, inject_adapter_in_model
 from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,7 +20,7 @@ _HEADS = 2
 _CALLS = 20
 _MOST_SAMPLES = 200
 _NUM_UPDATED = 100
-_NUM_MEASURED = 5
+_NUM_MEASURED = 7
 
 
 class _TinyBlock(nn.Module):
@@ -77,11 +78,14 @@ def measure_dispatch(device: torch.device, budget_s: float, now: Callable[[], fl
     with torch.no_grad():
         calls = _samples(call, device, share_s, now)
     update = _of_update(device, share_s, now)
+    with_adapters, recomputed_with_adapters = _of_passes(_with_adapters(block), device, share_s, now)
     return Dispatch(
         call=KernelTime(min(calls) / _CALLS, spread_of(calls)),
         backward_call=KernelTime(min(backwards) / _CALLS, spread_of(backwards)),
         with_autograd=with_autograd,
         recomputed=recomputed,
+        with_adapters=with_adapters,
+        recomputed_with_adapters=recomputed_with_adapters,
         update=update,
     )
 
@@ -110,6 +114,14 @@ def _per_operator(
         run()
     samples = _samples(run, device, budget_s, now)
     return KernelTime(min(samples) / counting.num_operators, spread_of(samples))
+
+
+def _with_adapters(block: nn.Module) -> nn.Module:
+    """The block with a LoRA on each of its layers, as a training has it: peft computes much of it in Python."""
+    names = [name for name, module in block.named_modules() if isinstance(module, nn.Linear)]
+    frozen = block.requires_grad_(requires_grad=False)
+    adapted: nn.Module = inject_adapter_in_model(LoraConfig(r=2, target_modules=names), frozen)
+    return adapted
 
 
 def _of_update(device: torch.device, budget_s: float, now: Callable[[], float]) -> KernelTime:

@@ -19,6 +19,8 @@ from foretune.planner.timing.speed import Collective, Evidence, NotKnown, Produc
 _MIXED: Mapping[MemoryOperator, float] = {"add": 0.7, "layer_norm": 0.1, "gelu": 0.1, "cast": 0.1}
 """Share of each kernel in the bytes of a step's pointwise operators: most are sums, products and copies."""
 _RERUN = "Run: foretune calibrate"
+_UPDATE_OPERATORS = 2
+"""For each tensor, which a trace has: the norm for clipping, and the count of steps."""
 _MOST_FORWARD_PRODUCTS = 1.5
 _NEARNESS = 1.0
 _Key = TypeVar("_Key")
@@ -79,17 +81,19 @@ class CalibratedSpeed:
             raise NotKnown(f"what the host of {self.profile.device} computes was not measured")
         return self.bytes_s(num_bytes)
 
-    def launch_s(self, *, is_recomputed: bool = False) -> float:
+    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
         dispatch = self.profile.dispatch
+        kept = (dispatch.with_adapters if has_adapters else None) or dispatch.with_autograd
         if not is_recomputed:
-            return dispatch.with_autograd.seconds
-        if dispatch.recomputed is None:
-            return RECOMPUTING_OPERATOR * dispatch.with_autograd.seconds
-        return dispatch.recomputed.seconds
+            return kept.seconds
+        measured = dispatch.recomputed_with_adapters if has_adapters else dispatch.recomputed
+        return RECOMPUTING_OPERATOR * kept.seconds if measured is None else measured.seconds
 
     def update_s(self) -> float:
-        update = self.profile.dispatch.update
-        return 0.0 if update is None or self.profile.kind != "cpu" else update.seconds
+        update, call = self.profile.dispatch.update, self.profile.dispatch.call
+        if update is None or self.profile.kind != "cpu":
+            return 0.0
+        return max(0.0, update.seconds - _UPDATE_OPERATORS * call.seconds)
 
     def copy_s(self, num_bytes: float) -> float:
         if self._copies is None:

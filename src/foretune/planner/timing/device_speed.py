@@ -96,7 +96,7 @@ class PublishedSpeed:
     def host_bytes_s(self, num_bytes: float) -> float:
         return num_bytes / HOST_BYTES_PER_S
 
-    def launch_s(self, *, is_recomputed: bool = False) -> float:
+    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
         return HOST_S_PER_OPERATOR * (RECOMPUTING_OPERATOR if is_recomputed else 1)
 
     def update_s(self) -> float:

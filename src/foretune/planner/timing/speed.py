@@ -41,10 +41,11 @@ class DeviceSpeed(Protocol):
     def host_bytes_s(self, num_bytes: float) -> float:
         """The host's CPU reads and writes this much in total in its own memory: an offloaded optimizer."""
 
-    def launch_s(self, *, is_recomputed: bool = False) -> float:
+    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
         """Host time to dispatch one operator of eager PyTorch with autograd.
 
-        `is_recomputed`: in a block with gradient checkpointing, where hooks run for each tensor that is saved.
+        `has_adapters`: of a model with adapters. `is_recomputed`: in a block with gradient checkpointing, where hooks
+        run for each tensor that is saved.
         """
 
     def update_s(self) -> float:

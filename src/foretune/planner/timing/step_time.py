@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from foretune.choices.experiment import Experiment
+from foretune.choices.method import Full
 from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
 from foretune.core.values.step_trace import NEVER, OUTSIDE, StepTrace
 from foretune.core.vocabulary import MemoryPart
@@ -170,13 +171,16 @@ def parts_of(planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) ->
 def _host_s(planned: PlannedStep, total: Times, speed: DeviceSpeed) -> float:
     """Returns the host's time for all operators, and for going through the trained tensors in the update."""
     step = planned.step
+    has_adapters = not isinstance(step.experiment.method, Full)
     operators = total.num_operators - total.num_recomputing
     if step.habits.torchao_autograd:
         operators += EIGHT_BIT_PRODUCT * total.num_8bit_products
     tensors_s = speed.update_s()
     if tensors_s:
         tensors_s *= sum(num_trained_tensors(one) for one in planned.traces)
-    return operators * speed.launch_s() + total.num_recomputing * speed.launch_s(is_recomputed=True) + tensors_s
+    kept_s = operators * speed.launch_s(has_adapters=has_adapters)
+    recomputing_s = total.num_recomputing * speed.launch_s(has_adapters=has_adapters, is_recomputed=True)
+    return kept_s + recomputing_s + tensors_s
 
 
 def num_trained_tensors(timed: TimedTrace) -> float:
