@@ -10,7 +10,7 @@ from rich.console import Console
 from foretune.cli.progress import ProgressObserver
 from foretune.core.observer import StepReport
 from foretune.core.values import Plan
-from tests.planner.asked_plans import plan
+from tests.reports.whole_runs import plan
 
 
 def report(step: int, step_s: float = 0.5, loss: float = 0.25) -> StepReport:
@@ -37,7 +37,7 @@ def test_a_file_gets_a_line_every_few_seconds_and_the_last_one(clock: list[float
             observer.stepped(report(step))
     lines = file.getvalue().splitlines()
     assert len(lines) == 11
-    assert lines[0] == "training 1/100  16 samples/s  loss 0.2500  50 s left  peak 1.50 GiB"
+    assert lines[0] == "training 1/100  16 samples/s  loss 0.2500  50 s left  peak 1.5 GiB"
     assert lines[-1] == "training 100/100  16 samples/s  loss 0.2500  done"
     assert "\x1b" not in file.getvalue()
 
@@ -64,56 +64,49 @@ def test_the_first_step_does_not_weigh_on_the_speed(clock: list[float]) -> None:
     assert speeds == ["1.25 s/sample", "8 samples/s", "8 samples/s"]
 
 
-@pytest.fixture(scope="module")
-def a_plan() -> Plan:
-    return plan("sd3-medium", on="rtx-4090")
-
-
-def planned(a_plan: Plan, step_s: float | None) -> Plan:
+def planned(step_s: float | None) -> Plan:
     """A step of so many seconds, and 1.5 GiB."""
-    assert a_plan.time is not None
-    time = None if step_s is None else a_plan.time.model_copy(update={"step_s": step_s})
-    memory = {"process_bytes": 3 * 2**29, "allocated_bytes": 3 * 2**29, "validation": None}
-    return a_plan.model_copy(update={"time": time, **memory})
+    found = plan(3 * 2**29, step_s=step_s or 1.0)
+    return found if step_s is not None else found.model_copy(update={"time": None})
 
 
-def test_planned_figures_stand_beside_measured_ones(clock: list[float], a_plan: Plan) -> None:
+def test_planned_figures_stand_beside_measured_ones(clock: list[float]) -> None:
     file = io.StringIO()
     observer = watched(Console(file=file, width=80), clock)
-    observer.planned(planned(a_plan, 0.4))
+    observer.planned(planned(0.4))
     for step in range(2):
         clock[0] += 10
         observer.stepped(report(step))
     assert file.getvalue().splitlines() == [
-        "training 1/100  16 samples/s (20 planned)  loss 0.2500  50 s left  peak 1.50 GiB (1.50 GiB planned)",
+        "training 1/100  16 samples/s (20 planned)  loss 0.2500  50 s left  peak 1.5 GiB (1.5 GiB planned)",
         "training 2/100  16 samples/s (20 planned)  loss 0.2500  49 s left",
     ]
 
 
-def test_both_speeds_have_one_unit(clock: list[float], a_plan: Plan) -> None:
+def test_both_speeds_have_one_unit(clock: list[float]) -> None:
     file = io.StringIO()
     observer = watched(Console(file=file, width=80), clock)
-    observer.planned(planned(a_plan, 4.0))
+    observer.planned(planned(4.0))
     observer.stepped(report(0, step_s=16.0))
     assert "2 s/sample (0.5 planned)" in file.getvalue()
 
 
-def test_a_plan_without_a_time_has_no_planned_speed(clock: list[float], a_plan: Plan) -> None:
+def test_a_plan_without_a_time_has_no_planned_speed(clock: list[float]) -> None:
     file = io.StringIO()
     observer = watched(Console(file=file, width=80), clock)
-    observer.planned(planned(a_plan, None))
+    observer.planned(planned(None))
     observer.stepped(report(0))
     assert "16 samples/s  loss" in file.getvalue()
 
 
-def test_a_narrow_terminal_shows_everything_in_two_lines(clock: list[float], a_plan: Plan) -> None:
+def test_a_narrow_terminal_shows_everything_in_two_lines(clock: list[float]) -> None:
     file = io.StringIO()
     with watched(Console(file=file, force_terminal=True, width=80, color_system=None), clock) as observer:
-        observer.planned(planned(a_plan, 0.4))
+        observer.planned(planned(0.4))
         observer.stepped(report(1))
     shown = [line for line in re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", file.getvalue()).splitlines() if line.strip()]
-    assert shown[0].split() == ["training", "━" * 0 + "─" * 24, "2/100", "49", "s", "left"]
-    assert shown[1].strip() == "16 samples/s (20 planned)  loss 0.2500  peak 1.50 GiB (1.50 GiB planned)"
+    assert shown[0].split() == ["training", "─" * 24, "2/100", "49", "s", "left"]
+    assert shown[1].strip() == "16 samples/s (20 planned)  loss 0.2500  peak 1.5 GiB (1.5 GiB planned)"
     assert max(map(len, shown)) <= 80
 
 
@@ -130,7 +123,7 @@ def test_a_terminal_gets_one_live_line(clock: list[float]) -> None:
         observer.stepped(report(2))
     shown = file.getvalue()
     assert "encoding images" in shown
-    assert re.search(r"training .* 2/100 +49 s left  16 samples/s  loss 0\.2500  peak 1\.50 GiB", shown)
+    assert re.search(r"training .* 2/100 +49 s left  16 samples/s  loss 0\.2500  peak 1\.5 GiB", shown)
     assert " 3/100 " not in shown, "drawn once a second at most"
     # A path in brackets is a path, not a colour.
     assert "Run directory: [runs]/x" in shown

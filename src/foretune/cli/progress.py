@@ -15,7 +15,7 @@ from foretune.api.peak_memory import measures_device, peak_memory
 from foretune.cli.own_process import imports_done
 from foretune.core.input_files import shown_lines
 from foretune.core.observer import Observer, StepReport
-from foretune.core.units import bytes_text, duration_text, rates_text
+from foretune.core.units import duration_text, memory_text, rates_text
 from foretune.core.values import Plan
 
 _LOG_LINE_EVERY_S = 5.0
@@ -117,8 +117,8 @@ class ProgressObserver(Observer):
             # Asked for here, because it imports torch.
             self._peak_bytes = self._peak_bytes or peak_memory()
             peak_bytes = self._peak_bytes()
-        planned = [] if self._estimated_bytes is None else [bytes_text(self._estimated_bytes)]
-        return f"peak {bytes_text(peak_bytes)}{self._planned(planned)}"
+        planned = [] if self._estimated_bytes is None else [memory_text(self._estimated_bytes)]
+        return f"peak {memory_text(peak_bytes)}{self._planned(planned)}"
 
     @staticmethod
     def _planned(texts: list[str]) -> str:
