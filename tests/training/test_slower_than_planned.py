@@ -32,10 +32,10 @@ class Runs:
     model: Path
     work: Path
 
-    def __call__(self, step_s: float, **changes: str) -> tuple[Trained, Recording]:
+    def __call__(self, step_s: float) -> tuple[Trained, Recording]:
         sizes: Any = {"train": {"steps": NUM_STEPS, "batch_size": 2}, "validate": {"num_held_out": 0}}
         asked = short_asked(self.model, self.work, "full", **sizes)
-        found = plan(2**29, changes.pop("experiment", asked.experiment.whole_hash()), step_s)
+        found = plan(2**29, asked.experiment.whole_hash(), step_s)
         observer = Recording()
         return train(asked, self.work / "runs", observer, found, handles_signals=False), observer
 
