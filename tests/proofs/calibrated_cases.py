@@ -25,7 +25,7 @@ WIDER: Mapping[str, Mapping[str, Any]] = {
     "flux": {"num_attention_heads": 8, "attention_head_dim": 48, "axes_dims_rope": (16, 16, 16)},
     "sd3": {"num_attention_heads": 8, "attention_head_dim": 48, "caption_projection_dim": 384},
 }
-"""Denoisers in which products count, beside the tiny ones in which the host does: 3 to 14 million weights."""
+"""Denoisers in which products count, beside the tiny ones in which the host does: 4 to 22 million weights."""
 
 
 @dataclass(frozen=True)
