@@ -91,13 +91,14 @@ def whole_run(
     run.write_plan(plan(round(peak_bytes * 0.93), experiment.whole_hash(), PLANNED_SHARE * step_s))
     events = EventLog(run.events)
     events.append("started", first_step=0, environment=environment)
-    held_out = []
+    held_out, total_s = [], 0.0
     for step in range(num_steps):
         if step % (num_steps // 2) == 0:
             held_out.append((step, final + 1 - step / num_steps + draw.gauss(0, 0.01)))
             events.append("validated", step=step, held_out_loss=held_out[-1][1], samples=[])
             events.append("paused", step=step, phases_s={"validation": step_s * 3})
         took_s = step_s * (1 + draw.gauss(0, 0.02))
+        total_s += took_s
         phases = {"forward": took_s * 0.4, "backward": took_s * 0.6}
         loss = final + 2 / (step + 1) + draw.gauss(0, 0.02)
         events.append("step", step=step, loss=loss, step_s=took_s, phases_s=phases)
@@ -112,7 +113,7 @@ def whole_run(
     _evaluate(path, draw, metrics, prompts, environment, final, grid)
     measured = Measured(
         num_step_times=num_steps,
-        samples_per_s=2 / step_s,
+        samples_per_s=2 * num_steps / total_s,
         peak_host_bytes=peak_bytes + seed * 2**16,
         held_out_losses=tuple(held_out),
     )
