@@ -9,6 +9,8 @@ from rich.console import Console
 
 from foretune.cli.progress import ProgressObserver
 from foretune.core.observer import StepReport
+from foretune.core.values import Plan
+from tests.reports.whole_runs import plan
 
 
 def report(step: int, step_s: float = 0.5, loss: float = 0.25) -> StepReport:
@@ -35,8 +37,8 @@ def test_a_file_gets_a_line_every_few_seconds_and_the_last_one(clock: list[float
             observer.stepped(report(step))
     lines = file.getvalue().splitlines()
     assert len(lines) == 11
-    assert lines[0] == "training 1/100  16 samples/s  loss 0.2500  peak 1.50 GiB  50 s left"
-    assert lines[-1] == "training 100/100  16 samples/s  loss 0.2500  peak 1.50 GiB  done"
+    assert lines[0] == "training 1/100  16 samples/s  loss 0.2500  50 s left  peak 1.5 GiB"
+    assert lines[-1] == "training 100/100  16 samples/s  loss 0.2500  done"
     assert "\x1b" not in file.getvalue()
 
 
@@ -48,7 +50,7 @@ def test_time_left_follows_slowly(clock: list[float]) -> None:
         observer.stepped(report(step))
     clock[0] += 10
     observer.stepped(report(50, step_s=10.5))
-    assert file.getvalue().splitlines()[-1].endswith("1 min 14 s left")  # 49 steps of 0.5 + 0.1 * 10 s
+    assert "1 min 14 s left" in file.getvalue().splitlines()[-1]  # 49 steps of 0.5 + 0.1 * 10 s
 
 
 def test_the_first_step_does_not_weigh_on_the_speed(clock: list[float]) -> None:
@@ -60,6 +62,52 @@ def test_the_first_step_does_not_weigh_on_the_speed(clock: list[float]) -> None:
         observer.stepped(report(step, step_s=step_s))
     speeds = [line.split("  ")[1] for line in file.getvalue().splitlines()]
     assert speeds == ["1.25 s/sample", "8 samples/s", "8 samples/s"]
+
+
+def planned(step_s: float | None) -> Plan:
+    """A step of so many seconds, and 1.5 GiB."""
+    found = plan(3 * 2**29, step_s=step_s or 1.0)
+    return found if step_s is not None else found.model_copy(update={"time": None})
+
+
+def test_planned_figures_stand_beside_measured_ones(clock: list[float]) -> None:
+    file = io.StringIO()
+    observer = watched(Console(file=file, width=80), clock)
+    observer.planned(planned(0.4))
+    for step in range(2):
+        clock[0] += 10
+        observer.stepped(report(step))
+    assert file.getvalue().splitlines() == [
+        "training 1/100  16 samples/s (20 planned)  loss 0.2500  50 s left  peak 1.5 GiB (1.5 GiB planned)",
+        "training 2/100  16 samples/s (20 planned)  loss 0.2500  49 s left",
+    ]
+
+
+def test_both_speeds_have_one_unit(clock: list[float]) -> None:
+    file = io.StringIO()
+    observer = watched(Console(file=file, width=80), clock)
+    observer.planned(planned(4.0))
+    observer.stepped(report(0, step_s=16.0))
+    assert "2 s/sample (0.5 planned)" in file.getvalue()
+
+
+def test_a_plan_without_a_time_has_no_planned_speed(clock: list[float]) -> None:
+    file = io.StringIO()
+    observer = watched(Console(file=file, width=80), clock)
+    observer.planned(planned(None))
+    observer.stepped(report(0))
+    assert "16 samples/s  loss" in file.getvalue()
+
+
+def test_a_narrow_terminal_shows_everything_in_two_lines(clock: list[float]) -> None:
+    file = io.StringIO()
+    with watched(Console(file=file, force_terminal=True, width=80, color_system=None), clock) as observer:
+        observer.planned(planned(0.4))
+        observer.stepped(report(1))
+    shown = [line for line in re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", file.getvalue()).splitlines() if line.strip()]
+    assert shown[0].split() == ["training", "─" * 24, "2/100", "49", "s", "left"]
+    assert shown[1].strip() == "16 samples/s (20 planned)  loss 0.2500  peak 1.5 GiB (1.5 GiB planned)"
+    assert max(map(len, shown)) <= 80
 
 
 def test_a_terminal_gets_one_live_line(clock: list[float]) -> None:
@@ -75,7 +123,7 @@ def test_a_terminal_gets_one_live_line(clock: list[float]) -> None:
         observer.stepped(report(2))
     shown = file.getvalue()
     assert "encoding images" in shown
-    assert re.search(r"training .* 2/100 +16 samples/s  loss 0\.2500  peak 1\.50 GiB  49 s left", shown)
+    assert re.search(r"training .* 2/100 +49 s left  16 samples/s  loss 0\.2500  peak 1\.5 GiB", shown)
     assert " 3/100 " not in shown, "drawn once a second at most"
     # A path in brackets is a path, not a colour.
     assert "Run directory: [runs]/x" in shown

@@ -311,4 +311,18 @@ BUGS = (
         "_num_cards(work, device) * training_s / _S_PER_HOUR",
         "planner/test_forecast.py",
     ),
+    bug(
+        "a card of this machine is as fast as its CPU",
+        "planner/timing/measured_here.py",
+        'if device.row_name == HERE and device.kind == "cpu":',
+        "if device.row_name == HERE:",
+        "planner/timing/test_measured_here.py",
+    ),
+    bug(
+        "convolutions take as long as their products",
+        "planner/timing/calibrated_speed.py",
+        "return ratio * products * self.product_s(",
+        "return products * self.product_s(",
+        "planner/timing/test_calibrated_speed.py",
+    ),
 )

@@ -46,6 +46,22 @@ def test_sections_are_in_the_order_of_questions(page: Page) -> None:
     ]  # fmt: skip
 
 
+def test_plans_stand_beside_measurements(page: Page, report: RunReport) -> None:
+    """Of each configuration a row for its speed, planned a quarter too high, and one for its memory."""
+    (section,) = page.root.find("section", id="forecast")
+    rows = [[cell.text for cell in row.find("td")] for row in section.find("tr")][1:]
+    assert len(rows) == 2 * len(report.configurations)
+    for speed, memory in zip(rows[::2], rows[1::2], strict=True):
+        assert "speed" in speed
+        assert any("samples/s" in cell for cell in speed)
+        assert "+25 %" in speed
+        assert "memory of the process" in memory
+        assert "-7 %" in memory
+    text = report_markdown(report)
+    assert "planned speed off by +25%" in text
+    assert "planned memory off by -7%" in text
+
+
 def test_the_recommendation_is_said_with_its_interval(page: Page, report: RunReport) -> None:
     (said,) = page.root.find("p", class_="answer-text")
     made = report.tasks[0].recommendation

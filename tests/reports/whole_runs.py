@@ -12,6 +12,7 @@ from foretune.choices.experiment import Experiment
 from foretune.core.values import Evaluation, Outcome, Plan, RunRecord
 from foretune.core.values.evaluation import Score, ScoreDifference
 from foretune.core.values.plan import PhaseMemory
+from foretune.core.values.plan_time import StepTime
 from foretune.core.values.run_record import Measured, Status
 from foretune.record.environment import environment_hash
 from foretune.record.events import EventLog
@@ -21,6 +22,9 @@ ENVIRONMENT: dict[str, Any] = {
     "foretune": "0", "python": "3.11", "cpu": "one", "num_usable_cpus": 2, "memory_bytes": 2**34,
     "packages": {"torch": "2.9"}, "source": {"commit": "1a2b", "dirty": False},
 }  # fmt: skip
+
+PLANNED_SHARE = 0.8
+"""Of the time that steps take: plans are a quarter too fast."""
 
 
 def picture(size_px: int = 8, shade: int = 120) -> bytes:
@@ -34,9 +38,14 @@ def picture(size_px: int = 8, shade: int = 120) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def plan(process_bytes: int) -> Plan:
+def plan(process_bytes: int, experiment: str = "0" * 16, step_s: float = 0.1) -> Plan:
+    time = StepTime(
+        step_s=step_s, low_s=0.8 * step_s, high_s=1.4 * step_s, shares={"compute": 1.0}, bound_by="compute",
+        evidence="measured here", samples_per_s=2 / step_s, model_flops=1e9, hardware_flops=1e9,
+        model_utilisation=None, hardware_utilisation=None,
+    )  # fmt: skip
     return Plan(
-        experiment="0" * 16, model="tiny", device="here", world_size=1, sizes={"samples": 2},
+        experiment=experiment, time=time, model="tiny", device="here", world_size=1, sizes={"samples": 2},
         phases=(PhaseMemory(phase="training step", device_bytes_by_part={"activations": process_bytes // 2}),),
         worst_phase="training step", allocated_bytes=process_bytes // 2, reserved_bytes=process_bytes // 2,
         process_low_bytes=process_bytes, process_bytes=process_bytes, process_high_bytes=process_bytes,
@@ -79,16 +88,17 @@ def whole_run(
     effective = {"data_fingerprint": "d", "base_checksum": "b", "num_train_samples": 64, "resolution_px": 32}
     run.write_experiment({}, experiment, effective)
     run.write_environment(environment)
-    run.write_plan(plan(round(peak_bytes * 0.93)))
+    run.write_plan(plan(round(peak_bytes * 0.93), experiment.whole_hash(), PLANNED_SHARE * step_s))
     events = EventLog(run.events)
     events.append("started", first_step=0, environment=environment)
-    held_out = []
+    held_out, total_s = [], 0.0
     for step in range(num_steps):
         if step % (num_steps // 2) == 0:
             held_out.append((step, final + 1 - step / num_steps + draw.gauss(0, 0.01)))
             events.append("validated", step=step, held_out_loss=held_out[-1][1], samples=[])
             events.append("paused", step=step, phases_s={"validation": step_s * 3})
         took_s = step_s * (1 + draw.gauss(0, 0.02))
+        total_s += took_s
         phases = {"forward": took_s * 0.4, "backward": took_s * 0.6}
         loss = final + 2 / (step + 1) + draw.gauss(0, 0.02)
         events.append("step", step=step, loss=loss, step_s=took_s, phases_s=phases)
@@ -102,7 +112,10 @@ def whole_run(
             (path / "samples" / f"step-{step:09d}-{index}.png").write_bytes(picture(shade=50 + step + index))
     _evaluate(path, draw, metrics, prompts, environment, final, grid)
     measured = Measured(
-        num_step_times=num_steps, peak_host_bytes=peak_bytes + seed * 2**16, held_out_losses=tuple(held_out)
+        num_step_times=num_steps,
+        samples_per_s=2 * num_steps / total_s,
+        peak_host_bytes=peak_bytes + seed * 2**16,
+        held_out_losses=tuple(held_out),
     )
     run.write_record(
         RunRecord(

@@ -1,29 +1,14 @@
 """The alarm speaks when a run becomes slower, names the likely cause, once; healthy runs raise none."""
 
-import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from foretune.core.observer import StepReport
 from foretune.training.drift_alarm import Alarm, DriftAlarm
+from tests.training.planted_steps import Step, healthy, report, steps
 
-Step = dict[str, float]
 Series = Sequence[Step]
-
-
-def report(step: int, phases_s: Step) -> StepReport:
-    return StepReport(
-        step=step,
-        num_steps=1000,
-        loss=0.5,
-        grad_norm=None,
-        lr=1e-4,
-        step_s=sum(phases_s.values()),
-        samples_per_step=4,
-        phases_s=phases_s,
-    )
 
 
 def alarms(series: Series, sensors: Callable[[int], dict[str, Any]] | None = None) -> list[Alarm]:
@@ -38,30 +23,6 @@ def alarms(series: Series, sensors: Callable[[int], dict[str, Any]] | None = Non
             readings.append((now_s, sensors(step)))
         alarm.stepped(report(step, phases_s))
     return told
-
-
-def steps(num: int, level_s: Callable[[int], float], seed: int, noise: float = 0.03) -> list[Step]:
-    chance = random.Random(seed)
-    return [{"data": 0.01, "forward": 0.3 * t, "backward": 0.7 * t} for t in _noisy(num, level_s, noise, chance)]
-
-
-def _noisy(num: int, level_s: Callable[[int], float], noise: float, chance: random.Random) -> list[float]:
-    return [level_s(step) * max(0.2, chance.gauss(1.0, noise)) for step in range(num)]
-
-
-def healthy(seed: int) -> list[Step]:
-    """Warm-up, spikes, two sizes of image in turn, a slow wave, heavy noise: everything but drift."""
-    chance = random.Random(seed)
-    kind = seed % 5
-
-    def level_s(step: int) -> float:
-        warm = 3.0 if step < 3 else 1.0
-        spike = 8.0 if chance.random() < 0.02 else 1.0
-        size = 1.6 if kind == 1 and chance.random() < 0.5 else 1.0
-        wave = 1.0 + (0.05 * ((step // 30) % 2) if kind == 2 else 0.0)
-        return warm * spike * size * wave
-
-    return steps(400, level_s, seed, noise=0.15 if kind == 3 else 0.03)
 
 
 def test_20_healthy_series_raise_none() -> None:

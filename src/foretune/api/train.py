@@ -15,6 +15,7 @@ from foretune.core.observer import Observer
 from foretune.core.units import bytes_text
 from foretune.core.values import Plan
 from foretune.reports.remedy_words import settings_text
+from foretune.reports.terminal.plan_times import step_text
 
 if TYPE_CHECKING:
     from foretune.choices.experiment import Experiment
@@ -88,16 +89,18 @@ def resume(
     directory = RunDirectory.open(path_of(run))
     require("train", "Training")
     overrides = overrides_of(changes)
-    _, experiment, _ = directory.read_experiment()
+    _, experiment, effective = directory.read_experiment()
+    whole_hash = effective.get("experiment_hash")
     if overrides:
         experiment = read_changed(directory, overrides).experiment
+        whole_hash = experiment.whole_hash()
     if _must_launch(experiment):
         return _launched(experiment, {"run": str(directory.path), "overrides": overrides}, observer)
     import_libraries(observer, "foretune.training.several", warns_if_busy=experiment.parallel.devices == 1)
     from foretune.training.several import resume_in_ranks
 
     plan = directory.read_plan()
-    if plan is not None:
+    if plan is not None and plan.experiment == whole_hash:
         observer.planned(plan)
     with torch_kept():
         return _finished(resume_in_ranks(directory, observer, overrides, handles_signals=stop_on_signals))
@@ -162,11 +165,15 @@ def forecast_of(asked: "Asked", observer: Observer) -> Plan | None:
 
 
 def _tell_estimate(plan: Plan, observer: Observer) -> None:
-    """The estimate in a line, and a warning where it says that the run will not fit."""
+    """The estimates in a line each, and a warning where they say that the run will not fit."""
     needs = f"{bytes_text(plan.process_bytes)} ({bytes_text(plan.process_low_bytes)} to "
     needs += f"{bytes_text(plan.process_high_bytes)}), most of it in the phase {plan.worst_phase!r}"
     who = "the process takes" if plan.world_size == 1 else f"each of the {plan.world_size} processes takes"
     observer.message(f"Estimated: {who} {needs}; there are {bytes_text(plan.usable_bytes)}: {plan.verdict}.")
+    if plan.time is not None:
+        observer.message(step_text(plan.time))
+    elif plan.no_time is not None:
+        observer.message(f"No planned speed, because this is not known: {plan.no_time}")
     if plan.verdict == "does not fit":
         fitting = [remedy.settings for remedy in plan.remedies if remedy.verdict == "fits"]
         advice = f" What would make it fit: {settings_text(fitting[0])}" if fitting else ""

@@ -22,6 +22,11 @@ class CapturedSpeed:
     def product_s(self, batch: float, m: float, n: float, k: float, number_format: ProductFormat) -> float:
         return self.inner.product_s(batch, m, n, k, number_format)
 
+    def convolution_s(
+        self, products: float, batch: float, m: float, n: float, k: float, number_format: ProductFormat
+    ) -> float:
+        return self.inner.convolution_s(products, batch, m, n, k, number_format)
+
     def attention_s(
         self, batch: float, heads: float, queries: float, keys: float, head_dim: float, *, is_backward: bool
     ) -> float:
@@ -33,8 +38,11 @@ class CapturedSpeed:
     def host_bytes_s(self, num_bytes: float) -> float:
         return self.inner.host_bytes_s(num_bytes)
 
-    def launch_s(self) -> float:
+    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
         return 0.0
+
+    def update_s(self) -> float:
+        return self.inner.update_s()
 
     def copy_s(self, num_bytes: float) -> float:
         return self.inner.copy_s(num_bytes)

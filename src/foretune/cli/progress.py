@@ -15,7 +15,7 @@ from foretune.api.peak_memory import measures_device, peak_memory
 from foretune.cli.own_process import imports_done
 from foretune.core.input_files import shown_lines
 from foretune.core.observer import Observer, StepReport
-from foretune.core.units import bytes_text, duration_text, rate_text
+from foretune.core.units import duration_text, memory_text, rates_text
 from foretune.core.values import Plan
 
 _LOG_LINE_EVERY_S = 5.0
@@ -34,7 +34,7 @@ class SilentObserver(Observer):
 
 
 class ProgressObserver(Observer):
-    """Shows preparation, steps with samples/s, loss, memory and time left, and messages above them."""
+    """Shows preparation, steps with speed, loss, memory and time left, and messages above them."""
 
     def __init__(self, console: Console | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -48,6 +48,8 @@ class ProgressObserver(Observer):
         self._last_shown_s = -math.inf
         self._peak_bytes: Callable[[], int] | None = None
         self._estimated_bytes: int | None = None
+        self._planned_step_s: float | None = None
+        self._memory_shown = ""
 
     def __enter__(self) -> Self:
         return self
@@ -62,8 +64,9 @@ class ProgressObserver(Observer):
         imports_done()
 
     def planned(self, plan: Plan) -> None:
-        """Shows the forecast beside what is measured: tensors on a device, the whole process on the host."""
+        """Shows the plan beside what is measured. Memory is that of tensors on a device, of the process on the host."""
         self._estimated_bytes = plan.at_peak.allocated_bytes if measures_device() else plan.at_peak.process_bytes
+        self._planned_step_s = None if plan.time is None else plan.time.step_s
 
     def message(self, text: str) -> None:
         self.console.print(shown_lines(text), markup=False, soft_wrap=True)
@@ -93,18 +96,33 @@ class ProgressObserver(Observer):
             total = done + math.ceil(left_s / max(step_s, 1e-9))
         else:
             left_s = (total - done) * step_s
-        speed = rate_text(report.samples_per_step / max(step_s, 1e-9), "sample")
+        left = f"{duration_text(left_s)} left" if left_s else "done"
+        speed, loss, memory = self._speed(report, step_s), f"loss {report.loss:.4f}", self._memory(report)
+        if self._live:
+            self._show("training", done, total, left, f"{speed}  {loss}  {memory}")
+            return
+        # The peak seldom grows: a line of a log file stays short without it.
+        grown, self._memory_shown = memory != self._memory_shown, memory
+        self._show("training", done, total, "  ".join([speed, loss, left, *([memory] if grown else [])]))
+
+    def _speed(self, report: StepReport, step_s: float) -> str:
+        """Measured, and as planned."""
+        steps_s = [max(step_s, 1e-9), *([] if self._planned_step_s is None else [self._planned_step_s])]
+        (measured, *planned), unit = rates_text([report.samples_per_step / seconds for seconds in steps_s], "sample")
+        return f"{measured} {unit}{self._planned(planned)}"
+
+    def _memory(self, report: StepReport) -> str:
         peak_bytes = report.peak_bytes
         if peak_bytes is None:
             # Asked for here, because it imports torch.
             self._peak_bytes = self._peak_bytes or peak_memory()
             peak_bytes = self._peak_bytes()
-        memory = bytes_text(peak_bytes)
-        if self._estimated_bytes is not None:
-            memory += f" ({bytes_text(self._estimated_bytes)} estimated)"
-        left = f"{duration_text(left_s)} left" if left_s else "done"
-        numbers = f"{speed}  loss {report.loss:.4f}  peak {memory}  {left}"
-        self._show("training", done, total, numbers)
+        planned = [] if self._estimated_bytes is None else [memory_text(self._estimated_bytes)]
+        return f"peak {memory_text(peak_bytes)}{self._planned(planned)}"
+
+    @staticmethod
+    def _planned(texts: list[str]) -> str:
+        return f" ({texts[0]} planned)" if texts else ""
 
     def validated(self, step: int, held_out_loss: float | None, samples: tuple[Path, ...]) -> None:
         parts = [f"After step {step}:"]
@@ -127,19 +145,24 @@ class ProgressObserver(Observer):
             self._last_shown_s = now_s
         return is_due
 
-    def _show(self, what: str, done: int, total: int, numbers: str) -> None:
+    def _show(self, what: str, done: int, total: int, first: str, second: str = "") -> None:
+        """`second` has a line of its own on a terminal that is too narrow for both."""
         self._what = what
-        if self._live:
-            if not self._line.is_started:
-                # Not before there is something to show: a mistake in the command is printed without it.
-                self._line.start()
-            line = _drawn(what, done, total, numbers, is_ascii=self.console.options.ascii_only)
-            self._line.update(line, refresh=True)
-        else:
-            self.message(f"{what} {done}/{total}  {numbers}".rstrip())
+        if not self._live:
+            self.message(f"{what} {done}/{total}  {first}".rstrip())
+            return
+        if not self._line.is_started:
+            # Not before there is something to show: a mistake in the command is printed without it.
+            self._line.start()
+        bar = _bar(what, done, total, is_ascii=self.console.options.ascii_only)
+        whole = Text.assemble(bar, f" {first}  {second}".rstrip())
+        if second and whole.cell_len > self.console.width:
+            whole = Text.assemble(bar, f" {first}\n  {second}")
+        whole.no_wrap, whole.overflow = True, "ellipsis"
+        self._line.update(whole, refresh=True)
 
 
-def _drawn(what: str, done: int, total: int, numbers: str, *, is_ascii: bool) -> Text:
+def _bar(what: str, done: int, total: int, *, is_ascii: bool) -> Text:
     filled = round(_BAR_WIDTH * min(1.0, done / max(1, total)))
     # Two letters, because there may be no colours.
     made, left = "#." if is_ascii else "━─"
@@ -148,7 +171,4 @@ def _drawn(what: str, done: int, total: int, numbers: str, *, is_ascii: bool) ->
         (made * filled, "green"),
         (left * (_BAR_WIDTH - filled), "bright_black"),
         (f" {done}/{total}", "green"),
-        f" {numbers}",
-        no_wrap=True,
-        overflow="ellipsis",
     )

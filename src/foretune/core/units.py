@@ -5,6 +5,7 @@ GiB is 2**30 bytes, GB is 10**9: both are printed as what they are.
 
 import math
 import re
+from collections.abc import Sequence
 
 KIB = 2**10
 MIB = 2**20
@@ -108,6 +109,13 @@ def rate_text(per_second: float, unit: str) -> str:
     if per_second >= 1 or per_second <= 0:
         return f"{_three_digits(per_second)} {unit}s/s"
     return f"{_three_digits(1 / per_second)} s/{unit}"
+
+
+def rates_text(per_second: Sequence[float], unit: str) -> tuple[list[str], str]:
+    """Rates to stand side by side, and the one unit of all, which the first decides: (["12.3", "14"], "samples/s")."""
+    if per_second[0] >= 1 or min(per_second) <= 0:
+        return [_three_digits(rate) for rate in per_second], f"{unit}s/s"
+    return [_three_digits(1 / rate) for rate in per_second], f"s/{unit}"
 
 
 def share_text(share: float) -> str:

@@ -14,7 +14,7 @@ from foretune.record.log_budget import budget_faults
 from foretune.record.log_lines import Log, read_log
 from foretune.record.log_numbers import clock_faults, step_faults, telemetry_faults, time_faults
 from foretune.record.log_order import LoggedSchedule, LoggedSession, order_faults, sessions_in
-from foretune.record.log_summary import identity_faults, measured_faults, outcome_faults
+from foretune.record.log_summary import identity_faults, measured_faults, outcome_faults, plan_faults
 from foretune.record.run_directory import RunDirectory
 
 _DIGESTS_SINCE_RECORD = 3
@@ -64,6 +64,7 @@ def check_run(path: Path) -> Checked:
         faults.append("experiment.yaml: it does not record how many steps there are")
     else:
         faults += _log_faults(log, sessions, experiment, effective, environment)
+        faults += [fault for session in sessions for fault in plan_faults(plan, session)]
         faults += _end_faults(run, record, log, sessions, experiment, effective, notes)
     steps = {event["step"] for session in sessions for event in session.of("step")}
     return Checked(path, tuple(faults), tuple(notes), len(log.events), len(steps), len(sessions))

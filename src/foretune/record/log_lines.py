@@ -46,6 +46,10 @@ def _is_step_s(value: Any) -> bool:
     return is_number(value) and value > 0
 
 
+def _is_rate(value: Any) -> bool:
+    return is_number(value) and value > 0
+
+
 def _is_reason(value: Any) -> bool:
     return value is None or _is_text(value)
 
@@ -54,6 +58,8 @@ def _is_status(value: Any) -> bool:
     return value in ("finished", "interrupted", "out of memory", "failed")
 
 
+SLOWER = "slower than planned"
+"""The kind of event that says that a run is far slower than its plan."""
 FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "started": {"first_step": _is_count, "environment": lambda value: isinstance(value, dict)},
     "step": {"step": _is_count, "loss": _is_loss, "grad_norm": _is_norm, "lr": is_number, "step_s": _is_step_s},
@@ -63,6 +69,13 @@ FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "validation failed": {"step": _is_count, "error": _is_text, "traceback": _is_text},
     "telemetry": {"read_s": is_number},
     "alarm": {"step": _is_count, "cause": _is_text, "text": _is_text},
+    SLOWER: {
+        "step": _is_count,
+        "cause": _is_text,
+        "text": _is_text,
+        "planned_samples_per_s": _is_rate,
+        "measured_samples_per_s": _is_rate,
+    },
     "profiled": {"first_step": _is_count, "num_steps": _is_count, "path": _is_text},
     "instrument failed": {"error": _is_text, "traceback": _is_text},
     "peak": {"flops_per_s": is_number, "source": _is_text, "is_measured": lambda value: isinstance(value, bool)},

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from foretune.choices.experiment import Experiment
-from foretune.core.values import RunRecord
+from foretune.core.values import Plan, RunRecord
 from foretune.record.environment import environment_hash
-from foretune.record.log_lines import Event
+from foretune.record.log_lines import SLOWER, Event
 from foretune.record.log_numbers import slack_s
 from foretune.record.log_order import LoggedSession
 from foretune.record.redaction import MARK
@@ -16,6 +16,7 @@ from foretune.stats.speed import median_step_s, samples_per_s
 NOTHING_SAVED = "Nothing after it was saved"
 """Said by the reason of a run whose loss or gradient was no number; going on from its checkpoint leads there again."""
 _ROUNDING_S = 1e-7
+_SAME_SPEED = 1e-6
 _CLOCKS_APART_S = 0.05
 _OLD_NUM_WARMUP = 2
 """What releases left out of the speed that did not yet record how much."""
@@ -69,6 +70,21 @@ def outcome_faults(record: RunRecord, last: LoggedSession, num_steps: int | None
     for event in last.of("validation failed"):
         if event["error"] not in record.warnings:
             yield f"record.json: a validation failed (line {event['line']}), but no warning says so"
+    for event in (*last.of("alarm"), *last.of(SLOWER)):
+        if event["text"] not in record.warnings:
+            yield f"record.json: there is an alarm (line {event['line']}), but no warning says so"
+
+
+def plan_faults(plan: Plan | None, session: LoggedSession) -> Iterator[str]:
+    """Whether what is called slower than planned is slower than what was planned."""
+    for event in session.of(SLOWER):
+        line, measured, planned = event["line"], event["measured_samples_per_s"], event["planned_samples_per_s"]
+        if plan is None or plan.time is None:
+            yield f"line {line}: slower than planned, but plan.json has no speed"
+        elif not math.isclose(planned, plan.time.samples_per_s, rel_tol=_SAME_SPEED):
+            yield f"line {line}: {planned} samples/s were planned, in plan.json {plan.time.samples_per_s}"
+        elif measured >= planned:
+            yield f"line {line}: slower than planned, but {measured} samples/s are not less than {planned}"
 
 
 def told_of(sessions: list[LoggedSession]) -> tuple[list[Event], dict[int, float]]:

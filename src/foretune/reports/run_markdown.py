@@ -9,8 +9,8 @@ from foretune.analyse.run_numbers import Measure
 from foretune.analyse.run_report import RunReport, Task
 from foretune.core.units import measured_text
 from foretune.core.values import Finding
+from foretune.reports.plan_against_run import PAIRS
 from foretune.reports.run_question import count_text, seeds_text, task_title
-from foretune.reports.run_tables import planned_and_measured
 from foretune.stats.intervals import Estimate
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~&$])")
@@ -41,7 +41,7 @@ def report_markdown(report: RunReport, title: str | None = None, findings: Seque
         lines += [f"## Configurations of {escaped(task_title(task))}", "", *_table(task), ""]
     forecast = _forecast(report)
     if forecast:
-        lines += ["## Estimate against measurement", "", *forecast, ""]
+        lines += ["## Plan against measurement", "", *forecast, ""]
     if report.failed:
         lines += ["## Runs that did not finish", ""]
         for run in report.failed:
@@ -88,8 +88,8 @@ def _cell(measure: Measure, estimate: Estimate | None) -> str:
 def _forecast(report: RunReport) -> list[str]:
     rows = []
     for one in report.configurations:
-        pairs = [pair for run in one.finished if (pair := planned_and_measured(run)) is not None]
-        if pairs:
-            off = sum(planned / measured - 1 for planned, measured, _ in pairs) / len(pairs)
-            rows.append(f"- {escaped(one.name)}: estimate of peak memory off by {off:+.0%}")
+        for kind, pair_of in PAIRS.items():
+            errors = [pair.error for run in one.finished if (pair := pair_of(run)) is not None]
+            if errors:
+                rows.append(f"- {escaped(one.name)}: planned {kind} off by {sum(errors) / len(errors):+.0%}")
     return rows

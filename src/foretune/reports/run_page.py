@@ -270,8 +270,8 @@ def _forecast(report: RunReport) -> Markup | None:
     found = forecast_table(report, report.configurations)
     if found is None:
         return None
-    words = "Peak memory, estimated before the first step, and measured; means over the runs."
-    return _section("forecast", "Estimate against measurement", tag("p", words, class_="lead"), found)
+    words = "Speed and peak memory, planned before the first step, and measured; means over the runs."
+    return _section("forecast", "Plan against measurement", tag("p", words, class_="lead"), found)
 
 
 def _losses(report: RunReport) -> Markup | None:

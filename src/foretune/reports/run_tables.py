@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from foretune.analyse.against_base import change_of
 from foretune.analyse.comparability import too_few_steps
@@ -12,12 +13,12 @@ from foretune.analyse.run_report import RunReport, Task
 from foretune.analyse.single_result import held_out_ends
 from foretune.core.scores import NEVER_NEGATIVE, Bounds, bounds_of, is_share
 from foretune.core.units import bytes_text, measured_text, measured_value_text
-from foretune.core.values import Plan
 from foretune.core.values.evaluation import Score
 from foretune.reports.data_tables import Rows, TableCell, TableColumn, TableRow, data_table, numeric
 from foretune.reports.markup import Markup, join, tag
 from foretune.reports.numbers import NOTHING, figure, file_link, heading_of, link, of_run, traced
 from foretune.reports.page import swatch
+from foretune.reports.plan_against_run import PAIRS, UNITS, PlannedAndMeasured, PlannedKind
 from foretune.reports.run_figures import phase_colours, phase_names, phases_of
 from foretune.stats.bounded import bounded_mean
 from foretune.stats.intervals import Estimate
@@ -54,29 +55,35 @@ def lettered(report: RunReport, one: Configuration) -> Markup:
 
 def forecast_table(report: RunReport, found: Sequence[Configuration]) -> Markup | None:
     """What was planned before the first step beside what was measured, run by run in the mean of a configuration."""
-    rows = []
-    for one in found:
-        pairs = {run.path: pair for run in one.finished if (pair := planned_and_measured(run)) is not None}
-        if not pairs:
-            continue
-        runs = [run for run in one.finished if run.path in pairs]
-        estimated = statistics.fmean(planned for planned, _, _ in pairs.values())
-        measured, low, high = _interval([peak for _, peak, _ in pairs.values()])
-        off = [planned / peak - 1 for planned, peak, _ in pairs.values()]
-        mean_off = statistics.fmean(off)
-        what = pairs[runs[0].path][2]
-        figures = [
-            (measured_value_text(estimated, None, None, "bytes"), "estimated peak", estimated),
-            (measured_value_text(measured, low, high, "bytes"), "measured peak", measured),
-            (_percent(mean_off), "error of the estimate", mean_off),
-        ]
-        span = f"{_percent(min(off))} to {_percent(max(off))}" if len(off) > 1 else NOTHING
-        rows.append(TableRow([lettered(report, one), what, *(traced(report, *each, runs) for each in figures), span]))
+    rows = [
+        _forecast_row(report, one, kind, pairs)
+        for one in found
+        for kind, pair_of in PAIRS.items()
+        if (pairs := {run.path: pair for run in one.finished if (pair := pair_of(run)) is not None})
+    ]
     if not rows:
         return None
-    columns = [TableColumn("Configuration"), TableColumn("memory of"), numeric("estimated"), numeric("measured"),
-               numeric("error of the estimate"), numeric("error of single runs")]  # fmt: skip
-    return data_table("Estimate against measurement", columns, [Rows(rows)])
+    columns = [TableColumn("Configuration"), TableColumn("of"), numeric("planned"), numeric("measured"),
+               numeric("error of the plan"), numeric("error of single runs")]  # fmt: skip
+    return data_table("Plan against measurement", columns, [Rows(rows)])
+
+
+def _forecast_row(
+    report: RunReport, one: Configuration, kind: PlannedKind, pairs: Mapping[Path, PlannedAndMeasured]
+) -> TableRow:
+    runs = [run for run in one.finished if run.path in pairs]
+    unit, found = UNITS[kind], list(pairs.values())
+    planned = statistics.fmean(pair.planned for pair in found)
+    measured, low, high = _interval([pair.measured for pair in found])
+    errors = [pair.error for pair in found]
+    mean_error = statistics.fmean(errors)
+    figures = [
+        (measured_value_text(planned, None, None, unit), f"planned {kind}", planned),
+        (measured_value_text(measured, low, high, unit), f"measured {kind}", measured),
+        (_percent(mean_error), f"error of the planned {kind}", mean_error),
+    ]
+    span = f"{_percent(min(errors))} to {_percent(max(errors))}" if len(errors) > 1 else NOTHING
+    return TableRow([lettered(report, one), found[0].what, *(traced(report, *each, runs) for each in figures), span])
 
 
 def _interval(
@@ -90,19 +97,6 @@ def _interval(
 
 def _percent(share: float) -> str:
     return f"{share:+.0%}".replace("%", " %")
-
-
-def planned_and_measured(run: RunData) -> tuple[int, int, str] | None:
-    """Planned bytes, measured bytes, and of what: tensors on a device, the whole process on the host."""
-    plan: Plan | None = None if run.record is None else run.record.plan
-    if run.record is None or plan is None:
-        return None
-    measured = run.record.measured
-    if measured.peak_device_bytes is not None:
-        return plan.at_peak.allocated_bytes, measured.peak_device_bytes, "device tensors"
-    if measured.peak_host_bytes is None:
-        return None
-    return plan.at_peak.process_bytes, measured.peak_host_bytes, "process"
 
 
 def phase_table(report: RunReport, found: Sequence[Configuration]) -> Markup:

@@ -1,4 +1,4 @@
-"""Why a run became slower: what its phases and sensors say, in the order of how sure they are."""
+"""Why a run is slower than before, or than planned: what its phases and sensors say, the surest first."""
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +15,10 @@ _LOWER_CLOCK = 0.93
 _LEAST_SWAP_BYTES_PER_S = 1e6
 _LEAST_QUOTA_SHARE = 0.05
 _LEAST_OTHER_CPUS = 0.5
+_FEW_OWED = 0.5
+"""Steps that the device owes, below which it has nothing to do until the host hands over the next."""
+_MOST_OF_A_STEP = 0.8
+_PLANNED_STEP = "step"
 _SEVERAL_CPUS = 1.3
 """Processors that a run keeps busy from which on it computes with several threads."""
 
@@ -27,6 +31,12 @@ class Window:
     """Of a mean step."""
     readings: Sequence[tuple[float, Reading]]
     """(time, what each source reported)."""
+    host_s: float | None = None
+    """Of a mean step, until the host has handed it to the device; None where they are one."""
+    num_owed: float | None = None
+    """Steps that the device had not finished when one had been handed over, in the mean."""
+    name: str = "before"
+    """What the stretch is called where another is compared with it."""
 
     @property
     def step_s(self) -> float:
@@ -58,12 +68,21 @@ class Cause:
     text: str
 
 
+def planned_window(step_s: float) -> Window:
+    """A step as a plan assumes it: nothing waits for data, and nothing else runs."""
+    return Window({_PLANNED_STEP: step_s}, [(0.0, {"host": {"other_cpus": 0.0}})], name="planned")
+
+
+def shown_cause(before: Window, now: Window) -> Cause | None:
+    """The first that the numbers speak for."""
+    return next((cause for look in _LOOKS if (cause := look(before, now)) is not None), None)
+
+
 def likely_cause(before: Window, now: Window) -> Cause:
     """The first that the numbers speak for; where none do, the phase that grew."""
-    for look in _LOOKS:
-        cause = look(before, now)
-        if cause is not None:
-            return cause
+    cause = shown_cause(before, now)
+    if cause is not None:
+        return cause
     grown_s = {name: now.phases_s[name] - before.phases_s.get(name, 0.0) for name in now.phases_s}
     if not grown_s:
         return Cause("unknown", "no sensor shows why")
@@ -73,11 +92,34 @@ def likely_cause(before: Window, now: Window) -> Cause:
 
 
 def _input_wait(before: Window, now: Window) -> Cause | None:
-    was_s, is_s = before.phases_s.get(TimePhase.DATA, 0.0), now.phases_s.get(TimePhase.DATA, 0.0)
+    waits = _grown(before, now, TimePhase.DATA)
+    if waits is None:
+        return None
+    return Cause("input wait", f"each step waits {waits} for data. Look at the disk, or raise data.num_workers")
+
+
+def _encoding(before: Window, now: Window) -> Cause | None:
+    encodes = _grown(before, now, TimePhase.ENCODE)
+    if encodes is None:
+        return None
+    advice = "Encode once, before the first step: levers.cache_text=true levers.cache_latents=true"
+    return Cause("encoding", f"each step encodes for {encodes}. {advice}")
+
+
+def _grown(before: Window, now: Window, phase: TimePhase) -> str | None:
+    """How long a phase takes, where it is most of what steps became longer by."""
+    was_s, is_s = before.phases_s.get(phase, 0.0), now.phases_s.get(phase, 0.0)
     if is_s - was_s < _MOST_OF_IT * (now.step_s - before.step_s):
         return None
-    waits = f"each step waits {duration_text(is_s)} for data, before {duration_text(was_s)}"
-    return Cause("input wait", f"{waits}. Look at the disk, or raise data.num_workers")
+    return f"{duration_text(is_s)} ({before.name} {duration_text(was_s)})" if was_s else duration_text(is_s)
+
+
+def _shared_device(before: Window, now: Window) -> Cause | None:
+    was, is_ = before.values("num_processes", "nvidia:"), now.values("num_processes", "nvidia:")
+    num_before, num = statistics.median(was or [1]), statistics.median(is_ or [1])
+    if num <= max(num_before, 1):
+        return None
+    return Cause("shared device", f"{num:.0f} processes use the device, this run among them. Look at nvidia-smi")
 
 
 def _throttled(before: Window, now: Window) -> Cause | None:
@@ -125,14 +167,41 @@ def _other_load(before: Window, now: Window) -> Cause | None:
     was, is_ = before.values("other_cpus", "host"), now.values("other_cpus", "host")
     if not was or not is_ or _mean(is_) - _mean(was) < _LEAST_OTHER_CPUS:
         return None
-    load = f"other programs keep {_mean(is_):.1f} processors busy, before {_mean(was):.1f}. Look at what else runs here"
+    num = f"{_mean(is_):.1f} processors busy, {before.name} {_mean(was):.1f}"
+    load = f"other programs keep {num}. Look at what else runs here"
     if _mean(now.values("process_cpus", "host") or [0.0]) >= _SEVERAL_CPUS:
         load += ", or lower parallel.threads: threads that share a processor wait for one another"
     return Cause("other load", load)
+
+
+def _host_bound(before: Window, now: Window) -> Cause | None:
+    if not _waits_for_host(now) or _waits_for_host(before):
+        return None
+    assert now.host_s is not None, "a device that waits for the host has a clock"
+    return Cause(
+        "host-bound",
+        f"the device waits for the host, which takes {duration_text(now.host_s)} to hand a step over. "
+        "Raise train.batch_size, or set levers.compile=regional",
+    )
+
+
+def _waits_for_host(window: Window) -> bool:
+    if window.host_s is None or window.num_owed is None:
+        return False
+    return window.num_owed < _FEW_OWED and window.host_s >= _MOST_OF_A_STEP * window.step_s
 
 
 def _mean(values: Iterable[float]) -> float:
     return statistics.fmean(values)
 
 
-_LOOKS: tuple[Callable[[Window, Window], Cause | None], ...] = (_input_wait, _throttled, _swapping, _quota, _other_load)
+_LOOKS: tuple[Callable[[Window, Window], Cause | None], ...] = (
+    _input_wait,
+    _encoding,
+    _shared_device,
+    _throttled,
+    _swapping,
+    _quota,
+    _other_load,
+    _host_bound,
+)

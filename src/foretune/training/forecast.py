@@ -14,6 +14,8 @@ from foretune.core.values.plan import Plan
 from foretune.planner.asking import LiveSource, Wanted, plan_question
 from foretune.planner.device_requests import cpu_here
 from foretune.planner.overheads import overhead_for
+from foretune.planner.timing.measured_here import speeds_of_this_machine
+from foretune.planner.timing.terms import Terms
 from foretune.record.machine import host_memory_bytes
 from foretune.trace.live import family_of
 from foretune.trace.program import IrregularStep
@@ -24,16 +26,21 @@ def plan_here(asked: Asked, live: LiveSource, tell: Callable[[str], None]) -> Pl
     """The forecast for this machine; None where there can be none; the reason is reported."""
     device = device_here(asked.experiment.parallel.device)
     if device is None:
-        tell("No estimate of memory: the catalogue has no device like this one.")
+        tell("No plan, so no estimate of memory and speed: the catalogue has no device like this one.")
         return None
     try:
+        # The threads that the run will compute with; torch is imported, so it knows its own choice.
+        threads = asked.experiment.parallel.threads or torch.get_num_threads()
         wanted = Wanted(
-            target=asked.experiment.model, host_numerics=True, host_context_bytes=_host_context_bytes(asked)
+            target=asked.experiment.model,
+            host_numerics=True,
+            host_context_bytes=_host_context_bytes(asked),
+            terms=Terms(speeds=speeds_of_this_machine(threads)),
         )
         (plan,) = plan_question(asked, wanted, [device], live)
     except (IrregularStep, UserError) as error:
         # Nothing about a forecast should keep a run from starting that would start without it.
-        tell(f"No estimate of memory: {error}")
+        tell(f"No plan, so no estimate of memory and speed: {error}")
         return None
     return plan
 

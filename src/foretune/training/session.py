@@ -6,7 +6,7 @@
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -14,10 +14,12 @@ from foretune.choices.run_schedule import RunSchedule
 from foretune.core.disk_faults import disk_fault
 from foretune.core.interrupts import StopRequest
 from foretune.core.observer import Observer, Observers
-from foretune.core.values import Outcome, RunRecord
+from foretune.core.values import Outcome, Plan, RunRecord
+from foretune.core.values.plan_time import StepTime
 from foretune.core.values.run_record import Measured
 from foretune.record.environment import environment_fingerprint, environment_hash
 from foretune.record.events import EventLog, SilentLog
+from foretune.record.log_lines import SLOWER
 from foretune.record.log_order import ASYNCHRONOUS
 from foretune.record.log_summary import NOTHING_SAVED
 from foretune.record.run_directory import RunDirectory
@@ -25,12 +27,14 @@ from foretune.stats.speed import median_step_s, samples_per_s
 from foretune.stats.steady import find_steady
 from foretune.training.checkpoints import CheckpointStore
 from foretune.training.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes
-from foretune.training.drift_alarm import Alarm, DriftAlarm
+from foretune.training.drift_alarm import DriftAlarm
+from foretune.training.drift_causes import Reading
 from foretune.training.failed_step import explained
 from foretune.training.length import Length
 from foretune.training.loop import Loop, Tally
 from foretune.training.not_finite import NotFinite
 from foretune.training.phases import PhaseClock, clock_of
+from foretune.training.plan_alarm import PlanAlarm
 from foretune.training.preparing import Prepared
 from foretune.training.profiling.instrument import profilers
 from foretune.training.ranks import lost_process
@@ -38,10 +42,11 @@ from foretune.training.saver import Saver
 from foretune.training.telemetry.sampler import Sampler, open_sensors, uuids_of
 from foretune.training.validating import validator_for
 from foretune.training.watchdog import Watchdog, stacks_text
+from foretune.training.watchers import Watchers
 
 
 class Session:
-    """The loop of a prepared run with its log, sensors, profiler and drift alarm."""
+    """The loop of a prepared run with its log, sensors, profiler and alarms."""
 
     def __init__(
         self,
@@ -55,7 +60,7 @@ class Session:
         events: EventLog | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`steps_only`: neither checkpoints nor validation, nor an alarm when the steps become slower.
+        """`steps_only`: neither checkpoints nor validation, nor an alarm when the steps are slow.
 
         `now` decides when steps are reported again.
         """
@@ -81,7 +86,7 @@ class Session:
             saver=_saver(run, prepared),
             validator=validator_for(prepared, run.samples, stop),
             events=self.events,
-            observer=Observers(observer, self._alarm(observer, tally.warnings)) if watches_speed else observer,
+            observer=Observers(observer, self._watchers(observer, tally.warnings)) if watches_speed else observer,
             stop=stop,
             clock=clock,
             tally=tally,
@@ -93,15 +98,23 @@ class Session:
         )
         self.started_s = self._ended_s = 0.0
 
-    def _alarm(self, observer: Observer, warnings: list[str]) -> DriftAlarm:
-        """Tells people at once, the log and the record."""
+    def _watchers(self, observer: Observer, warnings: list[str]) -> Watchers:
+        """What they find is reported to people at once, the log and the record."""
 
-        def tell(alarm: Alarm) -> None:
-            self.events.append("alarm", step=alarm.step, cause=alarm.cause, text=alarm.text)
-            warnings.append(alarm.text)
-            observer.warning(alarm.text)
+        def warn(kind: str, text: str, **fields: Any) -> None:
+            self.events.append(kind, text=text, **fields)
+            warnings.append(text)
+            observer.warning(text)
 
-        return DriftAlarm(tell, lambda: list(self.sampler.recent))
+        def readings() -> list[tuple[float, Reading]]:
+            return list(self.sampler.recent)
+
+        found: list[Observer] = [DriftAlarm(lambda alarm: warn("alarm", **vars(alarm)), readings)]
+        planned = planned_time(self.run.read_plan(), self.prepared.effective["experiment_hash"])
+        if planned is not None:
+            shows_speed = self.prepared.experiment.shows_speed
+            found.append(PlanAlarm(planned, lambda alarm: warn(SLOWER, **vars(alarm)), readings, shows_speed))
+        return Watchers(found, self.events, observer, warnings)
 
     def run_loop(self, first_step: int = 0) -> Outcome:
         """Executes the schedule. What goes wrong is an outcome with its reason, so that a record is always written."""
@@ -200,6 +213,11 @@ class Session:
             wall_s=self._ended_s - self.started_s,
             warnings=tuple(self.loop.tally.warnings),
         )
+
+
+def planned_time(plan: Plan | None, experiment_hash: str) -> StepTime | None:
+    """The planned step, if the plan is for the run as it is computed now: a resumed one may be computed otherwise."""
+    return None if plan is None or plan.experiment != experiment_hash else plan.time
 
 
 def _saver(run: RunDirectory, prepared: Prepared) -> Saver:

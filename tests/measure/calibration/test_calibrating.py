@@ -10,10 +10,11 @@ from foretune.core.observer import Observer
 from foretune.core.values.device_profile import BUSY_SPREAD, DeviceProfile, Dispatch, KernelTime
 from foretune.measure.calibration import calibrating
 from foretune.measure.calibration.calibrating import Threads, calibrate_device, points_of
+from foretune.measure.calibration.dispatching import measure_dispatch
 from foretune.measure.calibration.pieces import Kernels, Key
 from foretune.measure.calibration.pool import Pool
 from foretune.measure.calibration.rounds import Rounds
-from foretune.measure.calibration.sizes import Convolution, Sizes
+from foretune.measure.calibration.sizes import ON_CPU, Convolution, Sizes
 from foretune.measure.calibration.stopwatches import HostStopwatch
 from foretune.training.busyness import BusyWatch
 from tests.virtual_clock import VirtualClock
@@ -33,6 +34,20 @@ def pieces_of_few() -> dict[Any, Any]:
     kernels = Kernels(CPU, 2**16)
     made = [*kernels.products("fp32", FEW), *kernels.attention("fp32", FEW), *kernels.convolutions("fp32", FEW)]
     return {piece.key: piece for piece in (*made, *kernels.memory(FEW))}
+
+
+def test_sizes_of_convolutions_differ() -> None:
+    """Two of one size would be one point, whose time is that of the faster."""
+    sizes = [convolution.as_product for convolution in ON_CPU.convolutions]
+    assert len(set(sizes)) == len(sizes)
+
+
+def test_dispatch_of_every_kind_is_measured() -> None:
+    """A block that is recomputed issues other operators, and the update goes from tensor to tensor."""
+    found = measure_dispatch(CPU, budget_s=0.0)
+    seconds = [timing.seconds for _, timing in found if timing is not None]
+    assert len(seconds) == len(Dispatch.model_fields)
+    assert min(seconds) > 0
 
 
 @torch.no_grad()

@@ -20,6 +20,11 @@ class EvenSpeed:
     def product_s(self, batch: float, m: float, n: float, k: float, number_format: ProductFormat) -> float:
         return 2 * batch * m * n * k / 1e12
 
+    def convolution_s(
+        self, products: float, batch: float, m: float, n: float, k: float, number_format: ProductFormat
+    ) -> float:
+        return products * self.product_s(batch, m, n, k, number_format)
+
     def attention_s(
         self, batch: float, heads: float, queries: float, keys: float, head_dim: float, *, is_backward: bool
     ) -> float:
@@ -31,8 +36,11 @@ class EvenSpeed:
     def host_bytes_s(self, num_bytes: float) -> float:
         return num_bytes / 1e10
 
-    def launch_s(self) -> float:
+    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
         return self.launch
+
+    def update_s(self) -> float:
+        return 0.0
 
     def copy_s(self, num_bytes: float) -> float:
         return num_bytes / 1e10

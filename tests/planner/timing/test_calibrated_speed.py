@@ -3,9 +3,10 @@
 import pytest
 
 from foretune.planner.timing.calibrated_speed import CalibratedSpeed
+from foretune.planner.timing.device_speed import RECOMPUTING_OPERATOR
 from foretune.planner.timing.grid import Grid
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
-from tests.device_profiles import OVERHEAD_S, RATE, copies_and_collectives, device_profile
+from tests.device_profiles import OVERHEAD_S, RATE, copies_and_collectives, device_profile, timing
 
 
 @pytest.fixture
@@ -31,8 +32,41 @@ def test_measured_points_are_answered_exactly(speed: CalibratedSpeed) -> None:
         assert speed.memory_s(kernel.operator, kernel.num_bytes) == pytest.approx(kernel.timing.seconds), kernel
         assert speed.bytes_s(kernel.num_bytes) == pytest.approx(kernel.timing.seconds), "all kernels are alike here"
     for conv in profile.convolutions:
-        found = speed.convolution_s(conv.m, conv.n, conv.k, "fp32", is_backward=conv.is_backward)
+        found = speed.convolution_s(2 if conv.is_backward else 1, 1, conv.m, conv.n, conv.k, "fp32")
         assert found == pytest.approx(conv.timing.seconds), conv
+
+
+def test_a_convolution_near_a_measured_one_is_as_far_from_its_products(speed: CalibratedSpeed) -> None:
+    """Forward 1.5 times as long as the product, backward 1.2 times; and so for groups."""
+    as_product_s = speed.product_s(1, 1000, 60, 250, "fp32")
+    assert speed.convolution_s(1, 1, 1000, 60, 250, "fp32") == pytest.approx(1.5 * as_product_s)
+    assert speed.convolution_s(2, 1, 1000, 60, 250, "fp32") == pytest.approx(1.2 * 2 * as_product_s)
+    groups_s = speed.product_s(4, 1000, 60, 250, "fp32")
+    assert speed.convolution_s(1, 4, 1000, 60, 250, "fp32") == pytest.approx(1.5 * groups_s)
+
+
+def test_dispatch_depends_on_what_is_dispatched() -> None:
+    """As measured, or as an earlier release measured it."""
+    speed = CalibratedSpeed(device_profile())
+    assert speed.launch_s(has_adapters=True) == 8e-6
+    assert speed.launch_s(is_recomputed=True) == pytest.approx(RECOMPUTING_OPERATOR * 8e-6)
+    assert speed.update_s() == 0
+    dispatch = speed.profile.dispatch.model_copy(
+        update={
+            "recomputed": timing(1e-5),
+            "with_adapters": timing(2e-5),
+            "recomputed_with_adapters": timing(3e-5),
+            "update": timing(4e-5),
+        }
+    )
+    newer = CalibratedSpeed(device_profile(dispatch=dispatch))
+    assert newer.launch_s() == 8e-6
+    assert newer.launch_s(is_recomputed=True) == 1e-5
+    assert newer.launch_s(has_adapters=True) == 2e-5
+    assert newer.launch_s(has_adapters=True, is_recomputed=True) == 3e-5
+    assert newer.update_s() == pytest.approx(4e-5 - 2 * 2e-6), "two operators are in the trace"
+    on_a_device = CalibratedSpeed(device_profile(dispatch=dispatch, **copies_and_collectives()))
+    assert on_a_device.update_s() == 0, "one kernel updates many tensors"
 
 
 @pytest.mark.parametrize("sizes", [(96, 320, 512), (17, 1000, 900), (512, 512, 512), (300, 16, 700)])

@@ -57,6 +57,9 @@ class FakeNvml:
     def nvmlDeviceGetCurrentClocksEventReasons(self, handle: int) -> int:  # noqa: N802
         return self.reasons
 
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:  # noqa: N802
+        return [SimpleNamespace(pid=4711), SimpleNamespace(pid=4712)][: 2 - handle]
+
     def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:  # noqa: N802
         return SimpleNamespace(gpu=97, memory=40)
 

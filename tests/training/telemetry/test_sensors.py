@@ -28,6 +28,7 @@ def test_nvidia_in_units_that_the_names_say() -> None:
         "temperature_c": 61,
         "throttling": [],
         "utilisation": 0.97,
+        "num_processes": 2,
         "memory_used_bytes": 30 * 2**30,
     }
     # Not zero: a card that does not count its energy has taken some all the same.

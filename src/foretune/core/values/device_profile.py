@@ -1,8 +1,9 @@
 """How fast one device of one machine is, as `foretune calibrate` measured it."""
 
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from foretune.core.values.base import Part, Value
+from foretune.core.values.base import Part, Upgrade, Value
 
 MeasuredFormat = Literal["fp32", "tf32", "bf16", "fp16"]
 """The number formats whose kernels are measured."""
@@ -97,10 +98,24 @@ class Dispatch(Part):
     """Mean over the operators, views included, of forward and backward pass of a transformer block whose tensors are
     so small that computing them takes no time.
     """
+    recomputed: KernelTime | None = None
+    """The same in a block with gradient checkpointing; None where an earlier release measured."""
+    with_adapters: KernelTime | None = None
+    """The same with a LoRA on each layer, which computes much in Python; None where an earlier release measured."""
+    recomputed_with_adapters: KernelTime | None = None
+    update: KernelTime | None = None
+    """Clipping, AdamW's update and forgetting the gradient, for each trained tensor."""
+
+
+def _with_more_dispatch(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 measured neither recomputed blocks, nor adapters, nor the update: what was not measured is absent."""
+    return body
 
 
 class DeviceProfile(Value):
     """Times of kernels on one device with one number of threads."""
+
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: _with_more_dispatch}
 
     device: str
     """The device's name as its driver or the system reports it."""

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from peft import LoraConfig, inject_adapter_in_model
 from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from foretune.core.values.device_profile import Dispatch, KernelTime
 from foretune.measure.calibration.rounds import spread_of
@@ -17,6 +19,8 @@ _WIDTH = 8
 _HEADS = 2
 _CALLS = 20
 _MOST_SAMPLES = 200
+_NUM_UPDATED = 100
+_NUM_MEASURED = 7
 
 
 class _TinyBlock(nn.Module):
@@ -51,18 +55,10 @@ class _Counting(TorchDispatchMode):
 
 
 def measure_dispatch(device: torch.device, budget_s: float, now: Callable[[], float] = time.perf_counter) -> Dispatch:
-    """Takes at most a third of the budget for each of the three."""
-    block, x = _TinyBlock().to(device), torch.randn(1, 4, _WIDTH, device=device, requires_grad=True)
-
-    def forward_and_backward() -> None:
-        block(x).sum().backward()
-
-    with torch.enable_grad():
-        forward_and_backward()
-        with _Counting() as counting:
-            forward_and_backward()
-        steps = _samples(forward_and_backward, device, budget_s / 3, now)
-    number = counting.num_operators
+    """Takes about the budget, shared by all that is measured."""
+    share_s = budget_s / _NUM_MEASURED
+    block = _TinyBlock().to(device)
+    with_autograd, recomputed = _of_passes(block, device, share_s, now)
     left, right = (torch.randn(4, 4, device=device) for _ in range(2))
 
     def call() -> None:
@@ -78,14 +74,71 @@ def measure_dispatch(device: torch.device, budget_s: float, now: Callable[[], fl
         for _ in range(_CALLS):
             torch.autograd.grad(out, leaf, gradient, retain_graph=True)
 
-    backwards = _samples(backward, device, budget_s / 3, now)
+    backwards = _samples(backward, device, share_s, now)
     with torch.no_grad():
-        calls = _samples(call, device, budget_s / 3, now)
+        calls = _samples(call, device, share_s, now)
+    update = _of_update(device, share_s, now)
+    with_adapters, recomputed_with_adapters = _of_passes(_with_adapters(block), device, share_s, now)
     return Dispatch(
         call=KernelTime(min(calls) / _CALLS, spread_of(calls)),
         backward_call=KernelTime(min(backwards) / _CALLS, spread_of(backwards)),
-        with_autograd=KernelTime(min(steps) / number, spread_of(steps)),
+        with_autograd=with_autograd,
+        recomputed=recomputed,
+        with_adapters=with_adapters,
+        recomputed_with_adapters=recomputed_with_adapters,
+        update=update,
     )
+
+
+def _of_passes(
+    block: nn.Module, device: torch.device, budget_s: float, now: Callable[[], float]
+) -> tuple[KernelTime, KernelTime]:
+    """Time of an operator in forward and backward passes, and in those of a block that is recomputed."""
+    x = torch.randn(1, 4, _WIDTH, device=device, requires_grad=True)
+
+    def kept() -> None:
+        block(x).sum().backward()
+
+    def recomputed() -> None:
+        checkpoint(block, x, use_reentrant=False).sum().backward()
+
+    with torch.enable_grad():
+        return _per_operator(kept, device, budget_s, now), _per_operator(recomputed, device, budget_s, now)
+
+
+def _per_operator(
+    run: Callable[[], None], device: torch.device, budget_s: float, now: Callable[[], float]
+) -> KernelTime:
+    run()
+    with _Counting() as counting:
+        run()
+    samples = _samples(run, device, budget_s, now)
+    return KernelTime(min(samples) / counting.num_operators, spread_of(samples))
+
+
+def _with_adapters(block: nn.Module) -> nn.Module:
+    """The block with a LoRA on each of its layers, as a training has it: peft computes much of it in Python."""
+    names = [name for name, module in block.named_modules() if isinstance(module, nn.Linear)]
+    frozen = block.requires_grad_(requires_grad=False)
+    adapted: nn.Module = inject_adapter_in_model(LoraConfig(r=2, target_modules=names), frozen)
+    return adapted
+
+
+def _of_update(device: torch.device, budget_s: float, now: Callable[[], float]) -> KernelTime:
+    """Clipping gradients, AdamW and forgetting gradients, for each tensor: on a CPU they go from one to the next."""
+    weights = [torch.randn(_WIDTH, device=device, requires_grad=True) for _ in range(_NUM_UPDATED)]
+    optimizer = torch.optim.AdamW(weights, fused=True)
+    gradients = [torch.randn(_WIDTH, device=device) for _ in weights]
+
+    def update() -> None:
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.grad = gradient
+        nn.utils.clip_grad_norm_(weights, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    samples = _samples(update, device, budget_s, now)
+    return KernelTime(min(samples) / _NUM_UPDATED, spread_of(samples))
 
 
 def _samples(run: Callable[[], None], device: torch.device, budget_s: float, now: Callable[[], float]) -> list[float]:

@@ -54,6 +54,17 @@ def attention_sizes(
 _CPU_PRODUCTS = product_sizes((1, 4, 16, 64, 128, 256, 512, 1024, 4096), (4, 16, 64, 128, 256, 512, 1024), 2**25)
 _CPU_LARGE_PRODUCTS = product_sizes((16, 64, 256, 1024, 4096), (16, 64, 256, 1024, 4096), 2**28)
 _CPU_ATTENTION = attention_sizes((1, 8, 64), (16, 64, 256, 1024), (16, 64, 128), 2**25)
+# Torch computes a small convolution of one image by another kernel than one of several, which is measured, too.
+_CPU_CONVOLUTIONS = tuple(
+    Convolution(*sizes)
+    for sizes in (
+        *((1, 16, 16, 32), (1, 16, 16, 8), (1, 32, 32, 16), (1, 32, 32, 8), (1, 32, 32, 4), (1, 64, 32, 16)),
+        *((1, 64, 64, 16), (1, 64, 64, 8), (1, 128, 128, 16), (1, 128, 128, 4), (1, 256, 256, 8), (1, 512, 512, 4)),
+        *((1, 3, 64, 32), (1, 64, 3, 32), (4, 16, 16, 32), (4, 16, 16, 8), (4, 32, 32, 16), (8, 32, 32, 4)),
+        *((4, 32, 32, 32), (4, 64, 64, 16), (4, 128, 64, 16), (4, 64, 128, 8), (4, 64, 64, 64), (2, 128, 128, 16)),
+        *((2, 128, 128, 32), (4, 128, 128, 4), (4, 256, 256, 8), (1, 320, 320, 16), (8, 16, 16, 16), (1, 512, 256, 16)),
+    )
+)
 _GPU_PRODUCTS = product_sizes((1, 16, 64, 256, 1024, 4096, 16384), (4, 16, 64, 256, 1024, 3072, 12288), 2**38)
 _GPU_ATTENTION = attention_sizes((4, 24, 96), (64, 256, 1024, 4096, 16384), (64, 128), 2**36)
 
@@ -61,14 +72,14 @@ ON_CPU = Sizes(
     products=tuple(sorted(_CPU_PRODUCTS | _CPU_LARGE_PRODUCTS)),
     batched_products=((8, 64, 64, 64), (8, 256, 256, 64), (8, 256, 64, 256), (64, 64, 64, 64), (32, 256, 64, 64)),
     attention=_CPU_ATTENTION,
-    convolutions=(Convolution(4, 32, 32, 32), Convolution(4, 64, 64, 16), Convolution(2, 128, 128, 16)),
+    convolutions=_CPU_CONVOLUTIONS,
     memory_bytes=tuple(2**power for power in range(12, 27, 2)),
 )
 ON_CPU_COARSE = Sizes(
     products=tuple(sorted(product_sizes((1, 16, 64, 256, 1024), (4, 16, 64, 256, 1024), 2**24))),
     batched_products=ON_CPU.batched_products,
     attention=attention_sizes((1, 8, 64), (64, 256, 1024), (64,), 2**24),
-    convolutions=ON_CPU.convolutions[:2],
+    convolutions=tuple(_CPU_CONVOLUTIONS[at] for at in (4, 14, 21)),
 )
 ON_GPU = Sizes(
     products=tuple(sorted(_GPU_PRODUCTS)),

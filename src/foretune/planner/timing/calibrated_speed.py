@@ -12,13 +12,20 @@ from foretune.core.values.device_profile import (
     MemoryOperator,
     ProductPoint,
 )
+from foretune.planner.timing.device_speed import RECOMPUTING_OPERATOR
 from foretune.planner.timing.grid import Grid, Sizes
 from foretune.planner.timing.speed import Collective, Evidence, NotKnown, ProductFormat
 
 _MIXED: Mapping[MemoryOperator, float] = {"add": 0.7, "layer_norm": 0.1, "gelu": 0.1, "cast": 0.1}
 """Share of each kernel in the bytes of a step's pointwise operators: most are sums, products and copies."""
 _RERUN = "Run: foretune calibrate"
+_UPDATE_OPERATORS = 2
+"""For each tensor, which a trace has: the norm for clipping, and the count of steps."""
+_MOST_FORWARD_PRODUCTS = 1.5
+_NEARNESS = 1.0
 _Key = TypeVar("_Key")
+_Point = tuple[tuple[float, ...], float]
+"""Logarithms of sizes, and of a ratio measured there."""
 
 
 class CalibratedSpeed:
@@ -41,11 +48,15 @@ class CalibratedSpeed:
             return single
         return batch * single * self._batching(batch, m, n, k, number_format)
 
-    def convolution_s(self, m: float, n: float, k: float, number_format: ProductFormat, *, is_backward: bool) -> float:
-        """`m` output pixels of all images, `n` output channels, `k` input channels times the size of the kernel."""
-        # Without a measured one, a convolution is taken to be as fast as the product.
-        ratio = self._convolution_ratios.get((number_format, is_backward), 1.0)
-        return ratio * (2 if is_backward else 1) * self.product_s(1, m, n, k, number_format)
+    def convolution_s(
+        self, products: float, batch: float, m: float, n: float, k: float, number_format: ProductFormat
+    ) -> float:
+        """Of a convolution in groups, each group is a product."""
+        # Without a measured one, a convolution is taken to be as fast as the products.
+        is_backward = products > _MOST_FORWARD_PRODUCTS
+        points = self._convolutions.get((number_format, is_backward), ())
+        ratio = _nearer_ones_more((m, n, k), points) if points else 1.0
+        return ratio * products * self.product_s(batch, m, n, k, number_format)
 
     def attention_s(
         self, batch: float, heads: float, queries: float, keys: float, head_dim: float, *, is_backward: bool
@@ -72,8 +83,19 @@ class CalibratedSpeed:
             raise NotKnown(f"what the host of {self.profile.device} computes was not measured")
         return self.bytes_s(num_bytes)
 
-    def launch_s(self) -> float:
-        return self.profile.dispatch.with_autograd.seconds
+    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
+        dispatch = self.profile.dispatch
+        kept = (dispatch.with_adapters if has_adapters else None) or dispatch.with_autograd
+        if not is_recomputed:
+            return kept.seconds
+        measured = dispatch.recomputed_with_adapters if has_adapters else dispatch.recomputed
+        return RECOMPUTING_OPERATOR * kept.seconds if measured is None else measured.seconds
+
+    def update_s(self) -> float:
+        update, call = self.profile.dispatch.update, self.profile.dispatch.call
+        if update is None or self.profile.kind != "cpu":
+            return 0.0
+        return max(0.0, update.seconds - _UPDATE_OPERATORS * call.seconds)
 
     def copy_s(self, num_bytes: float) -> float:
         if self._copies is None:
@@ -110,31 +132,23 @@ class CalibratedSpeed:
         return _grids(((p.kind, p.num_devices), (p.num_bytes,), p.timing.seconds) for p in self.profile.collectives)
 
     @cached_property
-    def _convolution_ratios(self) -> Mapping[tuple[str, bool], float]:
-        logarithms: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    def _convolutions(self) -> Mapping[tuple[str, bool], list[_Point]]:
+        """Logarithms of the time of convolutions over that of their products, by size."""
+        found: dict[tuple[str, bool], list[_Point]] = defaultdict(list)
         for p in self.profile.convolutions:
             as_product_s = (2 if p.is_backward else 1) * self.product_s(1, p.m, p.n, p.k, p.number_format)
-            logarithms[p.number_format, p.is_backward].append(math.log(p.timing.seconds / as_product_s))
-        return {key: math.exp(sum(found) / len(found)) for key, found in logarithms.items()}
+            place = tuple(math.log(size) for size in (p.m, p.n, p.k))
+            found[p.number_format, p.is_backward].append((place, math.log(p.timing.seconds / as_product_s)))
+        return found
 
     def _batching(self, batch: float, m: float, n: float, k: float, number_format: ProductFormat) -> float:
-        """Time of batched products over that of as many single ones: the mean of the measured ones, nearer ones more.
-
-        Exact at a measured point.
-        """
-        weighted, total = 0.0, 0.0
-        sizes = [math.log(size) for size in (batch, m, n, k)]
-        for others, logarithm in self._batched.get(number_format, ()):
-            distance = sum((a - b) ** 2 for a, b in zip(sizes, others, strict=True))
-            if not distance:
-                return math.exp(logarithm)
-            weighted += logarithm / distance
-            total += 1 / distance
-        return math.exp(weighted / total) if total else 1.0
+        """Time of batched products over that of as many single ones."""
+        points = self._batched.get(number_format, ())
+        return _nearer_ones_more((batch, m, n, k), points) if points else 1.0
 
     @cached_property
-    def _batched(self) -> Mapping[str, list[tuple[tuple[float, ...], float]]]:
-        found: dict[str, list[tuple[tuple[float, ...], float]]] = defaultdict(list)
+    def _batched(self) -> Mapping[str, list[_Point]]:
+        found: dict[str, list[_Point]] = defaultdict(list)
         for p in self._products(batched=True):
             singles_s = p.batch * self.product_s(1, p.m, p.n, p.k, p.number_format)
             place = tuple(math.log(size) for size in (p.batch, p.m, p.n, p.k))
@@ -148,6 +162,19 @@ class CalibratedSpeed:
         if number_format not in grids:
             raise NotKnown(f"{what} in {number_format} were not measured on {self.profile.device}. {_RERUN}")
         return grids[number_format]
+
+
+def _nearer_ones_more(sizes: tuple[float, ...], points: Iterable[_Point]) -> float:
+    """The mean of measured ratios, nearer ones more. Exact at a measured point."""
+    weighted, total = 0.0, 0.0
+    place = [math.log(size) for size in sizes]
+    for other, logarithm in points:
+        distance = sum((a - b) ** 2 for a, b in zip(place, other, strict=True)) ** _NEARNESS
+        if not distance:
+            return math.exp(logarithm)
+        weighted += logarithm / distance
+        total += 1 / distance
+    return math.exp(weighted / total)
 
 
 def _grids(points: Iterable[tuple[_Key, Sizes, float]]) -> dict[_Key, Grid]:

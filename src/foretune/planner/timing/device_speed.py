@@ -16,6 +16,8 @@ HOST_S_PER_OPERATOR = 6e-6
 """Host time of one operator of eager PyTorch with autograd: 5 to 7 us on server processors, from general knowledge; not
 measured here. `foretune calibrate` measures it.
 """
+RECOMPUTING_OPERATOR = 1.25
+"""Host time of an operator in a checkpointed block over that of another: hooks run for each tensor that is saved."""
 KERNEL_S = 2e-6
 """What a kernel takes besides moving its bytes: to start, and to fill the device. From general knowledge."""
 CACHED_SHARE = 0.5
@@ -66,6 +68,11 @@ class PublishedSpeed:
     def _attention(self) -> AttentionTimes:
         return attention_times(self.device, self._sdpa)
 
+    def convolution_s(
+        self, products: float, batch: float, m: float, n: float, k: float, number_format: ProductFormat
+    ) -> float:
+        return products * self.product_s(batch, m, n, k, number_format)
+
     def _product_s(self, batch: float, m: float, n: float, k: float, number_format: ProductFormat) -> float:
         if number_format == "tf32" and self.device.tf32_dense_tflops is None:
             number_format = "fp32"  # what torch does there
@@ -91,8 +98,11 @@ class PublishedSpeed:
     def host_bytes_s(self, num_bytes: float) -> float:
         return num_bytes / HOST_BYTES_PER_S
 
-    def launch_s(self) -> float:
-        return HOST_S_PER_OPERATOR
+    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
+        return HOST_S_PER_OPERATOR * (RECOMPUTING_OPERATOR if is_recomputed else 1)
+
+    def update_s(self) -> float:
+        return 0.0  # on an accelerator, one operator updates many tensors
 
     def copy_s(self, num_bytes: float) -> float:
         if self.device.kind in ("cpu", "mps"):

@@ -5,35 +5,58 @@ from collections.abc import Mapping
 from foretune import catalog
 from foretune.catalog.devices import HERE, Device
 from foretune.core.errors import UserError
+from foretune.core.units import counted_text
 from foretune.core.values.device_profile import DeviceProfile
 from foretune.planner.timing.calibrated_speed import CalibratedSpeed
 from foretune.planner.timing.device_speed import speed_of
-from foretune.planner.timing.speed import DeviceSpeed
+from foretune.planner.timing.speed import DeviceSpeed, NotKnown
 from foretune.planner.timing.terms import Speeds
 from foretune.record.device_profiles import cpu_device_name, host_id, stored_profile, stored_profiles
 
 
-def speeds_of_this_machine() -> Speeds:
-    """Returns the speeds of devices: by `foretune calibrate` where it ran on one, otherwise by what was published."""
+def speeds_of_this_machine(num_threads: int | None = None) -> Speeds:
+    """Returns the speeds of devices: by `foretune calibrate` where it ran on one, otherwise by what was published.
+
+    `num_threads`: of the CPU. None: the number that torch or OMP_NUM_THREADS decides.
+    """
     measured = _measured()
 
     def find(device: Device) -> DeviceSpeed:
-        own = measured.get(device.name.partition(":")[0])  # without `:limit=20GiB`
-        return speed_of(device) if own is None else own
+        if device.row_name == HERE and device.kind == "cpu":
+            return _cpu_speed(num_threads)
+        known = _as_in_catalogue(device)
+        own = measured.get(known.row_name, measured.get(device.kind) if known.row_name == HERE else None)
+        if own is None and known.row_name == HERE and device.kind == "mps":
+            raise NotKnown("how fast this machine's GPU is. Measure it: foretune calibrate")
+        return speed_of(known) if own is None else own
 
     return find
 
 
+def _cpu_speed(num_threads: int | None) -> DeviceSpeed:
+    profile = stored_profile(cpu_device_name(), num_threads)
+    if profile is not None:
+        return CalibratedSpeed(profile, attention_format="fp32")
+    if stored_profile(cpu_device_name()) is None or num_threads is None:
+        raise NotKnown("how fast this CPU is. Measure it: foretune calibrate")
+    threads = counted_text(num_threads, "threads")
+    raise NotKnown(f"how fast this CPU is with {threads}. Measure it: foretune calibrate --threads {num_threads}")
+
+
+def _as_in_catalogue(device: Device) -> Device:
+    """A card of this machine under its own name, by which tables and profiles know it."""
+    if device.row_name != HERE or device.kind == "mps":
+        return device
+    row = next((row for row in catalog.devices().values() if row.title == device.title), None)
+    return device if row is None else device.model_copy(update={"name": row.name})
+
+
 def _measured() -> Mapping[str, DeviceSpeed]:
-    """By the name of the catalogue's row; `here` is this machine's CPU."""
+    """Accelerators by the name of the catalogue's row, others by their kind."""
     found: dict[str, DeviceSpeed] = {}
-    cpu = stored_profile(cpu_device_name())
-    if cpu is not None:
-        found[HERE] = CalibratedSpeed(cpu, attention_format="fp32")
     for profile in _of_accelerators():
-        name = _catalogue_name(profile)
-        if name is not None:
-            found[name] = CalibratedSpeed(profile)
+        name = None if profile.kind == "mps" else _catalogue_name(profile)
+        found[name or profile.kind] = CalibratedSpeed(profile)
     return found
 
 

@@ -25,6 +25,11 @@ class DeviceSpeed(Protocol):
     def product_s(self, batch: float, m: float, n: float, k: float, number_format: ProductFormat) -> float:
         """`batch` products of [m, k] and [k, n], in one kernel. TF32 is fp32 on devices without it."""
 
+    def convolution_s(
+        self, products: float, batch: float, m: float, n: float, k: float, number_format: ProductFormat
+    ) -> float:
+        """A convolution as the products that it amounts to: one forward, up to two backward."""
+
     def attention_s(
         self, batch: float, heads: float, queries: float, keys: float, head_dim: float, *, is_backward: bool
     ) -> float:
@@ -36,8 +41,15 @@ class DeviceSpeed(Protocol):
     def host_bytes_s(self, num_bytes: float) -> float:
         """The host's CPU reads and writes this much in total in its own memory: an offloaded optimizer."""
 
-    def launch_s(self) -> float:
-        """Host time to dispatch one operator of eager PyTorch with autograd."""
+    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
+        """Host time to dispatch one operator of eager PyTorch with autograd.
+
+        `has_adapters`: of a model with adapters. `is_recomputed`: in a block with gradient checkpointing, where hooks
+        run for each tensor that is saved.
+        """
+
+    def update_s(self) -> float:
+        """Host time of the update for each trained tensor, beyond what operators of the trace take."""
 
     def copy_s(self, num_bytes: float) -> float:
         """A copy between pinned host memory and the device, one way."""

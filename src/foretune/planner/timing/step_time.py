@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from foretune.choices.checkpointing import units, without_idle_choices
 from foretune.choices.experiment import Experiment
+from foretune.choices.method import Full
 from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
 from foretune.choices.swapping import swap_schedule
-from foretune.core.values.step_trace import OUTSIDE, StepTrace
+from foretune.core.values.step_trace import NEVER, OUTSIDE, StepTrace
+from foretune.core.vocabulary import MemoryPart
 from foretune.planner.block_events import Sizes
 from foretune.planner.composing.forms import composed_layer
 from foretune.planner.sizing import StepSize
@@ -24,8 +26,6 @@ from foretune.trace.shipped import Geometry, recipes
 _SHARPNESS = 3
 """Device and host work side by side: the longer one counts, and a part of the shorter one. If both take as long, the
 step takes 1.26 times that."""
-RECOMPUTING_OPERATOR = 1.25
-"""Host time of an operator in a checkpointed block: hooks run for each tensor that is saved."""
 EIGHT_BIT_PRODUCT = 48
 """Host time of a product of two of torchao's quantised tensors, in operators: it is dispatched in Python. Layers of
 this project's own trainer are not."""
@@ -196,13 +196,10 @@ def parts_of(planned: PlannedStep, speed: DeviceSpeed, work_times: WorkTimes) ->
         # Their operations are not the model's.
         encoding = summed(one, speed, work_times)._replace(model_flops=0)
         total = total.plus(encoding, step.experiment.train.gradient_accumulation)
-    operators = total.num_operators + (RECOMPUTING_OPERATOR - 1) * total.num_recomputing
-    if step.habits.torchao_autograd:
-        operators += EIGHT_BIT_PRODUCT * total.num_8bit_products
     return StepParts(
         total=total,
         by_part=by_part,
-        operators_s=operators * speed.launch_s(),
+        operators_s=_host_s(planned, total, speed),
         bus_s=0.0 if step.is_cpu else _bus_s(step, speed),
         swap=None if step.is_cpu else _swap_copies(planned, speed, work_times),
         is_cpu=step.is_cpu,
@@ -215,6 +212,34 @@ def summed(one: TimedTrace, speed: DeviceSpeed, work_times: WorkTimes) -> Times:
     for part, often in one.how_often.items():
         total = total.plus(found[part], often)
     return total
+
+
+def _host_s(planned: PlannedStep, total: Times, speed: DeviceSpeed) -> float:
+    """Returns the host's time for all operators, and for going through the trained tensors in the update."""
+    step = planned.step
+    has_adapters = not isinstance(step.experiment.method, Full)
+    operators = total.num_operators - total.num_recomputing
+    if step.habits.torchao_autograd:
+        operators += EIGHT_BIT_PRODUCT * total.num_8bit_products
+    tensors_s = speed.update_s()
+    if tensors_s:
+        tensors_s *= sum(num_trained_tensors(one) for one in planned.traces)
+    kept_s = operators * speed.launch_s(has_adapters=has_adapters)
+    recomputing_s = total.num_recomputing * speed.launch_s(has_adapters=has_adapters, is_recomputed=True)
+    return kept_s + recomputing_s + tensors_s
+
+
+def num_trained_tensors(timed: TimedTrace) -> float:
+    """Returns how many tensors the update goes through, in the share of the step that a trace has."""
+    trace, found = timed.trace, 0.0
+    for (part, kind), often in timed.how_often.items():
+        if part == UPDATE:
+            storages = trace.outside if kind == OUTSIDE else trace.kinds[kind].of_block(0, trace.kinds[kind].count)
+            found += often * sum(
+                trace.categories[storage.category] == MemoryPart.TRAINED_WEIGHTS and storage.released.phase == NEVER
+                for storage in storages
+            )
+    return found
 
 
 def _bus_s(step: TimedStep, speed: DeviceSpeed) -> float:

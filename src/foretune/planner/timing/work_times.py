@@ -230,7 +230,11 @@ def _product_s(row: OperatorRow, kernels: _Kernels) -> float:
     batch, m, n, k = row.shape
     # The backward pass of a convolution is one operator with up to two products of the same size.
     products = row.flops / max(1.0, 2 * batch * m * n * k)
-    return products * kernels.speed.product_s(batch, m, n, k, kernels.format_of(row))
+    number_format, speed = kernels.format_of(row), kernels.speed
+    if row.operator == "conv":
+        # `flops` are those of equal operators together, and each of them is timed by itself.
+        return row.number * speed.convolution_s(products / row.number, batch, m, n, k, number_format)
+    return products * speed.product_s(batch, m, n, k, number_format)
 
 
 def _unpacking_s(row: OperatorRow, speed: DeviceSpeed, layer: LayerRecipe) -> float:

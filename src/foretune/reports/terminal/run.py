@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from foretune.choices.running import Profile
-from foretune.core.units import bytes_text, count_text, counted_text, duration_text, rate_text, share_text
+from foretune.core.units import bytes_text, count_text, counted_text, duration_text, rate_text, rates_text, share_text
 from foretune.core.values import Plan, RunRecord
 
 
@@ -50,6 +50,7 @@ def measurements(record: RunRecord, profile: Profile | None) -> list[str]:
             + (f", {where} peak {bytes_text(memory)}" if memory else "")
         )
     if record.plan is not None:
+        lines += _planned_speed(record, record.plan)
         lines.append(_estimated(record, record.plan))
     if profile is not None and record.outcome.steps_done >= profile.at_step:
         last = min(profile.at_step + profile.steps - 1, record.outcome.steps_done)
@@ -58,6 +59,17 @@ def measurements(record: RunRecord, profile: Profile | None) -> list[str]:
             "speed and peak have it in them, the median step hardly"
         )
     return lines
+
+
+def _planned_speed(record: RunRecord, plan: Plan) -> list[str]:
+    """The planned speed beside the measured one, if both are known and the plan is for this run."""
+    measured, time = record.measured.samples_per_s, plan.time
+    if measured is None or time is None or plan.experiment != record.experiment_hash:
+        return []
+    rates = [time.samples_per_s * time.step_s / end_s for end_s in (time.step_s, time.high_s, time.low_s)]
+    (likely, low, high, found), unit = rates_text([*rates, measured], "sample")
+    off = f"the plan is {time.samples_per_s / measured - 1:+.1%} off"
+    return [f"Speed: planned {likely} {unit} ({low} to {high}), measured {found}: {off}"]
 
 
 def _estimated(record: RunRecord, plan: Plan) -> str:

@@ -51,6 +51,7 @@ class NvidiaSensor:
             temperature_c=lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
             throttling=lambda: throttle_reasons(_event_reasons(nvml, handle)),
             utilisation=lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
+            num_processes=lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)) or None,
             memory_used_bytes=lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).used),
         )
 
