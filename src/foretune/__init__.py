@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from foretune.api.rehearse import Rehearsal, rehearse
     from foretune.api.report import Report, report
     from foretune.api.run import Run, RunFailed, open_run
+    from foretune.api.runs import StoredGroups, StoredRuns, runs, summarise_runs
     from foretune.api.sample import sample
     from foretune.api.study import StudyOutcome, study
     from foretune.api.tiny import tiny
@@ -62,6 +63,8 @@ __all__ = [
     "Run",
     "RunFailed",
     "StepReport",
+    "StoredGroups",
+    "StoredRuns",
     "StudyOutcome",
     "UserError",
     "backtest",
@@ -94,9 +97,11 @@ __all__ = [
     "rehearse",
     "report",
     "resume",
+    "runs",
     "sample",
     "schema",
     "study",
+    "summarise_runs",
     "tiny",
     "train",
 ]
@@ -123,6 +128,7 @@ _WHERE = {
     "api.rehearse": ("Rehearsal", "rehearse"),
     "api.report": ("Report", "report"),
     "api.run": ("Run", "RunFailed", "open_run"),
+    "api.runs": ("StoredGroups", "StoredRuns", "runs", "summarise_runs"),
     "api.sample": ("sample",),
     "api.study": ("StudyOutcome", "study"),
     "api.tiny": ("tiny",),
