@@ -111,7 +111,9 @@ def _selected(
 ) -> list[Path]:
     from foretune.api.runs import runs as stored_runs
 
-    found = stored_runs(paths, where=where, sort=sort, top=top, columns=("path",), observer=observer).paths
+    stored = stored_runs(paths, where=where, sort=sort, top=top, columns=("kind",), observer=observer)
+    # A trial that made no run has nothing to draw.
+    found = [path for path, row in zip(stored.paths, stored.rows, strict=True) if row["kind"] != "trial"]
     if not found:
         raise UserError("No run is selected, so there is no page. Run the same without -o to see what there is.")
     if len(found) > MOST_SELECTED:

@@ -10,7 +10,7 @@ from foretune.api.run import RunLike, paths_of
 from foretune.core.observer import Observer
 
 if TYPE_CHECKING:
-    from foretune.analyse.run_index.run_row import Cell
+    from foretune.analyse.run_index.cells import Cell
     from foretune.analyse.run_index.selecting import RunTable, Selection
     from foretune.analyse.run_index.summarising import RunSummary
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from foretune.analyse.run_index.cells import Cell
 from foretune.analyse.run_index.columns import PATH, STARTED
-from foretune.analyse.run_index.run_row import Cell
 from foretune.core.errors import UserError
 from foretune.core.units import bytes_of_text, seconds_of_text
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretune.analyse.run_index.run_row import Row, row_of
+from foretune.analyse.run_index.cells import Row
+from foretune.analyse.run_index.run_row import row_of
 from foretune.analyse.run_index.scanning import stamps_of
 from foretune.analyse.run_index.store import Draft, IndexFile, in_memory, open_stored
 from foretune.core.observer import Observer

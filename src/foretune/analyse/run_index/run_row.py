@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from foretune.analyse.evaluations import EVALUATION_FILE, evaluation_of
+from foretune.analyse.run_index.cells import NO_RECORD, Cell, Row, flat
+from foretune.analyse.run_index.trial_row import is_trial, outcome_row, trial_row
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import UserError
 from foretune.core.values import Evaluation, RunRecord
@@ -18,16 +20,10 @@ from foretune.record.event_tail import first_event_s, last_step
 from foretune.record.run_directory import RunDirectory
 from foretune.record.stored_experiment import read_stored
 
-Cell = str | int | float | None
-Row = dict[str, Cell]
-"""By column. What is absent was not measured, or is not a setting of this run."""
 UNREADABLE = "unreadable"
-NO_RECORD = "no record"
-"""The status of a run that still runs, or that was killed."""
 _MOST_LETTERS = 1000
 """Of a text; prompts and reasons can be longer."""
 _MOST_SCORES = 200
-_PLAIN = (str, int, float)
 _MOST_INTEGER = 2**63 - 1
 """SQLite stores no larger one."""
 ALWAYS_COLUMNS = (
@@ -37,9 +33,14 @@ ALWAYS_COLUMNS = (
 
 
 def row_of(folder: Path) -> Row:
-    """The row of a run directory. A damaged run is a row, too: its status says so, and its reason why."""
+    """The row of a run directory, or of a trial without one.
+
+    A damaged run is a row, too: its status says so, and its reason why.
+    """
     row: Row = {"run": folder.name}
     try:
+        if not os.path.lexists(folder / "experiment.yaml"):
+            return _cells(row | trial_row(folder))
         experiment, effective = read_stored(folder / "experiment.yaml", within=folder)
         row |= _settings(experiment)
         row |= _facts(effective)
@@ -49,27 +50,20 @@ def row_of(folder: Path) -> Row:
             evaluation = evaluation_of(folder)
             row |= {} if evaluation is None else _scores(evaluation)
         row["started"] = _started(folder)
+        if is_trial(folder.parent):
+            row |= outcome_row(folder.parent, has_record=record is not None)
     except (UserError, OSError, ValueError) as error:
         row |= {"status": UNREADABLE, "reason": str(error)}
+    return _cells(row)
+
+
+def _cells(row: Row) -> Row:
+    """As they are stored: nothing that is absent, nothing that is too long."""
     return {
         name: value if type(value) is int and -_MOST_INTEGER <= value <= _MOST_INTEGER else _short(value)
         for name, value in row.items()
         if value is not None
     }
-
-
-def flat(value: Any, path: str = "") -> Iterator[tuple[str, Cell]]:
-    """Nested data under dotted names; a list is one value, written as JSON."""
-    if value is None or type(value) in _PLAIN:
-        yield path, value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield from flat(inner, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, bool):
-        # SQLite has no such type, and 1 would equal a number.
-        yield path, "true" if value else "false"
-    else:
-        yield path, json.dumps(value, ensure_ascii=False)
 
 
 def _settings(experiment: Experiment) -> Row:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from foretune.analyse.run_index.cells import Cell
 from foretune.analyse.run_index.columns import PATH, is_better_high, require_known
 from foretune.analyse.run_index.conditions import Condition, condition_of
 from foretune.analyse.run_index.indexing import Refreshed, refreshed
-from foretune.analyse.run_index.run_row import Cell
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-from foretune.analyse.run_index.run_row import Cell, Row
+from foretune.analyse.run_index.cells import Cell, Row
 from foretune.record.user_folder import user_folder
 
 FILE_NAME = ".foretune-index.sqlite"

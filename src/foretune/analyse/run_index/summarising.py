@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foretune.analyse.run_index.run_row import Cell
+from foretune.analyse.run_index.cells import Cell
 from foretune.analyse.run_index.selecting import RunTable, Selection, select_runs
 from foretune.core.observer import Observer
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from foretune.analyse.run_index.run_row import Cell
+from foretune.analyse.run_index.cells import Cell
 from foretune.analyse.run_index.selecting import RunTable
 from foretune.analyse.run_index.summarising import RunSummary, Spread
 from foretune.core.input_files import shown
