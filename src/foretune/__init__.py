@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from foretune.api.study import StudyOutcome, study
     from foretune.api.tiny import tiny
     from foretune.api.train import resume, train
+    from foretune.api.watch import WatchedFolder, watch
     from foretune.core.errors import UserError
     from foretune.core.observer import Observer, StepReport
 
@@ -67,6 +68,7 @@ __all__ = [
     "StoredRuns",
     "StudyOutcome",
     "UserError",
+    "WatchedFolder",
     "backtest",
     "bench",
     "bench_inference",
@@ -104,6 +106,7 @@ __all__ = [
     "summarise_runs",
     "tiny",
     "train",
+    "watch",
 ]
 
 _WHERE = {
@@ -133,6 +136,7 @@ _WHERE = {
     "api.study": ("StudyOutcome", "study"),
     "api.tiny": ("tiny",),
     "api.train": ("resume", "train"),
+    "api.watch": ("WatchedFolder", "watch"),
     "core.errors": ("UserError",),
     "core.observer": ("Observer", "StepReport"),
 }

@@ -117,6 +117,8 @@ def _recorded(record: RunRecord) -> Row:
     devices = (record.environment.get("torch") or {}).get("devices") or ()
     if devices and isinstance(devices[0], Mapping):
         row["device"] = str(devices[0].get("name", ""))
+        memory_bytes = devices[0].get("memory_bytes")
+        row["device_memory_bytes"] = memory_bytes if isinstance(memory_bytes, int) else None
     if plan is not None:
         peak = plan.at_peak
         row |= {

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from foretune.analyse.run_index.cells import Cell, Row
+from foretune.core.input_files import RefusedFile, open_input
 from foretune.record.user_folder import user_folder
 
 FILE_NAME = ".foretune-index.sqlite"
@@ -32,7 +33,9 @@ _SCHEMA = {
     "folders": "CREATE TABLE folders (id INTEGER PRIMARY KEY, folder TEXT NOT NULL, stamp TEXT NOT NULL)",
     "columns": "CREATE TABLE columns (position INTEGER PRIMARY KEY, name TEXT NOT NULL)",
 }
-_UNUSABLE = (sqlite3.Error, OSError, ValueError, OverflowError)
+_MOST_BYTES = 2**36
+"""Some seventy million runs."""
+_UNUSABLE = (sqlite3.Error, OSError, ValueError, OverflowError, RefusedFile)
 
 
 class IndexFile:
@@ -161,7 +164,8 @@ def _empty(connection: sqlite3.Connection) -> IndexFile:
 
 
 def _open_finished(path: Path) -> IndexFile:
-    with path.open("rb") as file:
+    # No pipe that nobody writes to, and no link to somewhere else.
+    with open_input(path, _MOST_BYTES, within=path.parent) as file:
         if path.is_symlink() or file.read(len(_MAGIC)) != _MAGIC:
             raise ValueError("no index")
     connection = _connected(path, "ro&immutable=1")
