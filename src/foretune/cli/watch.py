@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretune.core.units import duration_text
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -46,7 +44,7 @@ def watch(
         states = looks(folder, every_s=every, html=html, price=price, observer=observer)
         first = next(states)
     if html is not None:
-        typer.echo(f"Written: {html}; it loads itself again every {duration_text(every)}", err=True)
+        typer.echo(f"Written: {html}; it loads itself again every {every:g} s", err=True)
     if once:
         typer.echo(str(first))
         return

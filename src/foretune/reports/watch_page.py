@@ -2,7 +2,6 @@
 
 from foretune.analyse.watching.watcher import Failure, Watched
 from foretune.core.input_files import shown
-from foretune.core.units import duration_text
 from foretune.reports.markup import Markup, join, tag
 from foretune.reports.page import document, scrolled
 from foretune.reports.watch_words import HEADINGS, counts_text, moment_text, money_and_time, run_cells, silent_text
@@ -18,7 +17,7 @@ def watch_page(found: Watched, every_s: float | None) -> str:
         note = f"As of {moment_text(found.now_s)}. This page is not written again."
     else:
         note = (
-            f"As of {moment_text(found.now_s)}; loads itself again every {duration_text(every_s)}. "
+            f"As of {moment_text(found.now_s)}; loads itself again every {every_s:g} s. "
             "If this time stays behind the clock, foretune watch has ended."
         )
     answers = [counts_text(found), *money_and_time(found)]
