@@ -11,7 +11,7 @@ from foretune.core.errors import UserError
 from foretune.core.observer import Observer
 
 if TYPE_CHECKING:
-    from foretune.analyse.watching.watcher import Watched
+    from foretune.analyse.watching.watcher import Watched, Watcher
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,6 @@ def watch(
     html: str | Path | None = None,
     price: float | None = None,
     observer: Observer | None = None,
-    now: Callable[[], float] = time.time,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[WatchedFolder]:
     """Looks at a folder every few seconds until nothing in it runs or waits. `next(watch("runs"))` looks once.
 
@@ -70,8 +68,6 @@ def watch(
         html: a page that is written again at each look, and that a browser loads again by itself.
         price: US dollars for an hour of one device; without it, the catalogue's.
         observer: receives progress where many runs are read for the first time.
-        now: the time in seconds since 1970.
-        sleep: how to wait.
     """
     from foretune.analyse.watching.watcher import Watcher
 
@@ -79,16 +75,23 @@ def watch(
     if not path.is_dir():
         what = "is a file, not a folder" if path.exists() else "does not exist"
         raise UserError(f"{path} {what}. Name a folder of runs, a study or a sweep: foretune watch runs")
-    watcher = Watcher(path, price, now, observer or Observer())
+    watcher = Watcher(path, price, observer=observer or Observer())
+    return looks(watcher, every_s, None if html is None else Path(html), time.sleep)
+
+
+def looks(
+    watcher: "Watcher", every_s: float, html: Path | None, sleep: Callable[[float], None]
+) -> Iterator[WatchedFolder]:
+    """One look after another, until nothing runs or waits."""
     while True:
         state = WatchedFolder(watcher.look())
         if not state.found.num_all:
             raise UserError(
-                f"There is no run in {path}: no folder below it has an experiment.yaml. "
+                f"There is no run in {watcher.folder}: no folder below it has an experiment.yaml. "
                 "`foretune train` and `foretune sweep` print the paths of what they make."
             )
         if html is not None:
-            _write_page(Path(html), state, every_s)
+            _write_page(html, state, every_s)
         yield state
         if state.is_over:
             return
