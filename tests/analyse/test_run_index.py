@@ -16,7 +16,7 @@ from foretune.analyse.run_index.indexing import refreshed
 from foretune.analyse.run_index.run_row import UNREADABLE, row_of
 from foretune.analyse.run_index.scanning import stamps_of
 from foretune.analyse.run_index.selecting import RunTable, Selection, select_runs
-from foretune.analyse.run_index.store import FILE_NAME, Draft, open_stored
+from foretune.analyse.run_index.store import FILE_NAME, IndexDraft, open_stored
 from foretune.analyse.run_index.summarising import summarise
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.observer import Observer
@@ -129,7 +129,7 @@ def test_a_sorted_table_begins_with_the_best(tmp_path: Path) -> None:
     [
         ("trian.batch_size=4", r"no column named 'trian.batch_size'. Did you mean 'train.batch_size'"),
         ("batch_size=4", r"Did you mean 'train.batch_size'"),
-        ("status", r"--where 'status' is not a condition. Examples: status=finished"),
+        ("status", r"'status' is not a condition. Examples: status=finished"),
         ("status=", r"compares with nothing.*status=none"),
         ("samples_per_s>fast", r"compares numbers, and 'fast' is none"),
         ("memory_bytes>inf", r"compares numbers"),
@@ -305,6 +305,7 @@ def test_an_index_that_cannot_be_used_is_made_again(name: str, tmp_path: Path) -
     DAMAGES[name](runs / FILE_NAME)
     again = select_runs([runs], Selection.of())
     assert again.rows == wanted.rows
+    assert again.num_read == 6, "nothing of it was used"
     assert (runs / FILE_NAME).is_file()
     assert not (runs / FILE_NAME).is_symlink()
     assert select_runs([runs], Selection.of()).num_read == 0
@@ -333,7 +334,7 @@ def test_a_reader_keeps_what_it_opened_while_others_write(tmp_path: Path) -> Non
 def test_two_writers_never_wait_for_each_other(tmp_path: Path) -> None:
     runs = runs_of(tmp_path / "runs")
     select(runs)
-    one, other = Draft(runs, is_new=False), Draft(runs, is_new=True)
+    one, other = IndexDraft(runs, is_new=False), IndexDraft(runs, is_new=True)
     one.index.remove(["full/killed"])
     other.index.add([("x", "stamp", {"status": "finished"})])
     one.publish()

@@ -1,7 +1,7 @@
 """A hundred thousand stored runs are filtered and grouped without opening one of them again.
 
-The runs are copies of real trainings with other settings and figures, so that every answer is known. What is asserted is
-counted, or is the processor's time beside that of reading the same runs; seconds are printed.
+The runs are copies of real trainings with other settings and figures, so that every answer is known. What is asserted
+is counted, or is the processor's time beside that of reading the same runs; seconds are printed.
 """
 
 import os

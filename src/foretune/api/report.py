@@ -119,6 +119,6 @@ def _selected(
     if len(found) > MOST_SELECTED:
         raise UserError(
             f"A page of {len(found):,} runs is too much to read; at most {MOST_SELECTED:,} are put on one. "
-            "Add conditions, or: --sort samples_per_s --top 100"
+            "Add conditions, or: foretune report runs --sort samples_per_s --top 100 -o report.html"
         )
     return found

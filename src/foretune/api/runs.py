@@ -12,7 +12,7 @@ from foretune.core.observer import Observer
 if TYPE_CHECKING:
     from foretune.analyse.run_index.cells import Cell
     from foretune.analyse.run_index.selecting import RunTable, Selection
-    from foretune.analyse.run_index.summarising import RunSummary
+    from foretune.analyse.run_index.summarising import GroupedRuns
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class StoredRuns:
 class StoredGroups:
     """The selected runs in groups."""
 
-    found: "RunSummary"
+    found: "GroupedRuns"
 
     @cached_property
     def csv(self) -> str:

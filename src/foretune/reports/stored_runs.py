@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from foretune.analyse.run_index.selecting import RunTable
-from foretune.analyse.run_index.summarising import Group, RunSummary
+from foretune.analyse.run_index.summarising import RunGroup, GroupedRuns
 from foretune.reports.run_csv import safe
 
 _FIGURES = (
@@ -26,7 +26,7 @@ def table_json(table: RunTable) -> str:
     return _json([dict(zip(table.columns, row, strict=True)) for row in table.rows])
 
 
-def summary_csv(summary: RunSummary) -> str:
+def summary_csv(summary: GroupedRuns) -> str:
     """One row a group, with a column for each status."""
     statuses = sorted({status for group in summary.groups for status in group.num_by_status})
     header = [*summary.by, "runs", *(f"runs {status}" for status in statuses), *_FIGURES]
@@ -37,7 +37,7 @@ def summary_csv(summary: RunSummary) -> str:
     return _csv(header, rows)
 
 
-def summary_json(summary: RunSummary) -> str:
+def summary_json(summary: GroupedRuns) -> str:
     """One object a group."""
     return _json(
         [
@@ -53,7 +53,7 @@ def summary_json(summary: RunSummary) -> str:
     )
 
 
-def _figures(group: Group) -> list[Any]:
+def _figures(group: RunGroup) -> list[Any]:
     spreads = (group.speed, group.memory, group.loss)
     return [value for spread in spreads for value in (spread.best, spread.median)] + [group.is_held_out]
 

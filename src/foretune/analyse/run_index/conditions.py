@@ -11,7 +11,7 @@ from foretune.core.units import bytes_of_text, seconds_of_text
 
 _FORM = re.compile(r"\s*(?P<column>[^=<>!~]+?)\s*(?P<operator>>=|<=|!=|==|=|>|<|~)\s*(?P<value>.*?)\s*", re.DOTALL)
 _ABSENT = "none"
-_EXAMPLES = "status=finished, 'train.batch_size>=4', 'model=flux*', method.kind=lora,dora"
+_EXAMPLES = "status=finished, 'train.batch_size>=4', 'model=*-dev', method.rank=8,16"
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ def condition_of(text: str) -> Condition:
     """Reads one condition. Raises a `UserError` that shows how one is written."""
     match = _FORM.fullmatch(text)
     if match is None:
-        raise UserError(f"--where {text!r} is not a condition. Examples: {_EXAMPLES}")
+        raise UserError(f"{text!r} is not a condition. Examples: {_EXAMPLES}")
     column, operator, value = match["column"], match["operator"].replace("==", "="), match["value"]
     if not value:
-        raise UserError(f"--where {text!r} compares with nothing. For runs without a value, write: {column}={_ABSENT}")
+        raise UserError(f"{text!r} compares with nothing. For runs without a value, write: {column}={_ABSENT}")
     if operator in ("=", "!="):
         return Condition(column, operator, tuple(part.strip() for part in value.split(",") if part.strip()) or (value,))
     if operator != "~" and column != STARTED and _number(column, value) is None:
         raise UserError(
-            f"--where {text!r} compares numbers, and {value!r} is none. "
+            f"{text!r} compares numbers, and {value!r} is none. "
             "Numbers can have a unit: 'memory_bytes<=20GiB', 'wall_s>2h'"
         )
     return Condition(column, operator, (value,))

@@ -9,7 +9,7 @@ from pathlib import Path
 from foretune.analyse.run_index.cells import Row
 from foretune.analyse.run_index.run_row import row_of
 from foretune.analyse.run_index.scanning import stamps_of
-from foretune.analyse.run_index.store import Draft, IndexFile, in_memory, open_stored
+from foretune.analyse.run_index.store import IndexDraft, IndexFile, in_memory, open_stored
 from foretune.core.observer import Observer
 
 FEWEST_STORED = 500
@@ -65,7 +65,7 @@ def _updated(root: Path, found: Mapping[str, str], observer: Observer, *, is_new
 
 
 def _stored(root: Path, found: Mapping[str, str], observer: Observer, *, is_new: bool) -> IndexFile:
-    draft = Draft(root, is_new=is_new)
+    draft = IndexDraft(root, is_new=is_new)
     try:
         try:
             _change(draft.index, root, found, observer)
@@ -73,7 +73,7 @@ def _stored(root: Path, found: Mapping[str, str], observer: Observer, *, is_new:
             # A damaged copy: nothing of it is used.
             draft.index.close()
             draft.discard()
-            draft = Draft(root, is_new=True)
+            draft = IndexDraft(root, is_new=True)
             _change(draft.index, root, found, observer)
     except KeyboardInterrupt:
         # The rows that are there are true, and need not be made again.

@@ -43,9 +43,9 @@ class Selection:
         conditions = tuple(condition_of(text) for text in where)
         named = None if columns is None else tuple(name.strip() for name in columns if name.strip())
         if named == ():
-            raise UserError("No column was named. Example: --columns path,model,samples_per_s")
+            raise UserError("No column was named. Example: foretune report runs --columns path,model,samples_per_s")
         if top is not None and top < 1:
-            raise UserError(f"At least one run is needed, not {top}. Example: --top 20")
+            raise UserError(f"At least one run is needed, not {top}. Example: foretune report runs --top 20")
         match = None if sort is None else _SORT.fullmatch(sort.strip())
         column = None if match is None else match["column"]
         order = None if match is None else match["order"]

@@ -117,7 +117,7 @@ def in_memory() -> IndexFile:
     return _empty(sqlite3.connect(":memory:", isolation_level=None))
 
 
-class Draft:
+class IndexDraft:
     """A copy of the stored index that can be changed, and is then put in its place.
 
     Raises sqlite3.Error or OSError where no file can be made.

@@ -25,7 +25,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs that agree in the columns they are grouped by."""
 
     key: tuple[Cell, ...]
@@ -41,20 +41,20 @@ class Group:
 
 
 @dataclass(frozen=True)
-class RunSummary:
+class GroupedRuns:
     """All groups of a selection."""
 
     by: tuple[str, ...]
     common: dict[str, Cell]
     """Columns in which all runs agree, so that no group is named by them."""
-    groups: tuple[Group, ...]
+    groups: tuple[RunGroup, ...]
     table: RunTable
     """Where the figures are from."""
 
 
 def summarise(
     folders: Sequence[Path], selection: Selection, by: Sequence[str] | None = None, observer: Observer | None = None
-) -> RunSummary:
+) -> GroupedRuns:
     """Groups the selected runs by columns; by default by model, method and what usually sets runs apart."""
     wanted = tuple(dict.fromkeys(DEFAULT_GROUPS if by is None else by))
     table = select_runs(folders, replace(selection, columns=(*wanted, *_FIGURES), sort=None, top=None), observer)
@@ -66,7 +66,7 @@ def summarise(
     for row in table.rows:
         members.setdefault(tuple(row[number] for number in shown), []).append(row[num_keys:])
     groups = [_group(key, rows) for key, rows in members.items()]
-    return RunSummary(
+    return GroupedRuns(
         by=tuple(wanted[number] for number in shown),
         common={wanted[n]: next(iter(values[n])) for n in range(num_keys) if not is_shown[n] and values[n] != {None}},
         groups=tuple(sorted(groups, key=lambda group: [_order(cell) for cell in group.key])),
@@ -74,11 +74,11 @@ def summarise(
     )
 
 
-def _group(key: tuple[Cell, ...], rows: Sequence[tuple[Cell, ...]]) -> Group:
+def _group(key: tuple[Cell, ...], rows: Sequence[tuple[Cell, ...]]) -> RunGroup:
     finished = [row for row in rows if row[0] == "finished"]
     held_out = _numbers(finished, _HELD_OUT)
     has_held_out = bool(finished) and len(held_out) == len(finished)
-    return Group(
+    return RunGroup(
         key=key,
         num_runs=len(rows),
         num_by_status=dict(sorted(Counter(str(row[0]) for row in rows).items(), key=lambda item: (-item[1], item[0]))),

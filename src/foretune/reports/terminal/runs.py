@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from foretune.analyse.run_index.cells import Cell
 from foretune.analyse.run_index.selecting import RunTable
-from foretune.analyse.run_index.summarising import RunSummary, Spread
+from foretune.analyse.run_index.summarising import GroupedRuns, Spread
 from foretune.core.input_files import shown
 from foretune.core.units import counted_text, duration_text, memory_text
 from foretune.reports.terminal.tables import as_text, right, table
@@ -31,7 +31,7 @@ def counts_line(found: RunTable) -> str:
     """How many of how many runs."""
     num_shown = min(len(found.rows), MOST_ROWS)
     first = f"; the first {num_shown:,} are shown" if num_shown < found.num_selected else ""
-    more = ". All of them: --csv runs.csv" if num_shown < len(found.rows) else ""
+    more = ". All of them: foretune report DIR --csv runs.csv" if num_shown < len(found.rows) else ""
     return f"{_selected_text(found)}{first}{more}."
 
 
@@ -42,7 +42,7 @@ def _selected_text(found: RunTable) -> str:
     return f"{found.num_selected:,}{all_of} {'run' if found.num_runs == 1 else 'runs'}"
 
 
-def summary_lines(found: RunSummary) -> list[str]:
+def summary_lines(found: GroupedRuns) -> list[str]:
     """One line for each group."""
     is_held_out = bool(found.groups) and all(group.is_held_out for group in found.groups)
     loss = "held-out loss" if is_held_out else "loss"
