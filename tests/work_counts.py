@@ -50,7 +50,8 @@ def files_opened(do: Callable[[], object]) -> list[str]:
     if not _is_hooked:
         sys.addaudithook(_note_opened)
         _is_hooked = True
-    _opened = found = []
+    found: list[str] = []
+    _opened = found
     try:
         do()
     finally:

@@ -21,6 +21,7 @@ from foretune.analyse.run_index.summarising import summarise
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.observer import Observer
 from foretune.core.values import RunRecord
+from foretune.core.values.run_record import Status
 from foretune.executors.outcome import TaskOutcome
 from foretune.executors.task import Task
 from foretune.executors.task_files import write_outcome, write_task
@@ -50,7 +51,8 @@ def runs_of(folder: Path, **changes: Any) -> Path:
     for number, batch_size in enumerate((1, 4, 16)):
         experiment = asked(train={"batch_size": batch_size}, method={"kind": "lora", "rank": 8})
         make_run(folder / "lora" / f"run-{number}", [0.1], experiment=experiment, peak_host_bytes=(number + 1) * 2**30)
-    for number, status in enumerate(("finished", "failed")):
+    statuses: tuple[Status, ...] = ("finished", "failed")
+    for number, status in enumerate(statuses):
         experiment = asked(train={"batch_size": 4}, method={"kind": "full"})
         make_run(folder / "full" / f"run-{number}", [0.2], experiment=experiment, status=status)
     make_run(folder / "full" / "killed", [0.1] * 3, status=None)

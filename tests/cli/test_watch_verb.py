@@ -77,7 +77,11 @@ def test_a_pipe_gets_a_line_when_something_changes(
         lambda: None,
         lambda: write_outcome(trials / "b", TaskOutcome(kind="crashed", reason="no", log_lines=("last",))),
     ]
-    states = looks(Watcher(tmp_path), 5.0, None, lambda _: endings.pop(0)() and None)
+
+    def passes(_: float) -> None:
+        endings.pop(0)()
+
+    states = looks(Watcher(tmp_path), 5.0, None, passes)
     _lines(next(states), states)
     printed = capsys.readouterr().out
     assert printed.count("waiting") == 2, "at first, and when a was done"

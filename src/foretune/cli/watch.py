@@ -1,7 +1,6 @@
 """`foretune watch`: what runs now, what it costs, how long it takes, from the files alone."""
 
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,14 +47,10 @@ def watch(
     if once:
         typer.echo(str(first))
         return
-    with closing(states):
-        try:
-            if Console().is_terminal:
-                _live(first, states)
-            else:
-                _lines(first, states)
-        except KeyboardInterrupt:
-            typer.echo("Stopped watching; the runs go on.", err=True)
+    try:
+        (_live if Console().is_terminal else _lines)(first, states)
+    except KeyboardInterrupt:
+        typer.echo("Stopped watching; the runs go on.", err=True)
 
 
 def _live(state: "WatchedFolder", states: "Iterator[WatchedFolder]") -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from foretune.analyse.run_index.selecting import RunTable
-from foretune.analyse.run_index.summarising import RunGroup, GroupedRuns
+from foretune.analyse.run_index.summarising import GroupedRuns, RunGroup
 from foretune.reports.run_csv import safe
 
 _FIGURES = (

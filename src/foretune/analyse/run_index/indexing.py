@@ -2,9 +2,10 @@
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from foretune.analyse.run_index.cells import Row
 from foretune.analyse.run_index.run_row import row_of
@@ -12,6 +13,7 @@ from foretune.analyse.run_index.scanning import stamps_of
 from foretune.analyse.run_index.store import IndexDraft, IndexFile, in_memory, open_stored
 from foretune.core.observer import Observer
 
+T = TypeVar("T")
 FEWEST_STORED = 500
 """Runs of a folder whose index is stored: fewer are read in about half a second, which is not worth a file."""
 _REPORT_EVERY = 100
@@ -44,6 +46,14 @@ def refreshed(root: Path, observer: Observer | None = None, *, is_new: bool = Fa
     with contextlib.closing(_updated(root, found, observer, is_new=known is None or is_new)) as index:
         changed = found.items() - (known or {}).items()
         yield Refreshed(index, len(found), len(changed))
+
+
+def read_index(root: Path, read: Callable[[Refreshed], T], observer: Observer | None = None) -> T:
+    """What is read from an index that agrees with the files. Where a page of it is damaged, it is made again."""
+    with contextlib.suppress(sqlite3.DatabaseError), refreshed(root, observer) as found:
+        return read(found)
+    with refreshed(root, observer, is_new=True) as found:
+        return read(found)
 
 
 def _stamps(stored: IndexFile) -> dict[str, str] | None:

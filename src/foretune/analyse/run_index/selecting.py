@@ -1,8 +1,6 @@
 """Rows of an index: those for which conditions hold, in an order, and no more than wanted."""
 
-import contextlib
 import re
-import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +8,7 @@ from pathlib import Path
 from foretune.analyse.run_index.cells import Cell
 from foretune.analyse.run_index.columns import PATH, is_better_high, require_known
 from foretune.analyse.run_index.conditions import Condition, condition_of
-from foretune.analyse.run_index.indexing import Refreshed, refreshed
+from foretune.analyse.run_index.indexing import Refreshed, read_index
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer
 
@@ -117,11 +115,7 @@ def _of_folder(folder: Path, selection: Selection, columns: Sequence[str], obser
     if not folder.is_dir():
         what = "is a file, not a folder of runs" if folder.exists() else "does not exist"
         raise UserError(f"{folder} {what}. Example: foretune report runs --summary")
-    with contextlib.suppress(sqlite3.DatabaseError), refreshed(folder, observer) as index:
-        return _answer(folder, index, selection, columns)
-    # A page of the stored index is damaged. The files are there, so it is made again.
-    with refreshed(folder, observer, is_new=True) as index:
-        return _answer(folder, index, selection, columns)
+    return read_index(folder, lambda found: _answer(folder, found, selection, columns), observer)
 
 
 def _answer(folder: Path, refreshed: Refreshed, selection: Selection, columns: Sequence[str]) -> _Answer:
@@ -150,9 +144,9 @@ def _with_path(columns: Sequence[str], folder: Cell, cells: Sequence[Cell]) -> I
 
 def _sorted(rows: Sequence[tuple[str, tuple[Cell, ...]]], *, is_descending: bool) -> list[tuple[str, tuple[Cell, ...]]]:
     """By their last cell: numbers, then text, then what has no value, whichever way round."""
-    numbers = [row for row in rows if isinstance(row[1][-1], (int, float))]
-    texts = [row for row in rows if isinstance(row[1][-1], str)]
+    numbers = [(cell, row) for row in rows if isinstance(cell := row[1][-1], (int, float))]
+    texts = [(cell, row) for row in rows if isinstance(cell := row[1][-1], str)]
     absent = [row for row in rows if row[1][-1] is None]
-    for part in (numbers, texts):
-        part.sort(key=lambda row: row[1][-1], reverse=is_descending)
-    return [*numbers, *texts, *absent]
+    numbers.sort(key=lambda found: found[0], reverse=is_descending)
+    texts.sort(key=lambda found: found[0], reverse=is_descending)
+    return [*(row for _, row in numbers), *(row for _, row in texts), *absent]

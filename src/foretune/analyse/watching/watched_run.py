@@ -179,7 +179,8 @@ def _left_s(facts: RunFacts, steps: Sequence[Mapping[str, Any]], elapsed_s: floa
     passed_s = last["time_s"] - first["time_s"]
     mean_s = statistics.fmean(step["step_s"] for step in steps)
     pace_s = max(mean_s, passed_s / between) if between >= _FEWEST_FOR_PACE else mean_s
-    return pace_s * max(0, facts.num_steps - last["step"] - 1)
+    num_left: int = max(0, facts.num_steps - last["step"] - 1)
+    return float(pace_s * num_left)
 
 
 _FEWEST_FOR_PACE = 20

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from foretune.analyse.run_index.cells import NO_RECORD, Cell, Row
-from foretune.analyse.run_index.indexing import FEWEST_STORED, refreshed
+from foretune.analyse.run_index.indexing import FEWEST_STORED, Refreshed, read_index
 from foretune.analyse.run_index.run_row import UNREADABLE, row_of
 from foretune.analyse.run_index.scanning import stamps_of
 from foretune.analyse.run_index.trial_row import is_trial
@@ -140,9 +140,7 @@ class Watcher:
                 known.pop(path, None)
         changed = [path for path, stamp in found.items() if self._stamps.get(path) != stamp]
         if len(changed) > FEWEST_STORED:
-            with refreshed(root, self.observer) as index:
-                for path, *cells in index.index.select(_COLUMNS, "1", ()):
-                    self._rows[str(path)] = dict(zip(_COLUMNS, cells, strict=True))
+            self._rows |= read_index(root, _rows_of, self.observer)
         for path in changed:
             self._lines.pop(path, None)
             if len(changed) <= FEWEST_STORED or path not in self._rows:
@@ -198,6 +196,11 @@ def _is_performed(state: TaskState, last_sign_s: float | None, now_s: float) -> 
 
 
 _SILENT_ELSEWHERE_S = 300.0
+
+
+def _rows_of(found: Refreshed) -> dict[str, Row]:
+    rows = found.index.select(_COLUMNS, "1", ())
+    return {str(path): dict(zip(_COLUMNS, cells, strict=True)) for path, *cells in rows}
 
 
 def _shortened(row: Row) -> Row:
