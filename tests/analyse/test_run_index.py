@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from foretune.analyse.run_index import indexing, store
+from foretune.analyse.run_index import row_format as row_format_module
 from foretune.analyse.run_index.indexing import refreshed
+from foretune.analyse.run_index.row_format import row_format, setting_keys
 from foretune.analyse.run_index.run_row import UNREADABLE, row_of
 from foretune.analyse.run_index.scanning import stamps_of
 from foretune.analyse.run_index.selecting import RunTable, Selection, select_runs
@@ -147,6 +149,18 @@ def test_a_setting_that_no_run_has_is_known_all_the_same(tmp_path: Path) -> None
     assert selected(runs, "data.path=./paintings") == []
     with pytest.raises(UnknownName):
         select(runs, "data.pat=./paintings")
+
+
+def test_an_index_of_a_release_with_fewer_settings_is_made_again(tmp_path: Path) -> None:
+    runs = runs_of(tmp_path / "runs")
+    assert {"method.rank", "data.path", "train.batch_size", "validate.every", "name"} <= setting_keys()
+    select(runs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_format_module, "setting_keys", lambda: setting_keys() | {"train.later"})
+        row_format.cache_clear()
+        assert select(runs).num_read == 6, "these rows lack the default of the new key"
+        assert select(runs).num_read == 0
+    row_format.cache_clear()
 
 
 def test_what_the_user_writes_is_no_sql(tmp_path: Path) -> None:
@@ -289,7 +303,7 @@ DAMAGES = {
     "text": lambda path: path.write_text("runs"),
     "torn": _torn,
     "cut": lambda path: path.write_bytes(path.read_bytes()[:5000]),
-    "older format": _with_statement(f"PRAGMA user_version = {store.FORMAT - 1}"),
+    "older format": _with_statement(f"PRAGMA user_version = {row_format() - 1}"),
     "another program's": _with_statement("PRAGMA application_id = 7"),
     "a view in place of rows": _with_statement("CREATE VIEW more AS SELECT 1"),
     "a trigger": _with_statement("CREATE TRIGGER t AFTER DELETE ON runs BEGIN SELECT load_extension('x'); END"),

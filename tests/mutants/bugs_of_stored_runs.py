@@ -36,7 +36,7 @@ BUGS = (
     bug(
         "an index of another format is believed",
         "analyse/run_index/store.py",
-        "if (application, version) != (_APPLICATION_ID, FORMAT):",
+        "if (application, version) != (_APPLICATION_ID, row_format()):",
         "if application != _APPLICATION_ID:",
         f"{_INDEX}::test_an_index_that_cannot_be_used_is_made_again",
     ),

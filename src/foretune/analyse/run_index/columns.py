@@ -1,11 +1,10 @@
 """The columns of a table of runs: which there are, what their numbers mean, and which side of them is better."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from functools import cache
-from typing import Any
 
+from foretune.analyse.run_index.row_format import setting_keys
 from foretune.analyse.run_index.run_row import ALWAYS_COLUMNS
-from foretune.choices.experiment import Experiment
 from foretune.core.errors import UnknownName
 from foretune.core.scores import METRIC_SPECS
 from foretune.core.values.run_record import Measured
@@ -36,20 +35,4 @@ def is_better_high(column: str) -> bool:
 
 @cache
 def _every_column() -> frozenset[str]:
-    schema = Experiment.model_json_schema(by_alias=True)
-    settings = _keys(schema, schema.get("$defs", {}), "")
-    return frozenset({*settings, *(name for name in Measured.model_fields if name != "held_out_losses")})
-
-
-def _keys(schema: Mapping[str, Any], parts: Mapping[str, Any], path: str) -> Iterator[str]:
-    """The dotted names of all values below a JSON schema, whichever kinds of a section they belong to."""
-    if "$ref" in schema:
-        yield from _keys(parts[schema["$ref"].rpartition("/")[2]], parts, path)
-        return
-    choices = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
-    for choice in choices:
-        yield from _keys(choice, parts, path)
-    for name, inner in schema.get("properties", {}).items():
-        yield from _keys(inner, parts, f"{path}.{name}" if path else name)
-    if not choices and "properties" not in schema and path:
-        yield path
+    return frozenset({*setting_keys(), *(name for name in Measured.model_fields if name != "held_out_losses")})

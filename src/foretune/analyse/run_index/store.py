@@ -17,12 +17,11 @@ from itertools import islice
 from pathlib import Path
 
 from foretune.analyse.run_index.cells import Cell, Row
+from foretune.analyse.run_index.row_format import row_format
 from foretune.core.input_files import RefusedFile, open_input
 from foretune.record.user_folder import user_folder
 
 FILE_NAME = ".foretune-index.sqlite"
-FORMAT = 1
-"""Raised when a row gets other columns, or another meaning; an index of another format is made again."""
 MOST_COLUMNS = 1500
 """SQLite allows 2,000. A column more, such as a quality metric that somebody invented, is left out."""
 _APPLICATION_ID = 0x466F5265
@@ -156,7 +155,7 @@ class IndexDraft:
 
 def _empty(connection: sqlite3.Connection) -> IndexFile:
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {FORMAT}")
+    connection.execute(f"PRAGMA user_version = {row_format()}")
     for statement in _SCHEMA.values():
         connection.execute(statement)
     connection.execute("CREATE TABLE runs (id INTEGER PRIMARY KEY)")
@@ -197,7 +196,7 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
 def _require_own_schema(connection: sqlite3.Connection) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if (application, version) != (_APPLICATION_ID, FORMAT):
+    if (application, version) != (_APPLICATION_ID, row_format()):
         raise ValueError("an index of another format")
     found: Mapping[str, str] = dict(connection.execute("SELECT name, sql FROM sqlite_schema"))
     runs = found.get("runs", "")
