@@ -123,6 +123,9 @@ def test_a_sorted_table_begins_with_the_best(tmp_path: Path) -> None:
     assert selected(runs, lora, sort="samples_per_s", top=2) == ["lora/run-1", "lora/run-2"]
     assert selected(runs, lora, sort="samples_per_s:asc") == ["lora/run-0", "lora/run-2", "lora/run-1"]
     assert selected(runs, lora, sort="memory_bytes", top=1) == ["lora/run-0"]
+    assert selected(runs, lora, sort="path:desc") == ["lora/run-2", "lora/run-1", "lora/run-0"]
+    twice = select_runs([runs], Selection.of((lora,), ("steps", "path", "steps"), "path", 1))
+    assert twice.rows == ((1, "lora/run-0", 1),)
     table = select(runs, sort="samples_per_s", top=4)
     assert (len(table.rows), table.num_selected) == (4, 6)
     assert table.rows[3][0] not in {"lora/run-0", "lora/run-1", "lora/run-2"}, "what has no speed comes last"

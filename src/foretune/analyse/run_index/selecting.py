@@ -1,7 +1,7 @@
 """Rows of an index: those for which conditions hold, in an order, and no more than wanted."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,21 +125,14 @@ def _answer(folder: Path, refreshed: Refreshed, selection: Selection, columns: S
             f"There is no run in {folder}: no folder below it has an experiment.yaml. "
             "`foretune bench` and `foretune train` print the paths of what they make."
         )
-    stored = [column for column in columns if column != PATH]
+    # The folder is no column of the index, but it can be one of the table; each row begins with it.
+    stored = list(dict.fromkeys(column for column in columns if column != PATH))
     parts = [condition.sql(index.quoted) for condition in selection.where]
     where = " AND ".join(part for part, _ in parts) or "1"
-    values = [value for _, found in parts for value in found]
-    rows = {
-        f"{root}/{folder_of_run}": tuple(_with_path(columns, folder_of_run, cells))
-        for folder_of_run, *cells in index.select(stored, where, values)
-    }
+    found = index.select(stored, where, [value for _, values in parts for value in values])
+    places = [0 if column == PATH else stored.index(column) + 1 for column in columns]
+    rows = {f"{root}/{row[0]}": tuple([row[place] for place in places]) for row in found}
     return _Answer(rows, set(index.columns), refreshed.num_runs, refreshed.num_read)
-
-
-def _with_path(columns: Sequence[str], folder: Cell, cells: Sequence[Cell]) -> Iterator[Cell]:
-    remaining = iter(cells)
-    for column in columns:
-        yield folder if column == PATH else next(remaining)
 
 
 def _sorted(rows: Sequence[tuple[str, tuple[Cell, ...]]], *, is_descending: bool) -> list[tuple[str, tuple[Cell, ...]]]:
