@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from functools import cache
+from types import NoneType
+from typing import get_args
 
 from pydantic import BaseModel
 
@@ -33,5 +35,6 @@ def _keys(section: type[BaseModel], before: str) -> Iterator[str]:
         inner = sections_in(field.annotation)
         for one in inner:
             yield from _keys(one, f"{before}{name}.")
-        if not inner:
+        # A section that can be left out is a value itself where it is: train.ema=none.
+        if not inner or NoneType in get_args(field.annotation):
             yield f"{before}{name}"
