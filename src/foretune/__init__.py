@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from foretune.api.rehearse import Rehearsal, rehearse
     from foretune.api.report import Report, report
     from foretune.api.run import Run, RunFailed, open_run
+    from foretune.api.runs import StoredGroups, StoredRuns, runs, summarise_runs
     from foretune.api.sample import sample
     from foretune.api.study import StudyOutcome, study
     from foretune.api.tiny import tiny
     from foretune.api.train import resume, train
+    from foretune.api.watch import WatchedFolder, watch
     from foretune.core.errors import UserError
     from foretune.core.observer import Observer, StepReport
 
@@ -62,8 +64,11 @@ __all__ = [
     "Run",
     "RunFailed",
     "StepReport",
+    "StoredGroups",
+    "StoredRuns",
     "StudyOutcome",
     "UserError",
+    "WatchedFolder",
     "backtest",
     "bench",
     "bench_inference",
@@ -95,11 +100,14 @@ __all__ = [
     "rehearse",
     "report",
     "resume",
+    "runs",
     "sample",
     "schema",
     "study",
+    "summarise_runs",
     "tiny",
     "train",
+    "watch",
 ]
 
 _WHERE = {
@@ -124,10 +132,12 @@ _WHERE = {
     "api.rehearse": ("Rehearsal", "rehearse"),
     "api.report": ("Report", "report"),
     "api.run": ("Run", "RunFailed", "open_run"),
+    "api.runs": ("StoredGroups", "StoredRuns", "runs", "summarise_runs"),
     "api.sample": ("sample",),
     "api.study": ("StudyOutcome", "study"),
     "api.tiny": ("tiny",),
     "api.train": ("resume", "train"),
+    "api.watch": ("WatchedFolder", "watch"),
     "core.errors": ("UserError",),
     "core.observer": ("Observer", "StepReport"),
 }

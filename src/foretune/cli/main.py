@@ -35,6 +35,7 @@ from foretune.cli import (
     study,
     tiny,
     train,
+    watch,
 )
 from foretune.cli.quiet import hush
 from foretune.core.disk_faults import disk_fault
@@ -84,6 +85,7 @@ app.command("compare", short_help="Test whether two sets of runs differ.", conte
     compare.compare
 )
 app.command("report", short_help="Put the results of runs on one page.")(report.report)
+app.command("watch", short_help="Show what runs now, what it costs and how long it takes.")(watch.watch)
 app.command("gate", short_help="Fail where a candidate is slower.")(gate.gate)
 app.command("study", short_help="Answer a question about speed or quality by several runs.")(study.study)
 app.command("resume", short_help="Resume an interrupted run.")(resume.resume)

@@ -3,6 +3,7 @@
 What it measured in training is an ordinary run directory without checkpoints.
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,17 @@ import torch
 
 from foretune.choices.experiment import Experiment
 from foretune.config.reading import Asked, understand
+from foretune.core.memory_limit import limit_memory
 from foretune.core.observer import Observer
 from foretune.core.values import Plan
 from foretune.core.values.run_record import Measured
 from foretune.measure.bench_request import InferenceRequest, TrainingRequest
-from foretune.measure.memory_limit import limit_memory
 from foretune.measure.peak import catalogue_peak, measured_peak
 from foretune.measure.synthetic import prepare_synthetic
 from foretune.measure.worker_output import Teller, answer_once
 from foretune.models.locating import locate
 from foretune.record.events import EventLog
+from foretune.record.locking import locked
 from foretune.record.run_directory import RunDirectory
 from foretune.stats.utilisation import utilisation
 from foretune.training.alike import check_alike
@@ -63,9 +65,10 @@ def measure_steps(request: TrainingRequest, asked: Asked, observer: Observer, ra
     if prepared.device.type == "cuda":
         # The plan forecasts what preparing takes; here the steps are measured.
         torch.cuda.reset_peak_memory_stats(prepared.device)
-    outcome = session.run_loop()
-    if ranks.is_first:
-        run.write_record(session.finish(outcome, _measured(session, request)))
+    with locked(run.lock) if ranks.is_first else nullcontext():
+        outcome = session.run_loop()
+        if ranks.is_first:
+            run.write_record(session.finish(outcome, _measured(session, request)))
     if ranks.size > 1:
         refuse_failure(outcome)
     return run

@@ -8,10 +8,11 @@ from foretune.reports.part_colours import colour_rules
 _STYLES = Path(__file__).parent
 
 
-def document(title: str, *body: Content, style: str, has_pictures: bool = False) -> str:
+def document(title: str, *body: Content, style: str, has_pictures: bool = False, refresh_s: float | None = None) -> str:
     """The whole HTML document: no scripts, nothing from elsewhere. `style` names the style sheet beside the shared one.
 
-    Pictures are part of the page itself, so nothing but data is allowed for them either.
+    Pictures are part of the page itself, so nothing but data is allowed for them either. `refresh_s`: after how long
+    the browser loads the page again.
     """
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     if has_pictures:
@@ -25,6 +26,7 @@ def document(title: str, *body: Content, style: str, has_pictures: bool = False)
             tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("meta", name="color-scheme", content="light dark"),
+            [] if refresh_s is None else tag("meta", http_equiv="refresh", content=f"{max(1, round(refresh_s))}"),
             tag("title", title),
             # Text of our own: a style sheet is not escaped.
             tag("style", Markup(f"{sheets}{colour_rules()}")),

@@ -1,0 +1,1 @@
+"""What runs now, from the files alone."""
