@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from foretune.api.live_steps import live_steps
 from foretune.api.plan import ALL, devices_and_host
 from foretune.api.start import Changes, ExperimentLike, overrides_of
+from foretune.api.terms import TermsTyped, check_spot_prices
 from foretune.core.errors import Refused, UserError
 from foretune.core.observer import Observer
 from foretune.core.output_files import write_file
@@ -69,10 +70,15 @@ def recommend(
     *,
     goal: str = "cheapest",
     on: str | Sequence[str] = ALL,
+    num_devices: str | Sequence[int] | None = None,
     deadline: str | None = None,
     budget: str | float | None = None,
     min_batch: int = 1,
     prices: Mapping[str, float] | Sequence[str] | None = None,
+    interconnect: str | Sequence[str] | None = None,
+    spot: bool = False,
+    interruptions_per_day: float | None = None,
+    restart_wait: str | None = None,
     height: int | None = None,
     width: int | None = None,
     frames: int | None = None,
@@ -86,10 +92,16 @@ def recommend(
         changes: settings by dotted key; the search leaves these as they are.
         goal: `"cheapest"`, `"fastest"` or `"smallest"`, the device with the least memory.
         on: devices, as for `plan`.
+        num_devices: how many of a device: `(1, 2, 4, 8)`, which is the default, or `"1,2"`. The samples of an optimizer
+            step stay the same.
         deadline: the longest time of the whole job: `"6h"`, `"90min"`.
         budget: the highest price of the whole job in US dollars: `20` or `"20usd"`.
         min_batch: the smallest batch of a forward pass on one device.
         prices: US dollars for an hour of a device, `{"h100-sxm": 2.49}`; others have the catalogue's.
+        interconnect: how several devices are connected, as for `plan`.
+        spot: search by the expected time and price on spot instances; `prices` are then theirs.
+        interruptions_per_day: of one spot machine.
+        restart_wait: until the next spot instance starts: `"10min"`.
         height: in pixels; without it, `data.resolution` decides.
         width: goes with `height`.
         frames: of a video; the model's own if left out.
@@ -98,7 +110,15 @@ def recommend(
     """
     observer = observer or Observer()
     overrides = overrides_of(changes)
-    devices, _, terms = devices_and_host(target, overrides, on, None, prices, observer, is_live=False)
+    typed = TermsTyped(
+        prices=prices,
+        interconnect=interconnect,
+        spot=spot,
+        interruptions_per_day=interruptions_per_day,
+        restart_wait=restart_wait,
+    )
+    devices, _, terms = devices_and_host(target, overrides, on, None, typed, observer, is_live=False)
+    check_spot_prices(terms, devices, any_is_enough=True)
     from foretune.planner.asking import Wanted
     from foretune.planner.search.asking import search_question, sought_of
 
@@ -115,7 +135,10 @@ def recommend(
     if wanted.target == ALL:
         raise UserError("A search is for one model. Run: foretune plan flux.1-dev --goal cheapest")
     budget_text = None if budget is None else str(budget)
-    sought = sought_of(wanted, goal=goal, deadline=deadline, budget=budget_text, min_batch=min_batch)
+    counts = num_devices if num_devices is None or isinstance(num_devices, str) else ",".join(map(str, num_devices))
+    sought = sought_of(
+        wanted, goal=goal, deadline=deadline, budget=budget_text, min_batch=min_batch, num_devices=counts
+    )
     source = live_steps(observer, lambda what: observer.preparing(what, 0, 0), needed=False)
     asked, answer = search_question(wanted, sought, devices, source)
     found = Recommended(asked, answer)

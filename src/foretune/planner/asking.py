@@ -22,6 +22,7 @@ from foretune.planner.device_requests import requested_devices
 from foretune.planner.host_memory import HostBudget
 from foretune.planner.overheads import usable_bytes
 from foretune.planner.planning import Footprint, Subject, footprint, plan_on
+from foretune.planner.run_or_runs import with_run_or_runs
 from foretune.planner.sizing import size_of, with_default_targets
 from foretune.planner.timing.terms import PUBLISHED, Terms
 from foretune.planner.traces import LiveTracer, Traces, is_at_hand
@@ -162,6 +163,7 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
         found = by_host[on_host]
         segments = wanted.expandable_segments
         plan = plan_on(found, device, expandable_segments=segments, host=wanted.host, terms=wanted.terms)
+        plan = with_run_or_runs(plan, found, device, wanted.terms)
         plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash(), **_of_origin(asked, plan, habits)})
         same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
         if wanted.advice != "none":

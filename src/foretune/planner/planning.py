@@ -25,8 +25,10 @@ from foretune.planner.sizing import StepSize
 from foretune.planner.streams import as_one, by_fate
 from foretune.planner.swapping import moved_bytes
 from foretune.planner.timing.forecast import seconds_on, step_time
+from foretune.planner.timing.interconnect import connection_words
 from foretune.planner.timing.job import JobWork, job_cost, job_work
 from foretune.planner.timing.speed import NotKnown
+from foretune.planner.timing.spot_job import with_spot
 from foretune.planner.timing.step_time import TimedStep
 from foretune.planner.timing.terms import PUBLISHED, Terms
 from foretune.planner.traces import Traces, mixed_step, variant_of
@@ -274,11 +276,13 @@ def forecast_on(found: Footprint, device: Device, terms: Terms = PUBLISHED) -> P
     """Returns the time of a step on a device, and what the whole job costs."""
     try:
         speed = terms.speeds(device)
-        time = step_time(seconds_on(found.timed_step, found.traces, device, speed), found.experiment, device, speed)
+        seconds = seconds_on(found.timed_step, found.traces, device, speed, terms.links)
+        time = step_time(seconds, found.experiment, device, speed)
     except NotKnown as missing:
         return PlanForecast(no_time=str(missing))
     try:
-        return PlanForecast(time=time, cost=job_cost(found.job, time, device, terms.price_of(device)))
+        cost = job_cost(found.job, time, device, terms.price_of(device))
+        return PlanForecast(time=time, cost=with_spot(cost, found.job, time, device, terms))
     except NotKnown as missing:
         return PlanForecast(time=time, no_cost=str(missing))
 
@@ -317,6 +321,7 @@ def plan_on(
         no_time=forecast.no_time,
         cost=forecast.cost,
         no_cost=forecast.no_cost,
+        connection=_connection(found, device, terms),
         transfers=transfers,
         host=host_memory_of(found.experiment, found.phases, device, host),
         warnings=tuple(warning.text for warning in hardware_objections(found.experiment, device)),
@@ -343,6 +348,16 @@ def _assumptions(
     if found.experiment.quantize.text_encoders != "none":
         said.append("all weights of a text encoder except its token embeddings are in linear layers")
     return tuple(said)
+
+
+def _connection(found: Footprint, device: Device, terms: Terms) -> tuple[str, ...]:
+    num_devices = found.experiment.parallel.devices
+    if num_devices == 1:
+        return ()
+    try:
+        return tuple(connection_words(device, num_devices, terms.links))
+    except NotKnown:
+        return ()  # the plan has no time either, and says why
 
 
 def _notes(phases: Sequence[Phase]) -> tuple[str, ...]:

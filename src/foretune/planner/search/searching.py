@@ -11,7 +11,7 @@ from foretune.core.vocabulary import RunPhase
 from foretune.planner.knobs import SettingChange
 from foretune.planner.planning import Footprint, fits_stretch, other_footprint, plan_on
 from foretune.planner.search.best import Effort, Goal, Limits, best_of, front_of
-from foretune.planner.search.options import Option, SearchPlace, legal_settings, place_on, reserved_share
+from foretune.planner.search.options import Option, SearchPlace, legal_settings, place_on
 from foretune.planner.search.space import space_of
 from foretune.planner.timing.speed import NotKnown
 from foretune.planner.timing.terms import PUBLISHED, Terms
@@ -31,6 +31,8 @@ class Sought:
     min_batch: int = 1
     typed: frozenset[str] = frozenset()
     """Keys that stay as they are."""
+    counts: tuple[int, ...] = (1,)
+    """Numbers of devices."""
     terms: Terms = PUBLISHED
 
 
@@ -94,22 +96,22 @@ def options_of(base: Footprint, devices: Sequence[Device], sought: Sought) -> tu
     places: list[SearchPlace] = []
     for device in devices:
         try:
-            places.append(_place(base, device, sought.terms))
+            places.append(_place(base, device, sought))
         except NotKnown as missing:
             left_out.setdefault(str(missing), []).append(device.name)
-    space = space_of(base.experiment, sum(base.subject.geometry.stacks), sought.typed, sought.min_batch)
+    space = space_of(base.experiment, sum(base.subject.geometry.stacks), sought.typed, sought.min_batch, sought.counts)
     settings = list(legal_settings(base, space))
     found = [Option(setting, place) for place in places for setting in settings]
     return [option for option in found if option.is_able], left_out
 
 
-def _place(base: Footprint, device: Device, terms: Terms) -> SearchPlace:
+def _place(base: Footprint, device: Device, sought: Sought) -> SearchPlace:
     if device.kind == "cpu":
         raise NotKnown("the speed of training on a CPU")
     needed = _needed_for_caches(base, device)
     if needed is None:
         raise NotKnown("settings with which images and captions can be encoded there: too little memory")
-    return place_on(base, device, terms, reserved_share(base, device), needed)
+    return place_on(base, device, sought.terms, needed, may_choose_saves="save.every" not in sought.typed)
 
 
 def _needed_for_caches(base: Footprint, device: Device) -> dict[str, Any] | None:

@@ -10,6 +10,8 @@ from foretune.catalog.devices import Device
 from foretune.core.errors import UserError
 from foretune.planner.timing.device_speed import speed_of
 from foretune.planner.timing.speed import DeviceSpeed
+from foretune.planner.timing.spot import SpotTerms
+from foretune.planner.timing.stated_links import AS_USUAL, StatedLinks
 
 Speeds = Callable[[Device], DeviceSpeed]
 """Returns a device's speed; raises `NotKnown`."""
@@ -35,9 +37,17 @@ class Terms:
     speeds: Speeds = speed_of
     prices: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Prices for an hour that the user gave, by the catalogue's name of the device."""
+    links: StatedLinks = AS_USUAL
+    """How several devices are connected."""
+    spot: SpotTerms | None = None
+    """With spot instances the given prices are theirs, and the catalogue's are those on demand."""
+
+    def spot_price_of(self, device: Device) -> float | None:
+        """Returns the price of an hour on spot; only the user knows it."""
+        return self.prices.get(device.name, self.prices.get(device.row_name))
 
     def price_of(self, device: Device) -> HourlyPrice:
-        given = self.prices.get(device.name, self.prices.get(device.row_name))
+        given = None if self.spot is not None else self.prices.get(device.name, self.prices.get(device.row_name))
         if given is not None:
             return HourlyPrice(given, "as given", is_given=True)
         if device.price_usd_per_hour is None:
