@@ -48,6 +48,15 @@ class Recommended:
 
         return experiment_text(self.asked, self.answer)
 
+    def page(self) -> str:
+        """An HTML page with the plot of time against money."""
+        from foretune.reports.search_page import search_page
+
+        return search_page(self.asked, self.answer)
+
+    def write_page(self, path: str | Path) -> None:
+        write_file(Path(path), self.page())
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain data."""
         found = self.answer
@@ -58,6 +67,10 @@ class Recommended:
             "num_replayed": found.num_replayed,
             "best": _mapping(found.best),
             "runner_up": None if found.runner_up is None else _mapping(found.runner_up),
+            "run_or_runs": None if found.run_or_runs is None else found.run_or_runs.model_dump(mode="json"),
+            "samples_per_step": found.num_samples,
+            "devices": list(found.counts),
+            "skipped_devices": list(found.skipped_counts),
             "front": [_mapping(choice) for choice in found.front],
             "left_out": {reason: list(names) for reason, names in found.left_out.items()},
             "without_time": dict(found.without_time),
@@ -83,6 +96,7 @@ def recommend(
     width: int | None = None,
     frames: int | None = None,
     file: str | Path | None = None,
+    draws: bool = False,
     observer: Observer | None = None,
 ) -> Recommended:
     """Searches devices, batch, accumulation, checkpointing, block swap, quantisation and weights for what is best.
@@ -106,6 +120,7 @@ def recommend(
         width: goes with `height`.
         frames: of a video; the model's own if left out.
         file: where to write the experiment file; nothing is written without it.
+        draws: also time configurations for the plot of `Recommended.page`, which takes a few seconds more.
         observer: receives progress.
     """
     observer = observer or Observer()
@@ -140,7 +155,7 @@ def recommend(
         wanted, goal=goal, deadline=deadline, budget=budget_text, min_batch=min_batch, num_devices=counts
     )
     source = live_steps(observer, lambda what: observer.preparing(what, 0, 0), needed=False)
-    asked, answer = search_question(wanted, sought, devices, source)
+    asked, answer = search_question(wanted, sought, devices, source, draws=draws)
     found = Recommended(asked, answer)
     if file is not None:
         write_file(Path(file), found.experiment_text())

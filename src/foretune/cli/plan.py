@@ -46,6 +46,38 @@ _Price = Annotated[
         metavar="DEVICE=USD",
     ),
 ]
+_Interconnect = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--interconnect",
+        help="How several devices are connected: nvlink or pcie=4.0x16 in a machine, 400Gb/s between machines, for "
+        "each device. Repeatable.",
+        show_default="the usual server of the device",
+        metavar="LINK",
+    ),
+]
+_Spot = Annotated[
+    bool, typer.Option("--spot", help="Expected time and price on spot instances; --price is then the spot price.")
+]
+_Interruptions = Annotated[
+    float | None,
+    typer.Option(
+        "--interruptions-per-day", help="With --spot: how often a machine is taken away.", show_default="1 per day"
+    ),
+]
+_Wait = Annotated[
+    str | None,
+    typer.Option("--restart-wait", help="With --spot: until the next instance starts.", show_default="10min"),
+]
+_Counts = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        help="With --goal: how many of a device to try. The samples of an optimizer step stay the same.",
+        show_default="1,2,4,8, or parallel.devices",
+        metavar="NUMBERS",
+    ),
+]
 _Ram = Annotated[
     str | None, typer.Option("--ram", help="Also judge the host's memory: 32GiB, or `here`.", show_default=False)
 ]
@@ -78,6 +110,10 @@ def plan(
     overrides: _Overrides = None,
     on: _On = None,
     price: _Price = None,
+    interconnect: _Interconnect = None,
+    spot: _Spot = False,
+    interruptions: _Interruptions = None,
+    restart_wait: _Wait = None,
     ram: _Ram = None,
     height: Annotated[int | None, typer.Option("--height", help="Pixels; without it, data.resolution decides.")] = None,
     width: Annotated[int | None, typer.Option("--width", help="Pixels; goes with --height.")] = None,
@@ -92,6 +128,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures.")] = None,
     goal: _Goal = None,
+    num_devices: _Counts = None,
     deadline: _Deadline = None,
     budget: _Budget = None,
     min_batch: _MinBatch = None,
@@ -101,13 +138,29 @@ def plan(
     # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
     gc.disable()
     size = {"height": height, "width": width, "frames": frames}
-    plain = {"--ram": ram, "--expandable-segments": expandable, "--explain": explain, "--live": live, "--html": html}
-    searching = {"--deadline": deadline, "--budget": budget, "--min-batch": min_batch, "--output": output}
+    terms = {
+        "prices": price,
+        "interconnect": interconnect,
+        "spot": spot,
+        "interruptions_per_day": interruptions,
+        "restart_wait": restart_wait,
+    }
+    plain = {"--ram": ram, "--expandable-segments": expandable, "--explain": explain, "--live": live}
+    searching = {
+        "--devices": num_devices,
+        "--deadline": deadline,
+        "--budget": budget,
+        "--min-batch": min_batch,
+        "--output": output,
+    }
     _check_goal(goal, plain, searching)
+    if not spot:
+        _refuse({"--interruptions-per-day": interruptions, "--restart-wait": restart_wait}, "goes with --spot")
     if goal is not None:
-        limits = {"deadline": deadline, "budget": budget, "min_batch": min_batch or 1, "file": output}
+        limits = {"num_devices": num_devices, "deadline": deadline, "budget": budget, "min_batch": min_batch or 1}
         devices = ",".join(on or [_ALL])
-        _search(target, overrides, {"goal": goal, "on": devices, "prices": price, **size, **limits}, as_json=as_json)
+        request = {"goal": goal, "on": devices, **terms, **size, **limits, "file": output}
+        _search(target, overrides, request, html, as_json=as_json)
         return
     from foretune.api.plan import plan as plan_all
 
@@ -118,7 +171,7 @@ def plan(
             target,
             overrides,
             on=devices,
-            prices=price,
+            **terms,
             ram=ram,
             **size,
             expandable_segments=expandable,
@@ -134,18 +187,27 @@ def plan(
 
 def _check_goal(goal: str | None, plain: Mapping[str, Any], searching: Mapping[str, Any]) -> None:
     """Raises for options that would be ignored."""
-    idle = [option for option, value in (searching if goal is None else plain).items() if value not in (None, False)]
-    if idle and goal is None:
-        raise UserError(f"{', '.join(idle)} goes with --goal. Run: foretune plan MODEL --goal cheapest ...")
-    if idle:
-        raise UserError(f"{', '.join(idle)} does not go with --goal. Search first, then plan what is recommended")
+    if goal is None:
+        _refuse(searching, "goes with --goal. Run: foretune plan MODEL --goal cheapest ...")
+    else:
+        _refuse(plain, "does not go with --goal. Search first, then plan what is recommended")
 
 
-def _search(target: str, overrides: list[str] | None, request: dict[str, Any], *, as_json: bool) -> None:
+def _refuse(options: Mapping[str, Any], reason: str) -> None:
+    typed = [option for option, value in options.items() if value not in (None, False)]
+    if typed:
+        raise UserError(f"{', '.join(typed)} {reason}")
+
+
+def _search(
+    target: str, overrides: list[str] | None, request: dict[str, Any], html: Path | None, *, as_json: bool
+) -> None:
     from foretune.api.recommend import recommend
 
     with StatusObserver(f"Searching for {target}") as observer:
-        found = recommend(target, overrides, **request, observer=observer)
+        found = recommend(target, overrides, **request, draws=html is not None, observer=observer)
+        if html is not None:
+            found.write_page(html)
     if as_json:
         typer.echo(json.dumps(found.to_mapping(), indent=2))
         return
@@ -153,6 +215,8 @@ def _search(target: str, overrides: list[str] | None, request: dict[str, Any], *
     from foretune.reports.terminal.tables import console
 
     print_recommendation(console(), found.asked, found.answer)
+    if html is not None:
+        typer.echo(f"Wrote {html}")
     if request["file"] is not None:
         typer.echo(f"Wrote {request['file']}. Next: foretune train {request['file']}")
 

@@ -10,7 +10,7 @@ from foretune.catalog.devices import UNKNOWN, Device
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections.hardware import hardware_objections
 from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
-from foretune.core.units import share_text
+from foretune.core.units import counted_text, share_text
 from foretune.core.values.plan import Plan, Transfers, ValidationMemory
 from foretune.core.values.plan_time import JobCost, StepTime
 from foretune.core.vocabulary import RunPhase
@@ -370,7 +370,8 @@ def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
     if experiment.parallel.devices > 1:
         if device.kind != "cpu":
             yield "the buffers of NCCL or RCCL, often some hundred MiB on each device"
-        yield f"the host memory of the other {experiment.parallel.devices - 1} processes; some may be on this machine"
+        others = counted_text(experiment.parallel.devices - 1, "processes")
+        yield f"the host memory of the other {others}; some may be on this machine"
     if experiment.levers.compile != "off":
         width = share_text(COMPILED_ERROR.high)
         yield f"the effect of torch.compile: the high end of the band is raised by {width} instead"

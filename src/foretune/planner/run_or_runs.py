@@ -1,5 +1,8 @@
 """Two GPUs or two runs: one run on several devices beside as many runs of the same training, each on one of them."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import UserError
@@ -15,8 +18,8 @@ _CLEAR_LOSS = 0.02
 
 def with_run_or_runs(plan: Plan, found: Footprint, device: Device, terms: Terms) -> Plan:
     """Adds the comparison to the plan of a run on several devices, if both times are known."""
-    compared = _compared(plan, found, device, terms)
-    return plan if compared is None else plan.model_copy(update={"run_or_runs": compared})
+    answer = _compared(plan, found, device, terms)
+    return plan if answer is None else plan.model_copy(update={"run_or_runs": answer})
 
 
 def _compared(plan: Plan, found: Footprint, device: Device, terms: Terms) -> RunOrRuns | None:
@@ -32,17 +35,55 @@ def _compared(plan: Plan, found: Footprint, device: Device, terms: Terms) -> Run
     if forecast.time is None or forecast.cost is None:
         return None
     judged = judge_on(single, device)
+    return compared(
+        num_devices,
+        plan.time,
+        plan.cost,
+        Single(
+            time=forecast.time,
+            cost=forecast.cost,
+            fits=judged.verdict == "fits",
+            process_bytes=judged.process.likely,
+            settings={"train.gradient_accumulation": str(experiment.train.gradient_accumulation)},
+        ),
+        samples_per_step=experiment.samples_per_step(),
+        samples_as_is=experiment.samples_per_step() // num_devices,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Single:
+    """The run on one device."""
+
+    time: StepTime
+    cost: JobCost
+    fits: bool
+    process_bytes: int
+    settings: Mapping[str, str]
+
+
+def compared(
+    num_devices: int,
+    time: StepTime,
+    cost: JobCost,
+    single: Single,
+    *,
+    samples_per_step: int,
+    samples_as_is: int | None = None,
+) -> RunOrRuns:
+    """Returns the comparison of a run on several devices with runs on one device each."""
     return RunOrRuns(
         num_devices=num_devices,
-        one_run_s=plan.cost.total_s,
-        one_run_usd=plan.cost.usd,
-        single_s=forecast.cost.total_s,
-        single_usd=forecast.cost.usd,
-        single_fits=judged.verdict == "fits",
-        single_bytes=judged.process.likely,
-        settings={"train.gradient_accumulation": str(experiment.train.gradient_accumulation)},
-        samples_per_step=experiment.samples_per_step(),
-        reason=_reason(num_devices, plan.time, plan.cost, forecast.time, forecast.cost),
+        one_run_s=cost.total_s,
+        one_run_usd=cost.usd,
+        single_s=single.cost.total_s,
+        single_usd=single.cost.usd,
+        single_fits=single.fits,
+        single_bytes=single.process_bytes,
+        settings=dict(single.settings),
+        samples_per_step=samples_per_step,
+        samples_as_is=samples_as_is,
+        reason=_reason(num_devices, time, cost, single.time, single.cost),
     )
 
 
@@ -58,14 +99,14 @@ def on_one_device(experiment: Experiment) -> Experiment:
     )
 
 
-def _reason(num_devices: int, time: StepTime, cost: JobCost, single_time: StepTime, single_cost: JobCost) -> str:
-    """Names what costs the one run most of what its devices could do."""
+def _reason(num_devices: int, time: StepTime, cost: JobCost, single_time: StepTime, single_cost: JobCost) -> str | None:
+    """Names what costs the one run most of what its devices could do; None if they do nearly all of it."""
     whole_s = num_devices * cost.total_s
     steps_s = num_devices * cost.training_s - single_cost.training_s
     rest_s = (num_devices - 1) * (cost.set_up_s + cost.download_s + cost.saves_s)
     waits = time.shares.get("communication", 0.0)
     if max(steps_s, rest_s) / whole_s < _CLEAR_LOSS:
-        return "communication is hidden behind computation"
+        return None
     if rest_s >= steps_s:
         return "all devices wait while the run is set up, downloads and saves"
     if waits * time.step_s >= (time.step_s - single_time.step_s / num_devices) / 2:

@@ -74,8 +74,11 @@ class RunOrRuns(Part):
     settings: dict[str, str]
     """With which a run on one device has as many samples in an optimizer step."""
     samples_per_step: int
-    reason: str
-    """What keeps one run from being as many times as fast as there are devices."""
+    """Of both."""
+    samples_as_is: int | None
+    """Samples of a step on one device without these settings; None where they were searched for."""
+    reason: str | None
+    """What keeps one run from being as many times as fast as there are devices; None if it is nearly that."""
 
     @property
     def speedup(self) -> float:

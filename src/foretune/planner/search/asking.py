@@ -11,7 +11,8 @@ from foretune.core.units import seconds_of_text, usd_of_text
 from foretune.planner.asking import LiveSource, Wanted, asked_of, find_subject
 from foretune.planner.planning import footprint
 from foretune.planner.search.best import GOALS, Limits
-from foretune.planner.search.searching import Answer, Sought, search
+from foretune.planner.search.searching import Answer, search
+from foretune.planner.search.sought import Sought
 from foretune.planner.sizing import size_of, with_default_targets
 from foretune.planner.traces import Traces
 
@@ -52,7 +53,7 @@ def sought_of(
 
 
 def search_question(
-    wanted: Wanted, sought: Sought, devices: Sequence[Device], live: LiveSource | None
+    wanted: Wanted, sought: Sought, devices: Sequence[Device], live: LiveSource | None, *, draws: bool = False
 ) -> tuple[Asked, Answer]:
     asked = asked_of(wanted)
     subject = find_subject(asked.model, live)
@@ -68,7 +69,7 @@ def search_question(
     now = experiment.parallel.devices
     sought = replace(sought, counts=(now,) if _COUNT_KEY in sought.typed else tuple({*sought.counts, now}))
     traces = Traces(live.tracer(asked.model) if live is not None else None)
-    return asked, search(footprint(experiment, subject, size, traces), devices, sought)
+    return asked, search(footprint(experiment, subject, size, traces), devices, sought, draws=draws)
 
 
 def _counts(text: str | None, typed: frozenset[str]) -> tuple[int, ...]:

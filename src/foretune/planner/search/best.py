@@ -56,6 +56,9 @@ class Effort:
             self.without_time.add(id(option))
             return None
 
+    def is_timed(self, option: Option) -> bool:
+        return id(option) in self.timed
+
     def fits(self, option: Option) -> bool:
         if id(option) not in self.replayed:
             self.replayed.add(id(option))

@@ -22,7 +22,7 @@ from foretune.planner.timing.interconnect import interconnect_of
 from foretune.planner.timing.job import JobTotals, JobWork, job_totals
 from foretune.planner.timing.parallel_time import ParallelSeconds, planned_parallel_seconds
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
-from foretune.planner.timing.spot_job import spot_totals
+from foretune.planner.timing.spot_job import num_machines, spot_totals
 from foretune.planner.timing.stated_links import AS_USUAL
 from foretune.planner.timing.step_time import PlannedStep, TimedStep, planned_step
 from foretune.planner.timing.terms import Terms
@@ -227,12 +227,27 @@ class Option:
         found = self.seconds
         return self._totals(found.step_s, found.alone.model_flops, found.alone.hardware_flops)
 
+    @property
+    def undisturbed(self) -> JobTotals:
+        """The totals if nothing is interrupted."""
+        found = self.seconds
+        return self._undisturbed(found.step_s, found.alone.model_flops, found.alone.hardware_flops)
+
+    @property
+    def num_machines(self) -> int:
+        return num_machines(self.setting.job, self.place.device, self.place.terms)
+
+    def _undisturbed(self, step_s: float, model_flops: float, hardware_flops: float) -> JobTotals:
+        place = self.place
+        return job_totals(
+            self.setting.job, place.device, place.price_usd_per_hour, step_s, model_flops, hardware_flops
+        )
+
     def _totals(self, step_s: float, model_flops: float, hardware_flops: float) -> JobTotals:
-        place, job = self.place, self.setting.job
-        found = job_totals(job, place.device, place.price_usd_per_hour, step_s, model_flops, hardware_flops)
+        place, found = self.place, self._undisturbed(step_s, model_flops, hardware_flops)
         if place.terms.spot is None:
             return found
-        return spot_totals(job, place.device, place.terms, found, may_choose=place.may_choose_saves)
+        return spot_totals(self.setting.job, place.device, place.terms, found, may_choose=place.may_choose_saves)
 
 
 def place_on(

@@ -136,7 +136,8 @@ def connection_words(device: Device, num_devices: int, links: StatedLinks = AS_U
     found = interconnect_of(device, links)
     group = group_of(num_devices, found)
     if group.inside > 1:
-        where = f"the {group.inside} devices of a machine" if group.domains > 1 else f"all {num_devices} in one machine"
+        together = "both" if num_devices == 2 else f"all {num_devices}"  # noqa: PLR2004
+        where = f"the {group.inside} devices of a machine" if group.domains > 1 else f"{together} in one machine"
         if found.pcie is not None:
             yield f"{where}, connected by {found.pcie.name} (as given; NCCL reaches {_pcie_words(group.inside)})"
         else:

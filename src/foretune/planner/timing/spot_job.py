@@ -25,9 +25,9 @@ def spot_job(work: JobWork, totals: JobTotals) -> SpotJob:
 def spot_totals(work: JobWork, device: Device, terms: Terms, totals: JobTotals, *, may_choose: bool) -> JobTotals:
     """Returns the totals on spot instances. `may_choose`: checkpoints are as often as costs least."""
     assert terms.spot is not None, "spot instances were requested"
-    num_machines, job = _num_machines(work, device, terms), spot_job(work, totals)
-    best = best_save_every(job, terms.spot, num_machines) if may_choose else None
-    expected = spot_time(job if best is None else job.every(best), terms.spot, num_machines)
+    machines, job = num_machines(work, device, terms), spot_job(work, totals)
+    best = best_save_every(job, terms.spot, machines) if may_choose else None
+    expected = spot_time(job if best is None else job.every(best), terms.spot, machines)
     price = terms.spot_price_of(device)
     usd = None if price is None else price * num_cards(work, device) * expected.paid_s / S_PER_HOUR
     return totals._replace(total_s=expected.total_s, usd=usd)
@@ -39,14 +39,14 @@ def with_spot(cost: JobCost, work: JobWork, time: StepTime, device: Device, term
     if price is None or spot is None:
         return cost
     totals = job_totals(work, device, price, time.step_s, time.model_flops, time.hardware_flops)
-    num_machines, job = _num_machines(work, device, terms), spot_job(work, totals)
-    best = best_save_every(job, spot, num_machines)
-    now = spot_time(job, spot, num_machines)
-    then = now if best is None else spot_time(job.every(best), spot, num_machines)
+    machines, job = num_machines(work, device, terms), spot_job(work, totals)
+    best = best_save_every(job, spot, machines)
+    now = spot_time(job, spot, machines)
+    then = now if best is None else spot_time(job.every(best), spot, machines)
     usd_per_s = price * num_cards(work, device) / S_PER_HOUR
     found = SpotCost(
         interruptions_per_day=spot.interruptions_per_day,
-        num_machines=num_machines,
+        num_machines=machines,
         wait_s=spot.wait_s,
         save_every=work.save_every,
         expected_s=_finite(now.total_s),
@@ -58,11 +58,14 @@ def with_spot(cost: JobCost, work: JobWork, time: StepTime, device: Device, term
         best_expected_s=_finite(then.total_s),
         best_usd=_finite(usd_per_s * then.paid_s),
     )
-    assumptions = (*cost.assumptions, *spot_assumptions(spot, num_machines))
+    assumptions = (*cost.assumptions, *spot_assumptions(spot, machines))
     return cost.model_copy(update={"spot": found, "assumptions": assumptions})
 
 
-def _num_machines(work: JobWork, device: Device, terms: Terms) -> int:
+def num_machines(work: JobWork, device: Device, terms: Terms) -> int:
+    """Returns how many machines the devices of a job are in."""
+    if work.num_devices == 1:
+        return 1
     return math.ceil(work.num_devices / interconnect_of(device, terms.links).domain_devices)
 
 
