@@ -137,8 +137,8 @@ def plan(
     """Say what fits. Example: foretune plan flux.1-dev method.kind=lora --on rtx-4090,l4,h100-sxm"""
     # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
     gc.disable()
-    size = {"height": height, "width": width, "frames": frames}
-    terms = {
+    size: dict[str, Any] = {"height": height, "width": width, "frames": frames}
+    terms: dict[str, Any] = {
         "prices": price,
         "interconnect": interconnect,
         "spot": spot,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from foretune import catalog
-from foretune.catalog.devices import HERE, Device, LinkedDevice, generic_card
+from foretune.catalog.devices import HERE, Device, LinkedDevice, MixedDevices, generic_card
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.units import GIB, MIB, bytes_of_text, bytes_text
 from foretune.planner.overheads import usable_bytes
@@ -18,10 +18,35 @@ _EXAMPLE = "foretune plan ... --on rtx-4090:limit=20GiB, or foretune plan ... --
 
 
 def requested_devices(typed: str, say: Say) -> Iterator[Device]:
-    """Resolves one name, and what is typed behind it. `say` is called if it is not exactly a name of the catalogue."""
+    """Resolves one name, and what is typed behind it. `say` is called if it is not exactly a name of the catalogue.
+
+    rtx-4090+rtx-3090 are cards of one machine.
+    """
+    if "+" in typed:
+        yield _together([card for name in typed.split("+") for card in requested_devices(name.strip(), say)], typed)
+        return
     name, *settings = typed.split(":")
     for device in _named(name.strip(), say):
         yield _with_settings(device, settings, typed)
+
+
+def _together(cards: Sequence[Device], typed: str) -> Device:
+    """Returns cards of one machine that train together."""
+    if len({card.name for card in cards}) == 1:
+        raise UserError(
+            f"{typed}: equal cards are one device and their number. Run: foretune plan ... --on "
+            f"{cards[0].name} parallel.devices={len(cards)}"
+        )
+    if len({card.kind for card in cards}) > 1 or cards[0].kind not in ("cuda", "rocm"):
+        raise UserError(
+            f"{typed}: only GPUs of one vendor train together. Plan each of them: --on {typed.replace('+', ',')}"
+        )
+    if any(card.num_logical_devices > 1 for card in cards):
+        raise UserError(f"{typed}: a card that is several devices is only planned with its like")
+    least = min(cards, key=usable_bytes)
+    fields = {key: value for key, value in least.__dict__.items() if key in Device.model_fields}
+    name = "+".join(card.name for card in cards)
+    return MixedDevices.model_construct(**{**fields, "name": name}, cards=tuple(cards), least=least)
 
 
 def _with_settings(device: Device, settings: Sequence[str], typed: str) -> Device:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foretune.catalog.devices import Device
+from foretune.catalog.devices import Device, cards_of
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import UserError
 from foretune.core.units import rounded_share_text
@@ -24,7 +24,8 @@ def with_run_or_runs(plan: Plan, found: Footprint, device: Device, terms: Terms)
 
 def _compared(plan: Plan, found: Footprint, device: Device, terms: Terms) -> RunOrRuns | None:
     num_devices = found.experiment.parallel.devices
-    if num_devices == 1 or plan.time is None or plan.cost is None:
+    # On cards of different kinds, which of them a single run has decides more than their number.
+    if num_devices == 1 or len(cards_of(device)) > 1 or plan.time is None or plan.cost is None:
         return None
     experiment = on_one_device(found.experiment)
     try:

@@ -23,10 +23,11 @@ _MOST_TIMES_AS_LONG = 4.0
 """The plot ends at this many times the longest time, or highest price, of what is named in it."""
 
 
+# From a point: to the right and down in pixels, and which end of the text is there.
 _LEFT_FIRST = ((-12, 0, "end"), (-9, 15, "end"), (-9, 30, "end"), (-9, -14, "end"), (0, 26, "middle"), (12, 0, "start"),
                (9, 15, "start"), (9, -14, "start"), (0, -20, "middle"))  # fmt: skip
-_RIGHT_FIRST = ((12, 0, "start"), (9, 15, "start"), (0, 26, "middle"), (-9, 15, "end"), (-9, 30, "end"), (-12, 0, "end"),
-                (9, -14, "start"), (0, -20, "middle"), (-9, -14, "end"))  # fmt: skip
+_RIGHT_FIRST = ((12, 0, "start"), (9, 15, "start"), (0, 26, "middle"), (-9, 15, "end"), (-9, 30, "end"),
+                (-12, 0, "end"), (9, -14, "start"), (0, -20, "middle"), (-9, -14, "end"))  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,9 +277,7 @@ class _Drawing:
         full = f"{names.get(kind, '')}{device_text(choice)}"
         texts = [f"{full}, {outcome}", full] if kind != "on-front" else [full]
         for text in texts:
-            placed = self.labels.place(
-                x_px, y_px, text, frame.font_px, frame.left_px, right_first=kind == "runner-up"
-            )
+            placed = self.labels.place(x_px, y_px, text, frame.font_px, frame.left_px, right_first=kind == "runner-up")
             if placed is not None:
                 x, y, anchor = placed
                 return point, tag("text", text, class_=f"name {kind}", x=x, y=y, text_anchor=anchor)

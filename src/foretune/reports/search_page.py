@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from foretune import __version__
 from foretune.core.units import duration_text, memory_text, usd_text
 from foretune.reports.markup import Markup, join, tag
-from foretune.reports.page import document, number, scrolled
+from foretune.reports.page import document, scrolled
 from foretune.reports.remedy_words import settings_text
 from foretune.reports.search_figure import NARROW, WIDE, SearchChart, chart_of_search, draw_search, num_outside
 from foretune.reports.search_words import answer_title, device_text, effort_lines, outcome_text, question_line, why_text

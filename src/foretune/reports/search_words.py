@@ -69,9 +69,8 @@ def sentence(asked: "Asked", answer: "Answer") -> str:
     """The whole recommendation as text."""
     settings = settings_text(answer.best.words)
     chosen = f"{device_text(answer.best)} with {settings}" if settings else device_text(answer.best)
-    return (
-        f"{answer_title(answer)} for {asked.experiment.model}: {chosen}, {outcome_text(answer.best)}. {why_text(answer)}"
-    )
+    title = f"{answer_title(answer)} for {asked.experiment.model}"
+    return f"{title}: {chosen}, {outcome_text(answer.best)}. {why_text(answer)}"
 
 
 def effort_lines(answer: "Answer") -> Iterator[str]:
@@ -83,8 +82,8 @@ def effort_lines(answer: "Answer") -> Iterator[str]:
     if answer.skipped_counts:
         counts = ", ".join(map(str, answer.skipped_counts))
         yield (
-            f"Not searched: {counts} devices, as the {answer.num_samples} samples of an optimizer step cannot be divided "
-            "among them. A larger train.gradient_accumulation can be."
+            f"Not searched: {counts} devices. They cannot divide the {answer.num_samples} samples of an optimizer "
+            "step; more samples come from a larger train.gradient_accumulation."
         )
     for reason, names in answer.left_out.items():
         yield f"Left out: {', '.join(names)}; not known: {reason}"

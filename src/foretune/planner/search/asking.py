@@ -16,7 +16,6 @@ from foretune.planner.search.sought import Sought
 from foretune.planner.sizing import size_of, with_default_targets
 from foretune.planner.traces import Traces
 
-
 USUAL_COUNTS = (1, 2, 4, 8)
 """Numbers of devices that a search tries: up to one usual machine."""
 _COUNT_KEY = "parallel.devices"

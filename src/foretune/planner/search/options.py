@@ -239,9 +239,7 @@ class Option:
 
     def _undisturbed(self, step_s: float, model_flops: float, hardware_flops: float) -> JobTotals:
         place = self.place
-        return job_totals(
-            self.setting.job, place.device, place.price_usd_per_hour, step_s, model_flops, hardware_flops
-        )
+        return job_totals(self.setting.job, place.device, place.price_usd_per_hour, step_s, model_flops, hardware_flops)
 
     def _totals(self, step_s: float, model_flops: float, hardware_flops: float) -> JobTotals:
         place, found = self.place, self._undisturbed(step_s, model_flops, hardware_flops)

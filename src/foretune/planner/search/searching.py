@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from foretune.catalog.devices import Device
+from foretune.catalog.devices import Device, cards_of
 from foretune.core.errors import UserError
 from foretune.core.values.plan import Plan
 from foretune.core.values.plan_time import JobCost, RunOrRuns
@@ -201,6 +201,8 @@ def options_of(base: Footprint, devices: Sequence[Device], sought: Sought) -> tu
 def _place(base: Footprint, device: Device, sought: Sought) -> SearchPlace:
     if device.kind == "cpu":
         raise NotKnown("the speed of training on a CPU")
+    if len(cards_of(device)) > 1:
+        raise NotKnown("the best settings for cards of different kinds; plan them without --goal")
     needed = _needed_for_caches(base, device)
     if needed is None:
         raise NotKnown("settings with which images and captions can be encoded there: too little memory")
@@ -228,9 +230,7 @@ def _choice(option: Option, sought: Sought) -> Choice:
     change = changed.change
     footprint = changed.footprint
     if option.place.terms.spot is not None and option.place.may_choose_saves:
-        every = best_save_every(
-            spot_job(changed.job, option.undisturbed), option.place.terms.spot, option.num_machines
-        )
+        every = best_save_every(spot_job(changed.job, option.undisturbed), option.place.terms.spot, option.num_machines)
         change = replace(change, settings={**change.settings, "save.every": every})
         footprint = other_footprint(footprint, change.applied(option.setting.base.experiment), footprint.size)
     change = change.without_idle(option.setting.base.experiment)

@@ -139,7 +139,8 @@ def connection_words(device: Device, num_devices: int, links: StatedLinks = AS_U
         together = "both" if num_devices == 2 else f"all {num_devices}"  # noqa: PLR2004
         where = f"the {group.inside} devices of a machine" if group.domains > 1 else f"{together} in one machine"
         if found.pcie is not None:
-            yield f"{where}, connected by {found.pcie.name} (as given; NCCL reaches {_pcie_words(group.inside)})"
+            source = "as given" if links.is_pcie_given else "the slowest of their slots"
+            yield f"{where}, connected by {found.pcie.name} ({source}; NCCL reaches {_pcie_words(group.inside)})"
         else:
             inside = link_inside(device.model_copy(update={"name": device.row_name}), group.inside)
             share = "as NCCL was measured on it" if inside.is_measured else _share_words(inside.name, group.inside)

@@ -124,9 +124,12 @@ def best_save_every(job: SpotJob, terms: SpotTerms, num_machines: int = 1) -> in
 def spot_assumptions(terms: SpotTerms, num_machines: int) -> tuple[str, ...]:
     """Returns what the expected time rests on."""
     machines = "" if num_machines == 1 else f" of each of {num_machines} machines, and any of them stops the job"
-    return (
+    rate = (
         f"{terms.interruptions_per_day:g} spot interruptions per day{machines}, at random times; another instance "
-        f"starts after {duration_text(terms.wait_s)}, which are not paid (--interruptions-per-day, --restart-wait)",
-        "checkpoints, weights and caches are on a volume that outlives the instance; an interrupted download or "
-        "caching starts again, a training continues from its last checkpoint",
+        f"starts after {duration_text(terms.wait_s)}, which are not paid (--interruptions-per-day, --restart-wait)"
     )
+    volume = (
+        "checkpoints, weights and caches are on a volume that outlives the instance; an interrupted download or "
+        "caching starts again, a training continues from its last checkpoint"
+    )
+    return rate, volume

@@ -20,6 +20,8 @@ class StatedLinks:
     """The devices of a machine are connected by NVLink, or Infinity Fabric."""
     pcie: PcieLink | None = None
     """The devices of a machine are connected by PCIe alone."""
+    is_pcie_given: bool = True
+    """False for cards of different kinds: nothing but PCIe connects them."""
     gbit_per_s: float | None = None
     """Of the network between machines, for each device, one way."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from foretune import catalog
-from foretune.catalog.devices import Device
+from foretune.catalog.devices import Device, MixedDevices
 from foretune.core.errors import UserError
 from foretune.planner.timing.device_speed import speed_of
 from foretune.planner.timing.speed import DeviceSpeed
@@ -44,9 +44,20 @@ class Terms:
 
     def spot_price_of(self, device: Device) -> float | None:
         """Returns the price of an hour on spot; only the user knows it."""
+        if isinstance(device, MixedDevices):
+            known = [price for card in device.cards if (price := self.spot_price_of(card)) is not None]
+            return sum(known) / len(known) if len(known) == len(device.cards) else None
         return self.prices.get(device.name, self.prices.get(device.row_name))
 
     def price_of(self, device: Device) -> HourlyPrice:
+        """Returns the price of one device; of different cards in a machine, their average."""
+        if isinstance(device, MixedDevices):
+            prices = [self.price_of(card) for card in device.cards]
+            amounts = [price.usd for price in prices if price.usd is not None]
+            if len(amounts) < len(prices):
+                return HourlyPrice(None, "the catalogue has no price for each of them")
+            source = "; ".join(dict.fromkeys(price.source for price in prices))
+            return HourlyPrice(sum(amounts) / len(amounts), f"on average; {source}", all(p.is_given for p in prices))
         given = None if self.spot is not None else self.prices.get(device.name, self.prices.get(device.row_name))
         if given is not None:
             return HourlyPrice(given, "as given", is_given=True)

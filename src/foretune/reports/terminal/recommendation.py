@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from foretune.config.reading import Asked
     from foretune.planner.search.searching import Answer
 
+
 def print_recommendation(out: "Console", asked: "Asked", answer: "Answer") -> None:
     """The answer, its reasons, the runner-up, what is faster for more money, and what was not considered."""
     plan = answer.best.plan

@@ -7,6 +7,7 @@ from foretune.core.values.plan import Plan
 from foretune.core.values.plan_time import JobCost, RunOrRuns, SpotCost
 from foretune.reports.remedy_words import settings_text
 
+
 def several_devices_lines(plan: Plan) -> Iterator[str]:
     """Yields how the devices of a plan are connected, and what several runs would be instead."""
     if plan.connection:
@@ -57,8 +58,8 @@ def spot_lines(cost: JobCost) -> Iterator[str]:
     else:
         yield (
             f"On spot: {duration_text(spot.expected_s)} expected{_for(spot.usd)} at {usd_text(spot.usd_per_hour)}/h "
-            f"{every}, {_against(cost)}; {spot.interruptions:.2g} interruptions, {duration_text(spot.again_s)} of "
-            "restarts and repeated work."
+            f"{every}, {_against(cost)}. At {spot.interruptions_per_day:g} interruptions a day per machine: "
+            f"{spot.interruptions:.2g} in the job, {duration_text(spot.again_s)} of restarts and repeated work."
         )
     yield from _better_interval(spot)
 
