@@ -107,7 +107,10 @@ def _stretch_s(rate: float, restart_s: float, length_s: float) -> float:
 
 
 def best_save_every(job: SpotJob, terms: SpotTerms, num_machines: int = 1) -> int | None:
-    """Returns the steps between checkpoints by Daly's rule, which is Young's with the next terms of the series."""
+    """Returns the steps between checkpoints by Daly's rule, which is Young's with the next terms of the series.
+
+    Of the intervals near the rule's that divide the steps almost evenly, it is the one with the least expected time.
+    """
     if job.num_steps is None:
         return None
     rate = terms.per_s(num_machines)
@@ -118,7 +121,13 @@ def best_save_every(job: SpotJob, terms: SpotTerms, num_machines: int = 1) -> in
         interval_s = 1 / rate
     else:
         interval_s = math.sqrt(2 * job.save_s / rate) * (1 + math.sqrt(half) / 3 + half / 9) - job.save_s
-    return min(job.num_steps, max(1, round(interval_s / job.step_s)))
+    steps = min(job.num_steps, max(1.0, interval_s / job.step_s))
+    num_saves = job.num_steps / steps
+    near = {
+        round(steps),
+        *(math.ceil(job.num_steps / max(1, n)) for n in (math.floor(num_saves), math.ceil(num_saves))),
+    }
+    return min(sorted(near), key=lambda every: spot_time(job.every(every), terms, num_machines).paid_s)
 
 
 def spot_assumptions(terms: SpotTerms, num_machines: int) -> tuple[str, ...]:
