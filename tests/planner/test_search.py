@@ -253,7 +253,7 @@ def test_full_fine_tuning_searches_what_is_trained() -> None:
     [
         ("l4", Limits(deadline_s=60), "The fastest is l4: .* for .*Raise --deadline"),
         ("l4", Limits(budget_usd=0.01), "The cheapest is l4: .* for .*Raise --budget"),
-        ("l4,h100-sxm", Limits(deadline_s=3600, budget_usd=0.01), "The cheapest within 1 h 00 min is h100-sxm"),
+        ("l4,h100-sxm", Limits(deadline_s=2400, budget_usd=0.01), "The cheapest within 40 min 00 s is h100-sxm"),
         ("rtx-3060", UNLIMITED, "--price"),
         ("4GiB", UNLIMITED, "not known"),
     ],

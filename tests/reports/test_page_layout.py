@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import foretune as ft
 from foretune.analyse.run_data import gather
 from foretune.analyse.run_report import run_report
 from foretune.core.values import Finding
@@ -39,7 +40,12 @@ def planned(folder: Path) -> str:
     return plan_page(plans, {plans[0].experiment: "FLUX.1-dev with LoRA"})
 
 
-_PAGES = {"several": several, "one": one, "plan": planned}
+def searched(folder: Path) -> str:
+    found = ft.recommend("flux.1-dev", {"levers.block_swap": 0}, on="l4,h100-sxm", deadline="6h", draws=True)
+    return found.page()
+
+
+_PAGES = {"several": several, "one": one, "plan": planned, "search": searched}
 
 
 @pytest.mark.parametrize("name", _PAGES)
