@@ -18,6 +18,7 @@ from tests.reports.pages import Page
 from tests.reports.whole_runs import picture, two_configurations, whole_run
 
 _PHONE_PX = 390
+_WIDE_PX = 1200
 _PROMPTS = ("a small red circle on blue", "a large green star on white", "a cross")
 
 
@@ -35,7 +36,8 @@ def one(folder: Path) -> str:
 
 
 def planned(folder: Path) -> str:
-    wanted = Wanted(target="flux.1-dev", overrides=("method.kind=lora",))
+    # With block swap, a table has the most columns.
+    wanted = Wanted(target="flux.1-dev", overrides=("method.kind=lora", "levers.block_swap=10"))
     ((_, plans),) = plan_everything(wanted, devices_named("rtx-4090,h100-sxm"), None)
     return plan_page(plans, {plans[0].experiment: "FLUX.1-dev with LoRA"})
 
@@ -112,6 +114,16 @@ def test_older_evaluations_show_their_sheet(tmp_path: Path) -> None:
 def test_a_study_without_enough_steps_says_so_at_the_top(tmp_path: Path) -> None:
     first = Page(several(tmp_path)).root.find("section")[0]
     assert "Not enough steps on this machine: 49 of 150." in first.text
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("chromium")
+@pytest.mark.parametrize("name", ["plan", "search"])
+def test_no_table_scrolls_on_a_wide_screen(name: str, tmp_path: Path) -> None:
+    """Times and prices stand beside memory without being cut."""
+    page = tmp_path / f"{name}.html"
+    page.write_text(_PAGES[name](tmp_path), encoding="utf-8")
+    assert measured(page, _WIDE_PX)["scrolled"] == []
 
 
 @pytest.mark.slow
