@@ -57,7 +57,8 @@ def test_two_devices_or_two_runs_are_two_plans() -> None:
     answer = compared(both)
     assert answer.settings == {"train.gradient_accumulation": "6"}
     assert (answer.samples_per_step, answer.samples_as_is) == (6, 3)
-    assert (answer.one_run_s, answer.single_s) == (total_s(both), pytest.approx(total_s(alone)))
+    assert answer.one_run_s == total_s(both)
+    assert answer.single_s == pytest.approx(total_s(alone))
     assert alone.cost is not None
     assert answer.single_usd == pytest.approx(alone.cost.usd)
     assert answer.single_fits

@@ -4,7 +4,7 @@ from functools import cache
 
 import foretune as ft
 from foretune.api.recommend import Recommended
-from foretune.reports.search_figure import NARROW, NUM_COLOURS, WIDE, Frame, chart_of_search, draw_search
+from foretune.reports.search_figure import NARROW, NUM_COLOURS, WIDE, PlotFrame, chart_of_search, draw_search
 from foretune.reports.search_page import search_page
 from tests.reports.pages import Node, Page, dangers
 
@@ -26,7 +26,7 @@ def page() -> Page:
     return Page(search_page(searched().asked, searched().answer))
 
 
-def drawing(frame: Frame) -> Node:
+def drawing(frame: PlotFrame) -> Node:
     return Page(draw_search(chart_of_search(searched().answer), frame, "x")).root
 
 

@@ -156,7 +156,9 @@ def plan(
     source = live_steps(observer, progress, needed=live)
     for asked, plans in plan_everything(wanted, devices, source, refused.__setitem__):
         if interconnect is not None and asked.experiment.parallel.devices == 1:
-            raise UserError("--interconnect is for several devices. Run: foretune plan ... parallel.devices=8")
+            raise UserError(
+                "foretune plan --interconnect is for several devices. Run: foretune plan ... parallel.devices=8"
+            )
         groups.append((asked, plans))
         note = asked.model.note
         if note is not None and f"model: {note}" not in asked.warnings:

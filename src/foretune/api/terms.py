@@ -46,10 +46,10 @@ class TermsTyped:
             return None
         rate, wait = self.interruptions_per_day, self.restart_wait
         if rate is not None and not 0 <= rate < float("inf"):
-            raise UserError(f"--interruptions-per-day {rate:g}: not a number of interruptions. Write: 2")
+            raise UserError(f"foretune plan --interruptions-per-day {rate:g}: not a number of interruptions. Write: 2")
         wait_s = None if wait is None else seconds_of_text(wait)
         if wait is not None and wait_s is None:
-            raise UserError(f"--restart-wait {wait} is not a time. Write it with its unit: --restart-wait 10min")
+            raise UserError(f"foretune plan --restart-wait {wait}: not a time. Write it with its unit: 10min")
         usual = SpotTerms()
         return SpotTerms(
             interruptions_per_day=usual.interruptions_per_day if rate is None else rate,
@@ -64,5 +64,6 @@ def check_spot_prices(terms: "Terms", devices: Iterable["Device"], *, any_is_eno
     if terms.spot is None or not missing or (any_is_enough and len(missing) < len(names)):
         return
     raise UserError(
-        f"--spot: the catalogue has no spot prices. Give yours, in US dollars for an hour: --price {missing[0]}=1.20"
+        f"foretune plan --spot: the catalogue has no spot prices. Give yours, in US dollars for an hour: foretune plan "
+        f"... --spot --price {missing[0]}=1.20"
     )

@@ -81,6 +81,11 @@ _Counts = Annotated[
 _Ram = Annotated[
     str | None, typer.Option("--ram", help="Also judge the host's memory: 32GiB, or `here`.", show_default=False)
 ]
+_Height = Annotated[int | None, typer.Option("--height", help="Pixels; without it, data.resolution decides.")]
+_Frames = Annotated[int | None, typer.Option("--frames", help="Frames of a video; the model's own if left out.")]
+_Expandable = Annotated[
+    bool, typer.Option("--expandable-segments", help="As with PYTORCH_ALLOC_CONF=expandable_segments:True.")
+]
 _Goal = Annotated[
     str | None,
     typer.Option(
@@ -115,14 +120,10 @@ def plan(
     interruptions: _Interruptions = None,
     restart_wait: _Wait = None,
     ram: _Ram = None,
-    height: Annotated[int | None, typer.Option("--height", help="Pixels; without it, data.resolution decides.")] = None,
+    height: _Height = None,
     width: Annotated[int | None, typer.Option("--width", help="Pixels; goes with --height.")] = None,
-    frames: Annotated[
-        int | None, typer.Option("--frames", help="Frames of a video; the model's own if left out.")
-    ] = None,
-    expandable: Annotated[
-        bool, typer.Option("--expandable-segments", help="As with PYTORCH_ALLOC_CONF=expandable_segments:True.")
-    ] = False,
+    frames: _Frames = None,
+    expandable: _Expandable = False,
     explain: Annotated[bool, typer.Option("--explain", help="Break the figures down to parts and tensors.")] = False,
     live: Annotated[bool, typer.Option("--live", help="Record the step now instead of reading its trace.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
@@ -158,27 +159,29 @@ def plan(
         _refuse({"--interruptions-per-day": interruptions, "--restart-wait": restart_wait}, "goes with --spot")
     if goal is not None:
         limits = {"num_devices": num_devices, "deadline": deadline, "budget": budget, "min_batch": min_batch or 1}
-        devices = ",".join(on or [_ALL])
-        request = {"goal": goal, "on": devices, **terms, **size, **limits, "file": output}
+        request = {"goal": goal, "on": ",".join(on or [_ALL]), "file": output, **limits, **terms, **size}
         _search(target, overrides, request, html, as_json=as_json)
-        return
+    else:
+        devices = ",".join(on or [_COMMON])
+        has_menus = as_json or html is not None or explain or not _is_overview(target, devices)
+        advice = "menu" if has_menus else "none" if target == _ALL else "first"
+        request = {"on": devices, "ram": ram, "expandable_segments": expandable, "live": live, "advice": advice}
+        _plan(target, overrides, {**request, **terms, **size}, html, explain=explain, as_json=as_json)
+
+
+def _plan(
+    target: str,
+    overrides: list[str] | None,
+    request: dict[str, Any],
+    html: Path | None,
+    *,
+    explain: bool,
+    as_json: bool,
+) -> None:
     from foretune.api.plan import plan as plan_all
 
-    devices = ",".join(on or [_COMMON])
-    has_menus = as_json or html is not None or explain or not _is_overview(target, devices)
     with StatusObserver(f"Planning {target}") as observer:
-        plans = plan_all(
-            target,
-            overrides,
-            on=devices,
-            **terms,
-            ram=ram,
-            **size,
-            expandable_segments=expandable,
-            live=live,
-            advice="menu" if has_menus else "none" if target == _ALL else "first",
-            observer=observer,
-        )
+        plans = plan_all(target, overrides, **request, observer=observer)
     if html is not None:
         plans.write_page(html)
     _print(plans, html, explain=explain, as_json=as_json)

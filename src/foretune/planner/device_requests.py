@@ -39,7 +39,7 @@ def _together(cards: Sequence[Device], typed: str) -> Device:
         )
     if len({card.kind for card in cards}) > 1 or cards[0].kind not in ("cuda", "rocm"):
         raise UserError(
-            f"{typed}: only GPUs of one vendor train together. Plan each of them: --on {typed.replace('+', ',')}"
+            f"{typed}: only GPUs of one vendor train together. Run: foretune plan ... --on {typed.replace('+', ',')}"
         )
     if any(card.num_logical_devices > 1 for card in cards):
         raise UserError(f"{typed}: a card that is several devices is only planned with its like")

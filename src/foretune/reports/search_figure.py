@@ -31,7 +31,7 @@ _RIGHT_FIRST = ((12, 0, "start"), (9, 15, "start"), (0, 26, "middle"), (-9, 15, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frame:
+class PlotFrame:
     """Sizes of a drawing in its own pixels."""
 
     name: str
@@ -45,8 +45,8 @@ class Frame:
     """Whether points on the front have labels; the recommendation and the runner-up always do."""
 
 
-WIDE = Frame(name="wide", width_px=980, height_px=560, left_px=64, font_px=13, tick_px=84, names_all=True)
-NARROW = Frame(name="narrow", width_px=360, height_px=400, left_px=44, font_px=12, tick_px=66, names_all=False)
+WIDE = PlotFrame(name="wide", width_px=980, height_px=560, left_px=64, font_px=13, tick_px=84, names_all=True)
+NARROW = PlotFrame(name="narrow", width_px=360, height_px=400, left_px=44, font_px=12, tick_px=66, names_all=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def chart_of_search(answer: "Answer") -> SearchChart:
     return SearchChart(answer=answer, colours={name: number for number, name in enumerate(devices[:NUM_COLOURS])})
 
 
-def draw_search(chart: SearchChart, frame: Frame, key: str) -> Markup:
+def draw_search(chart: SearchChart, frame: PlotFrame, key: str) -> Markup:
     """The SVG; `key` makes its ids unique on the page."""
     return _Drawing(chart, frame).svg(f"{key}-{frame.name}")
 
@@ -126,7 +126,7 @@ def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float,
 
 
 class _Drawing:
-    def __init__(self, chart: SearchChart, frame: Frame) -> None:
+    def __init__(self, chart: SearchChart, frame: PlotFrame) -> None:
         self.chart, self.frame = chart, frame
         limits = chart.answer.limits
         times = [choice.total_s for choice in chart.named] + [s for s in (limits.deadline_s,) if s]

@@ -213,7 +213,7 @@ def test_the_words_name_every_link_that_is_used() -> None:
     assert "NCCL was measured" in inside
     assert "2 machines with 400 Gbit/s" in between
     (pair,) = connection_words(device("rtx-3090"), 2)
-    assert "without a bridge: --interconnect pcie=4.0x16" in pair
+    assert "without a bridge: foretune plan --interconnect pcie=4.0x16" in pair
     (four,) = connection_words(device("rtx-3090"), 4)
     assert "PCIe 4.0 x16" in four
     (stated,) = connection_words(device("rtx-4090"), 2, links_named(["pcie=3.0x8"]))

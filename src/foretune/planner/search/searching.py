@@ -59,7 +59,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
+class SearchedPoint:
     """A configuration of the search whose memory was estimated quickly, for a plot."""
 
     device: str
@@ -89,7 +89,7 @@ class Answer:
     """Requested numbers of devices among which the samples of a step cannot be divided."""
     num_kinds: int
     """Kinds of devices that were searched."""
-    cloud: tuple[Configuration, ...]
+    cloud: tuple[SearchedPoint, ...]
     """A sample of all configurations, if a plot was requested."""
     num_options: int
     num_timed: int
@@ -166,7 +166,7 @@ def _run_or_runs(
     )
 
 
-def _cloud(possible: Sequence[Option], effort: Effort) -> Iterator[Configuration]:
+def _cloud(possible: Sequence[Option], effort: Effort) -> Iterator[SearchedPoint]:
     """Yields configurations with a price and a time: those that were timed, and evenly chosen others."""
     priced = [option for option in possible if option.place.price_usd_per_hour is not None]
     stride = max(1, len(priced) // _MOST_DRAWN)
@@ -175,7 +175,7 @@ def _cloud(possible: Sequence[Option], effort: Effort) -> Iterator[Configuration
             continue
         totals = effort.totals_of(option)
         if totals is not None and totals.usd is not None and math.isfinite(totals.total_s):
-            yield Configuration(
+            yield SearchedPoint(
                 device=option.place.device.name,
                 num_devices=option.setting.num_devices,
                 total_s=totals.total_s,

@@ -152,8 +152,8 @@ def connection_words(device: Device, num_devices: int, links: StatedLinks = AS_U
 
 def _share_words(link: str, num_devices: int) -> str:
     if link.startswith("PCIe"):
-        return f"NCCL reaches {_pcie_words(num_devices)}; your own: --interconnect pcie=4.0x16"
-    bridge = "; without a bridge: --interconnect pcie=4.0x16" if "bridge" in link else ""
+        return f"NCCL reaches {_pcie_words(num_devices)}; yours: foretune plan --interconnect pcie=4.0x16"
+    bridge = "; without a bridge: foretune plan --interconnect pcie=4.0x16" if "bridge" in link else ""
     return f"NCCL reaches {share_text(USABLE_LINK_SHARE)} of its data sheet{bridge}"
 
 

@@ -135,7 +135,8 @@ def spot_assumptions(terms: SpotTerms, num_machines: int) -> tuple[str, ...]:
     machines = "" if num_machines == 1 else f" of each of {num_machines} machines, and any of them stops the job"
     rate = (
         f"{terms.interruptions_per_day:g} spot interruptions per day{machines}, at random times; another instance "
-        f"starts after {duration_text(terms.wait_s)}, which are not paid (--interruptions-per-day, --restart-wait)"
+        f"starts after {duration_text(terms.wait_s)}, which are not paid (foretune plan "
+        "--interruptions-per-day, --restart-wait)"
     )
     volume = (
         "checkpoints, weights and caches are on a volume that outlives the instance; an interrupted download or "

@@ -43,8 +43,8 @@ def links_named(texts: Iterable[str]) -> StatedLinks:
             pcie = link
         else:
             raise UserError(
-                f"--interconnect {typed}: not nvlink, a PCIe slot, or the rate of the network for each device, each "
-                f"once. Run: {_EXAMPLE}"
+                f"foretune plan --interconnect {typed}: not nvlink, a PCIe slot, or the rate of the network for each "
+                f"device, each once. Run: {_EXAMPLE}"
             )
     return StatedLinks(nvlink=nvlink, pcie=pcie, gbit_per_s=gbit_per_s)
 
