@@ -183,6 +183,11 @@ def test_typed_devices_stay() -> None:
     assert answer.counts == (2,)
     assert answer.num_samples == 8
     assert answer.best.plan.world_size == 2
+    more = replace(wanted, overrides=("train.gradient_accumulation=8", "levers.gradient_checkpointing=1"))
+    _, answer = search_question(more, sought_of(more, goal="fastest"), cards("h100-sxm"), None)
+    assert answer.counts == (1, 2, 4, 8)
+    assert answer.num_samples == 8
+    assert answer.best.plan.world_size == 8
     with pytest.raises(UserError, match="Leave out one of the two"):
         sought_of(wanted, goal="cheapest", num_devices="1,2")
     for wrong in ("two", "0", "1,,2", "-1"):

@@ -66,7 +66,12 @@ def search_question(
         num_frames=wanted.num_frames,
     )
     now = experiment.parallel.devices
-    sought = replace(sought, counts=(now,) if _COUNT_KEY in sought.typed else tuple({*sought.counts, now}))
+    sought = replace(
+        sought,
+        # It states the samples of a step, which the search divides anew.
+        typed=sought.typed - {"train.gradient_accumulation"},
+        counts=(now,) if _COUNT_KEY in sought.typed else tuple({*sought.counts, now}),
+    )
     traces = Traces(live.tracer(asked.model) if live is not None else None)
     return asked, search(footprint(experiment, subject, size, traces), devices, sought, draws=draws)
 
