@@ -104,7 +104,7 @@ def recommend(
     Args:
         target: a model (`"flux.1-dev"`), an experiment file, or its content as a mapping.
         changes: settings by dotted key; the search leaves these as they are.
-        goal: `"cheapest"`, `"fastest"` or `"smallest"`, the device with the least memory.
+        goal: `"cheapest"`, `"fastest"` or `"smallest"`, the least memory of all its devices.
         on: devices, as for `plan`.
         num_devices: how many of a device: `(1, 2, 4, 8)`, which is the default, or `"1,2"`. The samples of an optimizer
             step stay the same.

@@ -90,7 +90,7 @@ _Goal = Annotated[
     str | None,
     typer.Option(
         "--goal",
-        help="Search devices and settings: cheapest, fastest, or smallest (the device with the least memory).",
+        help="Search devices and settings: cheapest, fastest, or smallest (the least memory of all its devices).",
         show_default=False,
     ),
 ]

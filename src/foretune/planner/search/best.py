@@ -72,7 +72,7 @@ def rank(goal: Goal, option: Option, totals: JobTotals) -> _Rank | None:
         return (totals.total_s, totals.usd or 0.0)
     if goal == "cheapest":
         return None if totals.usd is None else (totals.usd, totals.total_s)
-    return (option.place.usable_bytes, totals.total_s)
+    return (option.setting.num_devices * option.place.usable_bytes, totals.total_s)
 
 
 def in_order(

@@ -42,9 +42,10 @@ def run_or_runs_text(answer: RunOrRuns) -> str:
 def _with_settings(answer: RunOrRuns) -> str:
     """How a run on one device has the global batch of the run on all of them."""
     samples, as_is = answer.samples_per_step, answer.samples_as_is
-    unlike = "" if as_is is None else f", not {as_is}"
+    if as_is is None:
+        return f" as recommended (a step also has {counted_text(samples, 'samples')})"
     settings = f" with {settings_text(answer.settings)}" if answer.settings else ""
-    return f"{settings} (so that a step also has {counted_text(samples, 'samples')}{unlike})"
+    return f"{settings} (so that a step also has {counted_text(samples, 'samples')}, not {as_is})"
 
 
 def spot_lines(cost: JobCost) -> Iterator[str]:
