@@ -356,12 +356,39 @@ def test_a_goal_goes_with_its_options_only(foretune: Foretune) -> None:
     answer = foretune("plan", "sd3-medium", "--deadline", "6h")
     assert answer.returncode == 2
     assert "--deadline goes with --goal" in answer.stderr
-    answer = foretune("plan", "sd3-medium", "--goal", "cheapest", "--html", "plan.html")
+    answer = foretune("plan", "sd3-medium", "--goal", "cheapest", "--explain")
     assert answer.returncode == 2
-    assert "--html does not go with --goal" in answer.stderr
+    assert "--explain does not go with --goal" in answer.stderr
+    answer = foretune("plan", "sd3-medium", "--restart-wait", "10min")
+    assert answer.returncode == 2
+    assert "--restart-wait goes with --spot" in answer.stderr
+    answer = foretune("plan", "sd3-medium", "--on", "l4", "--interconnect", "400Gb/s")
+    assert answer.returncode == 2
+    assert "parallel.devices=8" in answer.stderr
     answer = foretune("plan", "all", "--goal", "cheapest")
     assert answer.returncode == 2
     assert "for one model" in answer.stderr
+
+
+def test_several_devices_are_planned_with_their_links_and_on_spot(foretune: Foretune) -> None:
+    answer = foretune(
+        "plan", "sd3-medium", "parallel.devices=2", "--on", "l4", "--interconnect", "pcie=3.0x8",
+        "--spot", "--price", "l4=0.2", "--interruptions-per-day", "2",
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert "connected by PCIe 3.0 x8 (as given" in answer.stdout
+    assert "2 devices, or 2 runs on one each?" in answer.stdout
+    assert "On spot: " in answer.stdout
+    assert "At 2 interruptions a day per machine" in answer.stdout
+
+
+def test_a_search_writes_its_page(foretune: Foretune, tmp_path: Path) -> None:
+    page = tmp_path / "search.html"
+    arguments = ("plan", "sd3-medium", "--goal", "cheapest", "--on", "l4", "--devices", "1,2", "--html", str(page))
+    answer = foretune(*arguments)
+    assert answer.returncode == 0, answer.stderr
+    assert f"Wrote {page}" in answer.stdout
+    assert "<svg" in page.read_text(encoding="utf-8")
 
 
 def test_mistakes_in_a_goal_are_reported_together(foretune: Foretune) -> None:

@@ -307,8 +307,8 @@ BUGS = (
     bug(
         "the price of a job is that of its training alone",
         "planner/timing/job.py",
-        "_num_cards(work, device) * total_s / _S_PER_HOUR",
-        "_num_cards(work, device) * training_s / _S_PER_HOUR",
+        "num_cards(work, device) * total_s / S_PER_HOUR",
+        "num_cards(work, device) * training_s / S_PER_HOUR",
         "planner/test_forecast.py",
     ),
     bug(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import foretune as ft
 from foretune.analyse.run_data import gather
 from foretune.analyse.run_report import run_report
 from foretune.core.values import Finding
@@ -17,6 +18,7 @@ from tests.reports.pages import Page
 from tests.reports.whole_runs import picture, two_configurations, whole_run
 
 _PHONE_PX = 390
+_WIDE_PX = 1200
 _PROMPTS = ("a small red circle on blue", "a large green star on white", "a cross")
 
 
@@ -34,12 +36,18 @@ def one(folder: Path) -> str:
 
 
 def planned(folder: Path) -> str:
-    wanted = Wanted(target="flux.1-dev", overrides=("method.kind=lora",))
+    # With block swap, a table has the most columns.
+    wanted = Wanted(target="flux.1-dev", overrides=("method.kind=lora", "levers.block_swap=10"))
     ((_, plans),) = plan_everything(wanted, devices_named("rtx-4090,h100-sxm"), None)
     return plan_page(plans, {plans[0].experiment: "FLUX.1-dev with LoRA"})
 
 
-_PAGES = {"several": several, "one": one, "plan": planned}
+def searched(folder: Path) -> str:
+    found = ft.recommend("flux.1-dev", {"levers.block_swap": 0}, on="l4,h100-sxm", deadline="6h", draws=True)
+    return found.page()
+
+
+_PAGES = {"several": several, "one": one, "plan": planned, "search": searched}
 
 
 @pytest.mark.parametrize("name", _PAGES)
@@ -106,6 +114,16 @@ def test_older_evaluations_show_their_sheet(tmp_path: Path) -> None:
 def test_a_study_without_enough_steps_says_so_at_the_top(tmp_path: Path) -> None:
     first = Page(several(tmp_path)).root.find("section")[0]
     assert "Not enough steps on this machine: 49 of 150." in first.text
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("chromium")
+@pytest.mark.parametrize("name", ["plan", "search"])
+def test_no_table_scrolls_on_a_wide_screen(name: str, tmp_path: Path) -> None:
+    """Times and prices stand beside memory without being cut."""
+    page = tmp_path / f"{name}.html"
+    page.write_text(_PAGES[name](tmp_path), encoding="utf-8")
+    assert measured(page, _WIDE_PX)["scrolled"] == []
 
 
 @pytest.mark.slow

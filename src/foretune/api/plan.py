@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from foretune.api.live_steps import live_steps
 from foretune.api.start import Changes, ExperimentLike, overrides_of
+from foretune.api.terms import TermsTyped, check_spot_prices
 from foretune.core.errors import ExperimentErrors, Mistakes, UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
@@ -84,6 +85,10 @@ def plan(
     *,
     on: str | Sequence[str] = COMMON,
     prices: Mapping[str, float] | Sequence[str] | None = None,
+    interconnect: str | Sequence[str] | None = None,
+    spot: bool = False,
+    interruptions_per_day: float | None = None,
+    restart_wait: str | None = None,
     ram: str | None = None,
     height: int | None = None,
     width: int | None = None,
@@ -102,6 +107,11 @@ def plan(
         on: devices: names (`"rtx-4090"`), sizes (`"16GiB"`), `"here"`, `"common"` or `"all"`. Behind a name,
             `":limit=20GiB"` leaves memory to other programs and `":pcie=4.0x8"` sets the link to the host.
         prices: US dollars for an hour of a device, `{"h100-sxm": 2.49}`; others have the catalogue's.
+        interconnect: how several devices are connected: `"nvlink"` or `"pcie=4.0x16"` in a machine, `"400Gb/s"` between
+            machines, for each device.
+        spot: add the expected time and price on spot instances; `prices` are then theirs.
+        interruptions_per_day: of one spot machine.
+        restart_wait: until the next spot instance starts: `"10min"`.
         ram: also judge the host's memory: `"32GiB"`, or `"here"`.
         height: in pixels; without it, `data.resolution` decides.
         width: goes with `height`.
@@ -114,7 +124,15 @@ def plan(
     """
     observer = observer or Observer()
     overrides = overrides_of(changes)
-    devices, host, terms = devices_and_host(target, overrides, on, ram, prices, observer, is_live=live)
+    typed = TermsTyped(
+        prices=prices,
+        interconnect=interconnect,
+        spot=spot,
+        interruptions_per_day=interruptions_per_day,
+        restart_wait=restart_wait,
+    )
+    devices, host, terms = devices_and_host(target, overrides, on, ram, typed, observer, is_live=live)
+    check_spot_prices(terms, devices, any_is_enough=False)
     from foretune.planner.asking import Wanted, plan_everything
 
     wanted = Wanted(
@@ -137,6 +155,10 @@ def plan(
 
     source = live_steps(observer, progress, needed=live)
     for asked, plans in plan_everything(wanted, devices, source, refused.__setitem__):
+        if interconnect is not None and asked.experiment.parallel.devices == 1:
+            raise UserError(
+                "foretune plan --interconnect is for several devices. Run: foretune plan ... parallel.devices=8"
+            )
         groups.append((asked, plans))
         note = asked.model.note
         if note is not None and f"model: {note}" not in asked.warnings:
@@ -159,23 +181,20 @@ def devices_and_host(
     overrides: tuple[str, ...],
     on: str | Iterable[str],
     ram: str | None,
-    prices: Mapping[str, float] | Sequence[str] | None,
+    typed: TermsTyped,
     observer: Observer,
     *,
     is_live: bool,
 ) -> "tuple[list[Device], HostBudget | None, Terms]":
-    """What `on`, `ram` and `prices` mean. Where they are wrong, reports with them what else is wrong."""
+    """What `on`, `ram`, prices and links mean. Where they are wrong, reports with them what else is wrong."""
     from foretune.planner.asking import Wanted, check_question, devices_named
     from foretune.planner.host_memory import budget_named
-    from foretune.planner.timing.measured_here import speeds_of_this_machine
-    from foretune.planner.timing.terms import Terms, prices_named
 
     mistakes = Mistakes()
     names = on if isinstance(on, str) else ",".join(on)
     devices = mistakes.attempt(devices_named, names, lambda text: observer.message(f"Note: {text}"))
     host = None if ram is None else mistakes.attempt(budget_named, ram)
-    texts = [f"{name}={usd}" for name, usd in prices.items()] if isinstance(prices, Mapping) else prices or ()
-    terms = Terms(speeds=speeds_of_this_machine(), prices=mistakes.attempt(prices_named, tuple(texts)) or {})
+    terms = typed.terms(mistakes)
     if is_live:
         mistakes.attempt(require, "train", "Recording a step")
     if mistakes:

@@ -137,6 +137,24 @@ class LinkedDevice(Device):
     """One way, in 10**9 bytes a second."""
 
 
+class MixedDevices(Device):
+    """Cards of different kinds in one machine. What is not of all of them is of the one with the least memory."""
+
+    cards: tuple[Device, ...]
+    least: Device
+    """The one with the least memory."""
+
+    @property
+    def row_name(self) -> str:
+        """Of the one with the least memory."""
+        return self.least.row_name
+
+
+def cards_of(device: Device) -> tuple[Device, ...]:
+    """The cards of a machine with different ones, or the device itself."""
+    return device.cards if isinstance(device, MixedDevices) else (device,)
+
+
 def read_devices(path: Path) -> Mapping[str, Device]:
     """Every device of a file by name; raises `CatalogError` with all that is wrong with the file."""
     raw_rows, malformed = read_csv(path)

@@ -46,14 +46,51 @@ _Price = Annotated[
         metavar="DEVICE=USD",
     ),
 ]
+_Interconnect = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--interconnect",
+        help="How several devices are connected: nvlink or pcie=4.0x16 in a machine, 400Gb/s between machines, for "
+        "each device. Repeatable.",
+        show_default="the usual server of the device",
+        metavar="LINK",
+    ),
+]
+_Spot = Annotated[
+    bool, typer.Option("--spot", help="Expected time and price on spot instances; --price is then the spot price.")
+]
+_Interruptions = Annotated[
+    float | None,
+    typer.Option(
+        "--interruptions-per-day", help="With --spot: how often a machine is taken away.", show_default="1 per day"
+    ),
+]
+_Wait = Annotated[
+    str | None,
+    typer.Option("--restart-wait", help="With --spot: until the next instance starts.", show_default="10min"),
+]
+_Counts = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        help="With --goal: how many of a device to try. The samples of an optimizer step stay the same.",
+        show_default="1,2,4,8, or parallel.devices",
+        metavar="NUMBERS",
+    ),
+]
 _Ram = Annotated[
     str | None, typer.Option("--ram", help="Also judge the host's memory: 32GiB, or `here`.", show_default=False)
+]
+_Height = Annotated[int | None, typer.Option("--height", help="Pixels; without it, data.resolution decides.")]
+_Frames = Annotated[int | None, typer.Option("--frames", help="Frames of a video; the model's own if left out.")]
+_Expandable = Annotated[
+    bool, typer.Option("--expandable-segments", help="As with PYTORCH_ALLOC_CONF=expandable_segments:True.")
 ]
 _Goal = Annotated[
     str | None,
     typer.Option(
         "--goal",
-        help="Search devices and settings: cheapest, fastest, or smallest (the device with the least memory).",
+        help="Search devices and settings: cheapest, fastest, or smallest (the least memory of all its devices).",
         show_default=False,
     ),
 ]
@@ -78,20 +115,21 @@ def plan(
     overrides: _Overrides = None,
     on: _On = None,
     price: _Price = None,
+    interconnect: _Interconnect = None,
+    spot: _Spot = False,
+    interruptions: _Interruptions = None,
+    restart_wait: _Wait = None,
     ram: _Ram = None,
-    height: Annotated[int | None, typer.Option("--height", help="Pixels; without it, data.resolution decides.")] = None,
+    height: _Height = None,
     width: Annotated[int | None, typer.Option("--width", help="Pixels; goes with --height.")] = None,
-    frames: Annotated[
-        int | None, typer.Option("--frames", help="Frames of a video; the model's own if left out.")
-    ] = None,
-    expandable: Annotated[
-        bool, typer.Option("--expandable-segments", help="As with PYTORCH_ALLOC_CONF=expandable_segments:True.")
-    ] = False,
+    frames: _Frames = None,
+    expandable: _Expandable = False,
     explain: Annotated[bool, typer.Option("--explain", help="Break the figures down to parts and tensors.")] = False,
     live: Annotated[bool, typer.Option("--live", help="Record the step now instead of reading its trace.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures.")] = None,
     goal: _Goal = None,
+    num_devices: _Counts = None,
     deadline: _Deadline = None,
     budget: _Budget = None,
     min_batch: _MinBatch = None,
@@ -100,32 +138,50 @@ def plan(
     """Say what fits. Example: foretune plan flux.1-dev method.kind=lora --on rtx-4090,l4,h100-sxm"""
     # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
     gc.disable()
-    size = {"height": height, "width": width, "frames": frames}
-    plain = {"--ram": ram, "--expandable-segments": expandable, "--explain": explain, "--live": live, "--html": html}
-    searching = {"--deadline": deadline, "--budget": budget, "--min-batch": min_batch, "--output": output}
+    size: dict[str, Any] = {"height": height, "width": width, "frames": frames}
+    terms: dict[str, Any] = {
+        "prices": price,
+        "interconnect": interconnect,
+        "spot": spot,
+        "interruptions_per_day": interruptions,
+        "restart_wait": restart_wait,
+    }
+    plain = {"--ram": ram, "--expandable-segments": expandable, "--explain": explain, "--live": live}
+    searching = {
+        "--devices": num_devices,
+        "--deadline": deadline,
+        "--budget": budget,
+        "--min-batch": min_batch,
+        "--output": output,
+    }
     _check_goal(goal, plain, searching)
+    if not spot:
+        _refuse({"--interruptions-per-day": interruptions, "--restart-wait": restart_wait}, "goes with --spot")
     if goal is not None:
-        limits = {"deadline": deadline, "budget": budget, "min_batch": min_batch or 1, "file": output}
-        devices = ",".join(on or [_ALL])
-        _search(target, overrides, {"goal": goal, "on": devices, "prices": price, **size, **limits}, as_json=as_json)
-        return
+        limits = {"num_devices": num_devices, "deadline": deadline, "budget": budget, "min_batch": min_batch or 1}
+        request = {"goal": goal, "on": ",".join(on or [_ALL]), "file": output, **limits, **terms, **size}
+        _search(target, overrides, request, html, as_json=as_json)
+    else:
+        devices = ",".join(on or [_COMMON])
+        has_menus = as_json or html is not None or explain or not _is_overview(target, devices)
+        advice = "menu" if has_menus else "none" if target == _ALL else "first"
+        request = {"on": devices, "ram": ram, "expandable_segments": expandable, "live": live, "advice": advice}
+        _plan(target, overrides, {**request, **terms, **size}, html, explain=explain, as_json=as_json)
+
+
+def _plan(
+    target: str,
+    overrides: list[str] | None,
+    request: dict[str, Any],
+    html: Path | None,
+    *,
+    explain: bool,
+    as_json: bool,
+) -> None:
     from foretune.api.plan import plan as plan_all
 
-    devices = ",".join(on or [_COMMON])
-    has_menus = as_json or html is not None or explain or not _is_overview(target, devices)
     with StatusObserver(f"Planning {target}") as observer:
-        plans = plan_all(
-            target,
-            overrides,
-            on=devices,
-            prices=price,
-            ram=ram,
-            **size,
-            expandable_segments=expandable,
-            live=live,
-            advice="menu" if has_menus else "none" if target == _ALL else "first",
-            observer=observer,
-        )
+        plans = plan_all(target, overrides, **request, observer=observer)
     if html is not None:
         plans.write_page(html)
     _print(plans, html, explain=explain, as_json=as_json)
@@ -134,18 +190,27 @@ def plan(
 
 def _check_goal(goal: str | None, plain: Mapping[str, Any], searching: Mapping[str, Any]) -> None:
     """Raises for options that would be ignored."""
-    idle = [option for option, value in (searching if goal is None else plain).items() if value not in (None, False)]
-    if idle and goal is None:
-        raise UserError(f"{', '.join(idle)} goes with --goal. Run: foretune plan MODEL --goal cheapest ...")
-    if idle:
-        raise UserError(f"{', '.join(idle)} does not go with --goal. Search first, then plan what is recommended")
+    if goal is None:
+        _refuse(searching, "goes with --goal. Run: foretune plan MODEL --goal cheapest ...")
+    else:
+        _refuse(plain, "does not go with --goal. Search first, then plan what is recommended")
 
 
-def _search(target: str, overrides: list[str] | None, request: dict[str, Any], *, as_json: bool) -> None:
+def _refuse(options: Mapping[str, Any], reason: str) -> None:
+    typed = [option for option, value in options.items() if value not in (None, False)]
+    if typed:
+        raise UserError(f"{', '.join(typed)} {reason}")
+
+
+def _search(
+    target: str, overrides: list[str] | None, request: dict[str, Any], html: Path | None, *, as_json: bool
+) -> None:
     from foretune.api.recommend import recommend
 
     with StatusObserver(f"Searching for {target}") as observer:
-        found = recommend(target, overrides, **request, observer=observer)
+        found = recommend(target, overrides, **request, draws=html is not None, observer=observer)
+        if html is not None:
+            found.write_page(html)
     if as_json:
         typer.echo(json.dumps(found.to_mapping(), indent=2))
         return
@@ -153,6 +218,8 @@ def _search(target: str, overrides: list[str] | None, request: dict[str, Any], *
     from foretune.reports.terminal.tables import console
 
     print_recommendation(console(), found.asked, found.answer)
+    if html is not None:
+        typer.echo(f"Wrote {html}")
     if request["file"] is not None:
         typer.echo(f"Wrote {request['file']}. Next: foretune train {request['file']}")
 

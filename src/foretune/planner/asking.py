@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from foretune import catalog
 from foretune.catalog import ModelComponent
-from foretune.catalog.devices import Device
+from foretune.catalog.devices import Device, cards_of
+from foretune.choices.experiment import Experiment
 from foretune.choices.model import SINGLE_FILE_SUFFIXES, ModelReference, read_json, resolve_model
 from foretune.choices.optimizers import FOUND_LR_FACTOR, OPTIMIZER_SPECS
 from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
@@ -22,6 +23,7 @@ from foretune.planner.device_requests import requested_devices
 from foretune.planner.host_memory import HostBudget
 from foretune.planner.overheads import usable_bytes
 from foretune.planner.planning import Footprint, Subject, footprint, plan_on
+from foretune.planner.run_or_runs import with_run_or_runs
 from foretune.planner.sizing import size_of, with_default_targets
 from foretune.planner.timing.terms import PUBLISHED, Terms
 from foretune.planner.traces import LiveTracer, Traces, is_at_hand
@@ -146,6 +148,7 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
     plans = []
     everything = list(catalog.devices().values())
     for device in devices:
+        _check_cards(device, experiment)
         on_host = device.kind == "cpu"
         if on_host not in by_host:
             numerics: Numerics = "cpu" if on_host and (wanted.host_numerics or wanted.always_live) else "cuda"
@@ -162,6 +165,7 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
         found = by_host[on_host]
         segments = wanted.expandable_segments
         plan = plan_on(found, device, expandable_segments=segments, host=wanted.host, terms=wanted.terms)
+        plan = with_run_or_runs(plan, found, device, wanted.terms)
         plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash(), **_of_origin(asked, plan, habits)})
         same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
         if wanted.advice != "none":
@@ -179,6 +183,16 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
             )
         plans.append(plan)
     return tuple(plans)
+
+
+def _check_cards(device: Device, experiment: Experiment) -> None:
+    """Raises where cards of one machine are named, and the experiment is not for as many devices."""
+    num_cards, num_devices = len(cards_of(device)), experiment.parallel.devices
+    if 1 < num_cards != num_devices:
+        raise UserError(
+            f"{device.name} are {num_cards} devices, and parallel.devices is {num_devices}. Run: foretune plan ... "
+            f"parallel.devices={num_cards}"
+        )
 
 
 def _of_origin(asked: Asked, plan: Plan, habits: TrainerHabits) -> dict[str, Any]:

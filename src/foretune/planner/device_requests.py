@@ -1,29 +1,52 @@
 """Resolves `--on`: a device of the catalogue by any of its names, a card with some memory, or this machine's."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from foretune import catalog
-from foretune.catalog.devices import HERE, Device, LinkedDevice, generic_card
+from foretune.catalog.devices import HERE, Device, LinkedDevice, MixedDevices, generic_card
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.units import GIB, MIB, bytes_of_text, bytes_text
 from foretune.planner.overheads import usable_bytes
+from foretune.planner.pcie import pcie_link
 from foretune.planner.transfers import ASSUMED_LINK
 from foretune.record.accelerators import Accelerator, accelerators_here
 from foretune.record.machine import host_memory_bytes
 
 Say = Callable[[str], None]
 _EXAMPLE = "foretune plan ... --on rtx-4090:limit=20GiB, or foretune plan ... --on rtx-4090:pcie=4.0x8"
-_GB_PER_S_OF_PCIE_3 = 16.0
-"""One way over 16 lanes, as the catalogue rounds it. Each generation doubles it."""
 
 
 def requested_devices(typed: str, say: Say) -> Iterator[Device]:
-    """Resolves one name, and what is typed behind it. `say` is called if it is not exactly a name of the catalogue."""
+    """Resolves one name, and what is typed behind it. `say` is called if it is not exactly a name of the catalogue.
+
+    rtx-4090+rtx-3090 are cards of one machine.
+    """
+    if "+" in typed:
+        yield _together([card for name in typed.split("+") for card in requested_devices(name.strip(), say)], typed)
+        return
     name, *settings = typed.split(":")
     for device in _named(name.strip(), say):
         yield _with_settings(device, settings, typed)
+
+
+def _together(cards: Sequence[Device], typed: str) -> Device:
+    """Returns cards of one machine that train together."""
+    if len({card.name for card in cards}) == 1:
+        raise UserError(
+            f"{typed}: equal cards are one device and their number. Run: foretune plan ... --on "
+            f"{cards[0].name} parallel.devices={len(cards)}"
+        )
+    if len({card.kind for card in cards}) > 1 or cards[0].kind not in ("cuda", "rocm"):
+        raise UserError(
+            f"{typed}: only GPUs of one vendor train together. Run: foretune plan ... --on {typed.replace('+', ',')}"
+        )
+    if any(card.num_logical_devices > 1 for card in cards):
+        raise UserError(f"{typed}: a card that is several devices is only planned with its like")
+    least = min(cards, key=usable_bytes)
+    fields = {key: value for key, value in least.__dict__.items() if key in Device.model_fields}
+    name = "+".join(card.name for card in cards)
+    return MixedDevices.model_construct(**{**fields, "name": name}, cards=tuple(cards), least=least)
 
 
 def _with_settings(device: Device, settings: Sequence[str], typed: str) -> Device:
@@ -65,15 +88,11 @@ def _limited(device: Device, value: str, typed: str) -> Device:
 
 
 def _linked(device: Device, value: str, typed: str) -> Device:
-    match = re.fullmatch(r"([1-6])(?:\.0)?x(1|2|4|8|16)", value)
-    if match is None or device.kind in ("cpu", "mps"):
-        reason = "pcie needs a generation and lanes" if match is None else f"{device.name} shares the host's memory"
+    link = pcie_link(value)
+    if link is None or device.kind in ("cpu", "mps"):
+        reason = "pcie needs a generation and lanes" if link is None else f"{device.name} shares the host's memory"
         raise UserError(f"{typed}: {reason}. Run: {_EXAMPLE}")
-    generation, lanes = match.groups()
-    gb_per_s = _GB_PER_S_OF_PCIE_3 * 2.0 ** (int(generation) - 3) * int(lanes) / 16
-    return LinkedDevice.model_construct(
-        **device.__dict__, host_link=f"PCIe {generation}.0 x{lanes}", host_gb_per_s=gb_per_s
-    )
+    return LinkedDevice.model_construct(**device.__dict__, host_link=link.name, host_gb_per_s=link.gb_per_s)
 
 
 def _named(typed: str, say: Say) -> Iterator[Device]:

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from foretune.catalog import ModelComponent
-from foretune.catalog.devices import UNKNOWN, Device
+from foretune.catalog.devices import UNKNOWN, Device, cards_of
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections.hardware import hardware_objections
 from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
@@ -24,10 +24,12 @@ from foretune.planner.sharding import gathered_bytes
 from foretune.planner.sizing import StepSize
 from foretune.planner.streams import as_one, by_fate
 from foretune.planner.swapping import most_on_device_bytes, moved_bytes
-from foretune.planner.timing.forecast import seconds_on, step_time
+from foretune.planner.timing.interconnect import connection_words
 from foretune.planner.timing.job import JobWork, beside_steps, job_cost, job_work
+from foretune.planner.timing.mixed_cards import mixed_words, slowest_card, terms_on, with_average_power
 from foretune.planner.timing.passes import live_encoders
 from foretune.planner.timing.speed import NotKnown
+from foretune.planner.timing.spot_job import with_spot
 from foretune.planner.timing.step_time import PlannedStep, TimedStep, planned_step
 from foretune.planner.timing.terms import PUBLISHED, Terms
 from foretune.planner.traces import Traces, mixed_step, variant_of
@@ -285,13 +287,15 @@ class PlanForecast(NamedTuple):
 def forecast_on(found: Footprint, device: Device, terms: Terms = PUBLISHED) -> PlanForecast:
     """Returns the time of a step on a device, and what the whole job costs."""
     try:
-        speed = terms.speeds(device)
-        time = step_time(seconds_on(found.timed_step, found.traces, device, speed), found.experiment, device, speed)
+        slowest = slowest_card(found.timed_step, found.traces, device, terms)
     except NotKnown as missing:
         return PlanForecast(no_time=str(missing))
+    time, card = slowest.time, with_average_power(slowest.card, device)
     try:
+        speed = terms.speeds(slowest.card)
         beside = beside_steps(found.job, found.planned_step, speed, found.traces.work_times)
-        return PlanForecast(time=time, cost=job_cost(found.job, time, device, terms.price_of(device), beside))
+        cost = job_cost(found.job, time, card, terms.price_of(device), beside)
+        return PlanForecast(time=time, cost=with_spot(cost, found.job, time, device, terms, beside))
     except NotKnown as missing:
         return PlanForecast(time=time, no_cost=str(missing))
 
@@ -330,9 +334,10 @@ def plan_on(
         no_time=forecast.no_time,
         cost=forecast.cost,
         no_cost=forecast.no_cost,
+        connection=_connection(found, device, terms),
         transfers=transfers,
         host=host_memory_of(found.experiment, found.phases, device, host),
-        warnings=tuple(warning.text for warning in hardware_objections(found.experiment, device)),
+        warnings=tuple(w.text for card in cards_of(device) for w in hardware_objections(found.experiment, card)),
         assumptions=_assumptions(found, device, transfers, expandable_segments=expandable_segments),
         notes=(*_notes(found.phases), *_of_the_device(found, device)),
         traces=tuple(f"{name} {stamp}" for name, stamp in sorted(found.traces.used.items())),
@@ -358,6 +363,18 @@ def _assumptions(
     return tuple(said)
 
 
+def _connection(found: Footprint, device: Device, terms: Terms) -> tuple[str, ...]:
+    num_devices = found.experiment.parallel.devices
+    if num_devices == 1:
+        return ()
+    try:
+        links = terms_on(device, terms).links
+        mixed = mixed_words(found.timed_step, found.traces, device, terms)
+        return (*connection_words(device, num_devices, links), *mixed)
+    except NotKnown:
+        return ()  # the plan has no time either, and says why
+
+
 def _notes(phases: Sequence[Phase]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for phase in phases if phase.occurs for note in phase.notes))
 
@@ -368,7 +385,8 @@ def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
     if experiment.parallel.devices > 1:
         if device.kind != "cpu":
             yield "the buffers of NCCL or RCCL, often some hundred MiB on each device"
-        yield f"the host memory of the other {experiment.parallel.devices - 1} processes; some may be on this machine"
+        others = "process" if experiment.parallel.devices == 2 else f"{experiment.parallel.devices - 1} processes"  # noqa: PLR2004
+        yield f"the host memory of the other {others}; some may be on this machine"
     if experiment.levers.compile != "off":
         width = share_text(COMPILED_ERROR.high)
         yield f"the effect of torch.compile: the high end of the band is raised by {width} instead"

@@ -27,8 +27,10 @@ from foretune.reports.plan_tables import (
     phase_table,
     remedy_table,
     tensor_table,
+    time_table,
     verdict_mark,
 )
+from foretune.reports.terminal.several_devices import several_devices_lines
 
 
 class NothingPlanned(UserError):
@@ -49,7 +51,7 @@ def plan_page(plans: Sequence[Plan], choices: Mapping[str, str] | None = None) -
 
 def _title(asked: Sequence[Question]) -> str:
     models = list(dict.fromkeys(question.model for question in asked))
-    return f"Memory plan: {models[0]}" if len(models) == 1 else f"Memory plan: {len(models)} models"
+    return f"Training plan: {models[0]}" if len(models) == 1 else f"Training plan: {len(models)} models"
 
 
 def _head(asked: Sequence[Question]) -> Markup:
@@ -59,12 +61,12 @@ def _head(asked: Sequence[Question]) -> Markup:
         tag("p", f"{asked[0].choices}.", class_="lead") if len(common) == 1 and asked[0].choices else Markup(""),
         overview_table(asked),
     ]
-    intro = "What fine-tuning needs on each device, phase by phase, before anything is downloaded."
+    intro = "What fine-tuning needs on each device, how long it takes and what it costs, before anything is downloaded."
     return join(
         tag(
             "header",
             tag("p", "Foretune", class_="brand"),
-            tag("h1", "Memory plan"),
+            tag("h1", "Training plan"),
             tag("p", intro, class_="lead"),
         ),
         tag("section", overview) if len(asked) > 1 else Markup(""),
@@ -86,9 +88,11 @@ def _section(question: Question, classes: Mapping[str, str]) -> Markup:
             _footprint(plans, classes, f"{question.key}-{i}", apart=len(footprints) > 1)
             for i, plans in enumerate(footprints, start=1)
         ),
-        tag("h3", "Devices"),
+        tag("h3", "Memory of each device"),
         device_table(question.plans),
         tag("p", _band_words(question), class_="small"),
+        time_table(question.plans),
+        (tag("p", line) for plan in question.plans for line in several_devices_lines(plan)),
         [tag("h3", "What to do"), remedy_table(helped)] if helped else [],
         (_breakdown(plans, classes, apart=len(footprints) > 1) for plans in footprints),
         _small_print(question),
@@ -164,7 +168,7 @@ def _breakdown(plans: Sequence[Plan], classes: Mapping[str, str], *, apart: bool
 def _small_print(question: Question) -> Markup:
     plans = question.plans
     lists = (
-        ("Assumed", [text for plan in plans for text in plan.assumptions]),
+        ("Assumed", [text for plan in plans for text in (*plan.assumptions, *_of_the_cost(plan))]),
         ("Not counted", [text for plan in plans for text in plan.notes]),
         (
             "Recorded steps used",
@@ -180,6 +184,10 @@ def _small_print(question: Question) -> Markup:
         ),
         class_="fine",
     )
+
+
+def _of_the_cost(plan: Plan) -> tuple[str, ...]:
+    return () if plan.cost is None else plan.cost.assumptions
 
 
 def _titles(plans: Sequence[Plan]) -> str:

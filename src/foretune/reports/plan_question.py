@@ -59,7 +59,8 @@ def device_title(plan: Plan) -> str:
     """As the catalogue shows it; with several processes, how many."""
     known = catalog.devices().get(plan.device)
     title = plan.device if known is None else known.title
-    return title if plan.world_size == 1 else f"{plan.world_size} × {title}"
+    are_named_each = plan.world_size == 1 or "+" in plan.device
+    return title if are_named_each else f"{plan.world_size} × {title}"
 
 
 def chart_of(plans: Sequence[Plan], classes: Mapping[str, str]) -> Chart:

@@ -40,18 +40,9 @@ def overview_table(questions: Sequence[Question]) -> Markup:
 
 
 def device_table(plans: Sequence[Plan]) -> Markup:
-    """What each device can give, what is taken of it, and the verdict. Time and cost only where they are known."""
-    timed = any(plan.time is not None for plan in plans)
-    priced = any(plan.cost is not None and plan.cost.usd is not None for plan in plans)
-    moves = any(plan.transfers is not None for plan in plans)
+    """What each device can give, what is taken of it, and the verdict."""
     validates = any(plan.validation is not None for plan in plans)
     names = ["Usable", "Allocated", "Reserved", "Estimated", "Low to high"] + ["With validation"] * validates
-    names += ["One step", "Whole job"] * timed + ["Cost"] * priced
-    names += ["Host-device traffic per step", "Least time for it"] * moves
-    head = tag(
-        "tr", tag("th", "Device", scope="col"), tag("th", "Verdict", scope="col"),
-        (tag("th", name, scope="col", class_="number") for name in names),
-    )  # fmt: skip
     rows = []
     for plan in plans:
         band = f"{bytes_text(plan.process_low_bytes)} to {bytes_text(plan.process_high_bytes)}"
@@ -59,17 +50,50 @@ def device_table(plans: Sequence[Plan]) -> Markup:
         cells = [*(number(bytes_text(figure)) for figure in figures), number(band)]
         if validates:
             cells.append(number(_NOTHING if plan.validation is None else bytes_text(plan.at_peak.process_bytes)))
-        if timed:
-            cells.append(number(_NOTHING if plan.time is None else duration_text(plan.time.step_s)))
-            cells.append(number(_NOTHING if plan.cost is None else duration_text(plan.cost.total_s)))
+        rows.append([tag("td", verdict_mark(plan.verdict)), *cells])
+    return _by_device(plans, ["Verdict"], names, rows, "Memory")
+
+
+def time_table(plans: Sequence[Plan]) -> Markup:
+    """How long each device takes and what the job costs there; nothing where no plan knows."""
+    moves = any(plan.transfers is not None for plan in plans)
+    times = [(plan.time, plan.cost) for plan in plans]
+    if not moves and not any(time for time, _ in times):
+        return Markup("")
+    priced = any(cost is not None and cost.usd is not None for _, cost in times)
+    spots = any(cost is not None and cost.spot is not None for _, cost in times)
+    names = ["One step", "Low to high", "Whole job"] + ["Price"] * priced + ["On spot (expected)"] * spots
+    names += ["Host-device traffic per step", "Least time for it"] * moves
+    rows = []
+    for plan, (time, cost) in zip(plans, times, strict=True):
+        band = _NOTHING if time is None else f"{duration_text(time.low_s)} to {duration_text(time.high_s)}"
+        cells = [
+            number(_NOTHING if time is None else duration_text(time.step_s)),
+            number(band),
+            number(_NOTHING if cost is None else duration_text(cost.total_s)),
+        ]
         if priced:
-            usd = None if plan.cost is None else plan.cost.usd
-            cells.append(number(_NOTHING if usd is None else usd_text(usd)))
-        if moves:
-            cells += _moved(plan.transfers)
-        verdict = tag("td", verdict_mark(plan.verdict))
-        rows.append(tag("tr", tag("th", device_title(plan), scope="row"), verdict, cells))
-    return scrolled(tag("table", tag("thead", head), tag("tbody", rows)), "Devices")
+            cells.append(number(_NOTHING if cost is None or cost.usd is None else usd_text(cost.usd)))
+        if spots:
+            spot = None if cost is None else cost.spot
+            cells.append(number(_NOTHING if spot is None or spot.usd is None else usd_text(spot.usd)))
+        rows.append([*cells, *(_moved(plan.transfers) if moves else [])])
+    return join(tag("h3", "Time and price"), _by_device(plans, [], names, rows, "Time and price"))
+
+
+def _by_device(
+    plans: Sequence[Plan], texts: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[Markup]], name: str
+) -> Markup:
+    head = tag(
+        "tr",
+        tag("th", "Device", scope="col"),
+        (tag("th", text, scope="col") for text in texts),
+        (tag("th", text, scope="col", class_="number") for text in numbers),
+    )
+    body = [
+        tag("tr", tag("th", device_title(plan), scope="row"), cells) for plan, cells in zip(plans, rows, strict=True)
+    ]
+    return scrolled(tag("table", tag("thead", head), tag("tbody", body)), name)
 
 
 def phase_table(plan: Plan, classes: Mapping[str, str]) -> Markup:

@@ -47,6 +47,12 @@ def question_text(asked: "Asked") -> str:
     return ", ".join(choices)
 
 
+def subject_text(asked: "Asked") -> str:
+    """What is trained, without the settings that a search varies."""
+    experiment = asked.experiment
+    return f"{_method(experiment.method)}, {experiment.train.precision}"
+
+
 def _method(method: "Method") -> str:
     if method.kind == "full":
         return "full fine-tuning"

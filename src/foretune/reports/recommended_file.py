@@ -6,7 +6,7 @@ from foretune.config.overrides import apply_overrides
 from foretune.config.reading import Asked
 from foretune.config.yaml_files import typed
 from foretune.planner.search.searching import Answer
-from foretune.reports.terminal.recommendation import sentence
+from foretune.reports.search_words import sentence
 
 _WIDTH = 118
 

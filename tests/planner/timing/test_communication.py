@@ -6,9 +6,21 @@ import pytest
 
 from foretune.catalog import device
 from foretune.core.errors import UserError
+from foretune.planner.pcie import PcieLink
 from foretune.planner.timing.communication import NOTHING_SENT, Links, Unit, UnitLayout, bucketed, sharded_pass
-from foretune.planner.timing.interconnect import HOP_S, Group, Interconnect, collective_s, group_of, interconnect_of
+from foretune.planner.timing.device_speed import speed_of
+from foretune.planner.timing.interconnect import (
+    HOP_S,
+    Group,
+    Interconnect,
+    collective_s,
+    connection_words,
+    group_of,
+    interconnect_of,
+)
 from foretune.planner.timing.parallel_time import links_of
+from foretune.planner.timing.speed import NotKnown
+from foretune.planner.timing.stated_links import StatedLinks, links_named
 from tests.planner.timing.even_speed import EvenSpeed
 from tests.work_counts import work_of
 
@@ -161,7 +173,48 @@ def test_2048_devices_are_no_more_work_than_16() -> None:
 def test_what_the_user_states_comes_first() -> None:
     h100 = device("h100-sxm")
     assert interconnect_of(h100) == Interconnect(domain_devices=8, gbit_per_s=400.0, is_assumed=True)
-    assert interconnect_of(h100, gbit_per_s=100.0) == Interconnect(domain_devices=8, gbit_per_s=100.0, is_assumed=False)
+    stated = interconnect_of(h100, links_named(["100Gb/s"]))
+    assert stated == Interconnect(domain_devices=8, gbit_per_s=100.0, is_assumed=False)
     assert interconnect_of(device("gb200")).domain_devices == 72
-    with pytest.raises(UserError, match="positive number"):
-        interconnect_of(h100, gbit_per_s=-1.0)
+
+
+def test_links_are_read_as_data_sheets_write_them() -> None:
+    both = links_named(["nvlink,400Gb/s"])
+    assert both == links_named(["400 Gbit/s", "nvlink"]) == StatedLinks(nvlink=True, gbit_per_s=400.0)
+    assert links_named(["50GB/s"]).gbit_per_s == 400.0
+    assert links_named(["pcie=4.0x8"]).pcie == PcieLink("PCIe 4.0 x8", 16.0)
+    for wrong in ("pcie=9x16", "nvlink,pcie=4x16", "-1Gb/s", "0Gb/s", "400Gb/s,200Gb/s", "fast", "nvlink=900"):
+        with pytest.raises(UserError, match="--interconnect"):
+            links_named([wrong])
+
+
+def test_a_card_without_nvlink_has_no_time_over_it() -> None:
+    with pytest.raises(NotKnown, match="NVLink between several RTX 4090"):
+        interconnect_of(device("rtx-4090"), links_named(["nvlink"]))
+    assert interconnect_of(device("rtx-3090"), links_named(["nvlink"])).pcie is None
+
+
+def test_a_stated_slot_decides_what_is_sent_inside() -> None:
+    """Half of 16 GB/s between two, by hand; a link twice as wide takes half as long, and NVLink is far faster."""
+    h100 = device("h100-sxm")
+    pair = Group(2, 1)
+    times = [
+        collective_s("all_reduce", 1e9, pair, speed_of(h100), interconnect_of(h100, links_named([text])))
+        for text in ("pcie=4.0x8", "pcie=4.0x16", "nvlink")
+    ]
+    assert times[0] == pytest.approx(1e9 / 8e9, rel=1e-3)
+    assert times[0] / times[1] == pytest.approx(2, rel=1e-3)
+    assert times[2] < times[1] / 5
+
+
+def test_the_words_name_every_link_that_is_used() -> None:
+    inside, between = connection_words(device("h100-sxm"), 16)
+    assert "NVLink4" in inside
+    assert "NCCL was measured" in inside
+    assert "2 machines with 400 Gbit/s" in between
+    (pair,) = connection_words(device("rtx-3090"), 2)
+    assert "without a bridge: foretune plan --interconnect pcie=4.0x16" in pair
+    (four,) = connection_words(device("rtx-3090"), 4)
+    assert "PCIe 4.0 x16" in four
+    (stated,) = connection_words(device("rtx-4090"), 2, links_named(["pcie=3.0x8"]))
+    assert "PCIe 3.0 x8 (as given" in stated

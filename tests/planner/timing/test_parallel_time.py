@@ -22,7 +22,7 @@ from foretune.planner.sizing import StepSize
 from foretune.planner.timing.communication import BUCKET_BYTES
 from foretune.planner.timing.constants import TimeConstants
 from foretune.planner.timing.interconnect import Interconnect
-from foretune.planner.timing.parallel_time import CONTENTION_SHARE, ParallelSeconds, parallel_step_seconds, run_or_runs
+from foretune.planner.timing.parallel_time import CONTENTION_SHARE, ParallelSeconds, parallel_step_seconds
 from foretune.planner.timing.step_time import TimedStep, step_seconds
 from foretune.planner.timing.work_times import WorkTimes
 from foretune.planner.traces import Traces
@@ -196,14 +196,3 @@ def test_2048_devices_are_no_more_work_than_two() -> None:
         return work_of(lambda: parallel_step_seconds(asked, found, SPEED, times, NETWORK)).num_calls
 
     assert work(2048) <= 1.1 * work(16)
-
-
-def test_two_devices_or_two_runs() -> None:
-    answer = run_or_runs(step(devices=2), traces(), SPEED, WorkTimes(), NETWORK, PLAIN)
-    one, two = seconds().step_s, seconds(devices=2).step_s
-    assert answer.efficiency == pytest.approx(one / two)
-    assert 1 < answer.speedup < 2
-    # A thousand samples: four in a step of one device, eight in one of both.
-    assert answer.several_runs_s(1000) == pytest.approx(250 * one)
-    assert answer.one_run_s(1000) == pytest.approx(125 * two)
-    assert answer.one_run_s(1000) < answer.several_runs_s(1000) < 2 * answer.one_run_s(1000)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from foretune.core.values.base import Part, Upgrade, Value
-from foretune.core.values.plan_time import JobCost, StepTime
+from foretune.core.values.plan_time import JobCost, RunOrRuns, StepTime
 
 Verdict = Literal["fits", "tight", "does not fit"]
 
@@ -160,8 +160,10 @@ def _with_times(body: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "time": None, "no_time": "the plan was made by an earlier release", "cost": None, "no_cost": None}
 
 
-def _with_hidden_copies(body: dict[str, Any]) -> dict[str, Any]:
-    """Until version 5 all copies between host and device were waited for."""
+def _with_hidden_copies_and_several_devices(body: dict[str, Any]) -> dict[str, Any]:
+    """Until version 5 all copies between host and device were waited for. A plan did not say how several devices are
+    connected, compare one run with several, or know spot instances.
+    """
     return body
 
 
@@ -173,7 +175,7 @@ class Plan(Value):
         2: _with_kinds,
         3: _with_host_memory_of_remedies,
         4: _with_times,
-        5: _with_hidden_copies,
+        5: _with_hidden_copies_and_several_devices,
     }
 
     experiment: str
@@ -209,6 +211,10 @@ class Plan(Value):
     cost: JobCost | None = None
     no_cost: str | None = None
     """Why there is no cost, where the time is known."""
+    connection: tuple[str, ...] = ()
+    """Of several devices: how they are connected, in words; empty where it is not known."""
+    run_or_runs: RunOrRuns | None = None
+    """None for one device, and where a time is not known."""
     transfers: Transfers | None = None
     """None where nothing but batches is moved, or where host and device share their memory."""
     validation: ValidationMemory | None = None

@@ -41,6 +41,64 @@ class StepTime(Part):
         return self.hidden_copy_s / copies_s if copies_s > 0 else None
 
 
+class SpotCost(Part):
+    """The whole job on spot instances, which may be taken away at any time."""
+
+    interruptions_per_day: float
+    """Of one machine, as given."""
+    num_machines: int
+    wait_s: float
+    """Until the next instance starts, as given. It is not paid."""
+    save_every: int | None
+    """Steps between checkpoints, as in the experiment; None is only after the last step."""
+    expected_s: float | None
+    """With waiting and work that is done again; None where the job practically never ends."""
+    interruptions: float | None
+    """Expected in the whole job."""
+    again_s: float | None
+    """Expected time of restarts and of work that is done again."""
+    usd: float | None
+    usd_per_hour: float
+    """Of one device."""
+    best_save_every: int | None
+    """Steps between checkpoints that cost least by Young's and Daly's rule; None where a step has no number."""
+    best_expected_s: float | None
+    best_usd: float | None
+
+
+class RunOrRuns(Part):
+    """One run on several devices beside as many runs of the same training at once, each on one device."""
+
+    num_devices: int
+    one_run_s: float
+    """The whole job on all devices."""
+    one_run_usd: float | None
+    single_s: float
+    """The whole job on one device; side by side all of them end after it."""
+    single_usd: float | None
+    single_fits: bool
+    single_bytes: int
+    """Estimated memory of the process on one device."""
+    settings: dict[str, str]
+    """With which a run on one device has as many samples in an optimizer step."""
+    samples_per_step: int
+    """Of both."""
+    samples_as_is: int | None
+    """Samples of a step on one device without these settings; None where they were searched for."""
+    reason: str | None
+    """What keeps one run from being as many times as fast as there are devices; None if it is nearly that."""
+
+    @property
+    def speedup(self) -> float:
+        """How many times as soon the one run has its result."""
+        return self.single_s / self.one_run_s
+
+    @property
+    def results_of_runs(self) -> float:
+        """Results that runs side by side give in the time of one that one run after the other gives."""
+        return self.num_devices / self.speedup
+
+
 class JobCost(Part):
     """The whole job, from the rent of the device to the last checkpoint. None is "not known" and not in the total."""
 
@@ -66,4 +124,6 @@ class JobCost(Part):
     """Where the price is from, or why there is none."""
     is_price_given: bool
     """Whether the user gave the price."""
+    spot: SpotCost | None = None
+    """None where spot instances were not requested."""
     assumptions: tuple[str, ...] = ()

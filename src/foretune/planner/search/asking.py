@@ -1,6 +1,7 @@
 """A search as the user typed it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from foretune.catalog.devices import Device
 from foretune.config.overrides import parse_overrides
@@ -10,13 +11,24 @@ from foretune.core.units import seconds_of_text, usd_of_text
 from foretune.planner.asking import LiveSource, Wanted, asked_of, find_subject
 from foretune.planner.planning import footprint
 from foretune.planner.search.best import GOALS, PlanLimits
-from foretune.planner.search.searching import Answer, Sought, search
+from foretune.planner.search.searching import Answer, search
+from foretune.planner.search.sought import Sought
 from foretune.planner.sizing import size_of, with_default_targets
 from foretune.planner.traces import Traces
 
+USUAL_COUNTS = (1, 2, 4, 8)
+"""Numbers of devices that a search tries: up to one usual machine."""
+_COUNT_KEY = "parallel.devices"
+
 
 def sought_of(
-    wanted: Wanted, *, goal: str, deadline: str | None = None, budget: str | None = None, min_batch: int = 1
+    wanted: Wanted,
+    *,
+    goal: str,
+    deadline: str | None = None,
+    budget: str | None = None,
+    min_batch: int = 1,
+    num_devices: str | None = None,
 ) -> Sought:
     """Parses the goal and its limits; raises with every mistake at once."""
     mistakes = Mistakes()
@@ -24,19 +36,23 @@ def sought_of(
     deadline_s = mistakes.attempt(_seconds, deadline) if deadline is not None else None
     budget_usd = mistakes.attempt(_usd, budget) if budget is not None else None
     mistakes.attempt(_check, goal, min_batch)
+    typed = frozenset(".".join(path) for path, _ in parse_overrides(wanted.overrides, Mistakes()))
+    counts = mistakes.attempt(_counts, num_devices, typed)
     mistakes.raise_all()
     assert chosen is not None, "another goal is a mistake"
+    assert counts is not None, "other counts are a mistake"
     return Sought(
         goal=chosen,
         limits=PlanLimits(deadline_s=deadline_s, budget_usd=budget_usd),
         min_batch=min_batch,
-        typed=frozenset(".".join(path) for path, _ in parse_overrides(wanted.overrides, Mistakes())),
+        typed=typed,
+        counts=counts,
         terms=wanted.terms,
     )
 
 
 def search_question(
-    wanted: Wanted, sought: Sought, devices: Sequence[Device], live: LiveSource | None
+    wanted: Wanted, sought: Sought, devices: Sequence[Device], live: LiveSource | None, *, draws: bool = False
 ) -> tuple[Asked, Answer]:
     asked = asked_of(wanted)
     subject = find_subject(asked.model, live)
@@ -49,8 +65,27 @@ def search_question(
         width_px=wanted.width_px,
         num_frames=wanted.num_frames,
     )
+    now = experiment.parallel.devices
+    sought = replace(
+        sought,
+        # It states the samples of a step, which the search divides anew.
+        typed=sought.typed - {"train.gradient_accumulation"},
+        counts=(now,) if _COUNT_KEY in sought.typed else tuple({*sought.counts, now}),
+    )
     traces = Traces(live.tracer(asked.model) if live is not None else None)
-    return asked, search(footprint(experiment, subject, size, traces), devices, sought)
+    return asked, search(footprint(experiment, subject, size, traces), devices, sought, draws=draws)
+
+
+def _counts(text: str | None, typed: frozenset[str]) -> tuple[int, ...]:
+    """Parses `--devices`."""
+    if text is None:
+        return USUAL_COUNTS
+    if _COUNT_KEY in typed:
+        raise UserError(f"--devices {text}: {_COUNT_KEY} says how many already. Leave out one of the two")
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise UserError(f"--devices {text}: not numbers of devices. Write: --devices 1,2,4,8")
+    return tuple(sorted({int(part) for part in parts}))
 
 
 def _check(goal: str, min_batch: int) -> None:

@@ -56,6 +56,9 @@ class Effort:
             self.without_time.add(id(option))
             return None
 
+    def is_timed(self, option: Option) -> bool:
+        return id(option) in self.timed
+
     def fits(self, option: Option) -> bool:
         if id(option) not in self.replayed:
             self.replayed.add(id(option))
@@ -69,7 +72,7 @@ def rank(goal: Goal, option: Option, totals: JobTotals) -> _Rank | None:
         return (totals.total_s, totals.usd or 0.0)
     if goal == "cheapest":
         return None if totals.usd is None else (totals.usd, totals.total_s)
-    return (option.place.usable_bytes, totals.total_s)
+    return (option.setting.num_devices * option.place.usable_bytes, totals.total_s)
 
 
 def in_order(

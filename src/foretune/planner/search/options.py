@@ -1,7 +1,7 @@
 """What a search chooses from: settings with all that does not depend on the device, and settings on a device."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,10 +19,14 @@ from foretune.planner.search.space import Space
 from foretune.planner.sizing import StepSize
 from foretune.planner.swapping import copied_bytes
 from foretune.planner.timing.forecast import checked_seconds, peak_flops_per_s, unknown_speed
+from foretune.planner.timing.interconnect import interconnect_of
 from foretune.planner.timing.job import BesideSteps, JobTotals, JobWork, caching_seconds, job_totals, validation_seconds
+from foretune.planner.timing.parallel_time import ParallelSeconds, planned_parallel_seconds
 from foretune.planner.timing.passes import live_encoders
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
-from foretune.planner.timing.step_time import PlannedStep, StepSeconds, TimedStep, parts_of, planned_step
+from foretune.planner.timing.spot_job import num_machines, spot_totals
+from foretune.planner.timing.stated_links import AS_USUAL
+from foretune.planner.timing.step_time import PlannedStep, TimedStep, planned_step
 from foretune.planner.timing.terms import Terms
 from foretune.planner.traces import Mixed, flops_per_sample, is_at_hand, mixed_step, variant_of
 from foretune.planner.transfers import Moved
@@ -40,9 +44,27 @@ class SearchSetting:
     experiment: Experiment
     size: StepSize
     base: Footprint
-    job: JobWork
     num_samples: int
-    """Of one device in one optimizer step."""
+    """Of each device in one optimizer step."""
+    _with_more: dict[str, "SearchSetting"] = field(default_factory=dict)
+    """The same with what the caches of some devices need."""
+
+    @property
+    def num_devices(self) -> int:
+        return self.experiment.parallel.devices
+
+    @cached_property
+    def typed(self) -> str:
+        """What differs from the request, as it is typed."""
+        words = self.change.without_idle(self.base.experiment).words()
+        return " ".join(f"{key}={value}" for key, value in words.items())
+
+    @cached_property
+    def is_for_apple(self) -> bool:
+        """Whether an Apple GPU can do it, as far as the number of devices decides."""
+        family = self.base.subject.row.family_facts.name
+        against = objections(self.experiment, family, distilled=None, only_planned=True, device_type="mps")
+        return all(objection.severity != "refused" for objection in against)
 
     @cached_property
     def quick_bytes(self) -> float:
@@ -100,13 +122,16 @@ class SearchSetting:
 
     def with_more(self, more: Mapping[str, Any]) -> "SearchSetting":
         """Returns the same step with settings that do not belong to it."""
-        change = SettingChange("other", {**self.change.settings, **more})
-        return replace(self, change=change, experiment=change.applied(self.base.experiment))
+        key = repr(sorted(more.items()))
+        if key not in self._with_more:
+            change = SettingChange("other", {**self.change.settings, **more})
+            experiment = change.applied(self.base.experiment)
+            self._with_more[key] = replace(self, change=change, experiment=experiment, _with_more={})
+        return self._with_more[key]
 
 
 def legal_settings(base: Footprint, space: Space) -> Iterator[SearchSetting]:
     """Yields the settings of a space that go together and need no recording."""
-    jobs = base.job
     family = base.subject.row.family_facts.name
     for change in space.changes():
         try:
@@ -119,7 +144,7 @@ def legal_settings(base: Footprint, space: Space) -> Iterator[SearchSetting]:
             continue
         if is_at_hand(base.traces, experiment, size, base.subject.geometry, base.numerics):
             samples = experiment.train.batch_size * experiment.train.gradient_accumulation
-            yield SearchSetting(change, experiment, size, base, jobs, samples)
+            yield SearchSetting(change, experiment, size, base, samples)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,13 +154,24 @@ class SearchPlace:
     base: Footprint
     device: Device
     speed: DeviceSpeed
+    terms: Terms
     price_usd_per_hour: float | None
+    may_choose_saves: bool
+    """Whether checkpoints on spot instances are as often as costs least."""
     usable_bytes: int
     ends: Ends
     reserved_share: float
     """Reserved over allocated memory of the experiment as it was asked for."""
     needed: Mapping[str, Any]
     """Settings without which the caches do not fit."""
+    _has_dtypes: dict[tuple[str, ...], bool] = field(default_factory=dict)
+
+    def has_dtypes_of(self, experiment: Experiment) -> bool:
+        """Whether nothing speaks against these dtypes on this device; the rest of an experiment decides nothing."""
+        key = (experiment.quantize.denoiser, experiment.train.precision, experiment.train.weight_dtype)
+        if key not in self._has_dtypes:
+            self._has_dtypes[key] = not any(hardware_objections(experiment, self.device))
+        return self._has_dtypes[key]
 
     @cached_property
     def job(self) -> JobWork:
@@ -144,8 +180,8 @@ class SearchPlace:
 
     @cached_property
     def caching_s(self) -> float | None:
-        """Of every setting; raises `NotKnown`."""
-        job = self.job
+        """Of every setting, on one device; raises `NotKnown`."""
+        job = replace(self.job, num_devices=1)
         return caching_seconds(job, self.speed, self.base.traces.work_times) if job.is_caching_known else None
 
     @cached_property
@@ -173,8 +209,7 @@ class Option:
     @cached_property
     def key(self) -> tuple[str, str]:
         """Orders what is equally good: by device, then by settings as they are typed."""
-        words = self.changed.change.without_idle(self.setting.base.experiment).words()
-        return self.place.device.name, " ".join(f"{key}={value}" for key, value in words.items())
+        return self.place.device.name, self.changed.typed
 
     @cached_property
     def changed(self) -> SearchSetting:
@@ -189,7 +224,9 @@ class Option:
 
     @property
     def is_able(self) -> bool:
-        return not any(hardware_objections(self.setting.experiment, self.place.device))
+        if self.setting.num_devices > 1 and self.place.device.kind == "mps" and not self.setting.is_for_apple:
+            return False
+        return self.place.has_dtypes_of(self.setting.experiment)
 
     @cached_property
     def fits(self) -> bool:
@@ -201,47 +238,75 @@ class Option:
         """A lower bound of time and price: products at the peak of the device, and nothing to wait for."""
         peak = peak_flops_per_s(self.setting.experiment, self.place.device)
         least_s = 0.0 if peak is None else self.setting.flops / peak
-        return self._totals(
-            least_s, self.setting.flops, BesideSteps(caching_s=self.place.least_caching_s, validation_s=0.0)
+        caching_s = self.place.least_caching_s / self.setting.num_devices
+        return self._on_spot(
+            self._totals(least_s, self.setting.flops, BesideSteps(caching_s=caching_s, validation_s=0.0))
         )
 
     @cached_property
-    def seconds(self) -> StepSeconds:
+    def seconds(self) -> ParallelSeconds:
         """Of one step; raises `NotKnown`."""
         setting, place = self.setting, self.place
         unknown_speed(setting.experiment)
-        if setting.experiment.parallel.devices > 1:
-            raise NotKnown("the best settings of several devices: a search is for one. Set parallel.devices=1")
-        parts = parts_of(setting.planned, place.speed, setting.base.traces.work_times)
-        found = parts.seconds()
-        return checked_seconds(found, setting.experiment, place.device)
+        links = place.terms.links if setting.num_devices > 1 else AS_USUAL
+        found = planned_parallel_seconds(
+            setting.planned, place.speed, setting.base.traces.work_times, interconnect_of(place.device, links)
+        )
+        checked_seconds(found.alone, setting.experiment, place.device)
+        return found
 
     @cached_property
     def totals(self) -> JobTotals:
         """Time and price of the whole job; raises `NotKnown`."""
-        found, place, setting = self.seconds, self.place, self.setting
-        once_s = validation_seconds(place.job, setting.planned, place.speed, setting.base.traces.work_times)
-        often = place.job.num_validations
-        beside = BesideSteps(caching_s=place.caching_s, validation_s=None if often is None else often * once_s)
-        return self._totals(found.step_s, found.hardware_flops, beside)
+        return self._on_spot(self.undisturbed)
+
+    @property
+    def undisturbed(self) -> JobTotals:
+        """The totals if nothing is interrupted."""
+        found, job, setting, place = self.seconds, self.job, self.setting, self.place
+        caching_s = None if place.caching_s is None else place.caching_s / setting.num_devices
+        once_s = validation_seconds(job, setting.planned, place.speed, setting.base.traces.work_times)
+        validation_s = None if job.num_validations is None else job.num_validations * once_s
+        beside = BesideSteps(caching_s=caching_s, validation_s=validation_s)
+        return self._totals(found.step_s, found.alone.hardware_flops, beside)
+
+    @cached_property
+    def job(self) -> JobWork:
+        """What the devices of this option do."""
+        return replace(self.place.job, num_devices=self.setting.num_devices)
+
+    @property
+    def num_machines(self) -> int:
+        return num_machines(self.job, self.place.device, self.place.terms)
 
     def _totals(self, step_s: float, hardware_flops: float, beside: BesideSteps) -> JobTotals:
         place = self.place
-        return job_totals(place.job, place.device, place.price_usd_per_hour, step_s, hardware_flops, beside)
+        return job_totals(self.job, place.device, place.price_usd_per_hour, step_s, hardware_flops, beside)
+
+    def _on_spot(self, found: JobTotals) -> JobTotals:
+        place = self.place
+        if place.terms.spot is None:
+            return found
+        return spot_totals(self.job, place.device, place.terms, found, may_choose=place.may_choose_saves)
 
 
 def place_on(
-    base: Footprint, device: Device, terms: Terms, reserved_share: float, needed: Mapping[str, Any]
+    base: Footprint, device: Device, terms: Terms, needed: Mapping[str, Any], *, may_choose_saves: bool
 ) -> SearchPlace:
-    """Raises `NotKnown` if the device's speed is not known."""
+    """Raises `NotKnown` if the device's speed is not known, or its price on spot."""
+    price = terms.price_of(device).usd if terms.spot is None else terms.spot_price_of(device)
+    if terms.spot is not None and price is None:
+        raise NotKnown("a spot price: add --price DEVICE=USD")
     return SearchPlace(
         base=base,
         device=device,
         speed=terms.speeds(device),
-        price_usd_per_hour=terms.price_of(device).usd,
+        terms=terms,
+        price_usd_per_hour=price,
+        may_choose_saves=may_choose_saves,
         usable_bytes=usable_bytes(device),
         ends=Ends(base.overhead_on(device), base.error_share),
-        reserved_share=reserved_share,
+        reserved_share=reserved_share(base, device),
         needed=needed,
     )
 

@@ -10,6 +10,8 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
 from foretune.planner.knobs import SettingChange
 
+_MACHINE = 8
+"""Devices in a group of HSDP: those of a usual machine."""
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _SWAPPED_EIGHTHS = range(1, 9)
 _BASES = ("none", "int8", "nf4", "float8-dynamic")
@@ -35,13 +37,19 @@ class Space:
             yield SettingChange("other", settings)
 
 
-def space_of(experiment: Experiment, num_blocks: int, typed: Collection[str] = (), min_batch: int = 1) -> Space:
+def space_of(
+    experiment: Experiment,
+    num_blocks: int,
+    typed: Collection[str] = (),
+    min_batch: int = 1,
+    counts: Collection[int] = (1,),
+) -> Space:
     """Returns the settings to search for an experiment. Keys in `typed` stay as they are.
 
-    A search over the number of devices adds its row here.
+    `counts`: numbers of devices.
     """
     rows = (
-        _batches(experiment, min_batch),
+        _passes(experiment, min_batch, counts),
         _recomputation(experiment, num_blocks),
         _bases(experiment),
         _weights(experiment),
@@ -51,10 +59,22 @@ def space_of(experiment: Experiment, num_blocks: int, typed: Collection[str] = (
     return Space(tuple(_as_typed(row, experiment, typed) for row in rows))
 
 
+def num_samples_of(experiment: Experiment, min_batch: int = 1) -> int:
+    """Returns the samples of an optimizer step over all devices, which stay the same."""
+    return max(min_batch, experiment.samples_per_step())
+
+
+def dividing(counts: Collection[int], num_samples: int, min_batch: int = 1) -> tuple[int, ...]:
+    """Returns the numbers of devices among which the samples of a step can be divided."""
+    return tuple(
+        count for count in sorted(set(counts)) if num_samples % count == 0 and num_samples // count >= min_batch
+    )
+
+
 def _as_typed(row: list[_Settings], experiment: Experiment, typed: Collection[str]) -> tuple[Mapping[str, Any], ...]:
     """Returns the row without what differs from a typed setting; what the experiment has stays possible."""
-    fixed = {key for settings in row for key in settings if key in typed}
-    kept = [settings for settings in row if all(settings.get(key) == _value(experiment, key) for key in fixed)]
+    fixed = {key: _value(experiment, key) for settings in row for key in settings if key in typed}
+    kept = [settings for settings in row if all(settings.get(key, value) == value for key, value in fixed.items())]
     return tuple(kept) or ({},)
 
 
@@ -63,11 +83,34 @@ def _value(experiment: Experiment, key: str) -> Any:
     return getattr(getattr(experiment, section), name)
 
 
-def _batches(experiment: Experiment, min_batch: int) -> list[_Settings]:
-    """Yields every batch that divides the samples of an optimizer step on one device."""
-    num_samples = max(min_batch, experiment.train.batch_size * experiment.train.gradient_accumulation)
-    batches = [size for size in range(min_batch, num_samples + 1) if num_samples % size == 0]
-    return [{"train.batch_size": size, "train.gradient_accumulation": num_samples // size} for size in batches]
+def _passes(experiment: Experiment, min_batch: int, counts: Collection[int]) -> list[_Settings]:
+    """Returns numbers of devices with every batch that divides a device's samples of an optimizer step."""
+    num_samples = num_samples_of(experiment, min_batch)
+    found = []
+    for count in dividing(counts, num_samples, min_batch):
+        of_device = num_samples // count
+        for size in (size for size in range(min_batch, of_device + 1) if of_device % size == 0):
+            batch = {"train.batch_size": size, "train.gradient_accumulation": of_device // size}
+            found += [{**batch, **engine} for engine in _engines(experiment, count)]
+    return found
+
+
+def _engines(experiment: Experiment, count: int) -> list[_Settings]:
+    """Returns DDP and FSDP2; beyond the devices of a usual machine HSDP, too."""
+    now = experiment.parallel
+    if count == now.devices == 1:
+        return [{}]
+    kinds: list[tuple[str, int | None]] = [("none", None)]
+    if count > 1:
+        kinds.append(("full", None))
+    if count > _MACHINE and count % _MACHINE == 0:
+        kinds.append(("hybrid", _MACHINE))
+    if count == now.devices and (now.sharding, now.shard_devices) not in kinds:
+        kinds.append((now.sharding, now.shard_devices))
+    return [
+        {"parallel.devices": count, "parallel.sharding": sharding, "parallel.shard_devices": group}
+        for sharding, group in kinds
+    ]
 
 
 def _recomputation(experiment: Experiment, num_blocks: int) -> list[_Settings]:

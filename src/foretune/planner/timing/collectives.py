@@ -3,16 +3,18 @@
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from foretune.catalog.devices import Device
 from foretune.catalog.kernel_tables import LOG_STEPS, KernelTable, kernel_table
+from foretune.planner.pcie import PcieLink
 from foretune.planner.timing.products import kin_of
 from foretune.planner.timing.speed import Collective, NotKnown
 from foretune.planner.transfers import host_link
 
 _LINKS = ("NVLink", "Infinity Fabric")
 _BRIDGE = "NVLink bridge"
-_USABLE_LINK_SHARE = 0.7
+USABLE_LINK_SHARE = 0.7
 """Of one direction, all_gather of 512 MiB among eight: A100 0.68, B200 0.69, H100 0.74."""
 _USABLE_PCIE_SHARE = {2: 0.5}
 _USABLE_PCIE_SHARE_OF_MORE = 0.36
@@ -33,11 +35,8 @@ def collective_s(device: Device, kind: Collective, num_bytes: float, num_devices
     assert num_devices >= 1, num_devices
     if num_devices == 1 or num_bytes <= 0:
         return 0.0
-    kin = kin_of(device)
-    has_link = device.interconnect.startswith(_LINKS) and not device.interconnect.startswith(_BRIDGE)
-    if kin is not None and (kin is device or (has_link and kin.interconnect == device.interconnect)):
-        table = kernel_table(kin.name)
-        assert table is not None
+    table = _table_of(device)
+    if table is not None:
         return _by_table(table, kind, num_bytes, num_devices)
     return _by_data_sheet(device, kind, num_bytes, num_devices)
 
@@ -64,10 +63,55 @@ def _at_size(sizes: Sequence[int], log_us: Sequence[int], num_bytes: float) -> f
     return math.exp((log_us[upper - 1] * (1 - share) + log_us[upper] * share) / LOG_STEPS) * 1e-6
 
 
+def over_pcie_s(link: PcieLink, kind: Collective, num_bytes: float, num_devices: int) -> float:
+    """Over a PCIe link that was stated, whatever the devices are."""
+    if num_devices == 1 or num_bytes <= 0:
+        return 0.0
+    return _over_link_s(link.gb_per_s * 1e9 * usable_pcie_share(num_devices), kind, num_bytes, num_devices)
+
+
+def has_fast_link(device: Device) -> bool:
+    """Whether NVLink or Infinity Fabric connects several of these."""
+    return device.interconnect.startswith(_LINKS)
+
+
+@dataclass(frozen=True)
+class LinkInside:
+    """What connects the devices of one machine, for a person to check."""
+
+    name: str
+    is_measured: bool
+    """Whether NCCL was measured on this chip and link."""
+
+
+def link_inside(device: Device, num_devices: int) -> LinkInside:
+    """Returns the link that `collective_s` assumes. Raises `NotKnown` if it has none."""
+    if has_fast_link(device) and (num_devices == 2 or not device.interconnect.startswith(_BRIDGE)):  # noqa: PLR2004
+        return LinkInside(device.interconnect, is_measured=_table_of(device) is not None)
+    _bytes_per_s(device, num_devices)
+    return LinkInside(host_link(device).name, is_measured=_table_of(device) is not None)
+
+
+def _table_of(device: Device) -> KernelTable | None:
+    kin = kin_of(device)
+    has_link = device.interconnect.startswith(_LINKS) and not device.interconnect.startswith(_BRIDGE)
+    if kin is None or not (kin is device or (has_link and kin.interconnect == device.interconnect)):
+        return None
+    return kernel_table(kin.name)
+
+
 def _by_data_sheet(device: Device, kind: Collective, num_bytes: float, num_devices: int) -> float:
+    return _over_link_s(_bytes_per_s(device, num_devices), kind, num_bytes, num_devices)
+
+
+def _over_link_s(bytes_per_s: float, kind: Collective, num_bytes: float, num_devices: int) -> float:
     latency_s = _LATENCY_S + _LATENCY_PER_DEVICE_S * num_devices
-    passes = ring_factor(kind, num_devices)
-    return latency_s + passes * num_bytes / _bytes_per_s(device, num_devices)
+    return latency_s + ring_factor(kind, num_devices) * num_bytes / bytes_per_s
+
+
+def usable_pcie_share(num_devices: int) -> float:
+    """What collectives reach of one direction of PCIe."""
+    return _USABLE_PCIE_SHARE.get(num_devices, _USABLE_PCIE_SHARE_OF_MORE)
 
 
 def _bytes_per_s(device: Device, num_devices: int) -> float:
@@ -75,8 +119,7 @@ def _bytes_per_s(device: Device, num_devices: int) -> float:
     both_ways = device.interconnect_bidirectional_gb_per_s
     is_link = device.interconnect.startswith(_LINKS) and both_ways is not None
     if is_link and both_ways is not None and (num_devices == 2 or not device.interconnect.startswith(_BRIDGE)):  # noqa: PLR2004
-        return both_ways / 2 * 1e9 * _USABLE_LINK_SHARE
+        return both_ways / 2 * 1e9 * USABLE_LINK_SHARE
     if device.kind in ("cpu", "mps") or not (is_link or device.interconnect.startswith("PCIe")):
         raise NotKnown(f"the link between several {device.title} (interconnect)")
-    share = _USABLE_PCIE_SHARE.get(num_devices, _USABLE_PCIE_SHARE_OF_MORE)
-    return host_link(device).gb_per_s * 1e9 * share
+    return host_link(device).gb_per_s * 1e9 * usable_pcie_share(num_devices)

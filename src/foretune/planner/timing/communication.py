@@ -5,7 +5,7 @@ weights of each block before it runs, one block ahead, in the forward and again 
 gradients after it, in every pass. With HSDP the reduced parts are then summed over the groups.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from foretune.planner.timing.interconnect import Group, Interconnect, collective_s
@@ -140,11 +140,11 @@ def sharded_pass(layout: UnitLayout, links: Links, *, gathers_again: bool = True
     `gathers_again`: weights of blocks are freed after the forward pass, and gathered again in the backward pass.
     """
     units = [unit for unit in layout.blocks for _ in range(unit.count)]
-    gathers = [links.gather_s(unit.weight_bytes) for unit in units]
+    gathers = _of_all(layout, lambda unit: links.gather_s(unit.weight_bytes))
     rest_s = links.gather_s(layout.outside.weight_bytes)
     forward = _ahead([unit.forward_s for unit in units], gathers)
-    scatters = [links.scatter_s(unit.gradient_bytes) for unit in reversed(units)]
-    sums = [links.sum_s(unit.gradient_bytes) for unit in reversed(units)]
+    scatters = _of_all(layout, lambda unit: links.scatter_s(unit.gradient_bytes))[::-1]
+    sums = _of_all(layout, lambda unit: links.sum_s(unit.gradient_bytes))[::-1]
     again = gathers[::-1] if gathers_again else [0.0] * len(gathers)
     backward = _ahead([unit.backward_s for unit in reversed(units)], again, scatters, sums)
     last_s = links.reduce_s(layout.outside.gradient_bytes)
@@ -160,6 +160,11 @@ def sharded_pass(layout: UnitLayout, links: Links, *, gathers_again: bool = True
         + (links.gathered_share + links.summed_share) * (num_gradient_bytes + layout.outside.gradient_bytes),
         num_collectives=times * len(units) + 1 + num_reducing * (2 if links.replicas.size > 1 else 1),
     )
+
+
+def _of_all(layout: UnitLayout, seconds: Callable[[Unit], float]) -> list[float]:
+    """Returns a time of each block; equal blocks share it."""
+    return [second for unit in layout.blocks for second in [seconds(unit)] * unit.count]
 
 
 def _ahead(

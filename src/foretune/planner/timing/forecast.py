@@ -10,17 +10,20 @@ from foretune.planner.timing.constants import time_error
 from foretune.planner.timing.interconnect import interconnect_of
 from foretune.planner.timing.parallel_time import ParallelSeconds, parallel_step_seconds
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
+from foretune.planner.timing.stated_links import AS_USUAL, StatedLinks
 from foretune.planner.timing.step_time import StepSeconds, TimedStep
 from foretune.planner.traces import Traces
 
 _TERA = 1e12
 
 
-def seconds_on(step: TimedStep, traces: Traces, device: Device, speed: DeviceSpeed) -> ParallelSeconds:
+def seconds_on(
+    step: TimedStep, traces: Traces, device: Device, speed: DeviceSpeed, links: StatedLinks = AS_USUAL
+) -> ParallelSeconds:
     """Returns the seconds of a step. Raises `NotKnown` if something is not known, or if it cannot be true."""
     unknown_speed(step.experiment)
-    links = interconnect_of(device)
-    found = parallel_step_seconds(step, traces, speed, traces.work_times, links)
+    stated = links if step.experiment.parallel.devices > 1 else AS_USUAL
+    found = parallel_step_seconds(step, traces, speed, traces.work_times, interconnect_of(device, stated))
     checked_seconds(found.alone, step.experiment, device)
     return found
 

@@ -28,7 +28,7 @@ _LOAD_SHARE = 0.8
 """Of the power limit. Trainings of transformers that are bound by computation report 70 to 95 %."""
 _FILE_BYTES_PER_WEIGHT = 2
 _FLOPS_PER_WEIGHT = 2
-_S_PER_HOUR = 3600
+S_PER_HOUR = 3600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,8 @@ class JobWork:
     decodings: tuple[TimedTrace, ...]
     """Of all samples of one validation."""
     saved_bytes: float
+    num_saves: int
+    save_every: int | None
     num_devices: int
     is_cpu: bool
     assumptions: tuple[str, ...]
@@ -89,6 +91,8 @@ def job_work(run: RunToPlan) -> JobWork:
         guided_batch=guided_batch(run),
         decodings=tuple(one for one in decodings if isinstance(one, TimedTrace)),
         saved_bytes=_saved_bytes(run) * _times(num_steps, experiment.save.every),
+        num_saves=_times(num_steps, experiment.save.every),
+        save_every=experiment.save.every,
         num_devices=experiment.parallel.devices,
         is_cpu=run.trains_on_host,
         assumptions=tuple(dict.fromkeys(notes)),
@@ -166,11 +170,11 @@ def job_totals(
     saves_s = work.saved_bytes / _DISK_BYTES_PER_S
     validation_s = beside.validation_s
     total_s = set_up_s + download_s + saves_s + (caching_s or 0.0) + training_s + (validation_s or 0.0)
-    usd = None if usd_per_hour is None else usd_per_hour * _num_cards(work, device) * total_s / _S_PER_HOUR
+    usd = None if usd_per_hour is None else usd_per_hour * num_cards(work, device) * total_s / S_PER_HOUR
     return JobTotals(set_up_s, download_s, caching_s, training_s, validation_s, saves_s, total_s, usd)
 
 
-def _num_cards(work: JobWork, device: Device) -> int:
+def num_cards(work: JobWork, device: Device) -> int:
     """Returns how many cards are rented: some are two devices to PyTorch."""
     return math.ceil(work.num_devices / device.num_logical_devices)
 
@@ -180,7 +184,7 @@ def job_cost(work: JobWork, time: StepTime, device: Device, price: HourlyPrice, 
     found = job_totals(work, device, price.usd, time.step_s, time.hardware_flops, beside)
     total_s = found.total_s
     by_time = 0.0 if work.num_steps is None else total_s - found.set_up_s - found.download_s - found.saves_s
-    power_w = None if device.tdp_w is None else device.tdp_w * _LOAD_SHARE * _num_cards(work, device)
+    power_w = None if device.tdp_w is None else device.tdp_w * _LOAD_SHARE * num_cards(work, device)
     return JobCost(
         num_steps=work.num_steps,
         set_up_s=found.set_up_s,
@@ -192,7 +196,7 @@ def job_cost(work: JobWork, time: StepTime, device: Device, price: HourlyPrice, 
         total_s=total_s,
         low_s=total_s + by_time * (time.low_s / time.step_s - 1),
         high_s=total_s + by_time * (time.high_s / time.step_s - 1),
-        energy_wh=None if power_w is None else power_w * total_s / _S_PER_HOUR,
+        energy_wh=None if power_w is None else power_w * total_s / S_PER_HOUR,
         usd=found.usd,
         usd_per_hour=price.usd,
         price_source=price.source,

@@ -11,13 +11,13 @@ from foretune.planner.timing.interconnect import Group, Interconnect, group_of
 from foretune.planner.timing.layout_facts import block_seconds, layout_facts
 from foretune.planner.timing.speed import DeviceSpeed
 from foretune.planner.timing.step_time import (
+    PlannedStep,
     StepParts,
     StepSeconds,
     TimedStep,
     busy_seconds,
     parts_of,
     planned_step,
-    step_seconds,
 )
 from foretune.planner.timing.work_times import UPDATE, LayoutFacts, Part, WorkTimes
 from foretune.planner.traces import Traces, mixed_step
@@ -103,22 +103,32 @@ def parallel_step_seconds(
 
     One device sends nothing. Raises `NotKnown` if something of the step is not known.
     """
-    parallel = step.experiment.parallel
+    mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
+    return planned_parallel_seconds(planned_step(step, traces, mixed), speed, work_times, interconnect, constants)
+
+
+def planned_parallel_seconds(
+    planned: PlannedStep,
+    speed: DeviceSpeed,
+    work_times: WorkTimes,
+    interconnect: Interconnect,
+    constants: TimeConstants | None = None,
+) -> ParallelSeconds:
+    """Returns the time of a step whose traces were found before."""
+    experiment, parallel = planned.step.experiment, planned.step.experiment.parallel
     if parallel.devices == 1:
-        alone = step_seconds(step, traces, speed, work_times, constants)
-        samples = step.size.batch_size * step.experiment.train.gradient_accumulation
+        alone = parts_of(planned, speed, work_times).seconds(constants)
+        samples = planned.step.size.batch_size * experiment.train.gradient_accumulation
         return ParallelSeconds(
             num_devices=1, alone=alone, communication=Communication(), contention_s=0.0, samples=samples
         )
     shards = num_shards(parallel)
-    links = links_of(parallel.devices, shards, speed, interconnect)
-    widening = _FULL_WIDENING if step.experiment.gathers_in_bf16 else 1
-    return exchanged_step_seconds(
-        step,
-        traces,
-        links,
+    widening = _FULL_WIDENING if experiment.gathers_in_bf16 else 1
+    return _exchanged_seconds(
+        planned,
+        links_of(parallel.devices, shards, speed, interconnect),
         work_times,
-        engine_exchange(step),
+        engine_exchange(planned.step),
         constants,
         update_share=widening / shards,
         gradient_widening=widening,
@@ -141,9 +151,29 @@ def exchanged_step_seconds(
     `update_share`: what a device does of the update in the trace. `gradient_widening`: how many times the bytes of the
     trace gradients have when they are sent.
     """
-    constants = constants or shipped_constants()
     mixed = mixed_step(traces, step.experiment, step.size, step.geometry, step.numerics, habits=step.habits)
-    planned = planned_step(step, traces, mixed)
+    return _exchanged_seconds(
+        planned_step(step, traces, mixed),
+        links,
+        work_times,
+        exchange,
+        constants,
+        update_share=update_share,
+        gradient_widening=gradient_widening,
+    )
+
+
+def _exchanged_seconds(
+    planned: PlannedStep,
+    links: Links,
+    work_times: WorkTimes,
+    exchange: Exchange,
+    constants: TimeConstants | None,
+    *,
+    update_share: float,
+    gradient_widening: float,
+) -> ParallelSeconds:
+    step, constants = planned.step, constants or shipped_constants()
     parts = parts_of(planned, links.speed, work_times)
     own = _with_update(parts, update_share)
     alone = own.seconds(constants)
@@ -198,56 +228,3 @@ def _layout(
 
     blocks = tuple(unit(number, kind.count) for number, kind in enumerate(trace.kinds))
     return UnitLayout(blocks=blocks, outside=unit(OUTSIDE, 1))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOrRuns:
-    """What several devices do for a user: one run that is faster, or as many runs at once as there are devices."""
-
-    num_devices: int
-    one_device_step_s: float
-    one_run_step_s: float
-    samples_of_one_device: int
-    """Of a step."""
-
-    @property
-    def efficiency(self) -> float:
-        """Samples of the one run beside those of several runs in the same time."""
-        return self.one_device_step_s / self.one_run_step_s
-
-    @property
-    def speedup(self) -> float:
-        """How much sooner the one run has seen as many samples as a run on one device."""
-        return self.num_devices * self.efficiency
-
-    def one_run_s(self, num_samples: float) -> float:
-        """Time of one run on all devices."""
-        return num_samples / (self.samples_of_one_device * self.num_devices) * self.one_run_step_s
-
-    def several_runs_s(self, num_samples: float) -> float:
-        """Time of as many runs as there are devices, side by side, each of so many samples."""
-        return num_samples / self.samples_of_one_device * self.one_device_step_s
-
-
-def run_or_runs(
-    step: TimedStep,
-    traces: Traces,
-    speed: DeviceSpeed,
-    work_times: WorkTimes,
-    interconnect: Interconnect,
-    constants: TimeConstants | None = None,
-) -> RunOrRuns:
-    """Compares an experiment on its devices with the same experiment on one of them.
-
-    Whether it fits on one device is a question to the plan.
-    """
-    experiment = step.experiment
-    parallel = experiment.parallel.model_copy(update={"devices": 1, "sharding": "none", "shard_devices": None})
-    single = replace(step, experiment=experiment.model_copy(update={"parallel": parallel}))
-    together = parallel_step_seconds(step, traces, speed, work_times, interconnect, constants)
-    return RunOrRuns(
-        num_devices=together.num_devices,
-        one_device_step_s=step_seconds(single, traces, speed, work_times, constants).step_s,
-        one_run_step_s=together.step_s,
-        samples_of_one_device=together.samples // together.num_devices,
-    )

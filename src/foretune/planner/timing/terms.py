@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from foretune import catalog
-from foretune.catalog.devices import Device
+from foretune.catalog.devices import Device, MixedDevices
 from foretune.core.errors import UserError
 from foretune.planner.timing.device_speed import speed_of
 from foretune.planner.timing.speed import DeviceSpeed
+from foretune.planner.timing.spot import SpotTerms
+from foretune.planner.timing.stated_links import AS_USUAL, StatedLinks
 
 Speeds = Callable[[Device], DeviceSpeed]
 """Returns a device's speed; raises `NotKnown`."""
@@ -35,9 +37,28 @@ class Terms:
     speeds: Speeds = speed_of
     prices: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Prices for an hour that the user gave, by the catalogue's name of the device."""
+    links: StatedLinks = AS_USUAL
+    """How several devices are connected."""
+    spot: SpotTerms | None = None
+    """With spot instances the given prices are theirs, and the catalogue's are those on demand."""
+
+    def spot_price_of(self, device: Device) -> float | None:
+        """Returns the price of an hour on spot; only the user knows it."""
+        if isinstance(device, MixedDevices):
+            known = [price for card in device.cards if (price := self.spot_price_of(card)) is not None]
+            return sum(known) / len(known) if len(known) == len(device.cards) else None
+        return self.prices.get(device.name, self.prices.get(device.row_name))
 
     def price_of(self, device: Device) -> HourlyPrice:
-        given = self.prices.get(device.name, self.prices.get(device.row_name))
+        """Returns the price of one device; of different cards in a machine, their average."""
+        if isinstance(device, MixedDevices):
+            prices = [self.price_of(card) for card in device.cards]
+            amounts = [price.usd for price in prices if price.usd is not None]
+            if len(amounts) < len(prices):
+                return HourlyPrice(None, "the catalogue has no price for each of them")
+            source = "; ".join(dict.fromkeys(price.source for price in prices))
+            return HourlyPrice(sum(amounts) / len(amounts), f"on average; {source}", all(p.is_given for p in prices))
+        given = None if self.spot is not None else self.prices.get(device.name, self.prices.get(device.row_name))
         if given is not None:
             return HourlyPrice(given, "as given", is_given=True)
         if device.price_usd_per_hour is None:

@@ -62,7 +62,7 @@ class Times(NamedTuple):
     """What memory-bound kernels read and write."""
 
     def plus(self, other: "Times", times: float = 1.0) -> "Times":
-        return Times(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
+        return Times._make([mine + times * theirs for mine, theirs in zip(self, other, strict=True)])
 
 
 Part = tuple[str, int]

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from foretune.core.units import duration_text, energy_text, measured_text, rate_text, rounded_share_text, usd_text
 from foretune.core.values.plan import Plan
 from foretune.core.values.plan_time import JobCost, StepTime
+from foretune.reports.terminal.several_devices import several_devices_lines, spot_lines
 
 _LEAST_SHARE = 0.005
 
@@ -18,6 +19,9 @@ def time_lines(plans: Sequence[Plan]) -> Iterator[str]:
         yield step_text(plans[0].time)
         if plan.cost is not None:
             yield job_text(plan.cost)
+            yield from spot_lines(plan.cost)
+    if len(plans) == 1:
+        yield from several_devices_lines(plans[0])
     reasons: dict[str, list[str]] = {}
     for plan in plans:
         if plan.time is None and plan.no_time is not None:
@@ -52,7 +56,11 @@ def job_text(cost: JobCost) -> str:
 def time_columns(plans: Sequence[Plan]) -> dict[str, list[str]]:
     """The columns of a table, by heading."""
     rows = [time_cells(plan) for plan in plans]
-    return dict(zip(("step", "whole job", "cost"), map(list, zip(*rows, strict=True)), strict=True))
+    columns = dict(zip(("step", "whole job", "cost"), map(list, zip(*rows, strict=True)), strict=True))
+    spots = [None if plan.cost is None else plan.cost.spot for plan in plans]
+    if any(spots):
+        columns["on spot"] = ["" if spot is None or spot.usd is None else usd_text(spot.usd) for spot in spots]
+    return columns
 
 
 def time_cells(plan: Plan) -> list[str]:
