@@ -26,6 +26,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="pipes, devices and the state of processes are Linux's"),
 ]
 _MOST_PROCESSOR_S = 1.0
+_HARMLESS = frozenset({"shape_of_a_million_dimensions"})
+"""A file that the library reads, because nothing is wrong with it; the model it is for refuses it."""
 
 
 def chosen_of(name: str, proof_size: ProofSize) -> list[str]:
@@ -66,7 +68,7 @@ def faults_of(name: str, found: dict[str, Any]) -> Iterator[str]:
         yield f"{what}: took {found['processor_s']:.2f} s of processor time"
     if found["end"] == "crashed":
         yield f"{what}: crashed\n{found['message']}"
-    elif not place.is_recreated:
+    elif not place.is_recreated and what not in _HARMLESS:
         if found["end"] != "refused":
             yield f"{what}: was {found['end']}"
         elif not found["names_file"]:
@@ -112,9 +114,8 @@ def test_s1_control_careless_readers_execute_them(
     assert child.wait() == 0
     found: dict[str, Any] = json.loads(answers.read_text())
     executed = {name for name, one in found.items() if one["canary"]}
-    report_figure(
-        f"careless readers execute {len(executed)} of {len(found)}; the hook hears {sum(bool(one['heard']) for one in found.values())}"
-    )
+    num_heard = sum(bool(one["heard"]) for one in found.values())
+    report_figure(f"careless readers execute {len(executed)} of {len(found)} files; the hook hears {num_heard}")
     assert set(found) - executed == hostile_pickles.FOR_OTHER_READERS
     assert found["os.system"]["heard"]
     assert VALID not in found

@@ -49,6 +49,8 @@ def parse(text: str) -> Any:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except RecursionError:
         raise yaml.YAMLError("it is nested too deeply") from None
+    except ValueError as error:  # a number with more digits than Python reads, a date that does not exist
+        raise yaml.YAMLError(str(error)) from error
 
 
 def parse_written(text: str) -> Any:
@@ -62,7 +64,10 @@ def parse_written(text: str) -> Any:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MOST_DEEP:
             raise yaml.YAMLError("it is nested too deeply")
-    return yaml.load(text, Loader=_WrittenLoader)  # noqa: S506 - a SafeLoader
+    try:
+        return yaml.load(text, Loader=_WrittenLoader)  # noqa: S506 - a SafeLoader
+    except ValueError as error:
+        raise yaml.YAMLError(str(error)) from error
 
 
 def typed(value: Any) -> str:

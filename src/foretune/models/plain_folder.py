@@ -47,8 +47,8 @@ def require_plain_pipeline(folder: Path) -> None:
         library = value[0] if isinstance(value, list) and value else None
         if library is not None and library not in _LIBRARIES:
             raise Refused(
-                f"{shown(index_file)} takes {shown(key)} from {_shown(library)}. Parts are only loaded from diffusers and "
-                "transformers, because a folder could name any code. Use a folder with standard parts."
+                f"{shown(index_file)} takes {shown(key)} from {_shown(library)}. Parts are only loaded from diffusers "
+                "and transformers, because a folder could name any code. Use a folder with standard parts."
             )
     require_plain(folder)
     for part in sorted(path for path in folder.iterdir() if path.is_dir()):
@@ -62,8 +62,8 @@ def require_plain(folder: Path) -> None:
             _refuse_code(read_json(folder / name), folder / name)
     if (folder / _ADAPTER).exists():
         raise Refused(
-            f"{shown(folder / _ADAPTER)} would make transformers load an adapter beside the model, from wherever the file "
-            "says. Remove it; adapters are given in model.adapter or with --adapter."
+            f"{shown(folder / _ADAPTER)} would make transformers load an adapter beside the model, from wherever the "
+            "file says. Remove it; adapters are given in model.adapter or with --adapter."
         )
     for index in sorted(folder.glob(_INDEX)):
         _refuse_files_elsewhere(read_json(index), index)
@@ -76,8 +76,8 @@ def _refuse_code(config: dict[str, Any], path: Path) -> None:
         )
         if value and (key in _NAMES_CODE or key in _ALLOWS_CODE or is_hub_kernel):
             raise Refused(
-                f"{shown(path)} sets {key} to {_shown(value)}, which asks for code from the model's publisher. It could do "
-                "anything on this machine, so the model is not loaded. Use a version of the model without it."
+                f"{shown(path)} sets {key} to {_shown(value)}, which asks for code from the model's publisher. It could "
+                "do anything on this machine, so the model is not loaded. Use a version of the model without it."
             )
 
 
@@ -102,8 +102,8 @@ def _refuse_files_elsewhere(index: dict[str, Any], path: Path) -> None:
         is_inside = PurePosixPath(name).name == name and "\\" not in name
         if not is_inside or (".safetensors." in path.name and not name.endswith(".safetensors")):
             raise Refused(
-                f"{shown(path)} names {_shown(name)} as a file of weights; only .safetensors files of the same folder are "
-                "read. Download the model again from its publisher."
+                f"{shown(path)} names {_shown(name)} as a file of weights; only .safetensors files of the same folder "
+                "are read. Download the model again from its publisher."
             )
 
 

@@ -134,8 +134,12 @@ def verify(path: Path, ranks: Ranks = ALONE) -> dict[str, Any]:
     for name, _ in files:
         if Path(name).name != name:
             raise DamagedCheckpoint(f"the manifest names a file outside the checkpoint: {name!r}")
+        if name != _STATE and not name.endswith(".safetensors"):
+            raise DamagedCheckpoint(f"the manifest names {name!r}, which is no file of a checkpoint")
     for name, expected in files[ranks.rank :: ranks.size]:
         try:
+            if name.endswith(".safetensors"):
+                require_tensor_file(path / name, within=path)
             is_whole = _is_as_described(path / name, expected)
         except (RefusedFile, OSError, ValueError) as error:
             raise DamagedCheckpoint(f"{name} cannot be read ({error})") from error
@@ -280,7 +284,8 @@ def _describe(path: Path) -> dict[str, Any]:
 
 def _is_as_described(path: Path, expected: Any) -> bool:
     """Whether a file is what the manifest says. One of another size is not read to its end."""
-    with open_input(path, MOST_TENSOR_FILE_BYTES, within=path.parent) as file:
+    most_bytes = MOST_JSON_BYTES if path.name == _STATE else MOST_TENSOR_FILE_BYTES
+    with open_input(path, most_bytes, within=path.parent) as file:
         num_bytes = os.fstat(file.fileno()).st_size
         is_of_size = isinstance(expected, dict) and expected.get("num_bytes") == num_bytes
         return is_of_size and _description(file) == expected
