@@ -62,9 +62,10 @@ def test_s4_no_archive_writes_outside_or_takes_long(
     found = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     assert [one["name"] for one in found] == names
     faults = {one["name"]: list(faults_of(one)) for one in found}
+    num_outside = sum(bool(one["outside"] or one["left"]) for one in found)
+    num_refused = sum(one["end"] == "refused" for one in found)
     report_figure(
-        f"{len(found)} of {len(ALL)} hostile archives: {sum(bool(one['outside'] or one['left']) for one in found)} wrote "
-        f"outside, {sum(one['end'] == 'refused' for one in found)} refused, at most "
+        f"{len(found)} of {len(ALL)} hostile archives: {num_outside} wrote outside, {num_refused} refused, at most "
         f"{max(one['processor_s'] for one in found):.2f} s of processor time and "
         f"{max(one['peak_bytes'] for one in found) / 1e6:.0f} MB"
     )

@@ -141,7 +141,8 @@ def read_adapter(family: Family, directory: Path) -> StoredAdapter:
         prefix = f"{family.denoiser_part}."
         settings = {"peft_type": "LORA", **read_settings(path, prefix)}
     weights = {name.removeprefix(prefix): tensor for name, tensor in read_tensors(path).items()}
-    return StoredAdapter(read_config(settings, path), weights)
+    described = directory / PEFT_SETTINGS if path.name == PEFT_FILE else path
+    return StoredAdapter(read_config(settings, described), weights)
 
 
 def adapter_file(directory: Path) -> Path:

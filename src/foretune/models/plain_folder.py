@@ -12,6 +12,7 @@ from typing import Any
 from foretune.choices.model import PIPELINE_INDEX, read_json
 from foretune.core.errors import Refused
 from foretune.core.input_files import shown
+from foretune.core.tensor_files import require_tensor_file
 
 _LIBRARIES = frozenset({"diffusers", "transformers", "stable_diffusion"})
 """`stable_diffusion` is how early folders name diffusers' module with the safety checker."""
@@ -19,6 +20,8 @@ _NAMES_CODE = frozenset(
     {"auto_map", "custom_pipelines", "custom_pipeline", "custom_generate", "_target_", "kernel_config"}
 )
 _ALLOWS_CODE = frozenset({"trust_remote_code", "use_kernels", "allow_all_kernels"})
+_NAMES_KERNEL = ("attn_implementation", "attn_implementation_internal", "attention_backend")
+"""Endings of settings that name one of transformers' own forms of attention, or a repository with a kernel."""
 _CONFIGS = (
     *("config.json", "tokenizer_config.json", "preprocessor_config.json", "processor_config.json"),
     *(
@@ -65,19 +68,19 @@ def require_plain(folder: Path) -> None:
             f"{shown(folder / _ADAPTER)} would make transformers load an adapter beside the model, from wherever the "
             "file says. Remove it; adapters are given in model.adapter or with --adapter."
         )
+    for weights in sorted(folder.glob("*.safetensors")):
+        require_tensor_file(weights)
     for index in sorted(folder.glob(_INDEX)):
         _refuse_files_elsewhere(read_json(index), index)
 
 
 def _refuse_code(config: dict[str, Any], path: Path) -> None:
     for key, value in _settings(config):
-        is_hub_kernel = key.endswith(("attn_implementation", "attn_implementation_internal", "attention_backend")) and (
-            isinstance(value, str) and any(letter in value for letter in "/:@")
-        )
+        is_hub_kernel = key.endswith(_NAMES_KERNEL) and isinstance(value, str) and any(map(value.__contains__, "/:@"))
         if value and (key in _NAMES_CODE or key in _ALLOWS_CODE or is_hub_kernel):
             raise Refused(
-                f"{shown(path)} sets {key} to {_shown(value)}, which asks for code from the model's publisher. It could "
-                "do anything on this machine, so the model is not loaded. Use a version of the model without it."
+                f"{shown(path)} sets {key} to {_shown(value)}, which asks for code from the model's publisher. It "
+                "could do anything on this machine, so the model is not loaded. Use a version of the model without it."
             )
 
 
