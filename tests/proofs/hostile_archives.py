@@ -112,7 +112,7 @@ _tar_names(
 _tar_names("Windows", is_a_device="CON.png", ends_with_a_dot="a./b.png")
 _tar_names("too long", is_long="x" * 3000 + ".png", is_deep="d/" * 500 + "a.png")
 _tar_names("is hidden", hidden=".ssh/a.png")
-_tar_names("neither", script="setup.py", shell="a.sh")
+_tar_names("neither", script="setup.py", program="a.sh")
 
 
 def _tar_kinds(reason: str, **kinds: tuple[bytes, str]) -> None:

@@ -94,7 +94,7 @@ for _part in ("text_encoder", "text_encoder_2", "vae", "transformer"):
     _case(f"auto map in {_part}", _setting(f"{_part}/config.json", auto_map=_AUTO_MAP), f"{_part}/config.json")
 for _name, _file, _keys in (
     ("auto map in a tokenizer", "tokenizer/tokenizer_config.json", {"auto_map": _AUTO_MAP}),
-    ("auto map of a repository", "tokenizer_2/tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["a/b--c.Evil", None]}}),
+    ("auto map of a repository", "tokenizer_2/tokenizer_config.json", {"auto_map": {"AutoTokenizer": "a/b--c.Evil"}}),
     ("auto map in a scheduler", "scheduler/scheduler_config.json", {"auto_map": _AUTO_MAP}),
     ("auto map deep in a configuration", "text_encoder/config.json", {"text_config": {"x": [{"auto_map": _AUTO_MAP}]}}),
     ("trust flag in a configuration", "text_encoder/config.json", {"trust_remote_code": True}),
@@ -106,7 +106,7 @@ for _name, _file, _keys in (
     ("kernel configuration", "text_encoder/config.json", {"kernel_config": {"RMSNorm": "evil/kernels:RMSNorm"}}),
     ("target in a configuration", "transformer/config.json", {"_target_": "subprocess.call"}),
     ("custom generation", "text_encoder_2/generation_config.json", {"custom_generate": "evil_module"}),
-    ("adapter of another folder", "text_encoder/adapter_config.json", {"base_model_name_or_path": "/etc", "peft_type": "LORA"}),
+    ("adapter of another folder", "text_encoder/adapter_config.json", {"base_model_name_or_path": "/etc"}),
 ):  # fmt: skip
     _case(_name, _setting(_file, **_keys), _file)  # type: ignore[arg-type]
 
@@ -166,7 +166,11 @@ def _index(weights: str, target: str) -> Make:
 for _target in ("../../outside.safetensors", "/etc/passwd", "pytorch_model.bin", "..\\outside.safetensors"):
     _case(f"index names {_target}", _index(_WEIGHTS["transformer"], _target), ".index.json")
 _case("index without weights", _setting("text_encoder/model.safetensors.index.json", metadata={}), ".index.json")
-_case("other file named in a configuration", _setting("text_encoder/config.json", transformers_weights="../x.bin"), "config.json")  # fmt: skip
+_case(
+    "other file in a configuration",
+    _setting("text_encoder/config.json", transformers_weights="../x.bin"),
+    "config.json",
+)
 
 
 # ---- files of other kinds
@@ -209,4 +213,4 @@ def _python_everywhere(folder: Path) -> None:
 _case("configuration nested without end", _nested, "vae/config.json")
 _case("Python files that nothing names", _python_everywhere, None)
 _case("address of the original", _setting("text_encoder/config.json", _name_or_path="https://192.0.2.1/model"), None)
-_case("chat template with code", _setting("tokenizer/tokenizer_config.json", chat_template="{{ ''.__class__.__mro__ }}"), None)  # fmt: skip
+_case("chat template with code", _setting("tokenizer/tokenizer_config.json", chat_template="{{ ''.__class__ }}"), None)

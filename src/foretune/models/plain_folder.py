@@ -32,7 +32,7 @@ _CONFIGS = (
     ),
 )
 _ADAPTER = "adapter_config.json"
-_INDEX = "*.index.json"
+_INDEX = "*.safetensors.index.json"
 _LONGEST_SHOWN = 80
 
 
@@ -40,6 +40,11 @@ def require_plain_pipeline(folder: Path) -> None:
     """Raises `Refused` for a pipeline's folder with code, named in its index or in the configuration of a part."""
     index_file = folder / PIPELINE_INDEX
     index = read_json(index_file)
+    if not isinstance(index.get("_class_name"), str) or not index["_class_name"].isidentifier():
+        raise Refused(
+            f"{shown(index_file)} has {_shown(index.get('_class_name'))} as its pipeline; only classes of diffusers are "
+            "loaded, by their name. Use a folder with a standard pipeline."
+        )
     for key, value in index.items():
         if key.startswith("_"):
             continue
@@ -83,6 +88,9 @@ def _refuse_code(config: dict[str, Any], path: Path) -> None:
                 "could do anything on this machine, so the model is not loaded. Use a version of the model without it."
             )
 
+        if key == "transformers_weights" and value:
+            _refuse_file(str(value), path)
+
 
 def _settings(value: Any) -> Iterator[tuple[str, Any]]:
     """Yields every key with its value, however deep. Parsing has limited the depth."""
@@ -99,15 +107,19 @@ def _settings(value: Any) -> Iterator[tuple[str, Any]]:
 def _refuse_files_elsewhere(index: dict[str, Any], path: Path) -> None:
     """The weights of a part lie in its folder, in safetensors."""
     weights = index.get("weight_map")
-    if path.name.endswith(".safetensors.index.json") and not isinstance(weights, dict):
+    if not isinstance(weights, dict):
         raise Refused(f"{shown(path)} has no weight_map, so the files of the model are not known. Download it again.")
-    for name in sorted({str(file) for file in weights.values()}) if isinstance(weights, dict) else ():
-        is_inside = PurePosixPath(name).name == name and "\\" not in name
-        if not is_inside or (".safetensors." in path.name and not name.endswith(".safetensors")):
-            raise Refused(
-                f"{shown(path)} names {_shown(name)} as a file of weights; only .safetensors files of the same folder "
-                "are read. Download the model again from its publisher."
-            )
+    for name in sorted({str(file) for file in weights.values()}):
+        _refuse_file(name, path)
+
+
+def _refuse_file(name: str, path: Path) -> None:
+    is_inside = PurePosixPath(name).name == name and "\\" not in name
+    if not is_inside or not name.endswith(".safetensors"):
+        raise Refused(
+            f"{shown(path)} names {_shown(name)} as a file of weights; only .safetensors files of the same folder are "
+            "read. Download the model again from its publisher."
+        )
 
 
 def _shown(value: Any) -> str:

@@ -166,7 +166,7 @@ def read(path: Path, components: Iterable[str], ranks: Ranks = ALONE, place: Pla
         raise DamagedCheckpoint(f"it cannot be read ({error})") from error
     step = state.pop("step", None)
     if not isinstance(step, int) or step != manifest.get("step") or path.name != f"step-{step:09d}":
-        raise DamagedCheckpoint(f"it says it is of step {step}, its manifest of {manifest.get('step')}")
+        raise DamagedCheckpoint(f"{_STATE} says it is of step {step}, {_MANIFEST} of {manifest.get('step')}")
     return Checkpoint(step, tensors, state)
 
 

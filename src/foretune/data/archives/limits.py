@@ -7,7 +7,7 @@ from foretune.core.input_files import RefusedFile
 from foretune.core.units import bytes_text, count_text
 
 MIB, GIB = 2**20, 2**30
-_BEFORE_RATIO_BYTES = 16 * MIB
+_BEFORE_RATIO_BYTES = 8 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Limits:
             raise RefusedFile(archive, f"unpacks to more than {limit}. Import it in parts, or raise --max-gib.")
 
     def require_ratio(self, archive: Path, unpacked_bytes: int, packed_bytes: int) -> None:
-        """Refuses what is mostly emptiness; the first 16 MiB are free."""
+        """Refuses what is mostly emptiness; the first 8 MiB are free."""
         if unpacked_bytes > _BEFORE_RATIO_BYTES + self.ratio * packed_bytes:
             raise RefusedFile(
                 archive,

@@ -83,7 +83,7 @@ class TarReader:
         if len(header) < _BLOCK:
             raise DamagedArchive(self._archive, "it is cut short")
         stated = self._number(header[148:156])
-        if stated != sum(header[:148]) + 8 * ord(" ") + sum(header[156:]):
+        if stated != _checksum(header):
             raise DamagedArchive(self._archive, "a header has another checksum than it says")
         return header
 
@@ -130,8 +130,12 @@ def is_tar(head: bytes) -> bool:
     if len(head) < _BLOCK:
         return False
     digits = head[148:156].strip(b" \0")
-    total = sum(head[:148]) + 8 * ord(" ") + sum(head[156:_BLOCK])
-    return digits.isdigit() and not set(digits) & set(b"89") and int(digits, 8) == total
+    return digits.isdigit() and not set(digits) & set(b"89") and int(digits, 8) == _checksum(head[:_BLOCK])
+
+
+def _checksum(header: bytes) -> int:
+    """The sum of its bytes, with spaces in place of the stored checksum."""
+    return sum(header) - sum(header[148:156]) + 8 * ord(" ")
 
 
 def _field(field: bytes) -> bytes:
