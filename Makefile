@@ -8,8 +8,11 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =
 export TORCH
 
+# Tools that look at the environment are installed beside it, so that they do not change it.
+VENV_OF_TOOLS := mkdir -p build && python3 -m venv build/tools && build/tools/bin/python -m pip install --quiet
+
 .DEFAULT_GOAL := help
-.PHONY: help setup hooks format check test docs proofs pins clean
+.PHONY: help setup hooks format check test docs proofs pins bom audit clean
 
 help:  ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +44,15 @@ docs: | $(BIN)/python  ## Build the documentation into site/; a broken link is a
 
 pins: | $(BIN)/python  ## Write the versions installed in .venv to constraints/dev.txt
 	.ci/pins $(VENV)
+
+bom: | $(BIN)/python  ## Write a software bill of materials of .venv to build/foretune.cdx.json
+	$(VENV_OF_TOOLS) cyclonedx-bom
+	build/tools/bin/cyclonedx-py environment --output-reproducible --output-file build/foretune.cdx.json $(BIN)/python
+
+audit: | $(BIN)/python  ## Compare the versions in .venv with known vulnerabilities; needs a network
+	$(VENV_OF_TOOLS) pip-audit
+	$(BIN)/python -m pip freeze --exclude-editable > build/installed.txt
+	build/tools/bin/pip-audit --requirement build/installed.txt --no-deps --disable-pip
 
 clean:  ## Remove what tools have cached and built; .venv stays
 	rm -rf .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site

@@ -83,7 +83,7 @@ def _read(place: Place, folder: Path, target: Path, watch: Watch) -> dict[str, A
     written = sorted(path for path in set(map(str, folder.rglob("*"))) - before if CANARY in os.path.basename(path))  # noqa: PTH119
     return {
         "end": end,
-        "names_file": target.name in message,
+        "names_file": any(name in message for name in (target.name, *place.also_named)),
         "message": message[-600:],
         "processor_s": taken_s,
         "executed": [*watch.seen, *written],

@@ -57,6 +57,8 @@ class Place:
     holds_tensors: bool = False
     is_recreated: bool = False
     """Whether a damaged file is made again instead of refused, because it only saves time."""
+    also_named: tuple[str, ...] = ()
+    """Files that the message may name instead: where two of them disagree, either may be the wrong one."""
     after: Callable[[Path], None] = lambda _: None
     """What an attacker does when the file is replaced: a manifest that describes it."""
 
@@ -190,7 +192,7 @@ def _read_run(folder: Path) -> None:
 
 
 for _name in ("experiment.yaml", "record.json", "plan.json", "environment.json", "events.jsonl"):
-    PLACES[f"run {_name}"] = Place(partial(_run, name=_name), _read_run)
+    PLACES[f"run {_name}"] = Place(partial(_run, name=_name), _read_run, also_named=("record.json",))
 
 
 def _profile_trace(folder: Path, name: str) -> Path:

@@ -38,7 +38,9 @@ for name in names:
             failed.append(f"{name}: {error!r}")
 print(len(names), failed, [one for one in opened if one[0] != "socket.__new__" or "AF_UNIX" not in one[1]])
 """
-_EXPERIMENT = "model: ./tiny\ndata: {kind: shapes, resolution: 32}\ntrain: {steps: 3, batch_size: 2, device: cpu}\n"
+_EXPERIMENT = (
+    "model: ./tiny\ndata: {kind: shapes, resolution: 32}\ntrain: {steps: 3, batch_size: 2}\nparallel: {device: cpu}\n"
+)
 _RUN = "runs/x/latest"
 _COMMANDS: tuple[tuple[str, ...], ...] = (
     ("list", "models"),

@@ -1,8 +1,8 @@
 """S8: whatever listens can be reached from this machine only.
 
 Several processes of one training talk to one another, and trackers may have servers; the kernel tells which addresses
-are bound. Nothing here serves pages, so there is no flag to make it public: the source is checked for servers. Controls: a
-program that listens on every address is seen, a source with a server is refused.
+are bound. Nothing here serves pages, so there is no flag to make it public: the source is checked for servers.
+Controls: a program that listens on every address is seen, a source with a server is refused.
 """
 
 import ast
@@ -27,7 +27,9 @@ _SERVERS = frozenset(
     {"http.server", "socketserver", "wsgiref", "xmlrpc.server", "aiohttp", "flask", "fastapi", "uvicorn"}
 )
 _LISTENS = frozenset({"listen", "create_server", "start_server", "start_unix_server", "serve_forever"})
-_EXPERIMENT = "model: ./tiny\ndata: {kind: shapes, resolution: 32}\ntrain: {steps: 3, batch_size: 2, device: cpu}\n"
+_EXPERIMENT = (
+    "model: ./tiny\ndata: {kind: shapes, resolution: 32}\ntrain: {steps: 3, batch_size: 2}\nparallel: {device: cpu}\n"
+)
 
 
 def servers_in(text: str) -> Iterator[str]:

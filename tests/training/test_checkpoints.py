@@ -155,7 +155,7 @@ def test_a_renamed_checkpoint_is_not_of_another_step(tmp_path: Path) -> None:
     store = store_with(tmp_path, 1)
     store.path(1).rename(store.path(5))
     verify(store.path(5))
-    with pytest.raises(DamagedCheckpoint, match="state.json says it is of step 1"):
+    with pytest.raises(DamagedCheckpoint, match=r"state\.json says it is of step 1"):
         read(store.path(5), COMPONENTS)
 
 

@@ -42,8 +42,8 @@ def require_plain_pipeline(folder: Path) -> None:
     index = read_json(index_file)
     if not isinstance(index.get("_class_name"), str) or not index["_class_name"].isidentifier():
         raise Refused(
-            f"{shown(index_file)} has {_shown(index.get('_class_name'))} as its pipeline; only classes of diffusers are "
-            "loaded, by their name. Use a folder with a standard pipeline."
+            f"{shown(index_file)} has {_shown(index.get('_class_name'))} as its pipeline; only classes of diffusers "
+            "are loaded, by their name. Use a folder with a standard pipeline."
         )
     for key, value in index.items():
         if key.startswith("_"):
