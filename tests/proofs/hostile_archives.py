@@ -55,6 +55,10 @@ def _refused(words: str) -> Callable[[Make], Make]:
     return add
 
 
+def _made(pack: Callable[..., bytes], member: tuple[Any, ...], **options: Any) -> Make:
+    return lambda _: pack(member, **options)
+
+
 # ---- tar
 
 
@@ -86,12 +90,12 @@ def _octal(size: int) -> bytes:
 def _tar_names(reason: str, **names: str) -> None:
     for case, name in names.items():
         ALL[f"tar_{case}"] = HostileArchive(
-            lambda _, name=name: tar_of((name, picture(), {})),
-            skipped_with=reason,  # type: ignore[misc]
+            _made(tar_of, (name, picture(), {})),
+            skipped_with=reason,
         )
         ALL[f"gnu_tar_{case}"] = HostileArchive(
-            lambda _, name=name: tar_of((name, picture(), {}), pax=False),
-            skipped_with=reason,  # type: ignore[misc]
+            _made(tar_of, (name, picture(), {}), pax=False),
+            skipped_with=reason,
         )
 
 
@@ -119,8 +123,8 @@ def _tar_kinds(reason: str, **kinds: tuple[bytes, str]) -> None:
     for case, (kind, target) in kinds.items():
         fields = {"type": kind, "linkname": target}
         ALL[f"tar_{case}"] = HostileArchive(
-            lambda _, fields=fields: tar_of(("a.png", None, fields)),
-            skipped_with=reason,  # type: ignore[misc]
+            _made(tar_of, ("a.png", None, fields)),
+            skipped_with=reason,
         )
 
 
@@ -320,8 +324,8 @@ def zip_of(*members: tuple[str | zipfile.ZipInfo, bytes], good: bool = True) -> 
 def _zip_names(reason: str, **names: str) -> None:
     for case, name in names.items():
         ALL[f"zip_{case}"] = HostileArchive(
-            lambda _, name=name: zip_of((name, picture())),
-            skipped_with=reason,  # type: ignore[misc]
+            _made(zip_of, (name, picture())),
+            skipped_with=reason,
         )
 
 

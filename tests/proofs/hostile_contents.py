@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-Make = Callable[[Path], None]
+Make = Callable[[Path], object]
 
 SPECIAL: dict[str, Make] = {}
 """What is not a regular file of this folder."""
@@ -34,6 +34,13 @@ def _in(table: dict[str, Make]) -> Callable[[Make], Make]:
         return make
 
     return add
+
+
+def _bytes(content: bytes) -> Make:
+    def make(path: Path) -> None:
+        path.write_bytes(content)
+
+    return make
 
 
 # ---- what is not a file of this folder
@@ -192,7 +199,7 @@ _HEADERS: dict[str, tuple[str | bytes, bytes]] = {
 
 
 def _tensors(header: str | bytes, body: bytes) -> Make:
-    return lambda path: path.write_bytes(_safetensors(header, body)) and None
+    return _bytes(_safetensors(header, body))
 
 
 TENSORS |= {name: _tensors(header, body) for name, (header, body) in _HEADERS.items()}
@@ -260,10 +267,6 @@ _TEXTS: dict[str, bytes] = {
     "half_a_letter": b'{"format_version": "\\ud800", "\\udfff": 1}',
     "seventy_megabytes": b'{"a": "' + b"x" * 70_000_000 + b'"}',
 }
-
-
-def _bytes(content: bytes) -> Make:
-    return lambda path: path.write_bytes(content) and None
 
 
 TEXTS |= {name: _bytes(content) for name, content in _TEXTS.items()}

@@ -30,7 +30,7 @@ def contents_of(place: Place) -> dict[str, hostile_contents.Make]:
 
 
 def _pickle(content: hostile_pickles.Content) -> hostile_contents.Make:
-    return lambda path: path.write_bytes(content(path.with_name(f"{CANARY}-{path.name}"))) and None
+    return lambda path: path.write_bytes(content(path.with_name(f"{CANARY}-{path.name}")))
 
 
 class Watch:

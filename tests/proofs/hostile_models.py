@@ -16,7 +16,7 @@ from foretune.choices.model import shipped_folder
 from tests.proofs import hostile_contents, hostile_pickles
 
 CANARY = "canary"
-Make = Callable[[Path], None]
+Make = Callable[[Path], object]
 _CODE = "import pathlib\npathlib.Path(__file__).with_name('canary-imported').touch()\nclass Evil:\n    @classmethod\n    def from_pretrained(cls, *a, **k):\n        return cls()\n"  # noqa: E501
 
 
@@ -77,7 +77,7 @@ for _name, _parts, _words in (
 ):  # fmt: skip
     _case(
         _name,
-        (lambda folder: (folder / "model_index.json").write_text("[]") and None)
+        (lambda folder: (folder / "model_index.json").write_text("[]"))
         if _parts is None
         else _setting("model_index.json", **_parts),
         _words,
@@ -108,7 +108,7 @@ for _name, _file, _keys in (
     ("custom generation", "text_encoder_2/generation_config.json", {"custom_generate": "evil_module"}),
     ("adapter of another folder", "text_encoder/adapter_config.json", {"base_model_name_or_path": "/etc"}),
 ):  # fmt: skip
-    _case(_name, _setting(_file, **_keys), _file)  # type: ignore[arg-type]
+    _case(_name, _setting(_file, **_keys), _file)
 
 # ---- weights
 

@@ -52,14 +52,16 @@ class Place:
 
     make: Callable[[Path], Path]
     """Makes what lies there normally in an empty folder; returns the file."""
-    read: Callable[[Path], None]
+    read: Callable[[Path], object]
     """Is given the folder. Raises where the file is refused."""
     holds_tensors: bool = False
     is_recreated: bool = False
     """Whether a damaged file is made again instead of refused, because it only saves time."""
+    normally_refused_with: str | None = None
+    """Words with which what lies there normally is refused after it was read, where it fits nothing here."""
     also_named: tuple[str, ...] = ()
     """Files that the message may name instead: where two of them disagree, either may be the wrong one."""
-    after: Callable[[Path], None] = lambda _: None
+    after: Callable[[Path], object] = lambda _: None
     """What an attacker does when the file is replaced: a manifest that describes it."""
 
 
@@ -157,7 +159,9 @@ def _read_memo(folder: Path) -> None:
 
 def _packed_trace(folder: Path) -> Path:
     path = folder / f"a{SUFFIX}"
-    path.write_bytes(min(shipped_traces().glob(f"*{SUFFIX}"), key=lambda file: file.stat().st_size).read_bytes())
+    path.write_bytes(
+        min(Path(str(shipped_traces())).glob(f"*{SUFFIX}"), key=lambda file: file.stat().st_size).read_bytes()
+    )
     return path
 
 
@@ -165,7 +169,7 @@ PLACES["cache entry"] = Place(_cache_entry, _read_cache, holds_tensors=True)
 PLACES["memo of a cache"] = Place(_memo, _read_memo, is_recreated=True)
 PLACES["recorded trace"] = Place(
     _packed_trace,
-    lambda folder: unpack(read_bytes(folder / f"a{SUFFIX}", _MOST_TRACE_BYTES)) and None,
+    lambda folder: unpack(read_bytes(folder / f"a{SUFFIX}", _MOST_TRACE_BYTES)),
     is_recreated=True,
 )
 
@@ -201,10 +205,12 @@ def _profile_trace(folder: Path, name: str) -> Path:
     return folder / name
 
 
+def _read_profile_trace(folder: Path, name: str) -> None:
+    read_trace(folder / name)
+
+
 for _name in ("a.pt.trace.json", "a.pt.trace.json.gz"):
-    PLACES[_name] = Place(
-        partial(_profile_trace, name=_name), lambda folder, name=_name: read_trace(folder / name) and None
-    )
+    PLACES[_name] = Place(partial(_profile_trace, name=_name), partial(_read_profile_trace, name=_name))
 
 
 def _device_profile(folder: Path) -> Path:
@@ -259,7 +265,9 @@ def _read_single_file(folder: Path) -> None:
     import_file(folder / "model.safetensors", open_family(base), base, folder / "output")
 
 
-PLACES["single-file checkpoint"] = Place(_single_file, _read_single_file, holds_tensors=True)
+PLACES["single-file checkpoint"] = Place(
+    _single_file, _read_single_file, holds_tensors=True, normally_refused_with="holds no flux model like the base"
+)
 
 
 # ---- data and settings
@@ -273,15 +281,15 @@ def _cifar_batch(folder: Path) -> Path:
     return folder / "data_batch_1"
 
 
-PLACES["batch of CIFAR-10"] = Place(_cifar_batch, lambda folder: Cifar10Batches(folder, folder) and None)
+PLACES["batch of CIFAR-10"] = Place(_cifar_batch, lambda folder: Cifar10Batches(folder, folder))
 
 
 def _experiment(folder: Path) -> Path:
-    (folder / "experiment.yaml").write_text("model: foretune-shapes\ndata: {kind: shapes}\n")
+    (folder / "experiment.yaml").write_text("model: foretune-shapes\ndata: {kind: shapes}\ntrain: {steps: 1}\n")
     return folder / "experiment.yaml"
 
 
-PLACES["experiment file"] = Place(_experiment, lambda folder: read_experiment(folder / "experiment.yaml") and None)
+PLACES["experiment file"] = Place(_experiment, lambda folder: read_experiment(folder / "experiment.yaml"))
 
 
 def _trainer_config(folder: Path) -> Path:
@@ -296,10 +304,10 @@ def _accelerate_config(folder: Path) -> Path:
 
 
 PLACES["configuration of another trainer"] = Place(
-    _trainer_config, lambda folder: translate_trainer(folder / "config.json") and None
+    _trainer_config, lambda folder: translate_trainer(folder / "config.json")
 )
 PLACES["configuration of accelerate"] = Place(
-    _accelerate_config, lambda folder: translate_accelerate(folder / "default_config.yaml", "x") and None
+    _accelerate_config, lambda folder: translate_accelerate(folder / "default_config.yaml", "x")
 )
 
 
@@ -308,7 +316,5 @@ def _inference(folder: Path) -> Path:
     return folder / "inference.json"
 
 
-PLACES["results of an inference bench"] = Place(
-    _inference, lambda folder: inference_in(folder) and None, is_recreated=True
-)
+PLACES["results of an inference bench"] = Place(_inference, inference_in, is_recreated=True)
 REFUSALS = (UserError, Faults, DamagedEntry)

@@ -15,6 +15,7 @@ _MOST_BYTES = 2**20
 _MOST_EXPANDED = 2**22
 """Letters and values of a file, with a copy of what an alias (`*name`) stands for wherever it stands."""
 _MOST_DEEP = 100
+_BRACKETS = re.compile(r"[\[\]{}]")
 
 
 def load_mapping(path: Path) -> dict[str, Any]:
@@ -45,6 +46,12 @@ def load_foreign_mapping(path: Path, *, if_missing: str, example: str) -> dict[s
 
 def parse(text: str) -> Any:
     """What a YAML text says; raises `yaml.YAMLError`."""
+    depth = 0
+    # The reader would take a second before it gave up.
+    for bracket in _BRACKETS.findall(text):
+        depth = max(0, depth + (1 if bracket in "[{" else -1))
+        if depth > _MOST_DEEP:
+            raise yaml.YAMLError("it is nested too deeply")
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except RecursionError:

@@ -182,9 +182,10 @@ def _require_readable(path: Path) -> None:
 
 def _read_whole(path: Path) -> dict[str, Tensor]:
     try:
-        return load_file(path)
+        tensors: dict[str, Tensor] = load_file(path)
     except (OSError, *_DAMAGED) as error:
         raise DamagedCheckpoint(f"{path.name} cannot be read ({error})") from error
+    return tensors
 
 
 def _read_state(path: Path) -> dict[str, Any]:

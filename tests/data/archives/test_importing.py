@@ -114,7 +114,9 @@ def test_progress_is_of_the_archive(tmp_path: Path) -> None:
             self.seen.append((done, total))
 
     heard = Heard()
-    members = ((f"{number}.png", picture() + bytes(2**20), {}) for number in range(5))
+    members: list[tuple[str, bytes, dict[str, Any]]] = [
+        (f"{number}.png", picture() + bytes(2**20), {}) for number in range(5)
+    ]
     foretune.import_archive(packed(tmp_path, tar_of(*members)), tmp_path / "output", observer=heard)
     assert heard.seen[-1] == (5, 5)
     assert [done for done, _ in heard.seen] == sorted(done for done, _ in heard.seen)

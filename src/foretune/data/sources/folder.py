@@ -6,8 +6,9 @@ from pathlib import Path
 from foretune.choices.data import Folder, FolderData
 from foretune.core.errors import UserError
 from foretune.data.buckets import Bucket
+from foretune.data.formats import METADATA
 from foretune.data.images import SUFFIXES
-from foretune.data.sources.captions import IMAGES, METADATA, CaptionedPath, read_captions
+from foretune.data.sources.captions import IMAGES, CaptionedPath, read_captions
 from foretune.data.sources.cifar10_batches import has_batches
 from foretune.data.sources.files import FileSample, FileSource
 from foretune.data.sources.listing import DataFolder, counted, walk
