@@ -32,13 +32,13 @@ def import_archive(
         UserError: there is no image in it, or the folder has files.
     """
     from foretune.data.archives.importing import import_members
-    from foretune.data.archives.limits import Limits
+    from foretune.data.archives.limits import ImportLimits
 
     path, target, observer = Path(archive), Path(output), observer or Observer()
     if not path.exists():
         raise UserError(f"{path} does not exist.")
     require_writable(target)
-    limits = Limits() if most_bytes is None else Limits(total_bytes=most_bytes)
+    limits = ImportLimits() if most_bytes is None else ImportLimits(total_bytes=most_bytes)
     return import_members(
         path,
         target,

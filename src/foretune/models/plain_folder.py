@@ -71,7 +71,7 @@ def require_plain(folder: Path) -> None:
     if (folder / _ADAPTER).exists():
         raise Refused(
             f"{shown(folder / _ADAPTER)} would make transformers load an adapter beside the model, from wherever the "
-            "file says. Remove it; adapters are given in model.adapter or with --adapter."
+            "file says. Remove it."
         )
     for weights in sorted(folder.glob("*.safetensors")):
         require_tensor_file(weights)

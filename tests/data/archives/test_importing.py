@@ -12,7 +12,7 @@ from foretune.choices.data import FolderData
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer
 from foretune.data.archives import importing
-from foretune.data.archives.limits import Limits
+from foretune.data.archives.limits import ImportLimits
 from foretune.data.buckets import Bucket
 from foretune.data.sources import open_source
 from tests.proofs.hostile_archives import picture, tar_of, zip_of
@@ -101,7 +101,7 @@ def test_limits_are_of_the_whole(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="unpacks to more than 100 B"):
         foretune.import_archive(archive, tmp_path / "output", most_bytes=100)
     with pytest.raises(UserError, match="has more than 2 files"):
-        importing.import_members(archive, tmp_path / "output", Limits(num_members=2))
+        importing.import_members(archive, tmp_path / "output", ImportLimits(num_members=2))
     assert files_in(tmp_path) == ["a.archive"]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from foretune.core.errors import UserError
 from foretune.core.input_files import open_input, shown
 from foretune.core.units import bytes_text, counted_text
-from foretune.data.archives.limits import Limits
+from foretune.data.archives.limits import ImportLimits
 from foretune.data.archives.member import ArchiveReader, Member
 from foretune.data.archives.names import NamesTaken, is_hidden, plain, why_refused
 from foretune.data.archives.opening import open_archive
@@ -70,7 +70,10 @@ class ImportedArchive:
 
 
 def import_members(
-    archive: Path, output: Path, limits: Limits, on_progress: Callable[[int, int], None] = lambda _done, _total: None
+    archive: Path,
+    output: Path,
+    limits: ImportLimits,
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> ImportedArchive:
     """Writes the images and captions of an archive into a folder that does not exist, or is empty.
 
@@ -98,7 +101,7 @@ def import_members(
 class _Import:
     """The folder that is being written, and what was left out of it."""
 
-    def __init__(self, archive: Path, folder: Path, limits: Limits) -> None:
+    def __init__(self, archive: Path, folder: Path, limits: ImportLimits) -> None:
         self._archive, self._folder, self._limits = archive, folder, limits
         self._taken = NamesTaken()
         self._images: set[str] = set()

@@ -11,7 +11,7 @@ _BEFORE_RATIO_BYTES = 8 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ImportLimits:
     """What is imported at most; an archive that has more is refused as a whole."""
 
     num_members: int = 20_000_000

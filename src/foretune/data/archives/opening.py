@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from foretune.core.input_files import RefusedFile
-from foretune.data.archives.limits import Limits
+from foretune.data.archives.limits import ImportLimits
 from foretune.data.archives.member import ArchiveReader
 from foretune.data.archives.tar import TarReader, is_tar
 from foretune.data.archives.unpacking import ByteStream, compression_of
@@ -14,7 +14,7 @@ _HEAD_BYTES = 512
 _CONVERTED = {b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!\x1a\x07": "RAR"}
 
 
-def open_archive(file: BinaryIO, archive: Path, limits: Limits) -> ArchiveReader:
+def open_archive(file: BinaryIO, archive: Path, limits: ImportLimits) -> ArchiveReader:
     """Returns the reader of an open file; raises `RefusedFile` where it is no archive that can be streamed."""
     head = file.read(_HEAD_BYTES)
     file.seek(0)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from foretune.core.errors import MissingExtra
-from foretune.data.archives.limits import MIB, DamagedArchive, Limits
+from foretune.data.archives.limits import MIB, DamagedArchive, ImportLimits
 
 _BLOCK_BYTES = 256 * 1024
 _MOST_XZ_BYTES = 128 * MIB
@@ -20,7 +20,7 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\
 class ByteStream:
     """Reads exact numbers of bytes from a file, unpacked where it is compressed."""
 
-    def __init__(self, file: BinaryIO, archive: Path, limits: Limits, compression: str | None) -> None:
+    def __init__(self, file: BinaryIO, archive: Path, limits: ImportLimits, compression: str | None) -> None:
         self._file, self._archive, self._limits = file, archive, limits
         self._new = None if compression is None else _decompressors(compression)
         self._unpacker = self._new() if self._new is not None else None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from foretune.core.input_files import RefusedFile
-from foretune.data.archives.limits import MIB, DamagedArchive, Limits
+from foretune.data.archives.limits import MIB, DamagedArchive, ImportLimits
 from foretune.data.archives.member import Kind, Member
 
 _READ_BYTES = 256 * 1024
@@ -65,7 +65,7 @@ class _ShortReads(io.RawIOBase):
 class ZipReader:
     """Members of a zip, in the order of its list."""
 
-    def __init__(self, file: BinaryIO, archive: Path, limits: Limits) -> None:
+    def __init__(self, file: BinaryIO, archive: Path, limits: ImportLimits) -> None:
         self._file, self._archive = file, archive
         self._packed_bytes = os.fstat(file.fileno()).st_size
         try:
