@@ -57,8 +57,8 @@ BUGS = (
     bug(
         "names that differ in case are different files",
         "data/archives/names.py",
-        "return name.lower() if name.isascii() else",
-        "return name if name.isascii() else",
+        "name.lower() if name.isascii() else",
+        "name if name.isascii() else",
         _NAMES,
     ),
     bug(
