@@ -42,7 +42,12 @@ bound = [one for one in opened if one[0] == "socket.bind" and "('::1', 0)" in on
 others = [one for one in opened if one not in bound and one[0] != "socket.__new__"]
 print(len(names), ours, len(bound), failed, others)
 """
-_EXPERIMENT = "model: foretune-shapes\ndata: {kind: shapes, resolution: 32}\ntrain: {steps: 3, batch_size: 2}\nparallel: {device: cpu}\n"
+_EXPERIMENT = """
+model: foretune-shapes
+data: {kind: shapes, resolution: 32}
+train: {steps: 3, batch_size: 2}
+parallel: {device: cpu}
+"""
 _RUN = "runs/x/latest"
 _COMMANDS: tuple[tuple[str, ...], ...] = (
     ("list", "models"),
