@@ -56,11 +56,9 @@ _COMMANDS: tuple[tuple[str, ...], ...] = (
     ("fetch", "flux.1-dev", "--dry-run"),
     ("init", "y.yaml"),
     ("data", "import", "a.zip", "--output", "pictures"),
-    ("doctor",),
     ("check", _RUN),
     ("report", _RUN),
     ("export", _RUN),
-    ("profile", "x.yaml"),
 )
 
 
