@@ -19,8 +19,11 @@ DEVICES = $(or $(DEVICES_$(ACCELERATOR)),$(error ACCELERATOR=$(ACCELERATOR) is n
 export PYTHONDONTWRITEBYTECODE =
 export TORCH
 
+# Tools that look at the environment are installed beside it, so that they do not change it.
+VENV_OF_TOOLS := mkdir -p build && python3 -m venv build/tools && build/tools/bin/python -m pip install --quiet
+
 .DEFAULT_GOAL := help
-.PHONY: help setup hooks format check test docs proofs pins clean
+.PHONY: help setup hooks format check test docs proofs pins bom audit clean
 .PHONY: build_docker launch_docker build_and_launch_docker exec_docker download_assets run_tests
 
 help:  ## List these commands
@@ -70,6 +73,15 @@ build_and_launch_docker: build_docker launch_docker  ## Build the image and star
 
 exec_docker:  ## Open a shell in the running container
 	docker exec --interactive --tty $(CONTAINER_NAME) bash
+
+bom: | $(BIN)/python  ## Write a software bill of materials of .venv to build/foretune.cdx.json
+	$(VENV_OF_TOOLS) cyclonedx-bom
+	build/tools/bin/cyclonedx-py environment --output-reproducible --output-file build/foretune.cdx.json $(BIN)/python
+
+audit: | $(BIN)/python  ## Compare the versions in .venv with known vulnerabilities; needs a network
+	$(VENV_OF_TOOLS) pip-audit
+	$(BIN)/python -m pip freeze --exclude-editable > build/installed.txt
+	build/tools/bin/pip-audit --requirement build/installed.txt --no-deps --disable-pip
 
 clean:  ## Remove what tools have cached and built; .venv stays
 	rm -rf .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site

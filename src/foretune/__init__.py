@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from foretune.api.experiment import check, init, schema
     from foretune.api.export import export
     from foretune.api.fetch import Fetched, fetch, fetch_benchmark
+    from foretune.api.import_archive import import_archive
     from foretune.api.import_checkpoint import import_checkpoint
     from foretune.api.import_config import ImportedTraining, import_config
     from foretune.api.lists import list_devices, list_methods, list_models
@@ -85,6 +86,7 @@ __all__ = [
     "forget_calibration",
     "gate",
     "import_accelerate",
+    "import_archive",
     "import_checkpoint",
     "import_config",
     "init",
@@ -122,6 +124,7 @@ _WHERE = {
     "api.experiment": ("check", "init", "schema"),
     "api.export": ("export",),
     "api.fetch": ("Fetched", "fetch", "fetch_benchmark"),
+    "api.import_archive": ("import_archive",),
     "api.import_checkpoint": ("import_checkpoint",),
     "api.import_config": ("ImportedTraining", "import_config"),
     "api.lists": ("list_devices", "list_methods", "list_models"),

@@ -7,7 +7,20 @@ from pathlib import Path
 from tests.architecture.source_tree import by_name, imports_of, read_tree
 
 # Reading one of these formats can run whatever the file says.
-UNSAFE_FORMATS = frozenset({"cloudpickle", "dill", "joblib", "marshal", "pickle", "_pickle", "shelve"})
+UNSAFE_FORMATS = frozenset(
+    {"cloudpickle", "dbm", "dill", "jsonpickle", "joblib", "klepto", "marshal", "pickle", "_pickle", "shelve", "skops"}
+)
+# Modules of libraries whose purpose is a format that is pickled.
+UNSAFE_MODULES = frozenset(
+    {
+        "numpy.lib.format",
+        "multiprocessing.connection",
+        "torch.distributed.checkpoint.filesystem",
+        "torch.distributed.checkpoint.format_utils",
+        "torch.package",
+        "torch.serialization",
+    }
+)
 FORBIDDEN_CALLS = frozenset(
     {
         "eval",
@@ -16,8 +29,25 @@ FORBIDDEN_CALLS = frozenset(
         "builtins.exec",
         "os.system",
         "os.popen",
+        "joblib.load",
+        "numpy.fromregex",
+        "pandas.read_pickle",
+        "runpy.run_module",
+        "runpy.run_path",
+        "tarfile.open",
+        "torch.hub.load",
+        "torch.jit.load",
+        "torch.save",
+        "yaml.full_load",
+        "yaml.full_load_all",
+        "yaml.load_all",
         "yaml.unsafe_load",
+        "yaml.unsafe_load_all",
     }
+)
+EXTRACTING_METHODS = frozenset({"extractall", "unpack_archive"})
+PICKLING_READERS = frozenset(
+    {"FileSystemReader", "FsspecReader", "FileSystemWriter", "FsspecWriter", "dcp_to_torch_save", "torch_save_to_dcp"}
 )
 FORBIDDEN_WHEN_TRUE = frozenset({"allow_pickle", "shell", "trust_remote_code"})
 
@@ -31,10 +61,14 @@ def hazards(source: Path) -> list[str]:
         violations += [
             f"{module.at(imported.line)}: imports {imported.target}"
             for imported in imports_of(module, known)
-            if imported.target.split(".")[0] in UNSAFE_FORMATS
+            if imported.target.split(".")[0] in UNSAFE_FORMATS or _is_below(imported.target, UNSAFE_MODULES)
         ]
         violations += [f"{module.at(line)}: {what}" for line, what in _in_expressions(module.tree)]
     return violations
+
+
+def _is_below(target: str, modules: frozenset[str]) -> bool:
+    return any(target == module or target.startswith(f"{module}.") for module in modules)
 
 
 def _in_expressions(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -46,6 +80,10 @@ def _in_expressions(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield node.lineno, f"calls {called}"
                 if called == "yaml.load" and not _says_safe_loader(node, tree):
                     yield node.lineno, "calls yaml.load without a SafeLoader"
+                if called.split(".")[-1] in EXTRACTING_METHODS:
+                    yield node.lineno, f"calls {called}, which writes where an archive says"
+                if called.split(".")[-1] in PICKLING_READERS:
+                    yield node.lineno, f"calls {called}, which reads pickled metadata"
                 if called == "torch.load" and not _says_weights_only(node):
                     yield node.lineno, "calls torch.load without weights_only=True"
                 for keyword in node.keywords:

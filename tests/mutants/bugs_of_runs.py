@@ -151,8 +151,8 @@ BUGS = (
     bug(
         "a checkpoint is trusted by its size",
         "training/checkpoint_files.py",
-        "if found != expected:",
-        'if found["num_bytes"] != expected["num_bytes"]:',
+        "return is_of_size and _description(file) == expected",
+        "return is_of_size",
         "training/test_checkpoints.py",
     ),
     bug(

@@ -28,7 +28,7 @@ _EVENT = struct.Struct("iIII")
 
 def read_folder(choice: dict[str, Any], answer: str, *, as_nobody: bool) -> None:
     """Reads everything that a training would, and writes down what came of it: for the fork server."""
-    _limit()
+    limit_resources()
     if as_nobody and os.getuid() == 0:
         os.setuid(_NOBODY)
     try:
@@ -57,7 +57,8 @@ def _contents(source: Source) -> dict[str, Any]:
     }
 
 
-def _limit() -> None:
+def limit_resources() -> None:
+    """Of this process: processor time and address space."""
     resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most_bytes = pages * resource.getpagesize() + _MOST_MORE_BYTES

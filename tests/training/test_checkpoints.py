@@ -138,9 +138,9 @@ def test_other_parts_than_needed(tmp_path: Path) -> None:
     ("key", "value", "complaint"),
     [
         ("format_version", 99, "format version 99 is not known"),
-        ("step", 7, "it says it is of step 1, its manifest of 7"),
+        ("step", 7, "state.json says it is of step 1, manifest.json of 7"),
         ("files", {"../outside": {}}, "names a file outside"),
-        ("files", [], "the manifest cannot be read"),
+        ("files", [], "manifest.json cannot be read"),
     ],
 )
 def test_a_manifest_that_lies(key: str, value: object, complaint: str, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_renamed_checkpoint_is_not_of_another_step(tmp_path: Path) -> None:
     store = store_with(tmp_path, 1)
     store.path(1).rename(store.path(5))
     verify(store.path(5))
-    with pytest.raises(DamagedCheckpoint, match="it says it is of step 1"):
+    with pytest.raises(DamagedCheckpoint, match=r"state\.json says it is of step 1"):
         read(store.path(5), COMPONENTS)
 
 

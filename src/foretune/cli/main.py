@@ -14,6 +14,7 @@ from foretune.cli import (
     calibrate,
     check,
     compare,
+    data,
     demo,
     doctor,
     evaluate,
@@ -93,6 +94,7 @@ app.command("sample", short_help="Sample the base model and the trained one.")(s
 app.command("evaluate", short_help="Measure the quality of a run's images.")(evaluate.evaluate)
 app.command("export", short_help="Export a run for diffusers pipelines.")(export.export)
 app.command("publish", short_help="Publish a run on the Hugging Face Hub.")(publish.publish)
+app.add_typer(data.app, name="data", short_help="Make a folder of training data from an archive.")
 app.add_typer(listing.app, name="list", short_help="List models, devices and methods.")
 app.command("schema", short_help="Print the JSON schema of experiment files.")(schema.schema)
 app.command("check", short_help="Check that the files of a run agree.")(check.check)

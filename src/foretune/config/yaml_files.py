@@ -15,6 +15,7 @@ _MOST_BYTES = 2**20
 _MOST_EXPANDED = 2**22
 """Letters and values of a file, with a copy of what an alias (`*name`) stands for wherever it stands."""
 _MOST_DEEP = 100
+_BRACKETS = re.compile(r"[\[\]{}]")
 
 
 def load_mapping(path: Path) -> dict[str, Any]:
@@ -45,10 +46,18 @@ def load_foreign_mapping(path: Path, *, if_missing: str, example: str) -> dict[s
 
 def parse(text: str) -> Any:
     """What a YAML text says; raises `yaml.YAMLError`."""
+    depth = 0
+    # The reader would take a second before it gave up.
+    for bracket in _BRACKETS.findall(text):
+        depth = max(0, depth + (1 if bracket in "[{" else -1))
+        if depth > _MOST_DEEP:
+            raise yaml.YAMLError("it is nested too deeply")
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except RecursionError:
         raise yaml.YAMLError("it is nested too deeply") from None
+    except ValueError as error:  # a number with more digits than Python reads, a date that does not exist
+        raise yaml.YAMLError(str(error)) from error
 
 
 def parse_written(text: str) -> Any:
@@ -62,7 +71,10 @@ def parse_written(text: str) -> Any:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MOST_DEEP:
             raise yaml.YAMLError("it is nested too deeply")
-    return yaml.load(text, Loader=_WrittenLoader)  # noqa: S506 - a SafeLoader
+    try:
+        return yaml.load(text, Loader=_WrittenLoader)  # noqa: S506 - a SafeLoader
+    except ValueError as error:
+        raise yaml.YAMLError(str(error)) from error
 
 
 def typed(value: Any) -> str:

@@ -144,7 +144,12 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
 
 def _open_anywhere(path: Path) -> int:
     # Opening a device can do something; so it is looked at before it is opened, and what was opened once more.
-    _require_regular(path, path.stat())
+    try:
+        _require_regular(path, path.stat())
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise _leads_to_itself(path) from error
     return os.open(path, _READ)
 
 
@@ -189,7 +194,11 @@ def _real_path(path: Path) -> str:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise RefusedFile(path, "is a link that leads back to itself. Remove it.") from error
+        raise _leads_to_itself(path) from error
+
+
+def _leads_to_itself(path: Path) -> RefusedFile:
+    return RefusedFile(path, "is a link that leads back to itself. Remove it.")
 
 
 def _open_by_parts(path: Path, folder: Path, parts: list[str]) -> int:

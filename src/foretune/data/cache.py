@@ -6,7 +6,6 @@ updated; any change leads to another key.
 
 import contextlib
 import hashlib
-import json
 import os
 import time
 import uuid
@@ -14,7 +13,7 @@ import zlib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from foretune.choices.model import MODEL_SUFFIXES
 from foretune.core.errors import UserError
+from foretune.core.input_files import RefusedFile, open_input, parse_json, read_opened
 from foretune.data.memo import Memo, stamp
 
 Entry = dict[str, Tensor]
@@ -33,6 +33,9 @@ _CHECKSUM = "checksum"
 _LENGTH_BYTES = 8
 # None of our headers is nearly as large; a larger one means a damaged file.
 _MOST_HEADER_BYTES = 1_000_000
+_MOST_ENTRY_BYTES = 2**40
+# What damaged or hostile content does to a reader.
+_DAMAGED = (SafetensorError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RuntimeError)
 _UNFINISHED = "unfinished"
 _UNFINISHED_IS_STALE_AFTER_S = 86_400
 
@@ -72,29 +75,26 @@ class TensorCache:
     def has(self, key: str) -> bool:
         """Whether an entry of full length exists. Fast: does not read its content."""
         try:
-            with self.path(key).open("rb") as file:
-                header, body_start = _header(file.read(_LENGTH_BYTES), file.read)
-                return os.fstat(file.fileno()).st_size == body_start + _body_bytes(header)
-        except (OSError, ValueError):
+            with open_input(self.path(key), _MOST_ENTRY_BYTES, within=self.directory) as file:
+                return _is_of_full_length(file)
+        except (OSError, RefusedFile):
             return False
 
     def get(self, key: str) -> Entry:
         """Returns the tensors of an entry, verified by checksum."""
         path = self.path(key)
         try:
-            data = path.read_bytes()
+            with open_input(path, _MOST_ENTRY_BYTES, within=self.directory) as file:
+                tensors = _whole_entry(file)
         except FileNotFoundError as error:
             raise MissingEntry(
                 f"The cache in {self.directory} has no entry {key}. Start the run again to recreate it."
             ) from error
-        try:
-            tensors: Entry = safetensors.load(data)
-            header, _ = _header(data[:_LENGTH_BYTES], lambda size: data[_LENGTH_BYTES : _LENGTH_BYTES + size])
-            is_whole = header.get("__metadata__", {}).get(_CHECKSUM) == _checksum(tensors)
-        except (SafetensorError, ValueError):
-            is_whole = False
-            tensors = {}
-        if not is_whole:
+        except RefusedFile:
+            if path.is_dir():
+                raise
+            tensors = None
+        if tensors is None:
             path.unlink(missing_ok=True)
             raise DamagedEntry(
                 f"The cache entry {path} was damaged and is removed. Start the run again to recreate it."
@@ -238,12 +238,36 @@ def _checksum(tensors: Entry) -> str:
     return f"{running:08x}"
 
 
+def _is_of_full_length(file: BinaryIO) -> bool:
+    """Whether an open entry has as many bytes as its header says; leaves the position behind the header."""
+    try:
+        header, body_start = _header(file.read(_LENGTH_BYTES), file.read)
+        return os.fstat(file.fileno()).st_size == body_start + _body_bytes(header)
+    except _DAMAGED:
+        return False
+
+
+def _whole_entry(file: BinaryIO) -> Entry | None:
+    """Returns the tensors of an open entry; None where they are not what was written."""
+    if not _is_of_full_length(file):
+        return None
+    file.seek(0)
+    data = read_opened(file)
+    try:
+        tensors: Entry = safetensors.load(data)
+        header, _ = _header(data[:_LENGTH_BYTES], lambda size: data[_LENGTH_BYTES : _LENGTH_BYTES + size])
+        is_whole = header.get("__metadata__", {}).get(_CHECKSUM) == _checksum(tensors)
+    except _DAMAGED:
+        return None
+    return tensors if is_whole else None
+
+
 def _header(length: bytes, read: Callable[[int], bytes]) -> tuple[dict[str, Any], int]:
     """Returns the header of a safetensors file and the offset of the tensors; raises ValueError if it is invalid."""
     header_bytes = int.from_bytes(length, "little")
     if len(length) != _LENGTH_BYTES or header_bytes > _MOST_HEADER_BYTES:
         raise ValueError("no header")
-    header = json.loads(read(header_bytes))
+    header = parse_json(read(header_bytes))
     if not isinstance(header, dict):
         raise ValueError("no header")
     return header, _LENGTH_BYTES + header_bytes

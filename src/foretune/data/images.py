@@ -11,10 +11,11 @@ import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
 from foretune.core.errors import UserError
+from foretune.data.formats import IMAGE_SUFFIXES
 
 Pixels = npt.NDArray[np.uint8]
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
+SUFFIXES = IMAGE_SUFFIXES
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 # Above the largest cameras, below the limit of Pillow itself.
 MOST_PIXELS = 160_000_000

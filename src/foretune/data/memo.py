@@ -9,7 +9,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from foretune.core.input_files import RefusedFile, read_json
+
 _VERSION = 1
+_ENTRY_LENGTH = 2
+"""A stamp and a value."""
+_MOST_BYTES = 2 * 2**30
+"""Ten million images take as much."""
 # On a coarse file system, a file that was written this recently could change again without a new modification time.
 _SETTLED_AFTER_NS = 2_000_000_000
 
@@ -68,10 +74,12 @@ class Memo:
 
 def _read(path: Path) -> dict[str, list[Any]]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        document = read_json(path, _MOST_BYTES)
+    except (OSError, ValueError, RefusedFile):
         return {}
     if not isinstance(document, dict) or document.get("version") != _VERSION:
         return {}
     entries = document.get("entries")
-    return entries if isinstance(entries, dict) else {}
+    if not isinstance(entries, dict):
+        return {}
+    return {name: entry for name, entry in entries.items() if isinstance(entry, list) and len(entry) == _ENTRY_LENGTH}

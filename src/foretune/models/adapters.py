@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model_state_dict
-from peft.mapping import get_peft_config
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn, uint8
 
 from foretune.choices.method import Method
@@ -22,7 +20,9 @@ from foretune.choices.model import read_json
 from foretune.config.readiness import adapter_files, adapter_folders, no_adapter
 from foretune.core.errors import Refused, UserError
 from foretune.core.input_files import MOST_JSON_BYTES, parse_json, read_bytes
+from foretune.models.adapter_settings import read_config, refuse_code
 from foretune.models.family import Family
+from foretune.models.tensor_files import open_tensors, read_tensors
 
 ADAPTER_NAME = "default"
 ADAPTER_FILE = "pytorch_lora_weights.safetensors"
@@ -79,8 +79,13 @@ def load_adapter(family: Family, pipeline: Any, directory: Path) -> None:
     denoiser: nn.Module = getattr(pipeline, family.denoiser_part)
     refuse_foreign(family, denoiser, directory)
     if path.name == ADAPTER_FILE:
+        refuse_code(_stored_settings(path, f"{family.denoiser_part}."), path)
         pipeline.load_lora_weights(
-            directory, weight_name=ADAPTER_FILE, adapter_name=ADAPTER_NAME, local_files_only=True
+            directory,
+            weight_name=ADAPTER_FILE,
+            adapter_name=ADAPTER_NAME,
+            local_files_only=True,
+            use_safetensors=True,
         )
         return
     stored = read_adapter(family, directory)
@@ -106,7 +111,7 @@ def refuse_foreign(family: Family, denoiser: nn.Module, directory: Path) -> None
         raise UserError(f"{path} does not belong to this model: pipelines of {family.name} load no such file.")
     prefix = f"{family.denoiser_part}." if by_pipeline else _PEFT_PREFIX
     modules = dict(denoiser.named_modules())
-    with safe_open(path, framework="pt") as file:
+    with open_tensors(path) as file:
         names = [name for name in sorted(file.keys()) if name.startswith(prefix) and _OF_ADAPTER.search(name)]
         shapes = {name.removeprefix(prefix): file.get_slice(name).get_shape() for name in names}
     foreign = [name for name, shape in shapes.items() if not _has_place(modules, name, shape)]
@@ -135,8 +140,9 @@ def read_adapter(family: Family, directory: Path) -> StoredAdapter:
     else:
         prefix = f"{family.denoiser_part}."
         settings = {"peft_type": "LORA", **read_settings(path, prefix)}
-    weights = {name.removeprefix(prefix): tensor for name, tensor in load_file(path).items()}
-    return StoredAdapter(get_peft_config(settings), weights)
+    weights = {name.removeprefix(prefix): tensor for name, tensor in read_tensors(path).items()}
+    described = directory / PEFT_SETTINGS if path.name == PEFT_FILE else path
+    return StoredAdapter(read_config(settings, described), weights)
 
 
 def adapter_file(directory: Path) -> Path:
@@ -151,10 +157,22 @@ def adapter_file(directory: Path) -> Path:
 
 def read_settings(path: Path, prefix: str) -> dict[str, Any]:
     """Reads rank, alpha and targets from the metadata of an adapter in the pipeline's format."""
-    with safe_open(path, framework="pt") as file:
-        metadata = parse_json((file.metadata() or {}).get(_METADATA_KEY, "{}"))
+    metadata = _stored_settings(path, prefix)
     if not metadata:
         raise UserError(f"{path} has no adapter settings in its metadata, so its alpha is unknown.")
+    return metadata
+
+
+def _stored_settings(path: Path, prefix: str) -> dict[str, Any]:
+    """Returns the settings in the metadata of an adapter; none for a file of another trainer."""
+    with open_tensors(path) as file:
+        stored = (file.metadata() or {}).get(_METADATA_KEY, "{}")
+    try:
+        metadata = parse_json(stored)
+    except ValueError as error:
+        raise UserError(f"{path} has adapter settings that are not JSON: {error}") from error
+    if not isinstance(metadata, dict):
+        raise UserError(f"{path} has adapter settings that are {type(metadata).__name__}, not an object.")
     return {key.removeprefix(prefix): value for key, value in metadata.items()}
 
 
@@ -170,7 +188,7 @@ def _checksum(key: str, directory: Path) -> str:
         raise Refused(no_adapter(key, directory))
     digest = sha256()
     for path in paths:
-        with safe_open(path, framework="pt") as file:
+        with open_tensors(path) as file:
             digest.update(json.dumps(file.metadata() or {}, sort_keys=True).encode())
             for name in sorted(file.keys()):
                 tensor = file.get_tensor(name).contiguous()

@@ -11,6 +11,8 @@ from peft import LoraConfig
 from torch import Tensor
 
 from foretune.core.errors import Refused
+from foretune.core.tensor_files import require_tensor_file
+from foretune.models.adapter_settings import read_config
 from foretune.models.adapters import ADAPTER_FILE, PEFT_FILE, StoredAdapter, read_adapter
 from foretune.models.family import Family
 
@@ -26,7 +28,7 @@ def read_lora(family: Family, directory: Path) -> StoredAdapter:
         config, weights = stored.config, stored.weights
     else:
         weights, alphas, settings = _by_pipeline(family, path)
-        config = LoraConfig(**settings) if settings else _guessed(weights, alphas)
+        config = read_config({"peft_type": "LORA", **settings}, path) if settings else _guessed(weights, alphas)
     is_plain = isinstance(config, LoraConfig) and not config.use_dora
     if not is_plain or not weights or any(not name.endswith((_A, _B)) for name in weights):
         raise Refused(f"{path} is not a plain LoRA, which a training adapter must be.")
@@ -44,6 +46,7 @@ def _the_file(directory: Path) -> Path:
 
 def _by_pipeline(family: Family, path: Path) -> tuple[dict[str, Tensor], dict[str, float], dict[str, Any] | None]:
     """Returns weights and alphas by the denoiser's module names, and the settings if the file has any."""
+    require_tensor_file(path)
     # With the shape of a UNet, its loader also understands names that count blocks as the original program does.
     shape = {"unet_config": SimpleNamespace(**family.architecture.denoiser)} if family.facts.is_unet else {}
     state, *between, settings = family.pipeline_class().lora_state_dict(

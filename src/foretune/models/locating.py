@@ -9,6 +9,7 @@ from foretune.hub.needed import explain_download_failures, find_needed_files
 from foretune.hub.transfer import download
 from foretune.models import FAMILIES
 from foretune.models.family import Architecture, Family
+from foretune.models.plain_folder import require_plain_pipeline
 from foretune.models.trainable import TrainableFamily
 
 
@@ -26,6 +27,7 @@ def locate(model: ModelReference) -> tuple[Path, str | None]:
 def open_family(folder: Path) -> TrainableFamily:
     """Returns the family of a checkpoint on disk, bound to its configuration."""
     _require_files(folder)
+    require_plain_pipeline(folder)
     facts = trainable_facts(read_json(folder / PIPELINE_INDEX), str(folder))
     family = FAMILIES[facts.name]
     assert issubclass(family, TrainableFamily), f"the facts table calls {facts.name} trainable"

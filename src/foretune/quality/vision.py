@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from foretune.choices.model import read_json
 from foretune.core.errors import UserError
+from foretune.models.plain_folder import require_plain
 from foretune.quality.evidence import as_batch
 from foretune.training.sampling import Pixels
 
@@ -46,6 +47,8 @@ class VisionModel:
 def open_vision(where: str, loader: Any, device: torch.device, option: str) -> VisionModel:
     """Loads a transformers model; `option` is what the user typed, for the error message."""
     folder = Path(where).expanduser()
+    if folder.is_dir():
+        require_plain(folder)
     try:
         model = loader.from_pretrained(folder if folder.is_dir() else where, use_safetensors=True)
         side = _image_size(model.config)

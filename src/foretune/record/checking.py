@@ -126,9 +126,12 @@ def _without_log(record: RunRecord | None) -> Iterator[str]:
 def _environment(run: RunDirectory) -> Any:
     path = run.path / "environment.json"
     try:
-        return read_json(path, MOST_JSON_BYTES, within=run.path)
+        environment = read_json(path, MOST_JSON_BYTES, within=run.path)
     except (OSError, ValueError, RefusedFile) as error:
         raise WrongFormat(f"{path} is not the environment of a run: {error}") from error
+    if not isinstance(environment, dict):
+        raise WrongFormat(f"{path} is not the environment of a run: it is {type(environment).__name__}, not an object")
+    return environment
 
 
 def _version(run: RunDirectory) -> int:

@@ -14,13 +14,15 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from foretune.core.input_files import MOST_JSON_BYTES, RefusedFile, open_input, read_json
+from foretune.core.tensor_files import MOST_TENSOR_FILE_BYTES, require_tensor_file
 from foretune.record.atomic import sync_directory
 from foretune.step.engine import is_sharded, own_shard
 from foretune.training.not_finite import NotFinite, first_not_finite
@@ -34,6 +36,9 @@ _SHARD_FILE = re.compile(r"^shard-\d{5}\.safetensors$")
 _BLOCK_BYTES = 1 << 20
 # How torch.distributed.checkpoint marks shards in the header of a safetensors file.
 _SHARDING_INFO, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
+
+# What files do to their readers that are damaged, or lie about their sizes.
+_DAMAGED = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RuntimeError, SafetensorError)
 
 
 @dataclass(frozen=True)
@@ -120,21 +125,25 @@ def verify(path: Path, ranks: Ranks = ALONE) -> dict[str, Any]:
     Each of several processes checks its share of the files, so that together they read everything once.
     """
     try:
-        manifest = json.loads((path / _MANIFEST).read_bytes())
+        manifest = read_json(path / _MANIFEST, MOST_JSON_BYTES, within=path)
         version, files = manifest["format_version"], sorted(manifest["files"].items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedCheckpoint(f"the manifest cannot be read ({error})") from error
+    except (RefusedFile, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedCheckpoint(f"{_MANIFEST} cannot be read ({error})") from error
     if version not in (_WHOLE, _SHARDED):
         raise DamagedCheckpoint(f"format version {version} is not known to this release")
     for name, _ in files:
         if Path(name).name != name:
             raise DamagedCheckpoint(f"the manifest names a file outside the checkpoint: {name!r}")
+        if name != _STATE and not name.endswith(".safetensors"):
+            raise DamagedCheckpoint(f"the manifest names {name!r}, which is no file of a checkpoint")
     for name, expected in files[ranks.rank :: ranks.size]:
         try:
-            found = _describe(path / name)
-        except (OSError, ValueError) as error:
+            if name.endswith(".safetensors"):
+                require_tensor_file(path / name, within=path)
+            is_whole = _is_as_described(path / name, expected)
+        except (RefusedFile, OSError, ValueError) as error:
             raise DamagedCheckpoint(f"{name} cannot be read ({error})") from error
-        if found != expected:
+        if not is_whole:
             raise DamagedCheckpoint(f"{name} is not what was written")
     return dict(manifest)
 
@@ -144,18 +153,46 @@ def read(path: Path, components: Iterable[str], ranks: Ranks = ALONE, place: Pla
     manifest, components = verify(path, ranks), tuple(components)
     names = set(manifest["files"])
     try:
+        for name in sorted(names):
+            if name.endswith(".safetensors"):
+                _require_readable(path / name)
         if manifest["format_version"] == _WHOLE:
             _require_parts(names, {_STATE, *(f"{name}.safetensors" for name in components)})
-            tensors = {name: load_file(path / f"{name}.safetensors") for name in components}
+            tensors = {name: _read_whole(path / f"{name}.safetensors") for name in components}
         else:
             tensors = _read_shards(path, names, components, place or _on_the_host)
-        state = dict(json.loads((path / _STATE).read_bytes()))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, SafetensorError) as error:
+        state = _read_state(path / _STATE)
+    except (RefusedFile, OSError, *_DAMAGED) as error:
         raise DamagedCheckpoint(f"it cannot be read ({error})") from error
     step = state.pop("step", None)
     if not isinstance(step, int) or step != manifest.get("step") or path.name != f"step-{step:09d}":
-        raise DamagedCheckpoint(f"it says it is of step {step}, its manifest of {manifest.get('step')}")
+        raise DamagedCheckpoint(f"{_STATE} says it is of step {step}, {_MANIFEST} of {manifest.get('step')}")
     return Checkpoint(step, tensors, state)
+
+
+def _require_readable(path: Path) -> None:
+    """Raises where a file is a pipe or a device, or its header is damaged: torch's reader would not name it."""
+    require_tensor_file(path, within=path.parent)
+    try:
+        with safe_open(path, framework="pt"):
+            pass
+    except (OSError, *_DAMAGED) as error:
+        raise DamagedCheckpoint(f"{path.name} cannot be read ({error})") from error
+
+
+def _read_whole(path: Path) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except (OSError, *_DAMAGED) as error:
+        raise DamagedCheckpoint(f"{path.name} cannot be read ({error})") from error
+    return tensors
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    try:
+        return dict(read_json(path, MOST_JSON_BYTES, within=path.parent))
+    except (ValueError, TypeError) as error:
+        raise DamagedCheckpoint(f"{path.name} cannot be read ({error})") from error
 
 
 def _read_shards(
@@ -242,12 +279,25 @@ def _write_bytes(path: Path, content: bytes) -> None:
 
 
 def _describe(path: Path) -> dict[str, Any]:
+    with open_input(path, MOST_TENSOR_FILE_BYTES, within=path.parent) as file:
+        return _description(file)
+
+
+def _is_as_described(path: Path, expected: Any) -> bool:
+    """Whether a file is what the manifest says. One of another size is not read to its end."""
+    most_bytes = MOST_JSON_BYTES if path.name == _STATE else MOST_TENSOR_FILE_BYTES
+    with open_input(path, most_bytes, within=path.parent) as file:
+        num_bytes = os.fstat(file.fileno()).st_size
+        is_of_size = isinstance(expected, dict) and expected.get("num_bytes") == num_bytes
+        return is_of_size and _description(file) == expected
+
+
+def _description(file: BinaryIO) -> dict[str, Any]:
     digest = hashlib.blake2b(digest_size=16)
     num_bytes = 0
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-            num_bytes += len(block)
+    while block := file.read(_BLOCK_BYTES):
+        digest.update(block)
+        num_bytes += len(block)
     return {"num_bytes": num_bytes, "blake2b": digest.hexdigest()}
 
 

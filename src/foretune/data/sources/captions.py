@@ -11,7 +11,6 @@ from foretune.core.units import bytes_text
 from foretune.data.sources.files import read_data_text
 from foretune.data.sources.listing import DataFolder, counted
 
-METADATA = "metadata.jsonl"
 _MOST_CAPTION_BYTES = 2**20
 _MOST_METADATA_BYTES = 2**30
 _CAPTION_KEYS = ("text", "caption")

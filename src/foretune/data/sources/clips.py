@@ -9,7 +9,8 @@ from foretune.choices.data import ClipsData
 from foretune.core.errors import UserError
 from foretune.data import images, videos
 from foretune.data.buckets import Bucket
-from foretune.data.sources.captions import CLIPS, METADATA, CaptionedPath, read_captions
+from foretune.data.formats import METADATA
+from foretune.data.sources.captions import CLIPS, CaptionedPath, read_captions
 from foretune.data.sources.clip_files import ClipFiles, ClipSample, FrameFolder, VideoFile
 from foretune.data.sources.listing import DataFolder, ListedFolder, counted, walk
 

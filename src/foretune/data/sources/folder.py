@@ -6,15 +6,9 @@ from pathlib import Path
 from foretune.choices.data import CaptionPlace, Folder, FolderData
 from foretune.core.errors import UserError
 from foretune.data.buckets import Bucket
+from foretune.data.formats import METADATA
 from foretune.data.images import SUFFIXES
-from foretune.data.sources.captions import (
-    IMAGES,
-    METADATA,
-    CaptionedPath,
-    caption_in_name,
-    read_captions,
-    with_trigger,
-)
+from foretune.data.sources.captions import IMAGES, CaptionedPath, caption_in_name, read_captions, with_trigger
 from foretune.data.sources.cifar10_batches import has_batches
 from foretune.data.sources.files import FileSample, FileSource
 from foretune.data.sources.listing import DataFolder, counted, walk

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -20,14 +19,13 @@ from foretune.catalog.tool_names import original_layout, single_file
 from foretune.catalog.tool_names.forms import FilePart
 from foretune.choices.model import PIPELINE_INDEX, read_json
 from foretune.core.errors import Refused, UserError
-from foretune.core.input_files import open_input
 from foretune.core.output_files import beside, move
 from foretune.hub.selection import needed_files
 from foretune.models.copying import copy_model
+from foretune.models.tensor_files import open_tensors
 from foretune.models.trainable import TrainableFamily
 from foretune.training.for_tools.original import from_original
 
-_MOST_FILE_BYTES = 2**50
 _SUFFIXES = (".safetensors", ".sft")
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 _DENOISER_PREFIXES = ("model.diffusion_model.", "diffusion_model.", "")
@@ -125,7 +123,7 @@ class _Base:
         """Returns the shapes of the weights in a part's files, without what only counts positions."""
         shapes: dict[str, Sequence[int]] = {}
         for path in self._weights(part):
-            with _open_safetensors(self._folder / path) as tensors:
+            with open_tensors(self._folder / path) as tensors:
                 slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118 - not a mapping
                 shapes |= {name: one.get_shape() for name, one in slices.items() if not _counts(name, one.get_dtype())}
         if not shapes:
@@ -228,16 +226,8 @@ def _opened(path: Path) -> Iterator[_File]:
             f"{path} is not a .safetensors file. Pickled checkpoints can run code when loaded and are refused; most "
             "are also published as .safetensors."
         )
-    with _open_safetensors(path) as tensors:
+    with open_tensors(path) as tensors:
         yield _File(path, tensors, frozenset(tensors.keys()))
-
-
-def _open_safetensors(path: Path) -> Any:
-    open_input(path, _MOST_FILE_BYTES).close()
-    try:
-        return safe_open(path, framework="pt")
-    except SafetensorError as error:
-        raise UserError(f"{path} is damaged or not a safetensors file: {error}") from error
 
 
 def _forms_of_parts(family: TrainableFamily) -> Mapping[str, FilePart]:
