@@ -116,3 +116,19 @@ def wait_for(request: dict[str, Any]) -> dict[str, Any]:
         assert time.monotonic() < until_s
         time.sleep(0.01)
     return {"went": True}
+
+
+def until_interrupted(request: dict[str, Any]) -> dict[str, Any]:
+    """Saves and leaves when it is requested to; continued, it is done."""
+    saved = Path(request["saved"])
+    if saved.exists():
+        return {"continued": True}
+    requested: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: requested.append(number))
+    Path(request["began"]).write_text(str(os.getpid()))
+    until_s = time.monotonic() + HANG_S
+    while not requested:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    saved.touch()
+    raise TaskInterrupted("it was requested to stop and has saved")

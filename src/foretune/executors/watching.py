@@ -119,6 +119,9 @@ class WatchedWorker:
             return "timed out", f"It took longer than its limit of {self.task.limits.seconds:g} s."
         if self._ending == "stopped":
             return "killed", "It was stopped on request."
+        failure = files.first_rank_failure(self.folder)
+        if failure is not None:
+            return failure
         memory = MemoryKills.now().since(self._before)
         return of_exit(code, files.last_log_lines(self.folder), memory)
 
@@ -155,14 +158,14 @@ def never_started(folder: Path, reason: str, code: int | None = None) -> None:
     files.write_outcome(folder, TaskOutcome(kind="never started", reason=reason, log_lines=log_lines, exit_code=code))
 
 
-def interrupted(task: Task, why: str) -> Ended:
+def interrupted(task: Task, why: str, kind: OutcomeKind = "killed") -> Ended:
     """Whether a task that was interrupted may be performed again; records the outcome where it may not."""
     if files.num_attempts_of_submission(task.folder) < task.max_attempts:
         return "interrupted"
     last = files.read_attempts(task.folder)[-1]
     outcome = TaskOutcome(
-        kind="killed",
-        reason=f"It was interrupted {task.max_attempts} times, the last time because {why}.",
+        kind=kind,
+        reason=f"It was interrupted in each of its {task.max_attempts} attempts; the last time: {why}.",
         log_lines=files.last_log_lines(task.folder),
         num_attempts=last.number,
         seconds=time.time() - last.started_at,
