@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from foretune.executors.executor import Executor, open_executor
@@ -109,7 +110,8 @@ def lost_node(story: Story) -> None:
     run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     (story.folder / "go-node").touch()
     finish(executor, task)
-    run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    # Unless its daemon has registered it again meanwhile.
+    subprocess.run(["scontrol", "update", f"NodeName={node}", "State=RESUME"], capture_output=True, check=False)
 
 
 def cancelled(story: Story) -> None:
@@ -147,10 +149,10 @@ def controller_killed(story: Story) -> None:
 
 
 def main() -> None:
-    story = Story(Path(sys.argv[1]))
+    story, start_s = Story(Path(sys.argv[1])), time.monotonic()
     for chapter in (ordinary, preempted, out_of_time, lost_node, cancelled, controller_killed):
         chapter(story)
-        print(chapter.__name__, "is over", file=sys.stderr, flush=True)
+        print(f"{chapter.__name__} is over after {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)
     print(json.dumps({"expected": story.expected, "found": story.found()}))
 
 

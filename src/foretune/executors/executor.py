@@ -44,7 +44,7 @@ EXECUTORS: Registry[Any] = Registry(
     "executor",
     {
         "local": "foretune.executors.local:open_local",
-        "ray": "foretune.executors.ray:open_ray",
+        "ray": "foretune.executors.ray_cluster:open_ray",
         "slurm": "foretune.executors.slurm:open_slurm",
     },
 )
