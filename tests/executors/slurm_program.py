@@ -14,8 +14,8 @@ from pathlib import Path
 
 from foretune.executors.executor import Executor, open_executor
 from foretune.executors.slurm import JOB
-from foretune.executors.task import Limits, Task
-from foretune.executors.task_files import read_outcome
+from foretune.executors.task import Limits, Resources, Task
+from foretune.executors.task_files import read_answer, read_outcome
 from tests.executors.cluster_tasks import times_performed, toy_task
 from tests.waiting import HANG_S, waited_until
 
@@ -94,11 +94,31 @@ def preempted(story: Story) -> None:
     finish(executor, task)
 
 
-def out_of_time(story: Story) -> None:
-    """SLURM announces the end of a job's time; it saves and is requeued."""
-    executor, task = opened(time="1", signal_s=50), story.task("until_interrupted", "requeued", "done", 2)
+def announced(story: Story) -> None:
+    """SLURM announces the end of a job's time by a signal; the task saves, and the job is requeued."""
+    executor, task = opened(), story.task("until_interrupted", "requeued", "done", 2)
     executor.submit(task)
+    executor.ended(0.0)
+    began(task)
+    job = job_of(task)
+    # As SLURM does it `signal_s` before the end, without the minutes until then.
+    run("scancel", "--signal=USR2", job)
     finish(executor, task)
+    assert job_of(task) == job, "it was requeued, not submitted again"
+
+
+def two_nodes(story: Story) -> None:
+    """Each node runs the worker; where that of the second one fails, the outcome says why."""
+    executor, resources = opened(), Resources(num_nodes=2)
+    together = story.task("ranks", "together", "done", 2, resources=resources)
+    failing = story.task("ranks", "failing", "crashed", 2, resources=resources, failing="1")
+    for task in (together, failing):
+        executor.submit(task)
+    finish(executor, together, failing)
+    assert read_answer(together.folder) == {"rank": "0", "num": "2"}
+    outcome = read_outcome(failing.folder)
+    assert outcome is not None
+    assert outcome.reason == "Process 1: ValueError: this rank fails", outcome
 
 
 def lost_node(story: Story) -> None:
@@ -150,7 +170,7 @@ def controller_killed(story: Story) -> None:
 
 def main() -> None:
     story, start_s = Story(Path(sys.argv[1])), time.monotonic()
-    for chapter in (ordinary, preempted, out_of_time, lost_node, cancelled, controller_killed):
+    for chapter in (ordinary, two_nodes, preempted, announced, lost_node, cancelled, controller_killed):
         chapter(story)
         print(f"{chapter.__name__} is over after {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)
     print(json.dumps({"expected": story.expected, "found": story.found()}))

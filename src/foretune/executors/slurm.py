@@ -203,19 +203,19 @@ class SlurmExecutor:
                 _write(task, last, "killed", f"It was stopped {who}.")
         elif state == "OUT_OF_MEMORY" and last is not None:
             _write(task, last, "out of host memory", "SLURM ended its job for the memory that it took.")
-        elif last is None and (state == "FAILED" or len(_jobs_of(task.folder)) > task.max_attempts):
-            never_started(task.folder, f"Its SLURM job {self._jobs[task.name]} ended ({state}) before it began.")
+        elif last is None and len(_jobs_of(task.folder)) >= task.max_attempts:
+            log_lines = files.last_lines(_submitit_log(task.folder))
+            never_started(task.folder, f"Its SLURM job {self._jobs[task.name]} ended ({state}) before it began.", log_lines)
+        elif last is not None and (failure := files.first_rank_failure(task.folder)) is not None:
+            _write(task, last, *failure)
         elif state in _INTERRUPTIONS or interruption is not None or last is None:
             why = interruption or _INTERRUPTIONS.get(state, "its SLURM job ended before it began")
             kind: OutcomeKind = "timed out" if state == "TIMEOUT" else "killed"
             if last is None or interrupted(task, why, kind) == "interrupted":
                 self._unsent.append(task)
         else:
-            kind, reason = files.first_rank_failure(task.folder) or (
-                "crashed",
-                f"Its SLURM job {self._jobs.get(task.name, '')} ended ({state}) without an outcome.",
-            )
-            _write(task, last, kind, reason)
+            reason = f"Its SLURM job {self._jobs.get(task.name, '')} ended ({state}) without an outcome."
+            _write(task, last, "crashed", reason)
 
 
 def _write(task: Task, last: files.Attempt, kind: OutcomeKind, reason: str) -> None:
@@ -237,6 +237,12 @@ def _jobs_of(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     return jobs
+
+
+def _submitit_log(folder: Path) -> Path:
+    """What the last job of a task printed before its worker began."""
+    fields = read_json(folder / JOB, _MOST_JOB_BYTES)
+    return Path(fields["logs"]) / f"{fields['jobs'][-1]}_0_log.out"
 
 
 def _chunks(tasks: list[Task], size: int) -> Iterator[list[Task]]:

@@ -175,8 +175,13 @@ def open_log(folder: Path) -> BinaryIO:
 
 def last_log_lines(folder: Path) -> tuple[str, ...]:
     """The last lines that the task printed, without secrets and empty lines."""
+    return last_lines(folder / LOG)
+
+
+def last_lines(log: Path) -> tuple[str, ...]:
+    """The last lines of a log, without secrets and empty lines; none where there is no log."""
     try:
-        with (folder / LOG).open("rb") as file:
+        with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _MOST_TAIL_BYTES))
             text = file.read(_MOST_TAIL_BYTES).decode("utf-8", errors="replace")

@@ -141,6 +141,9 @@ def main() -> None:
     if hasattr(signal, "pthread_sigmask"):
         # Whoever starts workers may have blocked signals meanwhile, and a new process inherits that.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if "SLURM_JOB_ID" in os.environ:
+        # SLURM announces the end of a job to all of its processes; who watches this one passes it on as SIGTERM.
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     if len(sys.argv) > 2:  # noqa: PLR2004 - the program, the folder and the parent
         end_with_parent(int(sys.argv[2]))
     sys.exit(work(Path(sys.argv[1])))
