@@ -67,8 +67,9 @@ def max_array_size() -> int:
 
 
 def cancel(job: str) -> None:
+    command = ["scancel", job]
     answer = subprocess.run(
-        ["scancel", job], capture_output=True, text=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
+        command, capture_output=True, text=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
     )
     if answer.returncode != 0 and "Invalid job id" not in answer.stderr:
         raise UserError(f"SLURM did not cancel job {job}: {answer.stderr.strip()}")
