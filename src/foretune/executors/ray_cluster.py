@@ -8,7 +8,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,11 @@ from foretune.executors.task import Task
 from foretune.executors.watching import GRACE_S, Ended, interrupted, never_started
 
 _LOOK_EVERY_S = 0.5
-_LOOPBACK = "127.0.0.1"
+_ALWAYS = {"RAY_USAGE_STATS_ENABLED": "0"}
+"""Ray would report to its makers."""
+_ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""A cluster that nothing else can join. Its processes then listen on the loopback interface alone; `_node_ip_address`
+does not achieve that (ray 2.60)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,24 +213,32 @@ def _perform(folder: str, grace_s: float) -> Ended:
 
 def _connected(address: str | None) -> Any:
     """The package, connected to a cluster."""
-    # It would report to its makers, and the processes of a cluster inherit this.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
+    with _variables(_ALWAYS if address is not None else {**_ALWAYS, **_ON_LOOPBACK}):
+        import ray
 
-    if ray.is_initialized():
-        raise UserError("This process is connected to a Ray cluster already. Leave that one first: ray.shutdown()")
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM)
-    common = {"configure_logging": False, "log_to_driver": False}
-    try:
-        if address is None:
-            ray.init(include_dashboard=False, _node_ip_address=_LOOPBACK, **common)
-        else:
-            ray.init(address=address, **common)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        where = "could not be started here" if address is None else f"at {address} could not be reached"
-        raise UserError(f"A Ray cluster {where}: {error}. Check it with: ray status") from error
-    finally:
-        if is_main:
-            signal.signal(signal.SIGTERM, before)  # Ray sets its own
+        if ray.is_initialized():
+            raise UserError("This process is connected to a Ray cluster already. Leave that one first: ray.shutdown()")
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGTERM)
+        where = {"include_dashboard": False} if address is None else {"address": address}
+        try:
+            ray.init(configure_logging=False, log_to_driver=False, **where)
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            what = "could not be started here" if address is None else f"at {address} could not be reached"
+            raise UserError(f"A Ray cluster {what}: {error}. Check it with: ray status") from error
+        finally:
+            if is_main:
+                signal.signal(signal.SIGTERM, before)  # Ray sets its own
     return ray
+
+
+@contextmanager
+def _variables(added: Mapping[str, str]) -> Iterator[None]:
+    """Ray reads its settings from the environment when it is imported, and passes them on to what it starts."""
+    before = dict(os.environ)
+    os.environ.update({name: value for name, value in added.items() if name not in before})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
