@@ -196,6 +196,11 @@ def test_times_as_slurm_writes_them(text: str, minutes: int) -> None:
     assert minutes_of(text) == minutes
 
 
+def test_numbers_as_the_command_line_reads_them(tmp_path: Path) -> None:
+    task = toy_task(tmp_path, "square")
+    assert checked_options("slurm", SlurmOptions, {"time": 30, "jobs": "4"}).parameters(task)["time"] == 30
+
+
 def test_a_job_needs_a_time_limit(slurm: FakeSlurm, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="time=2:00:00"):
         opened(time=None).submit(toy_task(tmp_path, "square"))

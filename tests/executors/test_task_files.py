@@ -136,7 +136,9 @@ def test_a_number_that_the_system_uses_again_is_another_process() -> None:
 
 
 def test_executors_by_name() -> None:
-    assert set(EXECUTORS) == {"local", "ray", "slurm"}
+    assert set(EXECUTORS) == {"local", "ray", "sky", "slurm"}
+    with pytest.raises(UserError, match="sky jobs launch FILE"):
+        open_executor("sky", {})
     with pytest.raises(UserError, match="Did you mean 'slurm'"):
         open_executor("slrum", {})
     with pytest.raises(UserError, match="Did you mean 'jobs'"):

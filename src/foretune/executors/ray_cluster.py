@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ class RayOptions:
     address: str | None = None
     """Of a cluster: `auto` on one of its machines, host:port, or ray://host:port. None: one is started here, which
     nothing outside of this machine can reach."""
+    jobs: int | None = None
+    """Tasks that run at once. None: as many as the cluster has resources for."""
     num_cpus: float = 1.0
     """Cores for a task that does not request a number itself."""
     memory: int | None = None
@@ -58,7 +61,7 @@ class RayExecutor:
     """Remote tasks, each of which starts and watches one worker on its node."""
 
     name = "ray"
-    num_slots: int | None = None
+    num_slots: int | None
 
     def __init__(self, options: RayOptions | None = None) -> None:
         self._options = options or RayOptions()
@@ -66,10 +69,13 @@ class RayExecutor:
         """Submitted, and not reported as ended."""
         self._calls: dict[Any, str] = {}
         """The calls that Ray has not answered, with the names of their tasks."""
+        self._waiting: deque[Task] = deque()
+        """Not called yet, because `jobs` others are."""
         self._elsewhere: set[str] = set()
         """Performed by processes that others started."""
         self._stopped: set[str] = set()
         self._ended: list[str] = []
+        self.num_slots = self._options.jobs
         self._ray = _connected(self._options.address)
 
     def submit(self, task: Task) -> None:
@@ -89,7 +95,8 @@ class RayExecutor:
             self._elsewhere.add(task.name)
         else:
             files.write_task(task)
-            self._call(task)
+            self._waiting.append(task)
+            self._call_waiting()
 
     def ended(self, timeout_s: float | None) -> list[str]:
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
@@ -101,7 +108,10 @@ class RayExecutor:
                 return names
 
     def stop(self, name: str) -> None:
-        if name in self._tasks:
+        if any(task.name == name for task in self._waiting):
+            self._waiting = deque(task for task in self._waiting if task.name != name)
+            self._write(self._tasks[name], "killed", "It was stopped on request before it began.")
+        elif name in self._tasks:
             self._stopped.add(name)
             attempt = read_state(self._tasks[name].folder).attempt
             if attempt is not None:
@@ -116,6 +126,10 @@ class RayExecutor:
         if self._calls:
             self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=2 * self._options.grace_s)
         self._ray.shutdown()
+
+    def _call_waiting(self) -> None:
+        while self._waiting and (self._options.jobs is None or len(self._calls) < self._options.jobs):
+            self._call(self._waiting.popleft())
 
     def _call(self, task: Task) -> None:
         options = self._options
@@ -142,6 +156,7 @@ class RayExecutor:
         for call in self._ray.wait(list(self._calls), num_returns=1, timeout=wait_s)[0]:
             task = self._tasks[self._calls.pop(call)]
             self._settle(task, *self._answer(call))
+            self._call_waiting()
 
     def _answer(self, call: Any) -> "tuple[Ended | None, Exception | None]":
         try:

@@ -9,13 +9,15 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
+from pydantic import ConfigDict
 
 from foretune.core.errors import UserError
 from foretune.core.input_files import shown
 from foretune.core.output_files import write_file
+from foretune.executors.executor import Executor, checked_options
 from foretune.executors.task import Task
 from foretune.executors.task_files import write_task
 
@@ -34,6 +36,8 @@ _PATTERNS: Mapping[str, str] = {
 class SkyOptions:
     """Which machines, and what happens on them before the command."""
 
+    # `memory=64` is read as a number.
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(coerce_numbers_to_str=True)
     accelerators: str | None = None
     """Such as H100:8, on each node."""
     cloud: str | None = None
@@ -130,3 +134,12 @@ def _text(
     }
     body = yaml.safe_dump({key: value for key, value in fields.items() if value is not None}, sort_keys=False)
     return f"# Launch: sky jobs launch {shlex.quote(name)}.yaml\n{body}"
+
+
+def open_sky(options: Mapping[str, Any]) -> Executor:
+    """SkyPilot is a launcher of its own: there is nothing to open."""
+    checked_options("sky", SkyOptions, options)
+    raise UserError(
+        "Foretune writes task files for SkyPilot, and `sky` launches them. Add --dry-run to write them, then run: "
+        "sky jobs launch FILE"
+    )
