@@ -9,6 +9,7 @@ import pytest
 from foretune.core.errors import UserError
 from foretune.executors import task_files as files
 from foretune.executors.executor import checked_options
+from foretune.executors.outcome import TaskOutcome
 from foretune.executors.slurm import SlurmExecutor
 from foretune.executors.slurm_options import SlurmOptions, minutes_of
 from foretune.executors.task import Limits, Resources, Task
@@ -149,7 +150,7 @@ def test_nothing_is_decided_while_slurm_does_not_answer(slurm: FakeSlurm, tmp_pa
 def test_an_outcome_counts_whatever_slurm_says(slurm: FakeSlurm, tmp_path: Path) -> None:
     executor, task = opened(), toy_task(tmp_path, "square")
     submitted(executor, task)
-    files.write_outcome(task.folder, files.TaskOutcome(kind="done"))
+    files.write_outcome(task.folder, TaskOutcome(kind="done"))
     slurm.queue("7|N/A|NODE_FAIL")
     assert settled(executor) == ["task"]
     assert opened().ended(0.0) == []

@@ -48,6 +48,8 @@ class LocalOptions:
 
 
 def open_local(options: Mapping[str, Any]) -> Executor:
+    if os.name != "posix":
+        raise UserError("Tasks run on Linux and macOS. On Windows, run this in WSL: https://aka.ms/wsl")
     return LocalExecutor(checked_options("local", LocalOptions, options))
 
 

@@ -4,6 +4,7 @@ Ray ends what a process started on it when that process ends. Interrupted tasks 
 submitted again.
 """
 
+import logging
 import os
 import signal
 import threading
@@ -236,6 +237,9 @@ def _connected(address: str | None) -> Any:
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGTERM)
         where = {"include_dashboard": False} if address is None else {"address": address}
+        if address is None:
+            # It explains how to switch off what keeps others out.
+            logging.getLogger("ray").setLevel(logging.ERROR)
         try:
             ray.init(configure_logging=False, log_to_driver=False, **where)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
