@@ -168,3 +168,46 @@ def test_stopped_tasks(executor: LocalExecutor, make_task: MakeTask) -> None:
     assert stopped is not None
     assert never is not None
     assert (stopped.kind, never.kind) == ("killed", "never started")
+
+
+def test_tasks_of_a_server_that_is_killed_are_performed_by_another_one(
+    executor: LocalExecutor, make_task: MakeTask, tmp_path: Path
+) -> None:
+    task = make_task("wait_for", go=str(tmp_path / "go"))
+    executor.submit(task)
+    waited_until(Path(task.request["began"]).exists)
+    state = read_state(task.folder)
+    assert state.attempt is not None
+    executor._server.kill()
+    waited_until(lambda: read_state(task.folder).kind == "waiting")
+    (tmp_path / "go").touch()
+    assert executor.ended(HANG_S) == [task.name]
+    outcome = read_outcome(task.folder)
+    assert outcome is not None
+    assert (outcome.kind, outcome.num_attempts) == ("done", 2)
+
+
+def test_imports_that_start_threads_are_not_copied(
+    make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "starts_a_thread.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,), daemon=True, name='busy').start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "src"), str(ROOT), str(tmp_path))))
+    executor = LocalExecutor(LocalOptions(preload=("starts_a_thread", "no_such_module")))
+    assert outcome_of(executor, make_task("square", number=1)).kind == "done"
+    missing, threads = executor.notes
+    assert missing == "no_such_module could not be imported: ModuleNotFoundError: No module named 'no_such_module'"
+    assert "threads (busy)" in threads
+    executor.close()
+
+
+def test_copies_and_fresh_interpreters_are_what_they_are_called(
+    executor: LocalExecutor, make_task: MakeTask, request: pytest.FixtureRequest
+) -> None:
+    task = make_task("environment")
+    assert outcome_of(executor, task).kind == "done"
+    answer = read_answer(task.folder)
+    assert answer["session"] == answer["pid"], "each task leads a session of its own"
+    is_copy = "foretune.executors.local_server" in answer["modules"] or answer["main"].endswith("local_server.py")
+    assert is_copy == (request.node.callspec.params["executor"] == "copies")

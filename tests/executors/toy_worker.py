@@ -37,6 +37,7 @@ def environment(request: dict[str, Any]) -> dict[str, Any]:
         "session": os.getsid(0),
         "pid": os.getpid(),
         "modules": sorted(sys.modules),
+        "main": str(sys.modules["__main__"].__file__),
         "limit_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0],
     }
 

@@ -273,6 +273,7 @@ def main() -> None:
     folder = LocalServer(channel, settings, can_copy=can_copy).serve()
     if folder is not None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.argv = [sys.argv[0], str(folder)]
         sys.exit(work(folder))
     _kill_adopted()
 
