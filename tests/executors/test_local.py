@@ -89,13 +89,16 @@ def test_how_a_task_fails_is_its_outcome(
     assert words in (outcome.reason or "")
 
 
-def test_a_task_beyond_its_time_is_ended_with_its_children(executor: LocalExecutor, make_task: MakeTask) -> None:
-    for do in ("hang", "hang_and_ignore"):
-        task = make_task(do, name=do, limits=Limits(seconds=0.5))
-        outcome = outcome_of(executor, task)
-        assert outcome.kind == "timed out"
-        for pid in map(int, Path(task.request["began"]).read_text().split()):
-            waited_until(lambda process=Path(f"/proc/{pid}"): not process.exists())  # type: ignore[misc]
+@pytest.mark.parametrize("do", ["hang", "hang_and_ignore"])
+def test_a_task_beyond_its_time_is_ended_with_its_children(
+    executor: LocalExecutor, make_task: MakeTask, do: str
+) -> None:
+    task = make_task(do, limits=Limits(seconds=0.5), child_s=60)
+    outcome = outcome_of(executor, task)
+    assert outcome.kind == "timed out"
+    worker, child = (Path("/proc", pid) for pid in Path(task.request["began"]).read_text().split())
+    waited_until(lambda: not worker.exists() and not child.exists())
+    assert not Path(f"{task.request['began']}.survived").exists(), "it was ended, and did not end by itself"
 
 
 def test_host_memory_beyond_the_limit(executor: LocalExecutor, make_task: MakeTask) -> None:

@@ -88,8 +88,10 @@ def own_signal(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def hang(request: dict[str, Any]) -> dict[str, Any]:
-    """With a child that hangs, too."""
-    child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({HANG_S})"])
+    """With a child that hangs, too. If it is not ended, it leaves a file in the end."""
+    survived = f"{request['began']}.survived"
+    then = f"import pathlib, time; time.sleep({request.get('child_s', HANG_S)}); pathlib.Path({survived!r}).touch()"
+    child = subprocess.Popen([sys.executable, "-c", then])
     Path(request["began"]).write_text(f"{os.getpid()} {child.pid}")
     child.wait()
     return {}
