@@ -174,9 +174,11 @@ def _accelerators(num: int) -> str:
 
 def visible_devices(variables: Mapping[str, str]) -> tuple[list[str], str]:
     """The accelerators that tasks may use, and the variable that gives them to a task."""
-    found = [device for device in accelerators_here() if device.kind in _DEVICE_VARIABLES]
-    variable = _DEVICE_VARIABLES[found[0].kind] if found else "CUDA_VISIBLE_DEVICES"
+    found = accelerators_here()
+    kind = found[0].kind if found else "cuda"
+    # Apple's GPU needs no variable: there is one, and it is busy with one task.
+    variable = _DEVICE_VARIABLES.get(kind, _DEVICE_VARIABLES["cuda"])
     for name in dict.fromkeys((variable, *_DEVICE_VARIABLES.values())):
         if name in variables:
             return [device.strip() for device in variables[name].split(",") if device.strip() not in ("", "-1")], name
-    return [str(number) for number in range(len(found))], variable
+    return [str(number) for number in range(sum(device.kind == kind for device in found))], variable

@@ -153,7 +153,8 @@ class WatchedWorker:
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
-            os.kill(self.pid, number)  # a copy that has no group of its own yet
+            if self._code is None:
+                os.kill(self.pid, number)  # a copy that has no group of its own yet
         except PermissionError:
             pass  # macOS: all processes of the group have ended
 
