@@ -107,6 +107,17 @@ def announced(story: Story) -> None:
     assert job_of(task) == job, "it was requeued, not submitted again"
 
 
+def hostile_folder(story: Story) -> None:
+    """A folder that is called like a command is a folder."""
+    folder = story.folder / "it's \"a\" folder; touch owned; $(touch owned) `touch owned` & #"
+    folder.mkdir()
+    executor, task = opened(), toy_task(folder, "square", "quoted", number=5)
+    executor.submit(task)
+    finish(executor, task)
+    assert read_answer(task.folder) == {"square": 25}
+    assert not list(story.folder.rglob("owned*")) + list(Path.cwd().glob("owned*"))
+
+
 def out_of_time(story: Story) -> None:
     """A job reaches its limit: SLURM's clock is coarse, which takes minutes. Only where it is requested."""
     executor, task = opened(time="2", signal_s=20), story.task("until_interrupted", "out-of-time", "done", 2)
@@ -177,7 +188,7 @@ def controller_killed(story: Story) -> None:
 
 def main() -> None:
     story, start_s = Story(Path(sys.argv[1])), time.monotonic()
-    chapters = (ordinary, two_nodes, preempted, announced, lost_node, cancelled, controller_killed)
+    chapters = (ordinary, hostile_folder, two_nodes, preempted, announced, lost_node, cancelled, controller_killed)
     for chapter in [globals()[name] for name in sys.argv[2:]] or chapters:
         chapter(story)
         print(f"{chapter.__name__} is over after {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)
