@@ -109,7 +109,7 @@ def announced(story: Story) -> None:
 
 def hostile_folder(story: Story) -> None:
     """A folder that is called like a command is a folder."""
-    folder = story.folder / "it's \"a\" folder; touch owned; $(touch owned) `touch owned` & #"
+    folder = story.folder / 'it\'s "a" folder; touch owned; $(touch owned) `touch owned` & #'
     folder.mkdir()
     executor, task = opened(), toy_task(folder, "square", "quoted", number=5)
     executor.submit(task)
