@@ -216,3 +216,9 @@ def test_copies_and_fresh_interpreters_are_what_they_are_called(
     assert answer["session"] == answer["pid"], "each task leads a session of its own"
     is_copy = "foretune.executors.local_server" in answer["modules"] or answer["main"].endswith("local_server.py")
     assert is_copy == (request.node.callspec.params["executor"] == "copies")
+
+
+def test_threads_and_handlers_of_a_task_come_to_their_end(executor: LocalExecutor, make_task: MakeTask) -> None:
+    task = make_task("leaves_orderly")
+    assert outcome_of(executor, task).kind == "done"
+    assert Path(task.request["began"]).read_text() == "thread handler"

@@ -1,5 +1,6 @@
 """What tasks of these tests do: `perform` calls the function of its name in this file."""
 
+import atexit
 import ctypes
 import fcntl
 import os
@@ -7,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -180,3 +182,16 @@ _DeviceMemory.__module__ = "torch"
 
 def lookalike_device_memory(request: dict[str, Any]) -> dict[str, Any]:
     raise _DeviceMemory("no memory on the device")
+
+
+def leaves_orderly(request: dict[str, Any]) -> dict[str, Any]:
+    """What a program does at its end: finish its threads, then its handlers."""
+    ends: list[str] = []
+    atexit.register(lambda: Path(request["began"]).write_text(" ".join([*ends, "handler"])))
+
+    def last() -> None:
+        time.sleep(0.2)
+        ends.append("thread")
+
+    threading.Thread(target=last).start()
+    return {}
