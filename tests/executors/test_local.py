@@ -222,3 +222,14 @@ def test_threads_and_handlers_of_a_task_come_to_their_end(executor: LocalExecuto
     task = make_task("leaves_orderly")
     assert outcome_of(executor, task).kind == "done"
     assert Path(task.request["began"]).read_text() == "thread handler"
+
+
+def test_a_server_that_cannot_run_is_reported_with_what_it_printed(
+    make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ends_the_process.py").write_text("import os\nprint('no room for me', flush=True)\nos._exit(7)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "src"), str(ROOT), str(tmp_path))))
+    executor = LocalExecutor(LocalOptions(preload=("ends_the_process",)))
+    with pytest.raises(RuntimeError, match=r"(?s)ended 4 times, now with code 7.*no room for me"):
+        outcome_of(executor, make_task("square", number=1))
+    assert capfd.readouterr() == ("", "")
