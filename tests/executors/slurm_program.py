@@ -14,6 +14,7 @@ from pathlib import Path
 
 from foretune.executors.executor import Executor, open_executor
 from foretune.executors.slurm import JOB
+from foretune.executors.state import read_state
 from foretune.executors.task import Limits, Resources, Task
 from foretune.executors.task_files import read_answer, read_outcome
 from tests.executors.cluster_tasks import times_performed, toy_task
@@ -146,6 +147,8 @@ def lost_node(story: Story) -> None:
     began(task)
     node = run("squeue", "--noheader", "--jobs", job_of(task), "--format=%N")
     run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    # Its process may not end by itself before the node is cleared.
+    waited_until(lambda: read_state(task.folder).kind == "waiting" or read_state(task.folder).num_attempts > 1)
     (story.folder / "go-node").touch()
     finish(executor, task)
     # Unless its daemon has registered it again meanwhile.
