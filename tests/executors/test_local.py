@@ -9,6 +9,7 @@ import pytest
 
 from foretune.executors.local import LocalExecutor, LocalOptions
 from foretune.executors.outcome import TaskOutcome
+from foretune.executors.process_identity import process_start
 from foretune.executors.state import read_state
 from foretune.executors.task import Limits, Resources, Task
 from foretune.executors.task_files import read_answer, read_outcome
@@ -96,8 +97,9 @@ def test_a_task_beyond_its_time_is_ended_with_its_children(
     task = make_task(do, limits=Limits(seconds=0.5), child_s=60)
     outcome = outcome_of(executor, task)
     assert outcome.kind == "timed out"
-    worker, child = (Path("/proc", pid) for pid in Path(task.request["began"]).read_text().split())
-    waited_until(lambda: not worker.exists() and not child.exists())
+    processes = [int(pid) for pid in Path(task.request["began"]).read_text().split()]
+    assert len(processes) == 2
+    waited_until(lambda: not any(map(process_start, processes)))
     assert not Path(f"{task.request['began']}.survived").exists(), "it was ended, and did not end by itself"
 
 
