@@ -74,10 +74,10 @@ BUGS = (
         "executors/test_copies.py::test_copies_train_bit_for_bit_what_fresh_interpreters_train",
     ),
     bug(
-        "tasks outlive a controller that is killed",
-        "executors/local_server.py",
-        '                running.worker.end("interrupted")\n',
-        "                pass\n",
+        "a task that a closed executor interrupts counts as killed",
+        "executors/watching.py",
+        'elif self._ending == "interrupted" and files',
+        'elif self._ending == "stopped" and files',
         "executors/test_local.py::test_what_was_interrupted_by_closing_is_performed_by_the_next_executor",
     ),
     bug(
