@@ -1,11 +1,14 @@
 """What tasks of these tests do: `perform` calls the function of its name in this file."""
 
+import atexit
 import ctypes
+import fcntl
 import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,7 @@ def environment(request: dict[str, Any]) -> dict[str, Any]:
         "session": os.getsid(0),
         "pid": os.getpid(),
         "modules": sorted(sys.modules),
+        "main": str(sys.modules["__main__"].__file__),
         "limit_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0],
     }
 
@@ -86,8 +90,10 @@ def own_signal(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def hang(request: dict[str, Any]) -> dict[str, Any]:
-    """With a child that hangs, too."""
-    child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({HANG_S})"])
+    """With a child that hangs, too. If it is not ended, it leaves a file in the end."""
+    survived = f"{request['began']}.survived"
+    then = f"import pathlib, time; time.sleep({request.get('child_s', HANG_S)}); pathlib.Path({survived!r}).touch()"
+    child = subprocess.Popen([sys.executable, "-c", then])
     Path(request["began"]).write_text(f"{os.getpid()} {child.pid}")
     child.wait()
     return {}
@@ -115,4 +121,77 @@ def wait_for(request: dict[str, Any]) -> dict[str, Any]:
     while not Path(request["go"]).exists():
         assert time.monotonic() < until_s
         time.sleep(0.01)
-    return {"went": True}
+    return {"devices": os.environ.get("CUDA_VISIBLE_DEVICES")}
+
+
+def not_json(request: dict[str, Any]) -> dict[str, Any]:
+    return {"path": Path()}
+
+
+def until_interrupted(request: dict[str, Any]) -> dict[str, Any]:
+    """Saves and leaves when it is requested to; continued, it is done."""
+    saved = Path(request["saved"])
+    if saved.exists():
+        return {"continued": True}
+    requested: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: requested.append(number))
+    Path(request["began"]).write_text(str(os.getpid()))
+    until_s = time.monotonic() + HANG_S
+    while not requested:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    saved.touch()
+    raise TaskInterrupted("it was requested to stop and has saved")
+
+
+def ranks(request: dict[str, Any]) -> dict[str, Any]:
+    """As one of several processes; the first one waits for the others, as in a collective."""
+    rank = os.environ["SLURM_PROCID"]
+    if request.get("failing") == rank:
+        raise ValueError("this rank fails")
+    Path(f"{request['began']}.{rank}").touch()
+    until_s = time.monotonic() + HANG_S
+    while not all(Path(f"{request['began']}.{other}").exists() for other in range(int(os.environ["SLURM_NTASKS"]))):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    return {"rank": rank, "num": os.environ["SLURM_NTASKS"]}
+
+
+def square_alone(request: dict[str, Any]) -> dict[str, Any]:
+    """Notes where another process performs the same task, or where it had ended before."""
+    folder = Path(request["tasks"]) / request["name"]
+    with (folder / "alone.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_first = not (folder / "outcome.json").exists()
+        except BlockingIOError:
+            is_first = False
+        if not is_first:
+            (folder / "doubled").touch()
+        time.sleep(request["seconds"])
+    return {"square": request["number"] ** 2}
+
+
+class _DeviceMemory(RuntimeError):
+    """As torch raises it, without torch."""
+
+
+_DeviceMemory.__name__ = _DeviceMemory.__qualname__ = "OutOfMemoryError"
+_DeviceMemory.__module__ = "torch"
+
+
+def lookalike_device_memory(request: dict[str, Any]) -> dict[str, Any]:
+    raise _DeviceMemory("no memory on the device")
+
+
+def leaves_orderly(request: dict[str, Any]) -> dict[str, Any]:
+    """What a program does at its end: finish its threads, then its handlers."""
+    ends: list[str] = []
+    atexit.register(lambda: Path(request["began"]).write_text(" ".join([*ends, "handler"])))
+
+    def last() -> None:
+        time.sleep(0.2)
+        ends.append("thread")
+
+    threading.Thread(target=last).start()
+    return {}

@@ -11,6 +11,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     **{spec.name: spec.packages for spec in TRACKER_SPECS.values() if spec.packages},
     "datasets": ("datasets",),
     "plots": ("matplotlib",),
+    "slurm": ("submitit",),
+    "ray": ("ray",),
 }
 
 

@@ -14,6 +14,7 @@ from foretune.executors.memory_evidence import MemoryKills
 from foretune.executors.outcome import OutcomeKind, TaskOutcome
 from foretune.executors.task import Task
 
+_LOOK_EVERY_S = 0.1
 GRACE_S = 30.0
 """From SIGTERM to SIGKILL: a training finishes its step and saves meanwhile."""
 
@@ -37,9 +38,10 @@ class WatchedWorker:
         self._before = MemoryKills.now()
         self._ending: EndingWhy | None = None
         self._code: int | None = None
-        seconds = self.task.limits.seconds
-        self._due_s = None if seconds is None else time.monotonic() + seconds
+        self._due_s: float | None = None
         """When something has to be done: the limit of its time, later the end of the grace."""
+        self._is_timed = self.task.limits.seconds is None
+        """Whether its time runs: it does once the worker has begun, however long a busy machine takes to start it."""
 
     @property
     def folder(self) -> Path:
@@ -47,10 +49,14 @@ class WatchedWorker:
 
     def due_in_s(self) -> float | None:
         """Until `act` has something to do; None: nothing unless the process ends."""
+        if not self._is_timed:
+            return _LOOK_EVERY_S
         return None if self._due_s is None else max(0.0, self._due_s - time.monotonic())
 
     def act(self) -> None:
         """Ends the process where its time is up, and kills it where its grace is over."""
+        if not self._is_timed:
+            self._start_clock()
         if self.due_in_s() != 0.0:
             return
         if self._ending is None:
@@ -63,13 +69,18 @@ class WatchedWorker:
         """Requests the process and its children to end; after the grace they are killed."""
         if self._ending is not None:
             return
-        self._ending = why
+        self._ending, self._is_timed = why, True
         attempt = self._attempt()
         if attempt is not None:
             # Before the signal: the worker must not take what it causes for a failure of the task.
             files.mark_ending(self.folder, attempt.number, why)
         self._due_s = time.monotonic() + self.grace_s
         self._signal(signal.SIGTERM)
+
+    def _start_clock(self) -> None:
+        attempt, seconds = self._attempt(), self.task.limits.seconds
+        if attempt is not None and seconds is not None:
+            self._is_timed, self._due_s = True, time.monotonic() + attempt.started_at + seconds - time.time()
 
     def has_exited(self) -> bool:
         """Whether the process has ended. It is not collected yet, so that its number still belongs to its group."""
@@ -96,8 +107,9 @@ class WatchedWorker:
             interruption = files.read_interruption(self.folder, attempt.number)
             if interruption is not None:
                 return interrupted(self.task, interruption)
-        elif self._ending == "interrupted":
-            files.mark_interrupted(self.folder, attempt.number, "the executor was closed")
+        # A launcher ends the first process where another one failed.
+        elif self._ending == "interrupted" and files.first_rank_failure(self.folder) is None:
+            files.mark_interrupted(self.folder, attempt.number, "it was requested to end, to be continued later")
             return "interrupted"
         kind, reason = self._classified(code)
         is_exit = self._ending is None and code >= 0
@@ -119,6 +131,9 @@ class WatchedWorker:
             return "timed out", f"It took longer than its limit of {self.task.limits.seconds:g} s."
         if self._ending == "stopped":
             return "killed", "It was stopped on request."
+        failure = files.first_rank_failure(self.folder)
+        if failure is not None:
+            return failure
         memory = MemoryKills.now().since(self._before)
         return of_exit(code, files.last_log_lines(self.folder), memory)
 
@@ -129,9 +144,16 @@ class WatchedWorker:
         if self._ending == "interrupted":
             return "interrupted"
         how = of_exit(code, files.last_log_lines(self.folder), None)[1]
-        before = {"stopped": "It was stopped on request", "timed out": "Its time was up"}.get(self._ending or "")
-        reason = f"The worker ended before it began: {how}" if before is None else f"{before} before it began."
-        never_started(self.folder, reason, code)
+        is_stopped = self._ending == "stopped"
+        reason = (
+            "It was stopped on request before it began." if is_stopped else f"The worker ended before it began: {how}"
+        )
+        files.write_outcome(
+            self.folder,
+            TaskOutcome(
+                kind="never started", reason=reason, log_lines=files.last_log_lines(self.folder), exit_code=code
+            ),
+        )
         return "ended"
 
     def _attempt(self) -> files.Attempt | None:
@@ -144,25 +166,25 @@ class WatchedWorker:
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
-            os.kill(self.pid, number)  # a copy that has no group of its own yet
+            if self._code is None:
+                os.kill(self.pid, number)  # a copy that has no group of its own yet
         except PermissionError:
             pass  # macOS: all processes of the group have ended
 
 
-def never_started(folder: Path, reason: str, code: int | None = None) -> None:
+def never_started(folder: Path, reason: str, log_lines: tuple[str, ...] = ()) -> None:
     """Records that a task was not begun."""
-    log_lines = files.last_log_lines(folder)
-    files.write_outcome(folder, TaskOutcome(kind="never started", reason=reason, log_lines=log_lines, exit_code=code))
+    files.write_outcome(folder, TaskOutcome(kind="never started", reason=reason, log_lines=log_lines))
 
 
-def interrupted(task: Task, why: str) -> Ended:
+def interrupted(task: Task, why: str, kind: OutcomeKind = "killed") -> Ended:
     """Whether a task that was interrupted may be performed again; records the outcome where it may not."""
     if files.num_attempts_of_submission(task.folder) < task.max_attempts:
         return "interrupted"
     last = files.read_attempts(task.folder)[-1]
     outcome = TaskOutcome(
-        kind="killed",
-        reason=f"It was interrupted {task.max_attempts} times, the last time because {why}.",
+        kind=kind,
+        reason=f"It was interrupted in each of its {task.max_attempts} attempts; the last time: {why}.",
         log_lines=files.last_log_lines(task.folder),
         num_attempts=last.number,
         seconds=time.time() - last.started_at,
