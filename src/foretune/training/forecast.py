@@ -26,10 +26,25 @@ def plan_here(asked: Asked, live: LiveSource, tell: Callable[[str], None]) -> Pl
     if device is None:
         tell("No estimate of memory: the catalogue has no device like this one.")
         return None
+    wanted = Wanted(target=asked.experiment.model, host_numerics=True, host_context_bytes=_host_context_bytes(asked))
+    return _plan(asked, wanted, device, live, tell)
+
+
+def plan_on_device(asked: Asked, live: LiveSource, device: Device, *, context_bytes: int) -> Plan | None:
+    """The forecast for a device, without advice; None where there can be none.
+
+    `context_bytes` is what a process takes that has imported the libraries, if it computes on the host.
+    """
+    wanted = Wanted(
+        target=asked.experiment.model, host_numerics=True, host_context_bytes=context_bytes, advice="none"
+    )
+    return _plan(asked, wanted, device, live, lambda _: None)
+
+
+def _plan(
+    asked: Asked, wanted: Wanted, device: Device, live: LiveSource, tell: Callable[[str], None]
+) -> Plan | None:
     try:
-        wanted = Wanted(
-            target=asked.experiment.model, host_numerics=True, host_context_bytes=_host_context_bytes(asked)
-        )
         (plan,) = plan_question(asked, wanted, [device], live)
     except (IrregularStep, UserError) as error:
         # Nothing about a forecast should keep a run from starting that would start without it.
