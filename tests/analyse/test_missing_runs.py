@@ -10,14 +10,14 @@ import pytest
 from foretune.analyse.missing_runs import missing_findings
 from foretune.analyse.ranking import rank
 from foretune.analyse.run_data import gather
-from foretune.analyse.run_report import Task, run_report
+from foretune.analyse.run_report import RunTask, run_report
 from foretune.reports.run_markdown import report_markdown
 from foretune.reports.run_page import report_page
 from tests.analyse.made_runs import asked, make_run
 from tests.analyse.made_studies import write_evaluation
 
 
-def made(folder: Path, **styles: tuple[float, ...]) -> Task:
+def made(folder: Path, **styles: tuple[float, ...]) -> RunTask:
     """Configurations by their method's kind, a run of each style score."""
     for kind, scores in styles.items():
         for seed, score in enumerate(scores):
@@ -29,7 +29,7 @@ def made(folder: Path, **styles: tuple[float, ...]) -> Task:
     return task
 
 
-def said(task: Task) -> str:
+def said(task: RunTask) -> str:
     return " ".join(finding.sentence for finding in task.missing)
 
 

@@ -24,6 +24,7 @@ LAYERS = (
     "models",
     "data",
     "hub",
+    "executors",
     "record",
     "config",
     "choices",
@@ -32,7 +33,7 @@ LAYERS = (
     "core",
 )
 WITHOUT_TORCH = frozenset(
-    {"core", "stats", "catalog", "choices", "config", "hub", "backtests", "planner", "analyse", "reports"}
+    {"core", "stats", "catalog", "choices", "config", "executors", "hub", "backtests", "planner", "analyse", "reports"}
 )
 # torch and what cannot be imported without it.
 TORCH_PACKAGES = frozenset(

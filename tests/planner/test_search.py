@@ -11,7 +11,7 @@ from foretune.planner.asking import Wanted, asked_of, devices_named, find_subjec
 from foretune.planner.knobs import SettingChange
 from foretune.planner.planning import Footprint, footprint, plan_on
 from foretune.planner.search.asking import search_question, sought_of
-from foretune.planner.search.best import Goal, Limits, rank
+from foretune.planner.search.best import Goal, PlanLimits, rank
 from foretune.planner.search.options import Option
 from foretune.planner.search.searching import Answer, Sought, options_of, search
 from foretune.planner.search.space import space_of
@@ -22,7 +22,7 @@ CARDS = "rtx-3060,l4,rtx-4090,h100-sxm"
 SMALL = ("train.gradient_accumulation=2", "levers.block_swap=0", "data.resolution=2048")
 # Few enough to replay all of them.
 TYPED = frozenset({"levers.block_swap", "quantize.denoiser"})
-UNLIMITED = Limits()
+UNLIMITED = PlanLimits()
 
 
 @cache
@@ -46,7 +46,7 @@ def tried() -> list[Option]:
     return fitting
 
 
-def by_brute_force(options: Sequence[Option], goal: Goal, limits: Limits) -> list[Option]:
+def by_brute_force(options: Sequence[Option], goal: Goal, limits: PlanLimits) -> list[Option]:
     ranked = [
         (found, option.key, option)
         for option in options
@@ -55,15 +55,15 @@ def by_brute_force(options: Sequence[Option], goal: Goal, limits: Limits) -> lis
     return [option for _, _, option in sorted(ranked, key=lambda one: one[:2])]
 
 
-def found(goal: Goal, limits: Limits = UNLIMITED) -> Answer:
+def found(goal: Goal, limits: PlanLimits = UNLIMITED) -> Answer:
     return search(base("sd3-medium", *SMALL), cards(), Sought(goal=goal, limits=limits, typed=TYPED))
 
 
-def limits_between(options: Sequence[Option]) -> Limits:
+def limits_between(options: Sequence[Option]) -> PlanLimits:
     """A deadline and a budget that rule some out."""
     times = sorted(option.totals.total_s for option in options)
     prices = sorted(option.totals.usd for option in options if option.totals.usd is not None)
-    return Limits(deadline_s=times[len(times) * 2 // 3], budget_usd=prices[len(prices) * 2 // 3])
+    return PlanLimits(deadline_s=times[len(times) * 2 // 3], budget_usd=prices[len(prices) * 2 // 3])
 
 
 @pytest.mark.parametrize("goal", ["cheapest", "fastest", "smallest"])
@@ -151,13 +151,13 @@ def test_full_fine_tuning_searches_what_is_trained() -> None:
 @pytest.mark.parametrize(
     ("on", "limits", "says"),
     [
-        ("l4", Limits(deadline_s=60), "--deadline"),
-        ("l4", Limits(budget_usd=0.01), "--budget"),
+        ("l4", PlanLimits(deadline_s=60), "--deadline"),
+        ("l4", PlanLimits(budget_usd=0.01), "--budget"),
         ("rtx-3060", UNLIMITED, "--price"),
         ("4GiB", UNLIMITED, "not known"),
     ],
 )
-def test_no_answer_says_what_to_change(on: str, limits: Limits, says: str) -> None:
+def test_no_answer_says_what_to_change(on: str, limits: PlanLimits, says: str) -> None:
     with pytest.raises(UserError, match=says):
         search(base("sd3-medium"), cards(on), Sought(goal="cheapest", limits=limits))
 
@@ -165,7 +165,7 @@ def test_no_answer_says_what_to_change(on: str, limits: Limits, says: str) -> No
 def test_a_request_is_read_as_a_whole() -> None:
     wanted = Wanted(target="sd3-medium", overrides=("train.batch_size=2",))
     sought = sought_of(wanted, goal="fastest", deadline="90min", budget="$20", min_batch=2)
-    assert sought.limits == Limits(deadline_s=5400, budget_usd=20)
+    assert sought.limits == PlanLimits(deadline_s=5400, budget_usd=20)
     assert sought.typed == {"train.batch_size"}
     asked, answer = search_question(wanted, sought, cards("l4,h100-sxm"), None)
     assert asked.experiment.train.batch_size == 2

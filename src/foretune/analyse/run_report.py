@@ -35,7 +35,7 @@ class Ref:
 
 
 @dataclass(frozen=True)
-class Task:
+class RunTask:
     """Configurations of the same model, data and length, so that one can be better than another."""
 
     model: str
@@ -61,7 +61,7 @@ class Task:
 class RunReport:
     """The contents of a report, in the order of what was asked."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[RunTask, ...]
     refs: dict[Path, Ref]
     """By the path of the run."""
     anchors: dict[str, str]
@@ -142,7 +142,7 @@ def _task(
     price: Callable[[RunData], Price | None],
     evaluations: Evaluations,
     quality: str | None,
-) -> Task:
+) -> RunTask:
     group = comparable.configurations
     found = measures(group, price, evaluations, quality)
     if comparable.kind == "bench":
@@ -157,7 +157,7 @@ def _task(
     against_base = base_findings(group, evaluations, found[0].name) if has_quality else []
     if len(group) == len(able) == 1 and comparable.kind == "training":
         recommendation, against_base = with_result(group[0], recommendation, against_base), []
-    return Task(
+    return RunTask(
         model_name(group[0].runs[0]),
         comparable,
         shown,

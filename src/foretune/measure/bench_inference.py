@@ -8,11 +8,11 @@ from typing import Any
 
 from foretune.choices.training import Precision
 from foretune.core.errors import UserError
+from foretune.core.memory_limit import free_host_bytes
 from foretune.core.observer import Observer
 from foretune.measure.bench import BENCH_FILE, new_directory
 from foretune.measure.bench_request import InferenceRequest
 from foretune.measure.fresh_process import MeasurementFailed, ask_fresh_process
-from foretune.measure.memory_limit import free_host_bytes
 from foretune.record.atomic import write_text
 from foretune.stats.intervals import Estimate, typical
 

@@ -10,11 +10,11 @@ import torch
 
 from foretune.choices.experiment import Experiment
 from foretune.config.reading import Asked, understand
+from foretune.core.memory_limit import limit_memory
 from foretune.core.observer import Observer
 from foretune.core.values import Plan
 from foretune.core.values.run_record import Measured
 from foretune.measure.bench_request import InferenceRequest, TrainingRequest
-from foretune.measure.memory_limit import limit_memory
 from foretune.measure.peak import catalogue_peak, measured_peak
 from foretune.measure.synthetic import prepare_synthetic
 from foretune.measure.worker_output import Teller, answer_once

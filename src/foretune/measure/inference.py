@@ -10,9 +10,9 @@ from torch import nn
 
 from foretune.choices.model import resolve_model
 from foretune.choices.training import ObjectiveChoice
+from foretune.core.memory_limit import limit_memory
 from foretune.data.buckets import Bucket
 from foretune.measure.bench_request import InferenceRequest
-from foretune.measure.memory_limit import limit_memory
 from foretune.measure.peak import wait_for
 from foretune.measure.synthetic import SyntheticBatches
 from foretune.measure.worker_output import Teller

@@ -10,7 +10,7 @@ from foretune.analyse.frontier import Placed, front_by_mean
 from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
 from foretune.analyse.run_numbers import Measure
-from foretune.analyse.run_report import Task
+from foretune.analyse.run_report import RunTask
 from foretune.core.units import GIB, measured_text
 from foretune.core.vocabulary import TimePhase
 from foretune.reports.markup import Markup, tag
@@ -35,7 +35,7 @@ _PHASE_COLOURS: Mapping[str, str] = {
 _SCALES: Mapping[str, tuple[float, str]] = {"bytes": (GIB, "GiB"), "usd": (1.0, "US dollars")}
 
 
-def front_panels(task: Task, key: str) -> list[Markup]:
+def front_panels(task: RunTask, key: str) -> list[Markup]:
     """One panel for each pair of measures that decide: quality against what it costs, then costs against each other."""
     axes = task.axes
     pairs = [(cost, axes[0]) for cost in axes[1:]] if task.has_quality else list(pairwise(axes))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from foretune.analyse.diagnosis import diagnose, evidence_of
 from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
-from foretune.analyse.run_report import RunReport, Task
+from foretune.analyse.run_report import RunReport, RunTask
 from foretune.analyse.trace_digest import digest, newest_trace
 from foretune.core.errors import UserError
 from foretune.core.units import bytes_text
@@ -47,7 +47,7 @@ def _diagnosed(run: RunData) -> list[str]:
         return [f"its trace cannot be read: {error}"]
 
 
-def sample_section(report: RunReport, task: Task, budget: PictureBudget) -> list[Markup]:
+def sample_section(report: RunReport, task: RunTask, budget: PictureBudget) -> list[Markup]:
     """One grid of the task's samples, and where more of them are; empty where there are none."""
     grid = sample_grid(report, task.configurations, budget)
     parts = [] if grid is None else [_grid_table(report, task, grid), tag("p", _grid_words(grid), class_="small")]
@@ -92,7 +92,7 @@ def left_out_words(budget: PictureBudget) -> Markup | None:
     return tag("p", words, class_="small")
 
 
-def _grid_table(report: RunReport, task: Task, grid: SampleGrid) -> Markup:
+def _grid_table(report: RunReport, task: RunTask, grid: SampleGrid) -> Markup:
     is_alone = len(task.configurations) == 1
     columns = [TableColumn("Prompt"), *(TableColumn(_heading(one, is_alone=is_alone)) for one in grid.columns)]
     rows = []

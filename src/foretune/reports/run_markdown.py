@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from foretune import __version__
 from foretune.analyse.run_numbers import Measure
-from foretune.analyse.run_report import RunReport, Task
+from foretune.analyse.run_report import RunReport, RunTask
 from foretune.core.units import measured_text
 from foretune.core.values import Finding
 from foretune.reports.run_question import count_text, seeds_text, task_title
@@ -68,7 +68,7 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("://", ":\u200b//")
 
 
-def _table(task: Task) -> list[str]:
+def _table(task: RunTask) -> list[str]:
     heads = ["", "configuration", "runs", *(measure.name for measure in task.measures), "Pareto front"]
     rows = ["| " + " | ".join(escaped(head) for head in heads) + " |", "|" + "---|" * len(heads)]
     for one, where in zip(task.configurations, task.placed, strict=True):

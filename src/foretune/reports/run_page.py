@@ -6,7 +6,7 @@ from foretune import __version__
 from foretune.analyse.groups import environments_apart
 from foretune.analyse.run_data import RunData
 from foretune.analyse.run_numbers import CONFIDENCE, HELD_OUT_LOSS, TIME
-from foretune.analyse.run_report import RunReport, Task
+from foretune.analyse.run_report import RunReport, RunTask
 from foretune.core.units import share_text
 from foretune.core.values import Finding
 from foretune.reports.markup import Content, Markup, join, tag
@@ -124,7 +124,7 @@ def _result(report: RunReport, findings: Sequence[Finding]) -> Markup:
     return _section("result", "Result", *parts)
 
 
-def _verdict(task: Task) -> list[Markup]:
+def _verdict(task: RunTask) -> list[Markup]:
     made = task.recommendation
     parts = [tag("p", f"{made.headline}.", class_="answer-text")]
     if made.detail:
@@ -150,7 +150,7 @@ def _certainty(report: RunReport) -> Markup:
     return _section("certainty", "How certain is this?", *parts)
 
 
-def _more_runs(task: Task) -> list[Markup]:
+def _more_runs(task: RunTask) -> list[Markup]:
     if not task.missing:
         return []
     parts = [
@@ -248,7 +248,7 @@ def _front(report: RunReport) -> Markup | None:
     return _section("front", "Pareto front", *parts) if parts else None
 
 
-def _front_words(task: Task) -> str:
+def _front_words(task: RunTask) -> str:
     names = [measure.name for measure in task.axes]
     on = [one.configuration.letter for one in task.placed if one.standing == "on the front"]
     shown = ", ".join(on[:_MOST_FINDINGS]) + (

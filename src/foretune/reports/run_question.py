@@ -1,7 +1,7 @@
 """What a set of runs was set up with: what they share, and what differs."""
 
 from foretune.analyse.groups import differing
-from foretune.analyse.run_report import RunReport, Task, model_name
+from foretune.analyse.run_report import RunReport, RunTask, model_name
 from foretune.reports.data_tables import Rows, TableColumn, TableRow, data_table
 from foretune.reports.markup import Markup, tag
 
@@ -65,7 +65,7 @@ def _varied(report: RunReport) -> list[tuple[str, str]]:
     return rows
 
 
-def task_title(task: Task) -> str:
+def task_title(task: RunTask) -> str:
     """Which of several tasks this is: model, data, size, and the length or that it is a benchmark."""
     settings = task.configurations[0].settings
     size = settings.get("data.resolution")

@@ -8,7 +8,7 @@ from foretune.analyse.comparability import too_few_steps
 from foretune.analyse.groups import Configuration
 from foretune.analyse.run_data import RunData
 from foretune.analyse.run_numbers import CONFIDENCE, HELD_OUT_LOSS, Measure
-from foretune.analyse.run_report import RunReport, Task
+from foretune.analyse.run_report import RunReport, RunTask
 from foretune.analyse.single_result import held_out_ends
 from foretune.core.scores import NEVER_NEGATIVE, Bounds, bounds_of, is_share
 from foretune.core.units import bytes_text, measured_text, measured_value_text
@@ -25,7 +25,7 @@ from foretune.stats.intervals import Estimate
 _STANDING = {"on the front": "★", "maybe": "☆", "beaten": "", "not known": "?"}
 
 
-def configuration_table(report: RunReport, task: Task) -> Markup:
+def configuration_table(report: RunReport, task: RunTask) -> Markup:
     """Quality, time, speed, memory and cost of each configuration, the recommended one marked."""
     has_front = len(task.configurations) > 1
     columns = [

@@ -9,7 +9,7 @@ from foretune.core.errors import Mistakes, UnknownName, UserError
 from foretune.core.units import seconds_of_text, usd_of_text
 from foretune.planner.asking import LiveSource, Wanted, asked_of, find_subject
 from foretune.planner.planning import footprint
-from foretune.planner.search.best import GOALS, Limits
+from foretune.planner.search.best import GOALS, PlanLimits
 from foretune.planner.search.searching import Answer, Sought, search
 from foretune.planner.sizing import size_of, with_default_targets
 from foretune.planner.traces import Traces
@@ -28,7 +28,7 @@ def sought_of(
     assert chosen is not None, "another goal is a mistake"
     return Sought(
         goal=chosen,
-        limits=Limits(deadline_s=deadline_s, budget_usd=budget_usd),
+        limits=PlanLimits(deadline_s=deadline_s, budget_usd=budget_usd),
         min_batch=min_batch,
         typed=frozenset(".".join(path) for path, _ in parse_overrides(wanted.overrides, Mistakes())),
         terms=wanted.terms,

@@ -17,7 +17,7 @@ _Rank = tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class PlanLimits:
     """What an answer must keep."""
 
     deadline_s: float | None = None
@@ -99,7 +99,7 @@ def in_order(
                 push(option, totals, is_bound=False)
 
 
-def front_of(options: Iterable[Option], limits: Limits, effort: Effort) -> tuple[Option, ...]:
+def front_of(options: Iterable[Option], limits: PlanLimits, effort: Effort) -> tuple[Option, ...]:
     """Returns the options that fit and of which no other is both faster and cheaper, the fastest first."""
     front: list[Option] = []
     least_usd = float("inf")
@@ -115,7 +115,7 @@ def front_of(options: Iterable[Option], limits: Limits, effort: Effort) -> tuple
 
 
 def best_of(
-    options: Iterable[Option], goal: Goal, limits: Limits, effort: Effort
+    options: Iterable[Option], goal: Goal, limits: PlanLimits, effort: Effort
 ) -> tuple[Option | None, Option | None]:
     """Returns the best option that fits, and the best of the others on another device, or else with other settings."""
     best: Option | None = None

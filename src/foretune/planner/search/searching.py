@@ -10,7 +10,7 @@ from foretune.core.values.plan import Plan
 from foretune.core.vocabulary import RunPhase
 from foretune.planner.knobs import SettingChange
 from foretune.planner.planning import Footprint, fits_stretch, other_footprint, plan_on
-from foretune.planner.search.best import Effort, Goal, Limits, best_of, front_of
+from foretune.planner.search.best import Effort, Goal, PlanLimits, best_of, front_of
 from foretune.planner.search.options import Option, SearchPlace, legal_settings, place_on, reserved_share
 from foretune.planner.search.space import space_of
 from foretune.planner.timing.speed import NotKnown
@@ -27,7 +27,7 @@ class Sought:
     """What is searched for."""
 
     goal: Goal
-    limits: Limits = field(default_factory=Limits)
+    limits: PlanLimits = field(default_factory=PlanLimits)
     min_batch: int = 1
     typed: frozenset[str] = frozenset()
     """Keys that stay as they are."""
@@ -50,7 +50,7 @@ class Answer:
     """The result of a search."""
 
     goal: Goal
-    limits: Limits
+    limits: PlanLimits
     best: Choice
     runner_up: Choice | None
     front: tuple[Choice, ...]

@@ -17,6 +17,16 @@ def limit_memory(limit_bytes: int | None) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
+def lift_memory_limit() -> None:
+    """Undoes `limit_memory`, so that a process without memory can still report it."""
+    if os.name == "nt":
+        return
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
 def free_host_bytes() -> int | None:
     """What the system could still give out; None where it does not say."""
     meminfo = Path("/proc/meminfo")

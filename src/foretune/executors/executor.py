@@ -1,0 +1,64 @@
+"""The seam: what every executor does, and how one is opened by its name."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Protocol, TypeVar
+
+from foretune.core.errors import UnknownName, UserError
+from foretune.core.registry import Registry
+from foretune.executors.task import Task
+
+Options = TypeVar("Options")
+
+
+class Executor(Protocol):
+    """Runs tasks somewhere. All that matters is in the tasks' folders: another process can take over at any time."""
+
+    name: str
+    num_slots: int | None
+    """Tasks that run at once; None: the cluster queues them."""
+
+    def submit(self, task: Task) -> None:
+        """Returns at once. A task that has an outcome is not performed again, and one that a live process performs is
+        waited for, not started twice.
+        """
+
+    def ended(self, timeout_s: float | None) -> list[str]:
+        """Waits until at least one submitted task has an outcome; returns the names, each of them once.
+
+        Empty where the time is up, or where nothing is left to wait for.
+        """
+
+    def stop(self, name: str) -> None:
+        """Requests a task to end. Its outcome is "killed", or "never started"."""
+
+    def close(self) -> None:
+        """Lets go of everything. Tasks of a local executor are interrupted and can be submitted again; those of a
+        cluster go on, and are found again when they are submitted.
+        """
+
+
+EXECUTORS: Registry[Any] = Registry(
+    "executor",
+    {
+        "local": "foretune.executors.local:open_local",
+    },
+)
+
+
+def open_executor(name: str, options: Mapping[str, Any]) -> Executor:
+    """The executor of a name, ready for tasks."""
+    executor: Executor = EXECUTORS[name](options)
+    return executor
+
+
+def checked_options(executor: str, kind: type[Options], options: Mapping[str, Any]) -> Options:
+    """The options of an executor; raises UnknownName where there is none of such a name."""
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for name in options:
+        if name not in known:
+            raise UnknownName(f"option of the {executor} executor", name, known)
+    try:
+        return kind(**options)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"The options of the {executor} executor are not valid: {error}") from error

@@ -1,0 +1,121 @@
+"""The process of a task: `python -P -m foretune.executors.worker FOLDER [PARENT_PID]`.
+
+Whoever starts it, and however often: it does nothing unless it can take the lock and there is no outcome. It expects
+that what it prints goes to the task's log.
+"""
+
+import faulthandler
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+from foretune.core.memory_limit import lift_memory_limit, limit_memory
+from foretune.core.observer import Observer
+from foretune.executors import task_files as files
+from foretune.executors.classifying import of_exception
+from foretune.executors.outcome import TaskInterrupted, TaskOutcome
+from foretune.executors.parent_death import end_with_parent
+from foretune.executors.task import Task
+from foretune.executors.task_lock import release_lock, take_lock
+
+Perform = Callable[[dict[str, Any], Observer], dict[str, Any]]
+
+
+def work(folder: Path) -> int:
+    """Performs the task of a folder, unless it has ended or another process performs it. Returns the exit code."""
+    if not take_lock(folder):
+        return 0
+    try:
+        # The last process may have ended it between our start and our lock.
+        if files.read_outcome(folder) is not None:
+            return 0
+        attempt = files.begin_attempt(folder)
+        _prepare_output(attempt)
+        task = files.read_task(folder)
+        try:
+            _limit(task)
+            answer = _perform_of(task.worker)(task.request, _LogObserver())
+            files.write_answer(folder, answer)
+        except TaskInterrupted as error:
+            files.mark_interrupted(folder, attempt.number, str(error) or "it was requested to stop")
+            return 1
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes the outcome
+            _keep_failure(folder, attempt, error)
+            return 1
+        files.write_outcome(folder, _outcome(attempt, kind="done"))
+        return 0
+    finally:
+        release_lock(folder)
+
+
+def _keep_failure(folder: Path, attempt: files.Attempt, error: BaseException) -> None:
+    lift_memory_limit()
+    traceback.print_exc()
+    sys.stderr.flush()
+    if files.read_ending(folder, attempt.number) is not None:
+        return  # it fails because it was requested to end; whoever requested that knows the outcome
+    kind, reason = of_exception(error)
+    files.write_outcome(folder, _outcome(attempt, kind=kind, reason=reason, log_lines=files.last_log_lines(folder)))
+
+
+def _outcome(attempt: files.Attempt, **fields: Any) -> TaskOutcome:
+    sys.stdout.flush()
+    return TaskOutcome(
+        num_attempts=attempt.number, seconds=time.time() - attempt.started_at, host=attempt.host, **fields
+    )
+
+
+def _perform_of(module: str) -> Perform:
+    perform: Perform = import_module(module).perform
+    return perform
+
+
+def _limit(task: Task) -> None:
+    limit_memory(task.limits.host_bytes)
+    num_cpus = task.resources.num_cpus
+    if num_cpus is not None:
+        os.environ["OMP_NUM_THREADS"] = str(num_cpus)
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.set_num_threads(num_cpus)  # a copy of a process that has read the variable already
+
+
+def _prepare_output(attempt: files.Attempt) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    # A segmentation fault leaves the stack in the log.
+    faulthandler.enable()
+    started = datetime.fromtimestamp(attempt.started_at, UTC).isoformat(timespec="seconds")
+    _print(f"--- attempt {attempt.number} on {attempt.host}, process {attempt.pid}, {started} ---")
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+class _LogObserver(Observer):
+    """What a person should read stands in the log."""
+
+    def message(self, text: str) -> None:
+        _print(text)
+
+    def warning(self, text: str) -> None:
+        _print(f"Warning: {text}")
+
+
+def main() -> None:
+    if len(sys.argv) > 2:  # noqa: PLR2004 - the program, the folder and the parent
+        end_with_parent(int(sys.argv[2]))
+    sys.exit(work(Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What tasks of these tests do: `perform` calls the function of its name in this file."""
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from foretune.core.errors import UserError
+from foretune.core.observer import Observer
+from foretune.executors.outcome import TaskFailed, TaskInterrupted
+from tests.waiting import HANG_S
+
+
+def perform(request: dict[str, Any], observer: Observer) -> dict[str, Any]:
+    """Notes that it was performed, and does what the request names."""
+    with Path(request["notes"]).open("a") as notes:
+        notes.write(f"{request.get('name', '')} {os.getpid()}\n")
+    observer.message(f"performing {request['do']}")
+    answer: dict[str, Any] = globals()[request["do"]](request)
+    return answer
+
+
+def square(request: dict[str, Any]) -> dict[str, Any]:
+    return {"square": request["number"] ** 2}
+
+
+def environment(request: dict[str, Any]) -> dict[str, Any]:
+    names = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+    return {
+        "variables": {name: os.environ.get(name) for name in names},
+        "session": os.getsid(0),
+        "pid": os.getpid(),
+        "modules": sorted(sys.modules),
+        "limit_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0],
+    }
+
+
+def refuse(request: dict[str, Any]) -> dict[str, Any]:
+    raise UserError("train.lr: -1 is not valid. Use a number greater than 0.")
+
+
+def fail_device_memory(request: dict[str, Any]) -> dict[str, Any]:
+    raise TaskFailed("out of device memory", "the batch did not fit")
+
+
+def device_memory(request: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+
+def host_memory(request: dict[str, Any]) -> dict[str, Any]:
+    blocks = []
+    while True:
+        blocks.append(bytearray(2**24))
+
+
+def crash(request: dict[str, Any]) -> dict[str, Any]:
+    raise ValueError("no such axis; token=hf_abcdefghijklmnopqrstuvwx")
+
+
+def import_missing(request: dict[str, Any]) -> dict[str, Any]:
+    import no_such_package  # type: ignore[import-not-found]  # noqa: F401
+
+    return {}
+
+
+def exit_code(request: dict[str, Any]) -> dict[str, Any]:
+    os._exit(request["code"])
+
+
+def segfault(request: dict[str, Any]) -> dict[str, Any]:
+    ctypes.string_at(0)
+    return {}
+
+
+def own_signal(request: dict[str, Any]) -> dict[str, Any]:
+    os.kill(os.getpid(), signal.Signals[request["signal"]])
+    time.sleep(HANG_S)
+    return {}
+
+
+def hang(request: dict[str, Any]) -> dict[str, Any]:
+    """With a child that hangs, too."""
+    child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({HANG_S})"])
+    Path(request["began"]).write_text(f"{os.getpid()} {child.pid}")
+    child.wait()
+    return {}
+
+
+def hang_and_ignore(request: dict[str, Any]) -> dict[str, Any]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return hang(request)
+
+
+def continue_later(request: dict[str, Any]) -> dict[str, Any]:
+    """Interrupts itself so often."""
+    count = Path(request["count"])
+    done = int(count.read_text()) if count.exists() else 0
+    if done < request["times"]:
+        count.write_text(str(done + 1))
+        raise TaskInterrupted("the node is needed for something else")
+    return {"interruptions": done}
+
+
+def wait_for(request: dict[str, Any]) -> dict[str, Any]:
+    """Until the test lets it go on."""
+    Path(request["began"]).write_text(str(os.getpid()))
+    until_s = time.monotonic() + HANG_S
+    while not Path(request["go"]).exists():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    return {"went": True}
