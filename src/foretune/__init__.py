@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from foretune.api.run import Run, RunFailed, open_run
     from foretune.api.sample import sample
     from foretune.api.study import StudyOutcome, study
+    from foretune.api.sweep import SweepOutcome, sweep
     from foretune.api.tiny import tiny
     from foretune.api.train import resume, train
     from foretune.core.errors import UserError
@@ -63,6 +64,7 @@ __all__ = [
     "RunFailed",
     "StepReport",
     "StudyOutcome",
+    "SweepOutcome",
     "UserError",
     "backtest",
     "bench",
@@ -97,6 +99,7 @@ __all__ = [
     "sample",
     "schema",
     "study",
+    "sweep",
     "tiny",
     "train",
 ]
@@ -125,6 +128,7 @@ _WHERE = {
     "api.run": ("Run", "RunFailed", "open_run"),
     "api.sample": ("sample",),
     "api.study": ("StudyOutcome", "study"),
+    "api.sweep": ("SweepOutcome", "sweep"),
     "api.tiny": ("tiny",),
     "api.train": ("resume", "train"),
     "core.errors": ("UserError",),

@@ -33,6 +33,7 @@ from foretune.cli import (
     sample,
     schema,
     study,
+    sweep,
     tiny,
     train,
 )
@@ -86,6 +87,7 @@ app.command("compare", short_help="Test whether two sets of runs differ.", conte
 app.command("report", short_help="Put the results of runs on one page.")(report.report)
 app.command("gate", short_help="Fail where a candidate is slower.")(gate.gate)
 app.command("study", short_help="Answer a question about speed or quality by several runs.")(study.study)
+app.command("sweep", short_help="Run one experiment in many configurations.")(sweep.sweep)
 app.command("resume", short_help="Resume an interrupted run.")(resume.resume)
 app.command("sample", short_help="Sample the base model and the trained one.")(sample.sample)
 app.command("evaluate", short_help="Measure the quality of a run's images.")(evaluate.evaluate)
