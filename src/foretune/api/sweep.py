@@ -1,8 +1,10 @@
 """`sweep`: many configurations of one experiment, on this machine or a cluster, none lost."""
 
 import json
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from foretune.api.start import Changes, absent_device, import_libraries, overrid
 from foretune.core.errors import UnknownName
 from foretune.core.extras import require
 from foretune.core.observer import Observer
-from foretune.core.units import counted_text
+from foretune.core.units import KIB, counted_text
 from foretune.sweeps.presets import SWEEP_PRESETS
 
 if TYPE_CHECKING:
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
 PRESET_NAMES = tuple(SWEEP_PRESETS)
 """Names of the sweeps that need no file."""
 SUMMARY = "summary.json"
+PRELOADED = "foretune.sweeps.preloaded"
 _FILE_ENDINGS = (".yaml", ".yml")
 _STORED_EVERY_S = 5.0
+_MALLOC = "MALLOC_MMAP_THRESHOLD_"
 
 
 @dataclass(frozen=True)
@@ -111,11 +115,11 @@ def sweep(  # noqa: PLR0913
     folder = sweep_folder(Path(sweeps), asked, is_new=new)
     observer.message(_announced(asked, folder, executor))
     import_libraries(observer, "foretune.sweeps.forecasting", warns_if_busy=is_here)
-    forecasts = _forecasts(asked, observer, is_here=is_here)
     usd_per_hour = _usd_per_hour(file)
-    opened = _executor(executor, jobs, options)
     store = _Store(asked, folder, usd_per_hour)
+    opened = _executor(executor, jobs, options, asked)
     try:
+        forecasts = _forecasts(asked, folder, opened, observer)
         results = _run(asked, folder, opened, forecasts, usd_per_hour, store, watcher, retry=retry)
     finally:
         opened.close()
@@ -185,14 +189,18 @@ def _announced(asked: "SweepAsked", folder: "SweepFolder", executor: str) -> str
     return f"{asked.name}: {what}, {seeds}, executor {executor}. Results: {folder.path}"
 
 
-def _forecasts(asked: "SweepAsked", observer: Observer, *, is_here: bool) -> "Forecaster":
+def _forecasts(asked: "SweepAsked", folder: "SweepFolder", executor: "Executor", observer: Observer) -> "Forecaster":
     from foretune.planner.device_requests import requested_devices
+    from foretune.sweeps.baseline import measured_baseline
     from foretune.sweeps.forecasting import Forecasts
 
     device = None
     if asked.file.device is not None:
         (device, *_) = requested_devices(asked.file.device, observer.message)
-    return Forecasts(asked, LiveSteps(observer), device, is_here=is_here)
+    is_here = executor.name == "local"
+    baseline = measured_baseline(asked, folder, executor)
+    live = LiveSteps(observer, lambda what: observer.preparing(f"memory estimate: {what}", 0, 1))
+    return Forecasts(asked, live, device, baseline, is_here=is_here)
 
 
 def _usd_per_hour(file: "SweepFile") -> float | None:
@@ -209,17 +217,44 @@ def _usd_per_hour(file: "SweepFile") -> float | None:
     return None if here is None else here.price_usd_per_hour
 
 
-def _executor(name: str, jobs: int | None, options: Mapping[str, Any] | None) -> "Executor":
+def _executor(name: str, jobs: int | None, options: Mapping[str, Any] | None, asked: "SweepAsked") -> "Executor":
     from foretune.executors.executor import open_executor
 
     chosen = dict(options or {})
-    if name == "local":
-        chosen.setdefault("preload", ("torch", "diffusers.models.modeling_utils", "transformers.utils", "peft"))
-        if jobs is not None:
-            chosen["jobs"] = jobs
-    elif jobs is not None:
+    if jobs is not None:
         chosen["jobs"] = jobs
-    return open_executor(name, chosen)
+    if name != "local":
+        return open_executor(name, chosen)
+    chosen.setdefault("preload", _preloaded(asked))
+    with _limit_counts_what_is_used() if asked.file.limits.host_gib is not None else nullcontext():
+        return open_executor(name, chosen)
+
+
+@contextmanager
+def _limit_counts_what_is_used() -> Iterator[None]:
+    """Makes the C library of processes started meanwhile give large blocks back to the system when they are freed.
+
+    Otherwise it keeps most of them in fragments: a training of a tiny FLUX took half as much again as its tensors.
+    """
+    before = os.environ.get(_MALLOC)
+    os.environ.setdefault(_MALLOC, str(64 * KIB))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_MALLOC]
+
+
+def _preloaded(asked: "SweepAsked") -> tuple[str, ...]:
+    """Modules that a local executor imports once for all trials: the libraries, and the classes of the model."""
+    from foretune.trace.live import family_of
+
+    trial = asked.trial(next(asked.points()), asked.file.seeds[0])
+    if trial.asked is None:
+        return (PRELOADED,)
+    family = family_of(trial.asked.model)
+    classes = (family.denoiser_class(), family.pipeline_class())
+    return (PRELOADED, *sorted({one.__module__ for one in classes}))
 
 
 def _run(

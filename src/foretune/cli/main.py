@@ -37,7 +37,7 @@ from foretune.cli import (
     tiny,
     train,
 )
-from foretune.cli.quiet import hush
+from foretune.core.library_noise import hush
 from foretune.core.disk_faults import disk_fault
 from foretune.core.errors import AmbiguousName, UserError
 from foretune.core.input_files import shown_lines

@@ -1,6 +1,7 @@
 """A sweep as pictures: for each axis, speed, memory and loss against its values, a line for each combination of the
 others."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ _PANELS: Mapping[str, tuple[str, float]] = {
     "money": ("price, USD", 1),
 }
 _MOST_NAMED = 12
+_ROOM_ABOVE = 1.05
 _WIDE_RATIO = 20
 """Values that lie farther apart than this are drawn on a logarithmic axis."""
 
@@ -53,7 +55,7 @@ def _against(summary: Mapping[str, Any], axis: str, options: Sequence["AxisOptio
         panel.set_xlabel(axis)
         panel.set_ylabel(title)
         if key != "quality":
-            panel.set_ylim(bottom=0)
+            panel.set_ylim(0, panel.get_ylim()[1] * _ROOM_ABOVE)
         plain(panel)
     if 1 < len(lines) <= _MOST_NAMED:
         name_below(figure, panels[0])
@@ -75,8 +77,9 @@ def _draw_line(
         key=lambda pair: pair[0],
     )
     values = [found["value"] / unit for _, found in known]
+    # Not a number draws nothing, where there is no interval.
     reaches = [
-        [abs((found[end] if found[end] is not None else found["value"]) - found["value"]) / unit for _, found in known]
+        [math.nan if found[end] is None else abs(found[end] - found["value"]) / unit for _, found in known]
         for end in ("low", "high")
     ]
     style = ("-", "--", ":")[number // len(COLOURS) % 3]

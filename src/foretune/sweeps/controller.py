@@ -117,13 +117,13 @@ class SweepController:
         with _only_controller(self.folder):
             self._folders = {read_facts(path).content: path for path in self.folder.trial_folders()}
             strategy = open_strategy(self.asked.file, self._space(), self._known(), self.folder.path)
+            self._num_planned = strategy.num_planned
             while True:
                 self._enqueue(strategy.propose(tuple(self._points), self._num_free()))
                 if not self._queue and not self._running:
                     break
                 self._submit()
                 self._collect()
-                self._num_planned = strategy.num_planned
                 self.watcher.looked(self._progress())
             self._record_predictions(strategy)
         return self._results
