@@ -1,6 +1,7 @@
 """What tasks of these tests do: `perform` calls the function of its name in this file."""
 
 import ctypes
+import fcntl
 import os
 import resource
 import signal
@@ -116,3 +117,59 @@ def wait_for(request: dict[str, Any]) -> dict[str, Any]:
         assert time.monotonic() < until_s
         time.sleep(0.01)
     return {"went": True}
+
+
+def until_interrupted(request: dict[str, Any]) -> dict[str, Any]:
+    """Saves and leaves when it is requested to; continued, it is done."""
+    saved = Path(request["saved"])
+    if saved.exists():
+        return {"continued": True}
+    requested: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: requested.append(number))
+    Path(request["began"]).write_text(str(os.getpid()))
+    until_s = time.monotonic() + HANG_S
+    while not requested:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    saved.touch()
+    raise TaskInterrupted("it was requested to stop and has saved")
+
+
+def ranks(request: dict[str, Any]) -> dict[str, Any]:
+    """As one of several processes; the first one waits for the others, as in a collective."""
+    rank = os.environ["SLURM_PROCID"]
+    if request.get("failing") == rank:
+        raise ValueError("this rank fails")
+    Path(f"{request['began']}.{rank}").touch()
+    until_s = time.monotonic() + HANG_S
+    while not all(Path(f"{request['began']}.{other}").exists() for other in range(int(os.environ["SLURM_NTASKS"]))):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    return {"rank": rank, "num": os.environ["SLURM_NTASKS"]}
+
+
+def square_alone(request: dict[str, Any]) -> dict[str, Any]:
+    """Notes where another process performs the same task, or where it had ended before."""
+    folder = Path(request["tasks"]) / request["name"]
+    with (folder / "alone.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_first = not (folder / "outcome.json").exists()
+        except BlockingIOError:
+            is_first = False
+        if not is_first:
+            (folder / "doubled").touch()
+        time.sleep(request["seconds"])
+    return {"square": request["number"] ** 2}
+
+
+class _DeviceMemory(RuntimeError):
+    """As torch raises it, without torch."""
+
+
+_DeviceMemory.__name__ = _DeviceMemory.__qualname__ = "OutOfMemoryError"
+_DeviceMemory.__module__ = "torch"
+
+
+def lookalike_device_memory(request: dict[str, Any]) -> dict[str, Any]:
+    raise _DeviceMemory("no memory on the device")

@@ -1,20 +1,19 @@
 """`sweep`: many configurations of one experiment, on this machine or a cluster, none lost."""
 
 import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foretune.api.executing import opened_executor
 from foretune.api.live_steps import LiveSteps
 from foretune.api.start import Changes, absent_device, import_libraries, overrides_of
 from foretune.core.errors import UnknownName
 from foretune.core.extras import require
 from foretune.core.observer import Observer
-from foretune.core.units import KIB, counted_text
+from foretune.core.units import counted_text
 from foretune.sweeps.presets import SWEEP_PRESETS
 
 if TYPE_CHECKING:
@@ -29,10 +28,8 @@ if TYPE_CHECKING:
 PRESET_NAMES = tuple(SWEEP_PRESETS)
 """Names of the sweeps that need no file."""
 SUMMARY = "summary.json"
-PRELOADED = "foretune.sweeps.preloaded"
 _FILE_ENDINGS = (".yaml", ".yml")
 _STORED_EVERY_S = 5.0
-_MALLOC = "MALLOC_MMAP_THRESHOLD_"
 
 
 @dataclass(frozen=True)
@@ -117,12 +114,15 @@ def sweep(  # noqa: PLR0913
     import_libraries(observer, "foretune.sweeps.forecasting", warns_if_busy=is_here)
     usd_per_hour = _usd_per_hour(file)
     store = _Store(asked, folder, usd_per_hour)
-    opened = _executor(executor, jobs, options, asked)
+    limits_memory = file.limits.host_gib is not None
+    preload = _preloaded(asked) if is_here else ()
     try:
-        forecasts = _forecasts(asked, folder, opened, observer)
-        results = _run(asked, folder, opened, forecasts, usd_per_hour, store, watcher, retry=retry)
+        with opened_executor(
+            executor, jobs=jobs, options=options, preload=preload, limits_memory=limits_memory
+        ) as opened:
+            forecasts = _forecasts(asked, folder, opened, observer)
+            results = _run(asked, folder, opened, forecasts, usd_per_hour, store, watcher, retry=retry)
     finally:
-        opened.close()
         store.write()
     summary = store.summarise(results)
     if plot:
@@ -217,44 +217,16 @@ def _usd_per_hour(file: "SweepFile") -> float | None:
     return None if here is None else here.price_usd_per_hour
 
 
-def _executor(name: str, jobs: int | None, options: Mapping[str, Any] | None, asked: "SweepAsked") -> "Executor":
-    from foretune.executors.executor import open_executor
-
-    chosen = dict(options or {})
-    if jobs is not None:
-        chosen["jobs"] = jobs
-    if name != "local":
-        return open_executor(name, chosen)
-    chosen.setdefault("preload", _preloaded(asked))
-    with _limit_counts_what_is_used() if asked.file.limits.host_gib is not None else nullcontext():
-        return open_executor(name, chosen)
-
-
-@contextmanager
-def _limit_counts_what_is_used() -> Iterator[None]:
-    """Makes the C library of processes started meanwhile give large blocks back to the system when they are freed.
-
-    Otherwise it keeps most of them in fragments: a training of a tiny FLUX took half as much again as its tensors.
-    """
-    before = os.environ.get(_MALLOC)
-    os.environ.setdefault(_MALLOC, str(64 * KIB))
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_MALLOC]
-
-
 def _preloaded(asked: "SweepAsked") -> tuple[str, ...]:
-    """Modules that a local executor imports once for all trials: the libraries, and the classes of the model."""
+    """Modules of the model's classes, which a local executor imports once for all trials."""
     from foretune.trace.live import family_of
 
     trial = asked.trial(next(asked.points()), asked.file.seeds[0])
     if trial.asked is None:
-        return (PRELOADED,)
+        return ()
     family = family_of(trial.asked.model)
     classes = (family.denoiser_class(), family.pipeline_class())
-    return (PRELOADED, *sorted({one.__module__ for one in classes}))
+    return tuple(sorted({one.__module__ for one in classes}))
 
 
 def _run(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foretune.api.sweep import PRESET_NAMES, sweep_path
-from foretune.core.errors import UserError
+from foretune.cli.executor_options import executor_options
 
 if TYPE_CHECKING:
     from foretune.sweeps.controller import SweepProgress
@@ -78,7 +78,7 @@ def sweep(  # noqa: PLR0913
                 overrides or (),
                 executor=executor,
                 jobs=jobs,
-                options=_options(option or ()),
+                options=executor_options(option or ()),
                 measure=measure,
                 steps=steps,
                 seeds=seed or (),
@@ -106,18 +106,6 @@ def sweep(  # noqa: PLR0913
             typer.echo(f"{len(outcome.problems)} trials did not finish; their logs: {outcome.path / 'trials'}/*/log.txt")
     if not any(result.is_done for result in outcome.results):
         raise typer.Exit(1)
-
-
-def _options(given: "tuple[str, ...] | list[str]") -> dict[str, object]:
-    from foretune.config.yaml_files import parse
-
-    found: dict[str, object] = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UserError(f"--option {text!r} is not valid. Write --option key=value, for example partition=gpu.")
-        found[key.strip()] = parse(value)
-    return found
 
 
 @contextmanager

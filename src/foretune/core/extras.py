@@ -12,6 +12,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "datasets": ("datasets",),
     "plots": ("matplotlib",),
     "sweep": ("optuna",),
+    "slurm": ("submitit",),
+    "ray": ("ray",),
 }
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Protocol, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.registry import Registry
 from foretune.executors.task import Task
@@ -42,6 +44,8 @@ EXECUTORS: Registry[Any] = Registry(
     "executor",
     {
         "local": "foretune.executors.local:open_local",
+        "ray": "foretune.executors.ray_cluster:open_ray",
+        "slurm": "foretune.executors.slurm:open_slurm",
     },
 )
 
@@ -59,6 +63,7 @@ def checked_options(executor: str, kind: type[Options], options: Mapping[str, An
         if name not in known:
             raise UnknownName(f"option of the {executor} executor", name, known)
     try:
-        return kind(**options)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"The options of the {executor} executor are not valid: {error}") from error
+        return TypeAdapter(kind).validate_python(dict(options))
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise UserError(f"The options of the {executor} executor are not valid: {problems}") from error

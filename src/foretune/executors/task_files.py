@@ -4,6 +4,7 @@
 - `attempts/1.json`: who performs it, written by the worker before it begins
 - `attempts/1.ending.json`: why the attempt was requested to end, written before it is
 - `attempts/1.interrupted.json`: it ended without an outcome, and can be performed again
+- `failures/2.json`: why the process of rank 2 failed, where several perform the task
 - `task.lock`: held by the worker while it lives
 - `log.txt`: what all attempts printed
 - `answer.json`: what `perform` returned
@@ -13,6 +14,7 @@
 import contextlib
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Mapping
@@ -22,13 +24,14 @@ from typing import Any, BinaryIO
 
 from foretune.core.input_files import read_json
 from foretune.core.units import MIB
-from foretune.executors.outcome import TaskOutcome
+from foretune.executors.outcome import OutcomeKind, TaskOutcome
 from foretune.executors.process_identity import own_identity
 from foretune.executors.task import Task
 from foretune.record.atomic import sync_directory, write_text
 from foretune.record.redaction import redacted_text
 
 TASK, ANSWER, OUTCOME, LOG, ATTEMPTS = "task.json", "answer.json", "outcome.json", "log.txt", "attempts"
+_FAILURES = "failures"
 _VERSION = 1
 _MOST_JSON_BYTES = 256 * MIB
 _MOST_TAIL_BYTES = 64 * 1024
@@ -80,6 +83,7 @@ def begin_attempt(folder: Path) -> Attempt:
     """Records that this process performs the task now."""
     attempts = folder / ATTEMPTS
     attempts.mkdir(exist_ok=True)
+    shutil.rmtree(folder / _FAILURES, ignore_errors=True)  # of an earlier attempt
     attempt = Attempt(
         number=len(read_attempts(folder)) + 1,
         submission=_read(folder / TASK)["submission"],
@@ -122,6 +126,20 @@ def read_interruption(folder: Path, number: int) -> str | None:
     return _read_why(folder / ATTEMPTS / f"{number}.interrupted.json")
 
 
+def write_rank_failure(folder: Path, rank: int, kind: OutcomeKind, reason: str) -> None:
+    """Records why a process beside the first one failed."""
+    (folder / _FAILURES).mkdir(exist_ok=True)
+    text = json.dumps({"kind": kind, "reason": reason, "at": time.time()})
+    write_text(folder / _FAILURES / f"{rank}.json", text)
+
+
+def first_rank_failure(folder: Path) -> tuple[OutcomeKind, str] | None:
+    """What failed first in the processes beside the first one: it sees only that a connection is gone."""
+    failures = [_read(path) for path in (folder / _FAILURES).glob("*.json")]
+    first = min(failures, key=lambda failure: failure["at"], default=None)
+    return None if first is None else (first["kind"], first["reason"])
+
+
 def write_answer(folder: Path, answer: dict[str, Any]) -> None:
     write_text(folder / ANSWER, json.dumps(answer, indent=1) + "\n")
 
@@ -157,8 +175,13 @@ def open_log(folder: Path) -> BinaryIO:
 
 def last_log_lines(folder: Path) -> tuple[str, ...]:
     """The last lines that the task printed, without secrets and empty lines."""
+    return last_lines(folder / LOG)
+
+
+def last_lines(log: Path) -> tuple[str, ...]:
+    """The last lines of a log, without secrets and empty lines; none where there is no log."""
     try:
-        with (folder / LOG).open("rb") as file:
+        with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _MOST_TAIL_BYTES))
             text = file.read(_MOST_TAIL_BYTES).decode("utf-8", errors="replace")

@@ -96,8 +96,9 @@ class WatchedWorker:
             interruption = files.read_interruption(self.folder, attempt.number)
             if interruption is not None:
                 return interrupted(self.task, interruption)
-        elif self._ending == "interrupted":
-            files.mark_interrupted(self.folder, attempt.number, "the executor was closed")
+        # A launcher ends the first process where another one failed.
+        elif self._ending == "interrupted" and files.first_rank_failure(self.folder) is None:
+            files.mark_interrupted(self.folder, attempt.number, "it was requested to end, to be continued later")
             return "interrupted"
         kind, reason = self._classified(code)
         is_exit = self._ending is None and code >= 0
@@ -119,6 +120,9 @@ class WatchedWorker:
             return "timed out", f"It took longer than its limit of {self.task.limits.seconds:g} s."
         if self._ending == "stopped":
             return "killed", "It was stopped on request."
+        failure = files.first_rank_failure(self.folder)
+        if failure is not None:
+            return failure
         memory = MemoryKills.now().since(self._before)
         return of_exit(code, files.last_log_lines(self.folder), memory)
 
@@ -131,7 +135,12 @@ class WatchedWorker:
         how = of_exit(code, files.last_log_lines(self.folder), None)[1]
         before = {"stopped": "It was stopped on request", "timed out": "Its time was up"}.get(self._ending or "")
         reason = f"The worker ended before it began: {how}" if before is None else f"{before} before it began."
-        never_started(self.folder, reason, code)
+        files.write_outcome(
+            self.folder,
+            TaskOutcome(
+                kind="never started", reason=reason, log_lines=files.last_log_lines(self.folder), exit_code=code
+            ),
+        )
         return "ended"
 
     def _attempt(self) -> files.Attempt | None:
@@ -149,20 +158,19 @@ class WatchedWorker:
             pass  # macOS: all processes of the group have ended
 
 
-def never_started(folder: Path, reason: str, code: int | None = None) -> None:
+def never_started(folder: Path, reason: str, log_lines: tuple[str, ...] = ()) -> None:
     """Records that a task was not begun."""
-    log_lines = files.last_log_lines(folder)
-    files.write_outcome(folder, TaskOutcome(kind="never started", reason=reason, log_lines=log_lines, exit_code=code))
+    files.write_outcome(folder, TaskOutcome(kind="never started", reason=reason, log_lines=log_lines))
 
 
-def interrupted(task: Task, why: str) -> Ended:
+def interrupted(task: Task, why: str, kind: OutcomeKind = "killed") -> Ended:
     """Whether a task that was interrupted may be performed again; records the outcome where it may not."""
     if files.num_attempts_of_submission(task.folder) < task.max_attempts:
         return "interrupted"
     last = files.read_attempts(task.folder)[-1]
     outcome = TaskOutcome(
-        kind="killed",
-        reason=f"It was interrupted {task.max_attempts} times, the last time because {why}.",
+        kind=kind,
+        reason=f"It was interrupted in each of its {task.max_attempts} attempts; the last time: {why}.",
         log_lines=files.last_log_lines(task.folder),
         num_attempts=last.number,
         seconds=time.time() - last.started_at,

@@ -6,6 +6,7 @@ that what it prints goes to the task's log.
 
 import faulthandler
 import os
+import signal
 import sys
 import time
 import traceback
@@ -25,11 +26,17 @@ from foretune.executors.parent_death import end_with_parent
 from foretune.executors.task import Task
 from foretune.executors.task_lock import release_lock, take_lock
 
+RANK_VARIABLE = "FORETUNE_TASK_RANK"
+"""Of a task that several processes perform, on several nodes: which one this is. The first one keeps the files."""
+
 Perform = Callable[[dict[str, Any], Observer], dict[str, Any]]
 
 
 def work(folder: Path) -> int:
     """Performs the task of a folder, unless it has ended or another process performs it. Returns the exit code."""
+    rank = int(os.environ.get(RANK_VARIABLE, "0"))
+    if rank > 0:
+        return _work_beside(folder, rank)
     if not take_lock(folder):
         return 0
     try:
@@ -53,6 +60,25 @@ def work(folder: Path) -> int:
         return 0
     finally:
         release_lock(folder)
+
+
+def _work_beside(folder: Path, rank: int) -> int:
+    """Performs the task together with the first process, which answers. Only a failure is kept."""
+    if files.read_outcome(folder) is not None:
+        return 0
+    task = files.read_task(folder)
+    try:
+        _limit(task)
+        _perform_of(task.worker)(task.request, Observer())
+    except TaskInterrupted:
+        return 0
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes the outcome
+        lift_memory_limit()
+        traceback.print_exc()
+        kind, reason = of_exception(error)
+        files.write_rank_failure(folder, rank, kind, f"Process {rank}: {reason}")
+        return 1
+    return 0
 
 
 def _keep_failure(folder: Path, attempt: files.Attempt, error: BaseException) -> None:
@@ -112,6 +138,12 @@ class _LogObserver(Observer):
 
 
 def main() -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        # Whoever starts workers may have blocked signals meanwhile, and a new process inherits that.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if "SLURM_JOB_ID" in os.environ:
+        # SLURM announces the end of a job to all of its processes; who watches this one passes it on as SIGTERM.
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     if len(sys.argv) > 2:  # noqa: PLR2004 - the program, the folder and the parent
         end_with_parent(int(sys.argv[2]))
     sys.exit(work(Path(sys.argv[1])))

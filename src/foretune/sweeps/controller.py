@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from foretune.choices.running import Parallel
 from foretune.choices.sweep import FrontierStrategy, is_excluded
 from foretune.config.sweep_files import Point, SweepAsked, Trial, axis_word, point_key
 from foretune.core.errors import UserError
@@ -21,9 +21,8 @@ from foretune.core.values import Plan
 from foretune.executors.executor import Executor
 from foretune.executors.outcome import TaskOutcome
 from foretune.executors.state import read_state
-from foretune.executors.task import Limits, Resources, Task
+from foretune.executors.task import Limits, Task
 from foretune.executors.task_files import write_outcome, write_task
-from foretune.record.accelerators import accelerators_here
 from foretune.record.locking import try_lock
 from foretune.sweeps.reopening import reopen
 from foretune.sweeps.strategies import open_strategy
@@ -31,13 +30,12 @@ from foretune.sweeps.strategies.seam import Estimate, PointResult, Space
 from foretune.sweeps.sweep_folder import SweepFolder
 from foretune.sweeps.trial_facts import TrialFacts, read_facts, write_facts
 from foretune.sweeps.trial_progress import read_progress
-from foretune.sweeps.trial_request import WORKER, TrialRequest
+from foretune.sweeps.trial_request import WORKER, TrialRequest, evaluation_fields
+from foretune.sweeps.trial_resources import resources_of
 from foretune.sweeps.trial_results import TrialResult, planned_peak_bytes, read_result
 from foretune.sweeps.trial_scores import point_result, spent_usd
 
 _LOOK_EVERY_S = 1.0
-_SUBMITTED_AHEAD = 1
-"""Trials that wait in a local executor beside those that run, so that no device waits for the controller."""
 
 
 class Forecaster(Protocol):
@@ -173,9 +171,9 @@ class SweepController:
                 self._queue.append((point, seed))
 
     def _submit(self) -> None:
+        """No more than run at once: the forecast of the next one would take time from those that are measured."""
         slots = self.executor.num_slots
-        most = None if slots is None else slots + _SUBMITTED_AHEAD
-        while self._queue and (most is None or len(self._running) < most):
+        while self._queue and (slots is None or len(self._running) < slots):
             point, seed = self._queue.popleft()
             self._start(self._trial(point, seed))
 
@@ -237,6 +235,8 @@ class SweepController:
 
     def _task(self, trial: Trial, plan: Plan | None) -> Task:
         file, path = self.asked.file, self._folders[trial.content]
+        parallel = Parallel() if trial.asked is None else trial.asked.experiment.parallel
+        evaluation = None if file.evaluate is None else evaluation_fields(file.evaluate, parallel.device)
         request = TrialRequest(
             measure=file.measure,
             experiment={} if trial.asked is None else trial.asked.as_asked,
@@ -245,7 +245,7 @@ class SweepController:
             about={"sweep": {"name": self.asked.name, "trial": path.name, "labels": dict(trial.labels)}},
             plan=None if plan is None else plan.to_mapping(),
             is_synthetic=file.synthetic_data,
-            evaluation=_evaluation(self.asked, trial),
+            evaluation=evaluation,
         )
         host_gib = file.limits.host_gib
         return Task(
@@ -253,7 +253,7 @@ class SweepController:
             worker=self.worker,
             request=request.to_mapping(),
             folder=path,
-            resources=_resources(self.asked, trial, is_here=self.executor.name == "local"),
+            resources=resources_of(parallel, file.resources, is_here=self.executor.name == "local"),
             limits=Limits(
                 seconds=file.limits.seconds, host_bytes=None if host_gib is None else round(host_gib * GIB)
             ),
@@ -321,37 +321,6 @@ def _predicted(estimate: Estimate) -> TaskOutcome:
         kind="predicted not to fit",
         reason=f"The memory estimate is at least {bytes_text(estimate.low_bytes)} above what a trial may take.",
     )
-
-
-def _evaluation(asked: SweepAsked, trial: Trial) -> dict[str, Any] | None:
-    choice = asked.file.evaluate
-    if choice is None or trial.asked is None:
-        return None
-    return {
-        "metrics": choice.metrics,
-        "prompts": choice.prompts,
-        "num_seeds": choice.seeds,
-        "num_inference_steps": choice.num_inference_steps,
-        "device": trial.asked.experiment.parallel.device,
-    }
-
-
-def _resources(asked: SweepAsked, trial: Trial, *, is_here: bool) -> Resources:
-    chosen = asked.file.resources
-    num_devices = chosen.devices
-    if num_devices is None:
-        num_devices = 0
-        if trial.asked is not None:
-            parallel = trial.asked.experiment.parallel
-            uses_accelerator = parallel.device != "cpu" and (not is_here or _has_accelerator())
-            num_devices = -(-parallel.devices // chosen.nodes) if uses_accelerator else 0
-    return Resources(num_devices=num_devices, num_nodes=chosen.nodes, num_cpus=chosen.cpus)
-
-
-@cache
-def _has_accelerator() -> bool:
-    """Whether this machine has one that the local executor gives to a task."""
-    return any(device.kind in ("cuda", "rocm") for device in accelerators_here())
 
 
 @contextmanager

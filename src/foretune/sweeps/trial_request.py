@@ -4,11 +4,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from foretune.choices.study import StudyEvaluate
 from foretune.config.reading import Asked, understand
 from foretune.record.run_directory import RunDirectory
 
 WORKER = "foretune.sweeps.trial_worker"
 """The module that executors call."""
+_BENCH_FILE = "bench.json"
 INFERENCE = "inference"
 """The folder beside a run directory in which its denoising was measured."""
 
@@ -59,3 +61,22 @@ def resumable_run(folder: Path) -> RunDirectory | None:
     if run is None or (record is not None and record.outcome.status != "interrupted"):
         return None
     return run if "data_fingerprint" in run.read_experiment()[2] else None
+
+
+def is_evaluated(run: Path) -> bool:
+    return (run / "quality" / "evaluation.json").is_file()
+
+
+def is_inference_measured(folder: Path) -> bool:
+    return bool(list((folder / INFERENCE).glob(f"*/*/{_BENCH_FILE}")))
+
+
+def evaluation_fields(choice: StudyEvaluate, device: str) -> dict[str, Any]:
+    """Fields of an EvaluationRequest."""
+    return {
+        "metrics": choice.metrics,
+        "prompts": choice.prompts,
+        "num_seeds": choice.seeds,
+        "num_inference_steps": choice.num_inference_steps,
+        "device": device,
+    }

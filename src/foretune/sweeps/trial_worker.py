@@ -3,6 +3,10 @@
 An executor calls `perform`. A run that was interrupted is continued; one that has finished is not trained again.
 """
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +14,19 @@ from foretune.choices.running import Parallel
 from foretune.core.observer import Observer, Observers
 from foretune.core.values import Plan, RunRecord
 from foretune.executors.outcome import OutcomeKind, TaskFailed, TaskInterrupted
-from foretune.measure.bench import BENCH_FILE
 from foretune.measure.bench_request import TrainingRequest
 from foretune.measure.bench_worker import measure_training
 from foretune.record.run_directory import RunDirectory
 from foretune.sweeps.trial_progress import ProgressFile
-from foretune.sweeps.trial_request import INFERENCE, TrialRequest, finished_run, newest_run, resumable_run
+from foretune.sweeps.trial_request import (
+    INFERENCE,
+    TrialRequest,
+    finished_run,
+    is_evaluated,
+    is_inference_measured,
+    newest_run,
+    resumable_run,
+)
 from foretune.training.devices import choose_device
 from foretune.training.launching import launch_once
 from foretune.training.several import resume_in_ranks, train_in_ranks
@@ -31,12 +42,21 @@ def perform(request: dict[str, Any], observer: Observer) -> dict[str, Any]:
     observer = Observers(observer, ProgressFile(folder))
     run = finished_run(folder)
     if run is None:
-        run = _measure_speed(trial, observer) if trial.measure == "speed" else _train(trial, observer)
-    if trial.evaluation is not None and not (run.path / "quality" / "evaluation.json").is_file():
+        with _compiled_anew():
+            run = _measure_speed(trial, observer) if trial.measure == "speed" else _train(trial, observer)
+    if trial.evaluation is not None and not is_evaluated(run.path):
         _evaluate(run.path, trial.evaluation, observer)
-    if trial.inference is not None and not list((folder / INFERENCE).glob(f"*/*/{BENCH_FILE}")):
+    if trial.inference is not None and not is_inference_measured(folder):
         _measure_inference(run.path, trial, observer)
     return {"run": str(run.path.relative_to(folder))}
+
+
+@contextmanager
+def _compiled_anew() -> Iterator[None]:
+    """Code is compiled as on a machine that has none yet, whatever trials before this one left."""
+    with tempfile.TemporaryDirectory(prefix="foretune-compiled-") as folder:
+        os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/compiled", "TRITON_CACHE_DIR": f"{folder}/triton"}
+        yield
 
 
 def train_trial(trial: TrialRequest, observer: Observer) -> Trained:

@@ -1,0 +1,231 @@
+"""Tasks on a Ray cluster: one that is there already, or one that is started on this machine.
+
+Ray ends what a process started on it when that process ends. Interrupted tasks are performed again when they are
+submitted again.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretune.core.errors import UserError
+from foretune.core.extras import require
+from foretune.executors import task_files as files
+from foretune.executors.executor import Executor, checked_options
+from foretune.executors.node_program import TaskOnNode
+from foretune.executors.outcome import OutcomeKind, TaskOutcome
+from foretune.executors.state import read_state
+from foretune.executors.task import Task
+from foretune.executors.watching import GRACE_S, Ended, interrupted, never_started
+
+_LOOK_EVERY_S = 0.5
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayOptions:
+    """Which cluster, and what each task takes of it."""
+
+    address: str | None = None
+    """Of a cluster: `auto` on one of its machines, host:port, or ray://host:port. None: one is started here, which
+    nothing outside of this machine can reach."""
+    num_cpus: float = 1.0
+    """Cores for a task that does not request a number itself."""
+    memory: int | None = None
+    """Bytes that Ray sets aside for each task; it does not enforce them."""
+    resources: Mapping[str, float] | None = None
+    """Resources of the cluster's own, such as {"a100-80gb": 1}."""
+    grace_s: float = GRACE_S
+    """From a request to end until a worker is killed."""
+
+
+def open_ray(options: Mapping[str, Any]) -> Executor:
+    require("ray", "The Ray executor")
+    return RayExecutor(checked_options("ray", RayOptions, options))
+
+
+class RayExecutor:
+    """Remote tasks, each of which starts and watches one worker on its node."""
+
+    name = "ray"
+    num_slots: int | None = None
+
+    def __init__(self, options: RayOptions | None = None) -> None:
+        self._options = options or RayOptions()
+        self._tasks: dict[str, Task] = {}
+        """Submitted, and not reported as ended."""
+        self._calls: dict[Any, str] = {}
+        """The calls that Ray has not answered, with the names of their tasks."""
+        self._elsewhere: set[str] = set()
+        """Performed by processes that others started."""
+        self._stopped: set[str] = set()
+        self._ended: list[str] = []
+        self._ray = _connected(self._options.address)
+
+    def submit(self, task: Task) -> None:
+        if task.resources.num_nodes > 1:
+            raise UserError(
+                f"{task.name} takes {task.resources.num_nodes} nodes, and the Ray executor runs a task on one node. "
+                "Use the slurm executor."
+            )
+        if task.name in self._tasks:
+            raise UserError(f"A task named {task.name} is submitted already. Names are unique in a job.")
+        state = read_state(task.folder)
+        if state.kind == "ended":
+            self._ended.append(task.name)
+            return
+        self._tasks[task.name] = task
+        if state.kind == "running":
+            self._elsewhere.add(task.name)
+        else:
+            files.write_task(task)
+            self._call(task)
+
+    def ended(self, timeout_s: float | None) -> list[str]:
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            self._look_elsewhere()
+            self._hear()
+            if self._ended or not self._tasks or (until_s is not None and time.monotonic() >= until_s):
+                names, self._ended = self._ended, []
+                return names
+
+    def stop(self, name: str) -> None:
+        if name in self._tasks:
+            self._stopped.add(name)
+            attempt = read_state(self._tasks[name].folder).attempt
+            if attempt is not None:
+                files.mark_ending(self._tasks[name].folder, attempt.number, "stopped")
+            for call in [call for call, task in self._calls.items() if task == name]:
+                self._ray.cancel(call)
+
+    def close(self) -> None:
+        """Interrupts what runs, and leaves the cluster; one that was started here ends."""
+        for call in self._calls:
+            self._ray.cancel(call)
+        if self._calls:
+            self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=2 * self._options.grace_s)
+        self._ray.shutdown()
+
+    def _call(self, task: Task) -> None:
+        options = self._options
+        taken = {
+            "num_cpus": task.resources.num_cpus or options.num_cpus,
+            "num_gpus": task.resources.num_devices,
+            "resources": dict(options.resources or {}) or None,
+            "memory": options.memory,
+            # Which failures are worth another attempt is decided here, where they become outcomes.
+            "max_retries": 0,
+            "name": task.name,
+        }
+        remote = self._ray.remote(**{name: value for name, value in taken.items() if value is not None})
+        call = remote(_perform).remote(str(task.folder.absolute()), options.grace_s)
+        self._calls[call] = task.name
+
+    def _hear(self) -> None:
+        """What Ray has answered, or nothing after a moment."""
+        if not self._calls:
+            if self._elsewhere and not self._ended:
+                time.sleep(_LOOK_EVERY_S)
+            return
+        wait_s = 0.0 if self._ended else _LOOK_EVERY_S
+        for call in self._ray.wait(list(self._calls), num_returns=1, timeout=wait_s)[0]:
+            task = self._tasks[self._calls.pop(call)]
+            self._settle(task, *self._answer(call))
+
+    def _answer(self, call: Any) -> "tuple[Ended | None, Exception | None]":
+        try:
+            return self._ray.get(call), None
+        except (self._ray.exceptions.RayError, self._ray.exceptions.RayTaskError) as error:
+            return None, error
+
+    def _settle(self, task: Task, result: "Ended | None", error: Exception | None) -> None:
+        state = read_state(task.folder)
+        if state.kind == "ended":
+            self._report(task)
+        elif task.name in self._stopped:
+            self._write(task, "killed", "It was stopped on request.")
+        elif state.kind == "running":
+            # Not reached any more, but it lives; or another process performs it.
+            self._elsewhere.add(task.name)
+        elif isinstance(error, self._ray.exceptions.OutOfMemoryError):
+            self._write(task, "out of host memory", "Ray ended it because the memory of its node ran out.")
+        elif isinstance(error, self._ray.exceptions.RayTaskError):
+            self._write(task, "crashed", f"Its Ray worker failed: {str(error.cause).strip() or error}")
+        else:
+            why = "its Ray worker or its node was lost" if result is None else "it was requested to end"
+            self._interrupted(task, why)
+
+    def _interrupted(self, task: Task, why: str) -> None:
+        # One that was lost before it began has no attempt that could be counted, and took nothing.
+        if not files.read_attempts(task.folder) or interrupted(task, why) == "interrupted":
+            self._call(task)
+        else:
+            self._report(task)
+
+    def _look_elsewhere(self) -> None:
+        for name in list(self._elsewhere):
+            state = read_state(self._tasks[name].folder)
+            if state.kind != "running":
+                self._elsewhere.remove(name)
+                self._settle(self._tasks[name], None, None)
+
+    def _write(self, task: Task, kind: OutcomeKind, reason: str) -> None:
+        attempts = files.read_attempts(task.folder)
+        if attempts:
+            last = attempts[-1]
+            outcome = TaskOutcome(
+                kind=kind,
+                reason=reason,
+                log_lines=files.last_log_lines(task.folder),
+                num_attempts=last.number,
+                seconds=time.time() - last.started_at,
+                host=last.host,
+            )
+            files.write_outcome(task.folder, outcome)
+        else:
+            never_started(task.folder, reason)
+        self._report(task)
+
+    def _report(self, task: Task) -> None:
+        del self._tasks[task.name]
+        self._ended.append(task.name)
+
+
+def _perform(folder: str, grace_s: float) -> Ended:
+    """Runs in a process of Ray, on the node that was chosen."""
+    task = TaskOnNode(Path(folder), grace_s=grace_s)
+    try:
+        return task.run()
+    except KeyboardInterrupt:  # how Ray cancels
+        return task.interrupt() or "interrupted"
+
+
+def _connected(address: str | None) -> Any:
+    """The package, connected to a cluster."""
+    # It would report to its makers, and the processes of a cluster inherit this.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    if ray.is_initialized():
+        raise UserError("This process is connected to a Ray cluster already. Close that connection first: ray.shutdown()")
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    common = {"configure_logging": False, "log_to_driver": False}
+    try:
+        if address is None:
+            ray.init(include_dashboard=False, _node_ip_address=_LOOPBACK, **common)
+        else:
+            ray.init(address=address, **common)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = "could not be started here" if address is None else f"at {address} could not be reached"
+        raise UserError(f"A Ray cluster {where}: {error}. Check it with: ray status") from error
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, before)  # Ray sets its own
+    return ray
