@@ -35,7 +35,7 @@ class FakeExecutor:
             self._perform(task)
         self._ended.append(task.name)
 
-    def ended(self, timeout_s: float | None) -> list[str]:  # noqa: ARG002
+    def ended(self, timeout_s: float | None) -> list[str]:
         names, self._ended = self._ended, []
         return names
 

@@ -21,7 +21,9 @@ def written(folder: Path, **changes: Any) -> Path:
     """A sweep file; what is None is left out."""
     mapping = {"experiment": EXPERIMENT, "axes": AXES, **changes}
     path = folder / "batches.yaml"
-    path.write_text(yaml.safe_dump({key: value for key, value in mapping.items() if value is not None}, sort_keys=False))
+    path.write_text(
+        yaml.safe_dump({key: value for key, value in mapping.items() if value is not None}, sort_keys=False)
+    )
     return path
 
 

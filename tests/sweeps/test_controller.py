@@ -77,7 +77,9 @@ def test_a_trial_is_known_by_its_content_after_an_axis_was_added(tmp_path: Path)
         {"train.batch_size": "1", "method.rank": "4"},
         {"train.batch_size": "2", "method.rank": "4"},
     ]
-    assert {tuple(one.labels) for path in folder.trial_folders() if (one := read_result(path))} == {tuple(wider.file.axes)}
+    assert {tuple(one.labels) for path in folder.trial_folders() if (one := read_result(path))} == {
+        tuple(wider.file.axes)
+    }
 
 
 def test_another_experiment_gets_another_folder_and_so_does_a_new_sweep(tmp_path: Path) -> None:
@@ -134,7 +136,9 @@ class Predicting(NoForecasts):
         self._low_bytes = low_bytes
 
     def estimate(self, trial: Any) -> Estimate:
-        return Estimate(self._low_bytes, 2**30) if trial.values["train.batch_size"] == 2 else Estimate(-(2**30), -(2**30))
+        return (
+            Estimate(self._low_bytes, 2**30) if trial.values["train.batch_size"] == 2 else Estimate(-(2**30), -(2**30))
+        )
 
 
 @pytest.mark.parametrize(("low_bytes", "num_run"), [(2**20, 2), (-(2**20), 4)])

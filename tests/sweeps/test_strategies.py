@@ -26,6 +26,10 @@ def space(
     return Space(options, is_excluded, estimate)
 
 
+def one_free() -> int:
+    return 1
+
+
 def labels(point: Point) -> dict[str, str]:
     return {axis: option.label for axis, option in point.items()}
 
@@ -37,7 +41,7 @@ def done(point: Point, kind: OutcomeKind = "done", **scores: float) -> PointResu
 def carried_out(strategy: Strategy, outcome: Callable[[Point], PointResult], most: int = 1000) -> list[PointResult]:
     """Every result, in the order in which a controller with one slot would have them."""
     results: list[PointResult] = []
-    while proposed := strategy.propose(tuple(results), 1):
+    while proposed := strategy.propose(tuple(results), one_free):
         results += [outcome(point) for point in proposed]
         assert len(results) <= most
     return results
@@ -45,15 +49,15 @@ def carried_out(strategy: Strategy, outcome: Callable[[Point], PointResult], mos
 
 def test_a_grid_is_every_combination_that_is_not_excluded() -> None:
     found = Grid(space(batch_size=[1, 2], precision=["fp32", "bf16"], is_excluded=lambda p: p[BATCH].value == 2))
-    assert [labels(point)["train.precision"] for point in found.propose((), 1)] == ["fp32", "bf16"]
-    assert found.propose((), 1) == []
+    assert [labels(point)["train.precision"] for point in found.propose((), one_free)] == ["fp32", "bf16"]
+    assert found.propose((), one_free) == []
 
 
 @pytest.mark.parametrize("num_values", [10, 400])
 def test_random_draws_are_distinct_and_repeat_with_their_seed(num_values: int) -> None:
     def drawn(seed: int) -> list[tuple[str, ...]]:
         values = list(range(1, num_values + 1))
-        points = Drawn(space(batch_size=values, warmup_steps=values), 50, seed).propose((), 1)
+        points = Drawn(space(batch_size=values, warmup_steps=values), 50, seed).propose((), one_free)
         return [tuple(labels(point).values()) for point in points]
 
     assert len(set(drawn(3))) == 50
@@ -63,7 +67,7 @@ def test_random_draws_are_distinct_and_repeat_with_their_seed(num_values: int) -
 
 def test_random_draws_leave_out_what_is_excluded_and_end_with_the_last() -> None:
     everything = space(batch_size=[1, 2, 3, 4], is_excluded=lambda point: point[BATCH].value == 3)
-    assert sorted(labels(point)[BATCH] for point in Drawn(everything, 10, 0).propose((), 1)) == ["1", "2", "4"]
+    assert sorted(labels(point)[BATCH] for point in Drawn(everything, 10, 0).propose((), one_free)) == ["1", "2", "4"]
 
 
 def fits_up_to(most: int) -> Callable[[Point], PointResult]:
@@ -112,7 +116,10 @@ def test_a_frontier_is_searched_for_each_combination_of_the_other_axes() -> None
 
     results = carried_out(search, outcome)
     frontiers = [(points[found.fits or 0], found) for points, found in search.frontiers(results)]
-    assert [(labels(point)["train.precision"], point[BATCH].label) for point, _ in frontiers] == [("fp32", "2"), ("bf16", "4")]
+    assert [(labels(point)["train.precision"], point[BATCH].label) for point, _ in frontiers] == [
+        ("fp32", "2"),
+        ("bf16", "4"),
+    ]
 
 
 def test_a_frontier_ends_where_a_trial_fails_for_another_reason_than_memory() -> None:
@@ -154,7 +161,7 @@ def test_a_guided_search_does_better_than_a_random_one_of_the_same_length(tmp_pa
 def test_a_guided_search_goes_on_from_what_was_run_before(tmp_path: Path) -> None:
     results = carried_out(guided(tmp_path), lambda point: done(point, speed=speed_of(point)))
     again = guided(tmp_path, results[:14])
-    repeated = again.propose((), 1)
+    repeated = again.propose((), one_free)
     assert [labels(point) for point in repeated] == [result.labels for result in results[:14]]
     later = carried_out(again, lambda point: done(point, speed=speed_of(point)))
     assert len(later) == 6
@@ -163,5 +170,7 @@ def test_a_guided_search_goes_on_from_what_was_run_before(tmp_path: Path) -> Non
 
 def test_a_guided_search_survives_failures_and_exhausts_a_small_space(tmp_path: Path) -> None:
     search = Guided(space(batch_size=[1, 2, 3, 4]), 10, ("speed", "memory"), 0, (), tmp_path / "journal")
-    results = carried_out(search, lambda p: done(p, "crashed") if p[BATCH].value == 2 else done(p, speed=1.0, memory=2.0))
+    results = carried_out(
+        search, lambda p: done(p, "crashed") if p[BATCH].value == 2 else done(p, speed=1.0, memory=2.0)
+    )
     assert sorted(sizes(results)) == [1, 2, 3, 4]

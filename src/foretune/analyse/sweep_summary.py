@@ -101,9 +101,7 @@ def summarise_sweep(
 ) -> SweepSummary:
     """Summarises what the trials show."""
     objective = objective_of(file, results)
-    combinations = tuple(
-        _combination(of_point, file.measure, usd_per_hour) for of_point in by_point(results).values()
-    )
+    combinations = tuple(_combination(of_point, file.measure, usd_per_hour) for of_point in by_point(results).values())
     ranked = [one for one in combinations if one.is_done and objective in one.numbers]
     ranking = rank([one.numbers[objective].values for one in ranked], higher_is_better=HIGHER_IS_BETTER[objective])
     headline, detail = _recommendation(ranked, ranking, objective)
@@ -138,9 +136,7 @@ def objective_of(file: SweepFile, results: Sequence[TrialResult]) -> Objective:
     return "quality" if has_quality else "speed"
 
 
-def _combination(
-    results: Sequence[TrialResult], measure: Measurement, usd_per_hour: float | None
-) -> Combination:
+def _combination(results: Sequence[TrialResult], measure: Measurement, usd_per_hour: float | None) -> Combination:
     failed = next((result for result in results if not result.is_done), None)
     done = [result for result in results if result.is_done]
     numbers: dict[Objective, Number] = {}
@@ -196,9 +192,8 @@ def _recommendation(ranked: Sequence[Combination], ranking: Ranking, objective: 
         rival = ranked[narrowest.ahead_of]
         lead = measured_text(narrowest.value, narrowest.low, narrowest.high, _UNITS[objective])
         closest = ", the closest" if len(ranked) > 2 else ""  # noqa: PLR2004
-        detail = (
-            f"Its {word} is {number_text(leader, objective)}, {_BETTER[objective]} by {lead} than {rival.name}{closest}."
-        )
+        better = f"{_BETTER[objective]} by {lead} than {rival.name}{closest}"
+        detail = f"Its {word} is {number_text(leader, objective)}, {better}."
         return f"Best by {word}: {leader.name}", detail
     fewest = min(len(one.numbers[objective].values) for one in ranked)
     leads = f"{leader.name} leads with {number_text(leader, objective)}"

@@ -1,14 +1,16 @@
 """Opens the executor that runs the trials of a sweep or the parts of a study."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from foretune.core.errors import UnknownName
 from foretune.core.units import KIB
 
 if TYPE_CHECKING:
     from foretune.executors.executor import Executor
+    from foretune.executors.task import Task
 
 _PRELOADED = "foretune.sweeps.preloaded"
 _MALLOC = "MALLOC_MMAP_THRESHOLD_"
@@ -32,20 +34,57 @@ def opened_executor(
         preload: modules beside the libraries that a local executor imports once for all tasks.
         limits_memory: whether tasks have a limit of host memory.
     """
-    from foretune.executors.executor import open_executor
+    from foretune.executors.executor import EXECUTORS, open_executor
 
+    if name not in EXECUTORS:
+        raise UnknownName("executor", name, EXECUTORS)
     chosen = dict(options or {})
     if jobs is not None:
         chosen["jobs"] = jobs
     is_local = name == "local"
     if is_local:
         chosen.setdefault("preload", (_PRELOADED, *preload))
-    with _limit_counts_what_is_used() if is_local and limits_memory else nullcontext():
-        executor = open_executor(name, chosen)
+
+    def opened() -> "Executor":
+        with _limit_counts_what_is_used() if is_local and limits_memory else nullcontext():
+            return open_executor(name, chosen)
+
+    executor = _OpenedAtUse(name, opened)
     try:
         yield executor
     finally:
         executor.close()
+
+
+class _OpenedAtUse:
+    """Opens the executor for the first task: where everything is done already, there is none."""
+
+    def __init__(self, name: str, opened: "Callable[[], Executor]") -> None:
+        self.name, self._opened = name, opened
+        self._executor: Executor | None = None
+
+    @property
+    def num_slots(self) -> int | None:
+        return self._open().num_slots
+
+    def submit(self, task: "Task") -> None:
+        self._open().submit(task)
+
+    def ended(self, timeout_s: float | None) -> list[str]:
+        return [] if self._executor is None else self._executor.ended(timeout_s)
+
+    def stop(self, name: str) -> None:
+        if self._executor is not None:
+            self._executor.stop(name)
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.close()
+
+    def _open(self) -> "Executor":
+        if self._executor is None:
+            self._executor = self._opened()
+        return self._executor
 
 
 @contextmanager

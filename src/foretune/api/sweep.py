@@ -57,7 +57,7 @@ class SweepOutcome:
         return _json_of(self.summary)
 
 
-def sweep(  # noqa: PLR0913
+def sweep(
     target: str | Path,
     changes: Changes | None = None,
     *,
@@ -142,7 +142,7 @@ def sweep_path(target: str | Path) -> Path:
     raise UnknownName("sweep or sweep file", str(target), PRESET_NAMES)
 
 
-def _read(  # noqa: PLR0913
+def _read(
     path: Path,
     overrides: Sequence[str],
     settings: Mapping[str, Any],
@@ -198,9 +198,8 @@ def _forecasts(asked: "SweepAsked", folder: "SweepFolder", executor: "Executor",
     if asked.file.device is not None:
         (device, *_) = requested_devices(asked.file.device, observer.message)
     is_here = executor.name == "local"
-    baseline = measured_baseline(asked, folder, executor)
     live = LiveSteps(observer, lambda what: observer.preparing(f"memory estimate: {what}", 0, 1))
-    return Forecasts(asked, live, device, baseline, is_here=is_here)
+    return Forecasts(asked, live, device, lambda: measured_baseline(asked, folder, executor), is_here=is_here)
 
 
 def _usd_per_hour(file: "SweepFile") -> float | None:

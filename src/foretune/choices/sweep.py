@@ -120,9 +120,7 @@ class FrontierStrategy(Section):
     the same without it, after more trials."""
 
 
-Strategy = Annotated[
-    GridStrategy | RandomStrategy | GuidedStrategy | FrontierStrategy, Field(discriminator="kind")
-]
+Strategy = Annotated[GridStrategy | RandomStrategy | GuidedStrategy | FrontierStrategy, Field(discriminator="kind")]
 
 
 class SweepLimits(Section):
@@ -152,9 +150,9 @@ class SweepQuick(Section):
     """Model instead of the experiment's."""
     fixtures: StudyFixtures | None = None
     """A model or images to generate instead."""
-    changes: Changes = {}
+    changes: Changes = Field(default={})
     """What else differs in the experiment, by key."""
-    axes: dict[str, Any] = {}
+    axes: dict[str, Any] = Field(default={})
     """Axes with fewer values; the others stay as they are."""
     drop: tuple[str, ...] = ()
     """Axes that are left out."""
@@ -202,7 +200,7 @@ class SweepFile(Section):
     resources: SweepResources = SweepResources()
     """What one trial gets."""
     skip_unfit: bool = True
-    """Do not run combinations whose memory estimate does not fit even at its low end; they are recorded as predicted."""
+    """Skip combinations whose memory estimate does not fit even at its low end. They are recorded as predicted."""
     device: str | None = None
     """The device of a cluster's nodes, for forecasts and prices. Left out: this machine's, if trials run on it."""
     usd_per_hour: float | None = Field(default=None, gt=0)
@@ -237,7 +235,7 @@ class SweepFile(Section):
                 if key in _LENGTHS and self.steps is not None:
                     yield f"axes.{axis} changes {key}, which `steps` decides for all trials; remove one of them"
                 if key == "train.seed":
-                    yield "axes change train.seed; list seeds under `seeds` instead, so that trials with them are repeats"
+                    yield "axes change train.seed; list them under `seeds`, so that trials with them are repeats"
         strategy = self.strategy
         if isinstance(strategy, FrontierStrategy) and strategy.key not in self.axes:
             yield f"strategy.key {_not_an_axis(strategy.key, self.axes)}"
@@ -301,10 +299,10 @@ def axis_options(axis: str, given: Any) -> list[AxisOption]:
     elif isinstance(given, list | tuple):
         values = list(given)
     else:
-        raise ValueError(f"should be a list: [{given}]")  # noqa: TRY004 - pydantic reports ValueErrors
+        raise ValueError(f"should be a list: [{given}]")
     if not values:
         raise ValueError("has no values")
-    if "." not in axis and axis not in ("model",):
+    if "." not in axis and axis != "model":
         raise ValueError(
             f"is not a key of an experiment such as train.batch_size. If {axis} is a name of your own, give named "
             "settings: {small: {train.batch_size: 1}, large: {train.batch_size: 8}}"

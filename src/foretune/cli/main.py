@@ -37,10 +37,10 @@ from foretune.cli import (
     tiny,
     train,
 )
-from foretune.core.library_noise import hush
 from foretune.core.disk_faults import disk_fault
 from foretune.core.errors import AmbiguousName, UserError
 from foretune.core.input_files import shown_lines
+from foretune.core.library_noise import hush
 from foretune.core.thread_waiting import wait_passively
 
 app = typer.Typer(

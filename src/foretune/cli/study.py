@@ -32,9 +32,7 @@ def study(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer configurations, steps and seeds: to try it, not to quote it.")
     ] = False,
-    executor: Annotated[
-        str, typer.Option("--executor", help="Where runs are made: local, slurm or ray.")
-    ] = "local",
+    executor: Annotated[str, typer.Option("--executor", help="Where runs are made: local, slurm or ray.")] = "local",
     jobs: Annotated[int | None, typer.Option("--jobs", help="Runs at once; they may slow each other down.")] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", help="An option of the executor, such as partition=gpu.")

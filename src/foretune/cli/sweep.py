@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from foretune.sweeps.trial_results import TrialResult
 
 
-def sweep(  # noqa: PLR0913
+def sweep(
     target: Annotated[
         str, typer.Argument(help=f"A sweep file; an experiment file; or a preset: {', '.join(PRESET_NAMES)}.")
     ],
@@ -26,9 +26,7 @@ def sweep(  # noqa: PLR0913
             metavar="[key=value ...]", help="key=a,b,c sweeps over several values; key=a changes the experiment."
         ),
     ] = None,
-    executor: Annotated[
-        str, typer.Option("--executor", help="Where trials run: local, slurm, ray or sky.")
-    ] = "local",
+    executor: Annotated[str, typer.Option("--executor", help="Where trials run: local, slurm, ray or sky.")] = "local",
     jobs: Annotated[int | None, typer.Option("--jobs", help="Trials that run at once.")] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", help="An option of the executor, such as partition=gpu.")
@@ -103,7 +101,9 @@ def sweep(  # noqa: PLR0913
         for picture in sorted(outcome.path.glob("plot-*.png")) if plot else ():
             typer.echo(f"Plot: {picture}")
         if outcome.problems:
-            typer.echo(f"{len(outcome.problems)} trials did not finish; their logs: {outcome.path / 'trials'}/*/log.txt")
+            typer.echo(
+                f"{len(outcome.problems)} trials did not finish; their logs: {outcome.path / 'trials'}/*/log.txt"
+            )
     if not any(result.is_done for result in outcome.results):
         raise typer.Exit(1)
 

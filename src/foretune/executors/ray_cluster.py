@@ -213,7 +213,9 @@ def _connected(address: str | None) -> Any:
     import ray
 
     if ray.is_initialized():
-        raise UserError("This process is connected to a Ray cluster already. Close that connection first: ray.shutdown()")
+        raise UserError(
+            "This process is connected to a Ray cluster already. Close that connection first: ray.shutdown()"
+        )
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     common = {"configure_logging": False, "log_to_driver": False}

@@ -143,5 +143,10 @@ def _given(options: SlurmOptions, *names: str) -> dict[str, Any]:
 
 
 def _example(name: str) -> str:
-    examples = {"time": "time=2:00:00", "gres": "gres=gpu:a100:2", "mem": "mem=64G", "constraint": "constraint=a100|h100"}
+    examples = {
+        "time": "time=2:00:00",
+        "gres": "gres=gpu:a100:2",
+        "mem": "mem=64G",
+        "constraint": "constraint=a100|h100",
+    }
     return f"Example: {examples.get(name, f'{name}=gpu-long')}"

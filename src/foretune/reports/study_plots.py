@@ -1,7 +1,7 @@
 """The summary of a study as a picture: speeds or qualities of each configuration, or loss curves with bands."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 

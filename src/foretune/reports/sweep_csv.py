@@ -13,8 +13,7 @@ _Cell = Callable[[TrialResult], object]
 
 COLUMNS: Mapping[str, tuple[str, _Cell]] = {
     "outcome": (
-        "done, out of device memory, out of host memory, timed out, killed, crashed, refused, predicted not to fit or "
-        "never started",
+        "done, or what happened instead: out of device memory, out of host memory, timed out, killed, crashed, ...",
         lambda result: result.outcome.kind,
     ),
     "reason": ("Why it is not done.", lambda result: result.outcome.reason),

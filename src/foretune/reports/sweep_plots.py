@@ -1,5 +1,6 @@
 """A sweep as pictures: for each axis, speed, memory and loss against its values, a line for each combination of the
-others."""
+others.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -67,13 +67,15 @@ class _StudyRun:
     ) -> None:
         self._asked, self._studies, self._executor, self._observer = asked, studies, executor, observer
         self._plans = _Plans(forecast)
-        self._waiting = deque(asked.parts)
+        self._waiting: deque[StudyPart] = deque()
         self._running: dict[str, StudyPart] = {}
         self._done: dict[str, PartDone] = {}
         self._reused: set[str] = set()
         """Parts whose training was there before; something else of them may be missing."""
 
     def run(self) -> tuple[PartDone, ...]:
+        # What is complete needs no executor.
+        self._waiting = deque(part for part in self._asked.parts if not self._was_complete(part))
         while self._waiting or self._running:
             slots = self._executor.num_slots
             while self._waiting and (slots is None or len(self._running) < slots):
@@ -83,14 +85,18 @@ class _StudyRun:
             self._show()
         return tuple(self._done[_task_name(part)] for part in self._asked.parts)
 
+    def _was_complete(self, part: StudyPart) -> bool:
+        run, name = finished_run(self._studies / part.folder), _task_name(part)
+        if run is None:
+            return False
+        self._reused.add(name)
+        if not self._is_complete(run.path):
+            return False
+        self._done[name] = PartDone(part, run.path, is_reused=True)
+        return True
+
     def _start(self, part: StudyPart) -> None:
         folder, name = self._studies / part.folder, _task_name(part)
-        run = finished_run(folder)
-        if run is not None:
-            self._reused.add(name)
-            if self._is_complete(run.path):
-                self._done[name] = PartDone(part, run.path, is_reused=True)
-                return
         if read_state(folder).kind == "ended":
             reopen(folder)
         self._running[name] = part
@@ -123,9 +129,7 @@ class _StudyRun:
             about={"study": part.about()},
             plan=None if is_speed else self._plans.of(part),
             is_synthetic=file.synthetic_data,
-            evaluation=None
-            if file.evaluate is None
-            else evaluation_fields(file.evaluate, experiment.parallel.device),
+            evaluation=None if file.evaluate is None else evaluation_fields(file.evaluate, experiment.parallel.device),
             inference=inference,
         )
 

@@ -12,6 +12,7 @@ from foretune.core.units import KIB
 from foretune.trace.live import family_of
 from foretune.training.devices import peak_host_bytes
 
+
 def perform(request: dict[str, Any], observer: Observer) -> dict[str, Any]:  # noqa: ARG001
     """Resident and private memory of this process."""
     import foretune.sweeps.trial_worker  # noqa: F401

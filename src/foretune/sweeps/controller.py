@@ -49,10 +49,10 @@ class Forecaster(Protocol):
 class NoForecasts:
     """Where nothing is known of the machines that trials run on."""
 
-    def plan(self, trial: Trial) -> Plan | None:  # noqa: ARG002
+    def plan(self, trial: Trial) -> Plan | None:
         return None
 
-    def estimate(self, trial: Trial) -> Estimate | None:  # noqa: ARG002
+    def estimate(self, trial: Trial) -> Estimate | None:
         return None
 
 
@@ -117,7 +117,7 @@ class SweepController:
             strategy = open_strategy(self.asked.file, self._space(), self._known(), self.folder.path)
             self._num_planned = strategy.num_planned
             while True:
-                self._enqueue(strategy.propose(tuple(self._points), self._num_free()))
+                self._enqueue(strategy.propose(tuple(self._points), self._num_free))
                 if not self._queue and not self._running:
                     break
                 self._submit()
@@ -172,34 +172,45 @@ class SweepController:
 
     def _submit(self) -> None:
         """No more than run at once: the forecast of the next one would take time from those that are measured."""
-        slots = self.executor.num_slots
-        while self._queue and (slots is None or len(self._running) < slots):
-            point, seed = self._queue.popleft()
-            self._start(self._trial(point, seed))
+        while self._queue:
+            trial = self._trial(*self._queue[0])
+            if not self._is_decided(trial):
+                slots = self.executor.num_slots
+                if slots is not None and len(self._running) >= slots:
+                    return
+                self._start(trial)
+            self._queue.popleft()
 
-    def _start(self, trial: Trial) -> None:
+    def _is_decided(self, trial: Trial) -> bool:
+        """Whether the trial needs no executor: it has ended before, is under way for another combination, or cannot
+        run.
+        """
         path = self._folders.setdefault(trial.content, self.folder.trial(trial.name))
         if path.name in self._running:
             self._running[path.name].append(trial)
-            return
-        plan = self.forecasts.plan(trial)
-        write_facts(path, _facts(trial, plan))
+            return True
         outcome = read_state(path).outcome
         if outcome is not None and self._counts(outcome):
+            write_facts(path, _facts(trial, read_facts(path).planned_peak_bytes))
             self._ended(trial, is_reused=True)
-            return
+            return True
         if outcome is not None:
             reopen(path)
         if trial.asked is None:
             self._decide(trial, TaskOutcome(kind="refused", reason=trial.refusal))
-            return
+        return trial.asked is None
+
+    def _start(self, trial: Trial) -> None:
+        plan = self.forecasts.plan(trial)
         if self.asked.file.skip_unfit and not self._is_frontier():
             estimate = self.forecasts.estimate(trial)
             if estimate is not None and estimate.low_bytes > 0:
                 self._decide(trial, _predicted(estimate), plan)
                 return
-        self._running[path.name] = [trial]
-        self.executor.submit(self._task(trial, plan))
+        task = self._task(trial, plan)
+        write_facts(task.folder, _facts(trial, planned_peak_bytes(plan)))
+        self._running[task.name] = [trial]
+        self.executor.submit(task)
 
     def _counts(self, outcome: TaskOutcome) -> bool:
         """Whether an earlier outcome is the trial's result."""
@@ -215,6 +226,7 @@ class SweepController:
     def _decide(self, trial: Trial, outcome: TaskOutcome, plan: Plan | None = None) -> None:
         """Records an outcome without running the trial."""
         task = self._task(trial, plan)
+        write_facts(task.folder, _facts(trial, planned_peak_bytes(plan)))
         write_task(task)
         write_outcome(task.folder, outcome)
         self._ended(trial, is_reused=False)
@@ -226,12 +238,12 @@ class SweepController:
             for seed in self.asked.file.seeds:
                 trial = self._trial(point, seed)
                 path = self._folders.setdefault(trial.content, self.folder.trial(trial.name))
-                estimate, plan = self.forecasts.estimate(trial), self.forecasts.plan(trial)
-                write_facts(path, _facts(trial, plan))
                 if read_state(path).outcome is not None:
                     self._ended(trial, is_reused=True)
-                elif estimate is not None:
-                    self._decide(trial, _predicted(estimate), plan)
+                    continue
+                estimate = self.forecasts.estimate(trial)
+                if estimate is not None:
+                    self._decide(trial, _predicted(estimate), self.forecasts.plan(trial))
 
     def _task(self, trial: Trial, plan: Plan | None) -> Task:
         file, path = self.asked.file, self._folders[trial.content]
@@ -254,9 +266,7 @@ class SweepController:
             request=request.to_mapping(),
             folder=path,
             resources=resources_of(parallel, file.resources, is_here=self.executor.name == "local"),
-            limits=Limits(
-                seconds=file.limits.seconds, host_bytes=None if host_gib is None else round(host_gib * GIB)
-            ),
+            limits=Limits(seconds=file.limits.seconds, host_bytes=None if host_gib is None else round(host_gib * GIB)),
         )
 
     def _collect(self) -> None:
@@ -305,14 +315,14 @@ class SweepController:
         return named if progress is None else f"{named}: {progress[0]} {progress[1]} of {progress[2]}"
 
 
-def _facts(trial: Trial, plan: Plan | None) -> TrialFacts:
+def _facts(trial: Trial, planned_bytes: int | None) -> TrialFacts:
     return TrialFacts(
         content=trial.content,
         labels=dict(trial.labels),
         changes=dict(trial.changes),
         seed=trial.seed,
         num_devices=None if trial.asked is None else trial.asked.experiment.parallel.devices,
-        planned_peak_bytes=planned_peak_bytes(plan),
+        planned_peak_bytes=planned_bytes,
     )
 
 

@@ -1,6 +1,8 @@
 """The memory forecast of trials: of one combination once, and compared with what a trial may take."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from foretune.catalog.devices import Device
 from foretune.config.reading import Asked
@@ -10,7 +12,6 @@ from foretune.core.values import Plan
 from foretune.planner.asking import LiveSource
 from foretune.sweeps.strategies.seam import Estimate
 from foretune.training.forecast import device_here, plan_on_device
-
 
 _BEYOND_TENSORS_BYTES = 24 * MIB
 """What a process grows by while it trains on a CPU, beside its tensors: a thread's stack, kernels that are kept, small
@@ -33,11 +34,17 @@ class Forecasts:
     """Plans of trials, made once for all seeds of a combination."""
 
     def __init__(
-        self, sweep: SweepAsked, live: LiveSource, device: Device | None, baseline: Baseline, *, is_here: bool
+        self,
+        sweep: SweepAsked,
+        live: LiveSource,
+        device: Device | None,
+        baseline: Callable[[], Baseline],
+        *,
+        is_here: bool,
     ) -> None:
-        """`device` is that of a cluster; where trials run here, it is this machine's."""
+        """`device` is that of a cluster; where trials run here, it is this machine's. `baseline` measures it once."""
         self._sweep, self._live, self._device, self._is_here = sweep, live, device, is_here
-        self._baseline = baseline
+        self._measured_baseline = cache(baseline)
         self._plans: dict[str, Plan | None] = {}
 
     def plan(self, trial: Trial) -> Plan | None:
@@ -62,10 +69,11 @@ class Forecasts:
         peak = plan.at_peak
         if host_gib is None or plan.host is not None:
             return Estimate(peak.process_low_bytes - plan.usable_bytes, peak.process_bytes - plan.usable_bytes)
-        if self._baseline.private_bytes is None:
+        private_bytes = self._measured_baseline().private_bytes
+        if private_bytes is None:
             return None
         # The limit counts private memory, most of which a process has before it trains: what it grows by is forecast.
-        left_bytes = host_gib * GIB - self._baseline.private_bytes
+        left_bytes = host_gib * GIB - private_bytes
         return Estimate(
             _LEAST_SHARE * peak.allocated_bytes - left_bytes, peak.allocated_bytes + _BEYOND_TENSORS_BYTES - left_bytes
         )
@@ -76,4 +84,4 @@ class Forecasts:
             device = device_here(asked.experiment.parallel.device)
         if device is None:
             return None
-        return plan_on_device(asked, self._live, device, context_bytes=self._baseline.resident_bytes)
+        return plan_on_device(asked, self._live, device, context_bytes=self._measured_baseline().resident_bytes)

@@ -7,7 +7,6 @@ hush()
 # diffusers and peft import bitsandbytes wherever it is installed, which takes about as long as torch.
 with imported_at_use("bitsandbytes"):
     import torch  # noqa: F401
-    import transformers.utils
     from diffusers.models import modeling_utils  # noqa: F401
 
     import foretune.sweeps.trial_worker  # noqa: F401

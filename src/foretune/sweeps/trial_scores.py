@@ -41,9 +41,7 @@ def spent_usd(result: TrialResult, usd_per_hour: float | None) -> float | None:
     return usd_per_hour / _SECONDS_PER_HOUR * (result.numbers.num_devices or 1) * result.outcome.seconds
 
 
-def point_result(
-    results: Sequence[TrialResult], usd_per_hour: float | None, measure: Measurement
-) -> PointResult:
+def point_result(results: Sequence[TrialResult], usd_per_hour: float | None, measure: Measurement) -> PointResult:
     """What came of a combination, over its seeds."""
     failed = next((result for result in results if not result.is_done), None)
     return PointResult(

@@ -66,9 +66,7 @@ def train_trial(trial: TrialRequest, observer: Observer) -> Trained:
     if run is not None:
         return resume_in_ranks(run, observer)
     plan = None if trial.plan is None else Plan.from_mapping(trial.plan)
-    return train_in_ranks(
-        trial.understood(), folder.parent, observer, plan, folder_name=folder.name, about=trial.about
-    )
+    return train_in_ranks(trial.understood(), folder.parent, observer, plan, folder_name=folder.name, about=trial.about)
 
 
 def _train(trial: TrialRequest, observer: Observer) -> RunDirectory:
@@ -139,7 +137,9 @@ def _evaluate(run: Path, evaluation: dict[str, Any], observer: Observer) -> None
     from foretune.quality.request import EvaluationRequest
 
     # Tuples became lists on the way to this process.
-    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in evaluation.items()}
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in evaluation.items()
+    }
     evaluate_run(run, EvaluationRequest(**fields), observer)
 
 

@@ -35,15 +35,11 @@ def plan_on_device(asked: Asked, live: LiveSource, device: Device, *, context_by
 
     `context_bytes` is what a process takes that has imported the libraries, if it computes on the host.
     """
-    wanted = Wanted(
-        target=asked.experiment.model, host_numerics=True, host_context_bytes=context_bytes, advice="none"
-    )
+    wanted = Wanted(target=asked.experiment.model, host_numerics=True, host_context_bytes=context_bytes, advice="none")
     return _plan(asked, wanted, device, live, lambda _: None)
 
 
-def _plan(
-    asked: Asked, wanted: Wanted, device: Device, live: LiveSource, tell: Callable[[str], None]
-) -> Plan | None:
+def _plan(asked: Asked, wanted: Wanted, device: Device, live: LiveSource, tell: Callable[[str], None]) -> Plan | None:
     try:
         (plan,) = plan_question(asked, wanted, [device], live)
     except (IrregularStep, UserError) as error:

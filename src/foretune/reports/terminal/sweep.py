@@ -10,7 +10,10 @@ from foretune.core.units import duration_text, memory_text, rate_text, usd_text
 from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from foretune.analyse.sweep_summary import Combination, SweepSummary
+    from foretune.choices.sweep import Objective
     from foretune.sweeps.controller import SweepProgress
     from foretune.sweeps.trial_results import TrialResult
 
@@ -61,7 +64,9 @@ def print_summary(summary: "SweepSummary") -> None:
     made = table(*(axis_word(axis) for axis in axes), *columns, "outcome")
     right(made, *range(len(axes), len(axes) + len(columns)))
     for one in summary.combinations[:_MOST_ROWS]:
-        made.add_row(*(one.labels.get(axis, "") for axis in axes), *(_cell(one, column) for column in columns), _end(one))
+        made.add_row(
+            *(one.labels.get(axis, "") for axis in axes), *(_cell(one, column) for column in columns), _end(one)
+        )
     console().print(made)
     if len(summary.combinations) > _MOST_ROWS:
         typer.echo(f"... and {len(summary.combinations) - _MOST_ROWS} more, in runs_summary.csv.")
@@ -79,33 +84,26 @@ def print_summary(summary: "SweepSummary") -> None:
 
 def _columns(summary: "SweepSummary") -> list[str]:
     """Those that some combination has."""
-    ones = summary.combinations
-    has = {
-        "samples/s": any("speed" in one.numbers for one in ones),
-        "step": any(one.step_s is not None for one in ones),
-        "epoch": any(one.epoch_s is not None for one in ones),
-        "peak planned": any(one.planned_peak_bytes is not None for one in ones),
-        "peak measured": any("memory" in one.numbers for one in ones),
-        "held-out loss": any("quality" in one.numbers for one in ones),
-        "price": any("money" in one.numbers for one in ones),
-    }
-    return [column for column, is_there in has.items() if is_there]
+    return [column for column, cell in _CELLS.items() if any(cell(one) for one in summary.combinations)]
 
 
 def _cell(one: "Combination", column: str) -> str:
-    if column == "samples/s":
-        return number_text(one, "speed").replace(" samples/s", "") if "speed" in one.numbers else ""
-    if column == "step":
-        return "" if one.step_s is None else duration_text(one.step_s)
-    if column == "epoch":
-        return "" if one.epoch_s is None else duration_text(one.epoch_s)
-    if column == "peak planned":
-        return "" if one.planned_peak_bytes is None else memory_text(one.planned_peak_bytes)
-    if column == "peak measured":
-        return memory_text(one.numbers["memory"].value) if "memory" in one.numbers else ""
-    if column == "price":
-        return number_text(one, "money") if "money" in one.numbers else ""
-    return number_text(one, "quality") if "quality" in one.numbers else ""
+    return _CELLS[column](one)
+
+
+def _number(objective: "Objective") -> "Callable[[Combination], str]":
+    return lambda one: number_text(one, objective).replace(" samples/s", "") if objective in one.numbers else ""
+
+
+_CELLS: "Mapping[str, Callable[[Combination], str]]" = {
+    "samples/s": _number("speed"),
+    "step": lambda one: "" if one.step_s is None else duration_text(one.step_s),
+    "epoch": lambda one: "" if one.epoch_s is None else duration_text(one.epoch_s),
+    "peak planned": lambda one: "" if one.planned_peak_bytes is None else memory_text(one.planned_peak_bytes),
+    "peak measured": lambda one: memory_text(one.numbers["memory"].value) if "memory" in one.numbers else "",
+    "held-out loss": _number("quality"),
+    "price": _number("money"),
+}
 
 
 def _end(one: "Combination") -> str:

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from foretune.sweeps.strategies.seam import Point, PointResult, Space
 
@@ -18,7 +18,7 @@ class Drawn:
         self._points = self._draw(trials, random.Random(seed))
         self.num_planned: int | None = len(self._points)
 
-    def propose(self, results: Sequence[PointResult], num_free: int | None) -> list[Point]:  # noqa: ARG002
+    def propose(self, results: Sequence[PointResult], num_free: Callable[[], int | None]) -> list[Point]:
         points, self._points = self._points, []
         return points
 

@@ -39,10 +39,12 @@ class FrontierSearch:
         for fixed in combinations(others):
             values = [value for value in self._values if not space.is_excluded({**fixed, key: value})]
             if values:
-                points: list[Point] = [{axis: {**fixed, key: value}[axis] for axis in space.options} for value in values]
+                points: list[Point] = [
+                    {axis: {**fixed, key: value}[axis] for axis in space.options} for value in values
+                ]
                 self._lines.append(_Line(points, space.estimate if uses_forecast else _no_estimate))
 
-    def propose(self, results: Sequence[PointResult], num_free: int | None) -> list[Point]:  # noqa: ARG002
+    def propose(self, results: Sequence[PointResult], num_free: Callable[[], int | None]) -> list[Point]:
         known = {_key(result.labels): result for result in results}
         proposed = [line.next(known) for line in self._lines]
         return [point for point in proposed if point is not None]

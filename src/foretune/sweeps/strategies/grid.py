@@ -1,6 +1,6 @@
 """Every combination."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from foretune.choices.sweep import combinations
 from foretune.sweeps.strategies.seam import Point, PointResult, Space
@@ -17,6 +17,6 @@ class Grid:
         ]
         self.num_planned: int | None = len(self._points)
 
-    def propose(self, results: Sequence[PointResult], num_free: int | None) -> list[Point]:  # noqa: ARG002
+    def propose(self, results: Sequence[PointResult], num_free: Callable[[], int | None]) -> list[Point]:
         points, self._points = self._points, []
         return points

@@ -4,7 +4,7 @@ The trials' folders are the state. Optuna's own journal is written beside them f
 the trials whenever the sweep starts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ _MOST_PARALLEL = 4
 class Guided:
     """Asks optuna for combinations, and reports what came of them."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         space: Space,
         trials: int,
@@ -43,7 +43,7 @@ class Guided:
         # What an earlier start of the sweep ran comes first, so that the search goes on where it was.
         self._again: list[Point] = [point for result in known if (point := self._point_of(result.labels)) is not None]
 
-    def propose(self, results: Sequence[PointResult], num_free: int | None) -> list[Point]:
+    def propose(self, results: Sequence[PointResult], num_free: Callable[[], int | None]) -> list[Point]:
         for result in results:
             self._report(result)
         if self._again:
@@ -52,7 +52,10 @@ class Guided:
                 self._asked[self._place(point)] = None
             return points
         pending = len(self._asked) - len(self._reported)
-        num = min((num_free if num_free is not None else _MOST_PARALLEL - pending), self._num_left())
+        num = self._num_left()
+        if num > 0:
+            free = num_free()
+            num = min(_MOST_PARALLEL - pending if free is None else free, num)
         found = []
         for _ in range(max(num, 0)):
             point = self._ask()

@@ -48,13 +48,13 @@ class Strategy(Protocol):
     num_planned: int | None
     """How many combinations it will try at most; None where that depends on the results."""
 
-    def propose(self, results: Sequence[PointResult], num_free: int | None) -> list[Point]:
+    def propose(self, results: Sequence[PointResult], num_free: Callable[[], int | None]) -> list[Point]:
         """Combinations to try now, none of them proposed before.
 
         An empty list while nothing runs ends the sweep.
 
         Args:
             results: all that have ended, in this order; those of an earlier start of the sweep too, once proposed.
-            num_free: how many trials the executor could start now; None where it has a queue of its own.
+            num_free: returns how many trials the executor could start now; None where it has a queue of its own.
         """
         ...
