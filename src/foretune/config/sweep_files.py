@@ -133,7 +133,9 @@ class SweepAsked:
 
     def to_mapping(self) -> dict[str, Any]:
         """The sweep as a file that needs no other one."""
-        return {**self.file.model_dump(mode="json", by_alias=True, exclude_defaults=True), "experiment": self.base}
+        given = self.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        # The kind is a default in Python, and what tells strategies apart in a file.
+        return {**given, "strategy": self.file.strategy.model_dump(mode="json"), "experiment": self.base}
 
 
 def load_sweep(path: Path, overrides: Sequence[str] = (), *, settings: Mapping[str, Any] | None = None) -> SweepFile:
