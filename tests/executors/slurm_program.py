@@ -1,4 +1,4 @@
-"""Runs inside of a SLURM cluster: `python -m tests.executors.slurm_program FOLDER`.
+"""Runs inside of a SLURM cluster: `python -m tests.executors.slurm_program FOLDER [CHAPTER ...]`.
 
 Lets tasks be preempted, requeued, cancelled, and lose their node and their controller. Prints what became of them, as
 JSON.
@@ -107,6 +107,13 @@ def announced(story: Story) -> None:
     assert job_of(task) == job, "it was requeued, not submitted again"
 
 
+def out_of_time(story: Story) -> None:
+    """A job reaches its limit: SLURM's clock is coarse, which takes minutes. Only where it is requested."""
+    executor, task = opened(time="2", signal_s=20), story.task("until_interrupted", "out-of-time", "done", 2)
+    executor.submit(task)
+    finish(executor, task)
+
+
 def two_nodes(story: Story) -> None:
     """Each node runs the worker; where that of the second one fails, the outcome says why."""
     executor, resources = opened(), Resources(num_nodes=2)
@@ -170,7 +177,8 @@ def controller_killed(story: Story) -> None:
 
 def main() -> None:
     story, start_s = Story(Path(sys.argv[1])), time.monotonic()
-    for chapter in (ordinary, two_nodes, preempted, announced, lost_node, cancelled, controller_killed):
+    chapters = (ordinary, two_nodes, preempted, announced, lost_node, cancelled, controller_killed)
+    for chapter in [globals()[name] for name in sys.argv[2:]] or chapters:
         chapter(story)
         print(f"{chapter.__name__} is over after {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)
     print(json.dumps({"expected": story.expected, "found": story.found()}))

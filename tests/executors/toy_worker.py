@@ -116,7 +116,11 @@ def wait_for(request: dict[str, Any]) -> dict[str, Any]:
     while not Path(request["go"]).exists():
         assert time.monotonic() < until_s
         time.sleep(0.01)
-    return {"went": True}
+    return {"devices": os.environ.get("CUDA_VISIBLE_DEVICES")}
+
+
+def not_json(request: dict[str, Any]) -> dict[str, Any]:
+    return {"path": Path()}
 
 
 def until_interrupted(request: dict[str, Any]) -> dict[str, Any]:

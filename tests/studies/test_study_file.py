@@ -40,7 +40,8 @@ def asked(tmp_path: Path, **changes: Any) -> StudyAsked:
 class Processes:
     """Stands in for an executor: remembers what it was requested, and leaves run directories as trials would."""
 
-    name, num_slots = "local", 1
+    name = "local"
+    num_slots: int | None = 1
 
     def __init__(self, study: StudyAsked, studies: Path) -> None:
         self.study, self.studies, self.heard = study, studies, list[tuple[str, str]]()

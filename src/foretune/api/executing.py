@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from foretune.core.errors import UnknownName
 from foretune.core.units import KIB
@@ -51,7 +51,7 @@ def opened_executor(
 
     executor = _OpenedAtUse(name, opened)
     try:
-        yield executor
+        yield cast("Executor", executor)
     finally:
         executor.close()
 

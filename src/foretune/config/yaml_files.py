@@ -127,7 +127,7 @@ class _Loader(_Bounded, yaml.SafeLoader):
     """Refuses a key that stands twice, because one of the two would be lost.
 
     Plain words mean what YAML 1.2 says, as in editors: `off` is a word and 1e-4 a number. PyYAML's own YAML 1.1 makes
-    them false and a text; it also makes dates.
+    them false and a text; it also makes dates, and 7200 of 2:00:00.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -143,7 +143,7 @@ class _Loader(_Bounded, yaml.SafeLoader):
 
 
 _TAG = "tag:yaml.org,2002:"
-_REPLACED = (f"{_TAG}bool", f"{_TAG}float", f"{_TAG}timestamp")
+_REPLACED = (f"{_TAG}bool", f"{_TAG}float", f"{_TAG}int", f"{_TAG}timestamp")
 _NUMBER = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 
 _Loader.yaml_implicit_resolvers = {
@@ -151,6 +151,12 @@ _Loader.yaml_implicit_resolvers = {
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(f"{_TAG}bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+# Before real numbers, which are also written so: the first one that fits is taken.
+_Loader.add_implicit_resolver(
+    f"{_TAG}int",
+    re.compile(r"^[-+]?(?:0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$"),
+    list("-+0123456789"),
+)
 _Loader.add_implicit_resolver(
     f"{_TAG}float",
     re.compile(rf"^(?:{_NUMBER}|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"),

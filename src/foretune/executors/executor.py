@@ -45,6 +45,7 @@ EXECUTORS: Registry[Any] = Registry(
     {
         "local": "foretune.executors.local:open_local",
         "ray": "foretune.executors.ray_cluster:open_ray",
+        "sky": "foretune.executors.sky:open_sky",
         "slurm": "foretune.executors.slurm:open_slurm",
     },
 )

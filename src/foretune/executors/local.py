@@ -48,6 +48,8 @@ class LocalOptions:
 
 
 def open_local(options: Mapping[str, Any]) -> Executor:
+    if os.name != "posix":
+        raise UserError("Tasks run on Linux and macOS. On Windows, run this in WSL: https://aka.ms/wsl")
     return LocalExecutor(checked_options("local", LocalOptions, options))
 
 
@@ -113,10 +115,11 @@ class LocalExecutor:
         self._server.wait()
 
     def _why_too_much(self, task: Task) -> str:
-        num = len(self._settings.devices)
-        here = f"{num} accelerator" if num == 1 else f"{num} accelerators"
-        needs = f"{task.resources.num_nodes} nodes with {task.resources.num_devices} accelerators each"
-        return f"The task needs {needs}, and the local executor has one node with {here}. Use slurm or ray instead."
+        resources = task.resources
+        if resources.num_nodes > 1:
+            return f"The task needs {resources.num_nodes} nodes, and this is one machine. Run: --executor slurm"
+        needed, here = _accelerators(resources.num_devices), _accelerators(len(self._settings.devices))
+        return f"The task needs {needed}, and the local executor has {here}. Run: --executor slurm"
 
     def _start_server(self) -> None:
         ours, theirs = socket.socketpair()
@@ -163,6 +166,10 @@ class LocalExecutor:
         self._start_server()
         for task in self._tasks.values():
             self._channel.send({"submit": str(task.folder.absolute())})
+
+
+def _accelerators(num: int) -> str:
+    return "1 accelerator" if num == 1 else f"{num} accelerators"
 
 
 def visible_devices(variables: Mapping[str, str]) -> tuple[list[str], str]:

@@ -4,11 +4,14 @@ Ray ends what a process started on it when that process ends. Interrupted tasks 
 submitted again.
 """
 
+import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,11 @@ from foretune.executors.task import Task
 from foretune.executors.watching import GRACE_S, Ended, interrupted, never_started
 
 _LOOK_EVERY_S = 0.5
-_LOOPBACK = "127.0.0.1"
+_ALWAYS = {"RAY_USAGE_STATS_ENABLED": "0"}
+"""Ray would report to its makers."""
+_ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""A cluster that nothing else can join. Its processes then listen on the loopback interface alone; `_node_ip_address`
+does not achieve that (ray 2.60)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +41,8 @@ class RayOptions:
     address: str | None = None
     """Of a cluster: `auto` on one of its machines, host:port, or ray://host:port. None: one is started here, which
     nothing outside of this machine can reach."""
+    jobs: int | None = None
+    """Tasks that run at once. None: as many as the cluster has resources for."""
     num_cpus: float = 1.0
     """Cores for a task that does not request a number itself."""
     memory: int | None = None
@@ -53,7 +62,7 @@ class RayExecutor:
     """Remote tasks, each of which starts and watches one worker on its node."""
 
     name = "ray"
-    num_slots: int | None = None
+    num_slots: int | None
 
     def __init__(self, options: RayOptions | None = None) -> None:
         self._options = options or RayOptions()
@@ -61,10 +70,13 @@ class RayExecutor:
         """Submitted, and not reported as ended."""
         self._calls: dict[Any, str] = {}
         """The calls that Ray has not answered, with the names of their tasks."""
+        self._waiting: deque[Task] = deque()
+        """Not called yet, because `jobs` others are."""
         self._elsewhere: set[str] = set()
         """Performed by processes that others started."""
         self._stopped: set[str] = set()
         self._ended: list[str] = []
+        self.num_slots = self._options.jobs
         self._ray = _connected(self._options.address)
 
     def submit(self, task: Task) -> None:
@@ -84,7 +96,8 @@ class RayExecutor:
             self._elsewhere.add(task.name)
         else:
             files.write_task(task)
-            self._call(task)
+            self._waiting.append(task)
+            self._call_waiting()
 
     def ended(self, timeout_s: float | None) -> list[str]:
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
@@ -96,7 +109,10 @@ class RayExecutor:
                 return names
 
     def stop(self, name: str) -> None:
-        if name in self._tasks:
+        if any(task.name == name for task in self._waiting):
+            self._waiting = deque(task for task in self._waiting if task.name != name)
+            self._write(self._tasks[name], "killed", "It was stopped on request before it began.")
+        elif name in self._tasks:
             self._stopped.add(name)
             attempt = read_state(self._tasks[name].folder).attempt
             if attempt is not None:
@@ -111,6 +127,10 @@ class RayExecutor:
         if self._calls:
             self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=2 * self._options.grace_s)
         self._ray.shutdown()
+
+    def _call_waiting(self) -> None:
+        while self._waiting and (self._options.jobs is None or len(self._calls) < self._options.jobs):
+            self._call(self._waiting.popleft())
 
     def _call(self, task: Task) -> None:
         options = self._options
@@ -137,6 +157,7 @@ class RayExecutor:
         for call in self._ray.wait(list(self._calls), num_returns=1, timeout=wait_s)[0]:
             task = self._tasks[self._calls.pop(call)]
             self._settle(task, *self._answer(call))
+            self._call_waiting()
 
     def _answer(self, call: Any) -> "tuple[Ended | None, Exception | None]":
         try:
@@ -208,26 +229,35 @@ def _perform(folder: str, grace_s: float) -> Ended:
 
 def _connected(address: str | None) -> Any:
     """The package, connected to a cluster."""
-    # It would report to its makers, and the processes of a cluster inherit this.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
+    with _variables(_ALWAYS if address is not None else {**_ALWAYS, **_ON_LOOPBACK}):
+        import ray
 
-    if ray.is_initialized():
-        raise UserError(
-            "This process is connected to a Ray cluster already. Close that connection first: ray.shutdown()"
-        )
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM)
-    common = {"configure_logging": False, "log_to_driver": False}
-    try:
+        if ray.is_initialized():
+            raise UserError("This process is connected to a Ray cluster already. Leave that one first: ray.shutdown()")
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGTERM)
+        where = {"include_dashboard": False} if address is None else {"address": address}
         if address is None:
-            ray.init(include_dashboard=False, _node_ip_address=_LOOPBACK, **common)
-        else:
-            ray.init(address=address, **common)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        where = "could not be started here" if address is None else f"at {address} could not be reached"
-        raise UserError(f"A Ray cluster {where}: {error}. Check it with: ray status") from error
-    finally:
-        if is_main:
-            signal.signal(signal.SIGTERM, before)  # Ray sets its own
+            # It explains how to switch off what keeps others out.
+            logging.getLogger("ray").setLevel(logging.ERROR)
+        try:
+            ray.init(configure_logging=False, log_to_driver=False, **where)
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            what = "could not be started here" if address is None else f"at {address} could not be reached"
+            raise UserError(f"A Ray cluster {what}: {error}. Check it with: ray status") from error
+        finally:
+            if is_main:
+                signal.signal(signal.SIGTERM, before)  # Ray sets its own
     return ray
+
+
+@contextmanager
+def _variables(added: Mapping[str, str]) -> Iterator[None]:
+    """Ray reads its settings from the environment when it is imported, and passes them on to what it starts."""
+    before = dict(os.environ)
+    os.environ.update({name: value for name, value in added.items() if name not in before})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -183,9 +183,7 @@ class SlurmExecutor:
             self._num_looks[name] = self._num_looks.get(name, 0) + 1
             if self._num_looks[name] >= _NUM_LOOKS_BEFORE_LOST:
                 over[name] = state
-        forgotten = [
-            self._jobs[name] for name, state in over.items() if state == states.VANISHED and name in self._jobs
-        ]
+        forgotten = [self._jobs[name] for name in over.keys() & self._jobs.keys() if over[name] == states.VANISHED]
         accounted = states.accounted_states(forgotten) if forgotten else {}
         for name, state in over.items():
             del self._num_looks[name]
@@ -206,10 +204,8 @@ class SlurmExecutor:
         elif state == "OUT_OF_MEMORY" and last is not None:
             _write(task, last, "out of host memory", "SLURM ended its job for the memory that it took.")
         elif last is None and len(_jobs_of(task.folder)) >= task.max_attempts:
-            log_lines = files.last_lines(_submitit_log(task.folder))
-            never_started(
-                task.folder, f"Its SLURM job {self._jobs[task.name]} ended ({state}) before it began.", log_lines
-            )
+            reason = f"Its SLURM job {self._jobs[task.name]} ended ({state}) before it began."
+            never_started(task.folder, reason, files.last_lines(_submitit_log(task.folder)))
         elif last is not None and (failure := files.first_rank_failure(task.folder)) is not None:
             _write(task, last, *failure)
         elif state in _INTERRUPTIONS or interruption is not None or last is None:

@@ -5,7 +5,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict
 
 from foretune.core.errors import UserError
 from foretune.core.input_files import shown
@@ -36,6 +38,8 @@ _SECONDS = (1, 60, 3600)
 class SlurmOptions:
     """What the user decides about the jobs; names are those of `sbatch`."""
 
+    # `time=30` is read as a number.
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(coerce_numbers_to_str=True)
     time: str | None = None
     """Minutes, or as SLURM writes it: 1:30:00, 2-12. None: the limit of the task."""
     partition: str | None = None
@@ -143,10 +147,5 @@ def _given(options: SlurmOptions, *names: str) -> dict[str, Any]:
 
 
 def _example(name: str) -> str:
-    examples = {
-        "time": "time=2:00:00",
-        "gres": "gres=gpu:a100:2",
-        "mem": "mem=64G",
-        "constraint": "constraint=a100|h100",
-    }
-    return f"Example: {examples.get(name, f'{name}=gpu-long')}"
+    examples = {"time": "2:00:00", "gres": "gpu:a100:2", "mem": "64G", "constraint": "a100|h100"}
+    return f"Example: {name}={examples.get(name, 'gpu-long')}"

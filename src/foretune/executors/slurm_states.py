@@ -39,7 +39,7 @@ def states_of_jobs() -> dict[str, str] | None:
     )
     if text is None:
         return None
-    states = {}
+    states = dict[str, str]()
     for line in text.splitlines():
         job, index, state = line.strip().split("|")
         # An element that was requeued may be listed twice; the one that is alive counts.
@@ -52,7 +52,7 @@ def states_of_jobs() -> dict[str, str] | None:
 def accounted_states(jobs: Iterable[str]) -> dict[str, str]:
     """The state of jobs that `squeue` has forgotten; empty where the cluster keeps no accounts."""
     command = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID,State", "--jobs", ",".join(jobs)]
-    states = {}
+    states = dict[str, str]()
     for line in (_output(command) or "").splitlines():
         job, _, state = line.partition("|")
         # "CANCELLED by 1000"
@@ -67,8 +67,9 @@ def max_array_size() -> int:
 
 
 def cancel(job: str) -> None:
+    command = ["scancel", job]
     answer = subprocess.run(
-        ["scancel", job], capture_output=True, text=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
+        command, capture_output=True, text=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
     )
     if answer.returncode != 0 and "Invalid job id" not in answer.stderr:
         raise UserError(f"SLURM did not cancel job {job}: {answer.stderr.strip()}")

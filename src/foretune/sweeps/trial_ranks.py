@@ -3,7 +3,8 @@
 from typing import Any
 
 from foretune.core.observer import Observer
-from foretune.sweeps.trial_worker import TrialRequest, train_trial
+from foretune.sweeps.trial_request import TrialRequest
+from foretune.sweeps.trial_worker import train_trial
 from foretune.training.rank_process import refuse_failure, run_rank
 
 

@@ -4,6 +4,7 @@ The trials' folders are the state. Optuna's own journal is written beside them f
 the trials whenever the sweep starts.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,20 +78,18 @@ class Guided:
                 self._asked[place] = trial
                 return point
             self._fail(trial)
-        point = next((one for one in self._rest()), None)
-        if point is not None:
-            self._asked[self._place(point)] = None
-        return point
+        rest = self._first_left()
+        if rest is not None:
+            self._asked[self._place(rest)] = None
+        return rest
 
-    def _rest(self) -> Sequence[Point]:
-        """The first combination that was not proposed; at most one."""
-        import itertools
-
+    def _first_left(self) -> Point | None:
+        """The first combination that was not proposed."""
         for chosen in itertools.product(*(choices.options for choices in self._options.values())):
             point = dict(zip(self._options, chosen, strict=True))
             if self._place(point) not in self._asked and not self._space.is_excluded(point):
-                return [point]
-        return []
+                return point
+        return None
 
     def _report(self, result: PointResult) -> None:
         point = self._point_of(result.labels)
@@ -123,7 +122,7 @@ class Guided:
         self._study.add_trial(
             optuna.trial.create_trial(
                 state=failed if values is None else states.COMPLETE,
-                values=None if values is None else list(values),
+                values=None if values is None else [value for value in values if value is not None],
                 params={axis: choices.number(point[axis]) for axis, choices in self._options.items()},
                 distributions={axis: choices.distribution() for axis, choices in self._options.items()},
             )
@@ -150,8 +149,8 @@ class _Choices:
     def suggested(self, trial: Any, axis: str) -> AxisOption:
         last = len(self.options) - 1
         if self.is_ordered:
-            return self.options[trial.suggest_int(axis, 0, last)]
-        return self.options[trial.suggest_categorical(axis, list(range(last + 1)))]
+            return self.options[int(trial.suggest_int(axis, 0, last))]
+        return self.options[int(trial.suggest_categorical(axis, list(range(last + 1))))]
 
     def distribution(self) -> Any:
         from optuna.distributions import CategoricalDistribution, IntDistribution

@@ -1,0 +1,98 @@
+"""A Ray cluster of two nodes on this machine, of which one is killed.
+
+`python -m tests.executors.ray_program FOLDER NUM`
+Runs NUM tasks, half of them with faults, and three that run on both nodes when the second is killed. Prints what became
+of them, as JSON. It is started in namespaces of its own, where nothing but loopback exists.
+"""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from foretune.executors.executor import Executor, open_executor
+from foretune.executors.task import Task
+from foretune.executors.task_files import read_attempts, read_outcome
+from tests.executors.cluster_tasks import times_performed, toy_task
+from tests.proofs.test_r16_faults import FAULTS, faulty_task
+from tests.waiting import HANG_S, waited_until
+
+_PORT = 6379
+_NUM_LONG = 3
+
+
+def started(folder: Path, *arguments: str) -> "subprocess.Popen[bytes]":
+    with (folder / "ray-start.txt").open("ab") as log:
+        return subprocess.Popen(
+            ["ray", "start", "--block", "--num-cpus=2", "--object-store-memory=80000000", *arguments],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+        )
+
+
+def kill_node(node: "subprocess.Popen[bytes]") -> list[int]:
+    """As where a machine loses its power: everything of the node at once. Returns what was killed."""
+    processes = [*psutil.Process(node.pid).children(recursive=True), psutil.Process(node.pid)]
+    for process in processes:
+        process.suspend()
+    for process in processes:
+        process.kill()
+    node.wait()
+    return [process.pid for process in processes]
+
+
+def finish(executor: Executor, names: set[str]) -> None:
+    while names:
+        ended = executor.ended(HANG_S)
+        assert ended, f"{names} do not end"
+        names -= set(ended)
+
+
+def main() -> None:
+    folder, num, start_s = Path(sys.argv[1]), int(sys.argv[2]), time.monotonic()
+    token = folder / "token"
+    token.write_text(secrets.token_hex(32))
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    started(folder, "--head", f"--port={_PORT}", "--include-dashboard=false")
+    waited_until(lambda: b"Ray runtime started" in (folder / "ray-start.txt").read_bytes())
+    second = started(folder, f"--address=127.0.0.1:{_PORT}")
+    waited_until(lambda: (folder / "ray-start.txt").read_bytes().count(b"Ray runtime started") == 2)
+    executor = open_executor("ray", {"address": f"127.0.0.1:{_PORT}", "grace_s": 1.0})
+    print(f"the cluster is up after {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)
+
+    long = [toy_task(folder, "wait_for", f"long-{number}", go=str(folder / "go")) for number in range(_NUM_LONG)]
+    for task in long:
+        executor.submit(task)
+    waited_until(lambda: all(Path(task.request["began"]).exists() for task in long) or bool(executor.ended(0.0)))
+    killed = kill_node(second)
+    on_second = [task.name for task in long if read_attempts(task.folder)[0].pid in killed]
+    (folder / "go").touch()
+    finish(executor, {task.name for task in long})
+    print(f"the lost node is made up for after {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)
+
+    expected = {task.name: ("done", 1 + (task.name in on_second)) for task in long}
+    tasks: list[Task] = []
+    for number in range(num // 2):
+        fault = list(FAULTS)[number % len(FAULTS)]
+        tasks += [faulty_task(folder, fault, number), toy_task(folder, "square", f"square-{number}", number=number)]
+        expected |= {tasks[-2].name: (FAULTS[fault], 1), tasks[-1].name: ("done", 1)}
+    for task in tasks:
+        executor.submit(task)
+    finish(executor, {task.name for task in tasks})
+    executor.close()
+    print(f"all is over after {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)
+
+    times = times_performed(folder)
+    outcomes = {name: read_outcome(folder / "tasks" / name) for name in expected}
+    found = {name: (None if one is None else one.kind, times.get(name, 0)) for name, one in outcomes.items()}
+    print(json.dumps({"expected": expected, "found": found, "lost_with_the_node": on_second}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The worker program by itself: whoever starts it, and however often."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foretune.executors import task_files as files
+from foretune.executors.node_program import TaskOnNode
+from foretune.executors.outcome import TaskOutcome
+from foretune.executors.task import Limits, Task
+from foretune.executors.task_lock import release_lock, take_lock
+from foretune.executors.worker import RANK_VARIABLE
+from tests.executors.cluster_tasks import times_performed, toy_task
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _tests_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "src"), str(ROOT))))
+
+
+def work(task: Task, **variables: str) -> int:
+    command = [sys.executable, "-P", "-m", "foretune.executors.worker", str(task.folder)]
+    answer = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, check=False)
+    return answer.returncode
+
+
+def written(folder: Path, do: str, name: str = "task", **more: object) -> Task:
+    task = toy_task(folder, do, name, **more)  # type: ignore[arg-type]
+    files.write_task(task)
+    return task
+
+
+def test_it_performs_a_task_once(tmp_path: Path) -> None:
+    task = written(tmp_path, "square", number=3)
+    assert [work(task), work(task)] == [0, 0]
+    assert times_performed(tmp_path) == {"task": 1}
+    assert files.read_answer(task.folder) == {"square": 9}
+
+
+def test_it_leaves_a_task_alone_that_another_process_holds(tmp_path: Path) -> None:
+    task = written(tmp_path, "square", number=3)
+    assert take_lock(task.folder)
+    assert work(task) == 0
+    assert times_performed(tmp_path) == {}
+    release_lock(task.folder)
+    assert work(task) == 0
+    assert times_performed(tmp_path) == {"task": 1}
+
+
+def test_it_does_not_perform_what_was_predicted(tmp_path: Path) -> None:
+    task = written(tmp_path, "square", number=3)
+    files.write_outcome(task.folder, TaskOutcome(kind="predicted not to fit", reason="It needs 30 GiB of 24 GiB."))
+    assert work(task) == 0
+    assert times_performed(tmp_path) == {}
+
+
+def test_memory_beyond_the_limit_is_reported_although_none_is_left(tmp_path: Path) -> None:
+    task = written(tmp_path, "host_memory", limits=Limits(host_bytes=2**29))
+    assert work(task) == 1
+    outcome = files.read_outcome(task.folder)
+    assert outcome is not None
+    assert outcome.kind == "out of host memory"
+
+
+def test_an_answer_that_is_not_json_is_a_crash(tmp_path: Path) -> None:
+    task = written(tmp_path, "not_json")
+    assert work(task) == 1
+    outcome = files.read_outcome(task.folder)
+    assert outcome is not None
+    assert (outcome.kind, "TypeError" in (outcome.reason or "")) == ("crashed", True)
+
+
+def test_of_several_processes_the_first_one_keeps_the_files(tmp_path: Path) -> None:
+    task = written(tmp_path, "square", number=3)
+    assert work(task, **{RANK_VARIABLE: "1"}) == 0
+    assert files.read_outcome(task.folder) is None
+    failing = written(tmp_path, "crash", "failing")
+    assert work(failing, **{RANK_VARIABLE: "2"}) == 1
+    assert files.first_rank_failure(failing.folder) == (
+        "crashed",
+        "Process 2: ValueError: no such axis; token=[redacted]",
+    )
+    assert work(task) == 0
+    assert files.first_rank_failure(task.folder) is None
+
+
+@pytest.mark.parametrize(("do", "kind"), [("square", "done"), ("segfault", "crashed"), ("hang", "timed out")])
+def test_a_node_records_what_its_worker_could_not(tmp_path: Path, do: str, kind: str) -> None:
+    task = written(tmp_path, do, number=3, limits=Limits(seconds=1.0 if do == "hang" else None))
+    assert TaskOnNode(task.folder, grace_s=1.0).run() == "ended"
+    outcome = files.read_outcome(task.folder)
+    assert outcome is not None
+    assert outcome.kind == kind
