@@ -9,7 +9,7 @@ import pytest
 from foretune.config.sweep_files import SweepAsked
 from foretune.executors.outcome import TaskOutcome
 from foretune.sweeps.controller import NoForecasts, SweepController, Watcher
-from foretune.sweeps.strategies.seam import Estimate
+from foretune.sweeps.strategies.seam import MemoryExcess
 from foretune.sweeps.sweep_folder import SweepFolder, sweep_folder
 from foretune.sweeps.trial_results import TrialResult, read_result
 from tests.sweeps.fake_executor import DONE, FakeExecutor
@@ -135,9 +135,11 @@ class Predicting(NoForecasts):
     def __init__(self, low_bytes: float) -> None:
         self._low_bytes = low_bytes
 
-    def estimate(self, trial: Any) -> Estimate:
+    def estimate(self, trial: Any) -> MemoryExcess:
         return (
-            Estimate(self._low_bytes, 2**30) if trial.values["train.batch_size"] == 2 else Estimate(-(2**30), -(2**30))
+            MemoryExcess(self._low_bytes, 2**30)
+            if trial.values["train.batch_size"] == 2
+            else MemoryExcess(-(2**30), -(2**30))
         )
 
 

@@ -10,20 +10,20 @@ from foretune.choices.sweep import AxisOption, axis_options
 from foretune.executors.outcome import OutcomeKind
 from foretune.sweeps.strategies.drawn import Drawn
 from foretune.sweeps.strategies.frontier import FrontierSearch, bisection_probes, size_of
-from foretune.sweeps.strategies.grid import Grid
+from foretune.sweeps.strategies.grid import GridSearch
 from foretune.sweeps.strategies.guided import Guided
-from foretune.sweeps.strategies.seam import Estimate, Point, PointResult, Space, Strategy
+from foretune.sweeps.strategies.seam import MemoryExcess, Point, PointResult, SearchSpace, Strategy
 
 BATCH = "train.batch_size"
 
 
 def space(
-    estimate: Callable[[Point], Estimate | None] = lambda _: None,
+    estimate: Callable[[Point], MemoryExcess | None] = lambda _: None,
     is_excluded: Callable[[Point], bool] = lambda _: False,
     **axes: Sequence[object],
-) -> Space:
+) -> SearchSpace:
     options = {f"train.{axis}": axis_options(f"train.{axis}", list(values)) for axis, values in axes.items()}
-    return Space(options, is_excluded, estimate)
+    return SearchSpace(options, is_excluded, estimate)
 
 
 def one_free() -> int:
@@ -48,7 +48,7 @@ def carried_out(strategy: Strategy, outcome: Callable[[Point], PointResult], mos
 
 
 def test_a_grid_is_every_combination_that_is_not_excluded() -> None:
-    found = Grid(space(batch_size=[1, 2], precision=["fp32", "bf16"], is_excluded=lambda p: p[BATCH].value == 2))
+    found = GridSearch(space(batch_size=[1, 2], precision=["fp32", "bf16"], is_excluded=lambda p: p[BATCH].value == 2))
     assert [labels(point)["train.precision"] for point in found.propose((), one_free)] == ["fp32", "bf16"]
     assert found.propose((), one_free) == []
 
@@ -91,9 +91,9 @@ def test_a_frontier_without_forecast_is_a_bisection_and_exact(num_values: int) -
 
 @pytest.mark.parametrize("error", [0, 1, -1, 3, -5, 40, -40])
 def test_a_frontier_is_exact_however_wrong_the_forecast_is(error: int) -> None:
-    def estimate(point: Point) -> Estimate:
+    def estimate(point: Point) -> MemoryExcess:
         needs = (point[BATCH].value - 20 - error) * 2.0**20
-        return Estimate(needs - 2**21, needs)
+        return MemoryExcess(needs - 2**21, needs)
 
     search = FrontierSearch(space(estimate, batch_size=range(1, 65)), BATCH, uses_forecast=True)
     results = carried_out(search, fits_up_to(20))

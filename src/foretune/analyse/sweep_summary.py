@@ -30,7 +30,7 @@ _BETTER: Mapping[Objective, str] = {"speed": "faster", "memory": "less", "qualit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Number:
+class MeanOverSeeds:
     """The mean over seeds."""
 
     value: float
@@ -49,7 +49,7 @@ class Combination:
     outcomes: Mapping[str, int]
     reason: str | None
     """Why the first trial that is not done is not."""
-    numbers: Mapping[Objective, Number]
+    numbers: Mapping[Objective, MeanOverSeeds]
     step_s: float | None
     epoch_s: float | None
     planned_peak_bytes: int | None
@@ -139,7 +139,7 @@ def objective_of(file: SweepFile, results: Sequence[TrialResult]) -> Objective:
 def _combination(results: Sequence[TrialResult], measure: Measurement, usd_per_hour: float | None) -> Combination:
     failed = next((result for result in results if not result.is_done), None)
     done = [result for result in results if result.is_done]
-    numbers: dict[Objective, Number] = {}
+    numbers: dict[Objective, MeanOverSeeds] = {}
     for objective in _WORDS:
         values = [score(result, objective, usd_per_hour, measure) for result in done]
         known = [value for value in values if value is not None]
@@ -164,12 +164,12 @@ def _name(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{axis_word(axis)} {label}" for axis, label in labels.items())
 
 
-def _number(values: Sequence[float]) -> Number:
+def _number(values: Sequence[float]) -> MeanOverSeeds:
     low, high = None, None
     value = statistics.fmean(values)
     if len(values) > 1:
         value, low, high = bounded_mean(values, CONFIDENCE, NEVER_NEGATIVE)
-    return Number(value=value, low=low, high=high, values=tuple(values))
+    return MeanOverSeeds(value=value, low=low, high=high, values=tuple(values))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
-from foretune.core.errors import UnknownName
+from foretune.core.errors import UnknownName, UserError
 from foretune.core.units import KIB
 
 if TYPE_CHECKING:
@@ -16,12 +16,31 @@ _PRELOADED = "foretune.sweeps.preloaded"
 _MALLOC = "MALLOC_MMAP_THRESHOLD_"
 
 
+ExecutorChoices = Mapping[str, Any] | Sequence[str]
+"""Options of an executor by name, or as on the command line: `["partition=gpu"]`."""
+
+
+def executor_options(given: ExecutorChoices) -> dict[str, Any]:
+    """The options by name; values of text are read as YAML."""
+    from foretune.config.yaml_files import parse
+
+    if isinstance(given, Mapping):
+        return dict(given)
+    found: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"{text!r} is not an option of an executor. Write key=value, for example partition=gpu.")
+        found[key.strip()] = parse(value)
+    return found
+
+
 @contextmanager
 def opened_executor(
     name: str,
     *,
     jobs: int | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: ExecutorChoices = (),
     preload: Sequence[str] = (),
     limits_memory: bool = False,
 ) -> "Iterator[Executor]":
@@ -38,7 +57,7 @@ def opened_executor(
 
     if name not in EXECUTORS:
         raise UnknownName("executor", name, EXECUTORS)
-    chosen = dict(options or {})
+    chosen = executor_options(options)
     if jobs is not None:
         chosen["jobs"] = jobs
     is_local = name == "local"

@@ -1,14 +1,14 @@
 """`study`: one question, several configurations, the answer with its uncertainty."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune.api.executing import opened_executor
+from foretune.api.executing import ExecutorChoices, opened_executor
 from foretune.api.live_steps import LiveSteps
 from foretune.api.start import absent_device, import_libraries
 from foretune.core.errors import UnknownName, UserError
@@ -60,7 +60,7 @@ def study(
     quick: bool = False,
     executor: str = "local",
     jobs: int | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: ExecutorChoices = (),
     studies: str | Path = "studies",
     plot: bool = True,
     observer: Observer | None = None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune.api.executing import opened_executor
+from foretune.api.executing import ExecutorChoices, opened_executor
 from foretune.api.live_steps import LiveSteps
 from foretune.api.start import Changes, absent_device, import_libraries, overrides_of
 from foretune.core.errors import UnknownName
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from foretune.sweeps.controller import Forecaster, SweepProgress
     from foretune.sweeps.sweep_folder import SweepFolder
     from foretune.sweeps.trial_results import TrialResult
+
+    Watch = Callable[[TrialResult | None, SweepProgress], None]
 
 PRESET_NAMES = tuple(SWEEP_PRESETS)
 """Names of the sweeps that need no file."""
@@ -63,7 +65,7 @@ def sweep(
     *,
     executor: str = "local",
     jobs: int | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: ExecutorChoices = (),
     measure: str | None = None,
     steps: int | None = None,
     seeds: Sequence[int] = (),
@@ -75,7 +77,7 @@ def sweep(
     sweeps: str | Path = "sweeps",
     plot: bool = True,
     observer: Observer | None = None,
-    watcher: "Callable[[TrialResult | None, SweepProgress], None] | None" = None,
+    watcher: "Watch | None" = None,
 ) -> SweepOutcome:
     """Runs what is missing of a sweep, then summarises all of its trials. The same call continues a stopped sweep.
 
@@ -235,7 +237,7 @@ def _run(
     forecasts: "Forecaster",
     usd_per_hour: float | None,
     store: "_Store",
-    watcher: "Callable[[TrialResult | None, SweepProgress], None] | None",
+    watcher: "Watch | None",
     *,
     retry: bool,
 ) -> "list[TrialResult]":

@@ -1,18 +1,11 @@
-"""`--option key=value` of commands that run an executor."""
+"""Options of the commands whose runs an executor starts."""
 
-from collections.abc import Sequence
+from typing import Annotated
 
-from foretune.core.errors import UserError
+import typer
 
-
-def executor_options(given: Sequence[str]) -> dict[str, object]:
-    """The options by name; values are read as YAML."""
-    from foretune.config.yaml_files import parse
-
-    found: dict[str, object] = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UserError(f"--option {text!r} is not valid. Write --option key=value, for example partition=gpu.")
-        found[key.strip()] = parse(value)
-    return found
+Executor = Annotated[str, typer.Option("--executor", help="Where it runs: local, slurm, ray, or sky for clouds.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", help="Runs at once. Default: one for each GPU, or one on a CPU.")]
+ExecutorOptions = Annotated[
+    list[str] | None, typer.Option("--option", help="An option of the executor, such as partition=gpu.")
+]

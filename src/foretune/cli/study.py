@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from foretune.api.study import STUDY_NAMES, study_path
-from foretune.cli.executor_options import executor_options
+from foretune.cli.executor_options import Executor, ExecutorOptions, Jobs
 from foretune.core.errors import UserError
 from foretune.reports.terminal.study import print_markdown, print_summary
 
@@ -32,11 +32,9 @@ def study(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer configurations, steps and seeds: to try it, not to quote it.")
     ] = False,
-    executor: Annotated[str, typer.Option("--executor", help="Where runs are made: local, slurm or ray.")] = "local",
-    jobs: Annotated[int | None, typer.Option("--jobs", help="Runs at once; they may slow each other down.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", help="An option of the executor, such as partition=gpu.")
-    ] = None,
+    executor: Executor = "local",
+    jobs: Jobs = None,
+    option: ExecutorOptions = None,
     plot: Annotated[bool, typer.Option(help="Draw plot.svg and plot.png beside the numbers.")] = True,
     show: Annotated[bool, typer.Option("--show", help="Print the study file and exit, to copy and change it.")] = False,
     studies: Annotated[Path, typer.Option("--studies", help="Where results are stored.")] = Path("studies"),
@@ -59,7 +57,7 @@ def study(
             quick=quick,
             executor=executor,
             jobs=jobs,
-            options=executor_options(option or ()),
+            options=option or (),
             studies=studies,
             plot=plot,
             observer=observer,

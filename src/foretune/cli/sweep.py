@@ -9,44 +9,48 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foretune.api.sweep import PRESET_NAMES, sweep_path
-from foretune.cli.executor_options import executor_options
+from foretune.cli.executor_options import Executor, ExecutorOptions, Jobs
 
 if TYPE_CHECKING:
-    from foretune.sweeps.controller import SweepProgress
-    from foretune.sweeps.trial_results import TrialResult
+    from foretune.api.sweep import SweepOutcome, SweepProgress, TrialResult, Watch
+    from foretune.core.observer import Observer
+
+
+Target = Annotated[
+    str, typer.Argument(help=f"A sweep file; an experiment file; or a preset: {', '.join(PRESET_NAMES)}.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[key=value ...]", help="key=a,b,c sweeps over several values; key=a changes the experiment."
+    ),
+]
+Measured = Annotated[
+    str | None, typer.Option("--measure", help="train, or speed: time and memory of optimizer steps alone.")
+]
+Seeds = Annotated[
+    list[int] | None, typer.Option("--seed", help="Run each combination with this seed; several are repeats.")
+]
+Quick = Annotated[bool, typer.Option("--quick", help="The shorter form of a preset: to try it, not to quote it.")]
+Show = Annotated[bool, typer.Option("--show", help="Print the sweep file and exit, to copy and change it.")]
 
 
 def sweep(
-    target: Annotated[
-        str, typer.Argument(help=f"A sweep file; an experiment file; or a preset: {', '.join(PRESET_NAMES)}.")
-    ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[key=value ...]", help="key=a,b,c sweeps over several values; key=a changes the experiment."
-        ),
-    ] = None,
-    executor: Annotated[str, typer.Option("--executor", help="Where trials run: local, slurm, ray or sky.")] = "local",
-    jobs: Annotated[int | None, typer.Option("--jobs", help="Trials that run at once.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", help="An option of the executor, such as partition=gpu.")
-    ] = None,
-    measure: Annotated[
-        str | None, typer.Option("--measure", help="train, or speed: time and memory of optimizer steps alone.")
-    ] = None,
+    target: Target,
+    overrides: Overrides = None,
+    executor: Executor = "local",
+    jobs: Jobs = None,
+    option: ExecutorOptions = None,
+    measure: Measured = None,
     steps: Annotated[int | None, typer.Option("--steps", help="Optimizer steps of each trial.")] = None,
-    seed: Annotated[
-        list[int] | None, typer.Option("--seed", help="Run each combination with this seed; several are repeats.")
-    ] = None,
+    seed: Seeds = None,
     model: Annotated[str | None, typer.Option("--model", help="Sweep this model instead of the file's.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the sweep's folder.")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="The preset's shorter form: to try it, not to quote it.")
-    ] = False,
+    quick: Quick = False,
     new: Annotated[bool, typer.Option("--new", help="Start a new folder, and measure everything again.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Run trials again that did not finish.")] = False,
     plot: Annotated[bool, typer.Option(help="Draw the results by axis.")] = True,
-    show: Annotated[bool, typer.Option("--show", help="Print the sweep file and exit, to copy and change it.")] = False,
+    show: Show = False,
     sweeps: Annotated[Path, typer.Option("--sweeps", help="Where results are stored.")] = Path("sweeps"),
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead of the table.")] = False,
 ) -> None:
@@ -59,53 +63,58 @@ def sweep(
         return
     from foretune.api.sweep import sweep as run_sweep
     from foretune.cli.progress import ProgressObserver
-    from foretune.reports.terminal.sweep import print_summary, progress_line, trial_line
 
     with _ended_by_schedulers(), ProgressObserver() as observer:
-
-        def watch(result: "TrialResult | None", progress: "SweepProgress") -> None:
-            if result is not None:
-                observer.message(trial_line(result, progress))
-            elif progress.running:
-                total = progress.num_planned or progress.num_ended + len(progress.running)
-                observer.preparing(progress_line(progress), progress.num_ended, total)
-
-        try:
-            outcome = run_sweep(
-                target,
-                overrides or (),
-                executor=executor,
-                jobs=jobs,
-                options=executor_options(option or ()),
-                measure=measure,
-                steps=steps,
-                seeds=seed or (),
-                model=model,
-                name=name,
-                quick=quick,
-                new=new,
-                retry=retry,
-                sweeps=sweeps,
-                plot=plot,
-                observer=observer,
-                watcher=watch,
-            )
-        except KeyboardInterrupt:
-            observer.message("Stopped. Trials that have ended are kept; the same command continues the sweep.")
-            raise typer.Exit(130) from None
+        outcome = run_sweep(
+            target,
+            overrides or (),
+            executor=executor,
+            jobs=jobs,
+            options=option or (),
+            measure=measure,
+            steps=steps,
+            seeds=seed or (),
+            model=model,
+            name=name,
+            quick=quick,
+            new=new,
+            retry=retry,
+            sweeps=sweeps,
+            plot=plot,
+            observer=observer,
+            watcher=_watcher(observer),
+        )
     if as_json:
         typer.echo(outcome.json, nl=False)
     else:
-        print_summary(outcome.summary)
-        typer.echo(f"Table: {outcome.path / 'runs_summary.csv'}")
-        for picture in sorted(outcome.path.glob("plot-*.png")) if plot else ():
-            typer.echo(f"Plot: {picture}")
-        if outcome.problems:
-            typer.echo(
-                f"{len(outcome.problems)} trials did not finish; their logs: {outcome.path / 'trials'}/*/log.txt"
-            )
+        _print(outcome, has_plots=plot)
     if not any(result.is_done for result in outcome.results):
         raise typer.Exit(1)
+
+
+def _watcher(observer: "Observer") -> "Watch":
+    """A line for each trial that ends, and one that says what runs."""
+    from foretune.reports.terminal.sweep import progress_line, trial_line
+
+    def watch(result: "TrialResult | None", progress: "SweepProgress") -> None:
+        if result is not None:
+            observer.message(trial_line(result, progress))
+        elif progress.running:
+            total = progress.num_planned or progress.num_ended + len(progress.running)
+            observer.preparing(progress_line(progress), progress.num_ended, total)
+
+    return watch
+
+
+def _print(outcome: "SweepOutcome", *, has_plots: bool) -> None:
+    from foretune.reports.terminal.sweep import print_summary
+
+    print_summary(outcome.summary)
+    typer.echo(f"Table: {outcome.path / 'runs_summary.csv'}")
+    for picture in sorted(outcome.path.glob("plot-*.png")) if has_plots else ():
+        typer.echo(f"Plot: {picture}")
+    if outcome.problems:
+        typer.echo(f"{len(outcome.problems)} trials did not finish; their logs: {outcome.path / 'trials'}/*/log.txt")
 
 
 @contextmanager
@@ -114,5 +123,8 @@ def _ended_by_schedulers() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
+    except KeyboardInterrupt:
+        typer.echo("Stopped. Trials that have ended are kept; the same command continues the sweep.", err=True)
+        raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -34,7 +34,7 @@ Point = Mapping[str, AxisOption]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class SweepTrial:
     """One combination with one seed."""
 
     name: str
@@ -96,7 +96,7 @@ class SweepAsked:
             if not is_excluded(self.file.exclude, point):
                 yield point
 
-    def trial(self, point: Point, seed: int, environment: str = "") -> Trial:
+    def trial(self, point: Point, seed: int, environment: str = "") -> SweepTrial:
         """The trial of a combination; `environment` names the hardware and software it would run on."""
         changes = {key: value for option in point.values() for key, value in option.changes.items()}
         labels = {axis: option.label for axis, option in point.items()}
@@ -109,7 +109,7 @@ class SweepAsked:
         whole = content_hash(mapping) if asked is None else asked.experiment.whole_hash()
         content = content_hash({"experiment": whole, "environment": environment, **self.measured()})[:_HASH_LETTERS]
         words = "-".join(f"{axis_word(axis)}-{as_name(label)}" for axis, label in labels.items())
-        return Trial(
+        return SweepTrial(
             # The values are for people; the hash tells trials apart.
             name=f"{words[:_MOST_NAME_LETTERS].strip('-.')}-seed-{seed}-{content}",
             content=content,

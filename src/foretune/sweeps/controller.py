@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from foretune.choices.running import Parallel
 from foretune.choices.sweep import FrontierStrategy, is_excluded
-from foretune.config.sweep_files import Point, SweepAsked, Trial, axis_word, point_key
+from foretune.config.sweep_files import Point, SweepAsked, SweepTrial, axis_word, point_key
 from foretune.core.errors import UserError
 from foretune.core.units import GIB, bytes_text
 from foretune.core.values import Plan
@@ -26,7 +26,7 @@ from foretune.executors.task_files import write_outcome, write_task
 from foretune.record.locking import try_lock
 from foretune.sweeps.reopening import reopen
 from foretune.sweeps.strategies import open_strategy
-from foretune.sweeps.strategies.seam import Estimate, PointResult, Space
+from foretune.sweeps.strategies.seam import MemoryExcess, PointResult, SearchSpace
 from foretune.sweeps.sweep_folder import SweepFolder
 from foretune.sweeps.trial_facts import TrialFacts, read_facts, write_facts
 from foretune.sweeps.trial_progress import read_progress
@@ -41,18 +41,18 @@ _LOOK_EVERY_S = 1.0
 class Forecaster(Protocol):
     """The memory forecast of trials."""
 
-    def plan(self, trial: Trial) -> Plan | None: ...
+    def plan(self, trial: SweepTrial) -> Plan | None: ...
 
-    def estimate(self, trial: Trial) -> Estimate | None: ...
+    def estimate(self, trial: SweepTrial) -> MemoryExcess | None: ...
 
 
 class NoForecasts:
     """Where nothing is known of the machines that trials run on."""
 
-    def plan(self, trial: Trial) -> Plan | None:
+    def plan(self, trial: SweepTrial) -> Plan | None:
         return None
 
-    def estimate(self, trial: Trial) -> Estimate | None:
+    def estimate(self, trial: SweepTrial) -> MemoryExcess | None:
         return None
 
 
@@ -100,7 +100,7 @@ class SweepController:
 
     def __post_init__(self) -> None:
         self._queue: deque[tuple[Point, int]] = deque()
-        self._running: dict[str, list[Trial]] = {}
+        self._running: dict[str, list[SweepTrial]] = {}
         """By the name of the task; several combinations can be the same experiment."""
         self._folders: dict[str, Path] = {}
         """By the content hash of trials that exist already."""
@@ -128,13 +128,13 @@ class SweepController:
 
     _num_planned: int | None = None
 
-    def _space(self) -> Space:
+    def _space(self) -> SearchSpace:
         file = self.asked.file
 
-        def estimate(point: Point) -> Estimate | None:
+        def estimate(point: Point) -> MemoryExcess | None:
             return self.forecasts.estimate(self._trial(point, file.seeds[0]))
 
-        return Space(file.options, lambda point: is_excluded(file.exclude, point), estimate)
+        return SearchSpace(file.options, lambda point: is_excluded(file.exclude, point), estimate)
 
     def _known(self) -> list[PointResult]:
         """What earlier starts have run in this environment, for strategies that learn from it."""
@@ -157,7 +157,7 @@ class SweepController:
                 points.append(point_result(own, self.usd_per_hour, file.measure))
         return points
 
-    def _trial(self, point: Point, seed: int) -> Trial:
+    def _trial(self, point: Point, seed: int) -> SweepTrial:
         return self.asked.trial(point, seed, self.environment)
 
     def _num_free(self) -> int | None:
@@ -181,7 +181,7 @@ class SweepController:
                 self._start(trial)
             self._queue.popleft()
 
-    def _is_decided(self, trial: Trial) -> bool:
+    def _is_decided(self, trial: SweepTrial) -> bool:
         """Whether the trial needs no executor: it has ended before, is under way for another combination, or cannot
         run.
         """
@@ -200,7 +200,7 @@ class SweepController:
             self._decide(trial, TaskOutcome(kind="refused", reason=trial.refusal))
         return trial.asked is None
 
-    def _start(self, trial: Trial) -> None:
+    def _start(self, trial: SweepTrial) -> None:
         plan = self.forecasts.plan(trial)
         if self.asked.file.skip_unfit and not self._is_frontier():
             estimate = self.forecasts.estimate(trial)
@@ -223,7 +223,7 @@ class SweepController:
     def _is_frontier(self) -> bool:
         return isinstance(self.asked.file.strategy, FrontierStrategy)
 
-    def _decide(self, trial: Trial, outcome: TaskOutcome, plan: Plan | None = None) -> None:
+    def _decide(self, trial: SweepTrial, outcome: TaskOutcome, plan: Plan | None = None) -> None:
         """Records an outcome without running the trial."""
         task = self._task(trial, plan)
         write_facts(task.folder, _facts(trial, planned_peak_bytes(plan)))
@@ -245,7 +245,7 @@ class SweepController:
                 if estimate is not None:
                     self._decide(trial, _predicted(estimate), self.forecasts.plan(trial))
 
-    def _task(self, trial: Trial, plan: Plan | None) -> Task:
+    def _task(self, trial: SweepTrial, plan: Plan | None) -> Task:
         file, path = self.asked.file, self._folders[trial.content]
         parallel = Parallel() if trial.asked is None else trial.asked.experiment.parallel
         evaluation = None if file.evaluate is None else evaluation_fields(file.evaluate, parallel.device)
@@ -277,7 +277,7 @@ class SweepController:
             for trial in self._running.pop(name, ()):
                 self._ended(trial, is_reused=False)
 
-    def _ended(self, trial: Trial, *, is_reused: bool) -> None:
+    def _ended(self, trial: SweepTrial, *, is_reused: bool) -> None:
         file = self.asked.file
         result = read_result(self._folders[trial.content], epoch_samples=file.epoch_samples)
         assert result is not None, "it has an outcome"
@@ -309,13 +309,13 @@ class SweepController:
             usd=sum(spent) if spent else None,
         )
 
-    def _running_text(self, trial: Trial) -> str:
+    def _running_text(self, trial: SweepTrial) -> str:
         named = " ".join(f"{axis_word(axis)} {label}" for axis, label in trial.labels.items())
         progress = read_progress(self._folders[trial.content])
         return named if progress is None else f"{named}: {progress[0]} {progress[1]} of {progress[2]}"
 
 
-def _facts(trial: Trial, planned_bytes: int | None) -> TrialFacts:
+def _facts(trial: SweepTrial, planned_bytes: int | None) -> TrialFacts:
     return TrialFacts(
         content=trial.content,
         labels=dict(trial.labels),
@@ -326,7 +326,7 @@ def _facts(trial: Trial, planned_bytes: int | None) -> TrialFacts:
     )
 
 
-def _predicted(estimate: Estimate) -> TaskOutcome:
+def _predicted(estimate: MemoryExcess) -> TaskOutcome:
     return TaskOutcome(
         kind="predicted not to fit",
         reason=f"The memory estimate is at least {bytes_text(estimate.low_bytes)} above what a trial may take.",

@@ -6,11 +6,11 @@ from functools import cache
 
 from foretune.catalog.devices import Device
 from foretune.config.reading import Asked
-from foretune.config.sweep_files import SweepAsked, Trial
+from foretune.config.sweep_files import SweepAsked, SweepTrial
 from foretune.core.units import GIB, MIB
 from foretune.core.values import Plan
 from foretune.planner.asking import LiveSource
-from foretune.sweeps.strategies.seam import Estimate
+from foretune.sweeps.strategies.seam import MemoryExcess
 from foretune.training.forecast import device_here, plan_on_device
 
 _BEYOND_TENSORS_BYTES = 24 * MIB
@@ -47,7 +47,7 @@ class Forecasts:
         self._measured_baseline = cache(baseline)
         self._plans: dict[str, Plan | None] = {}
 
-    def plan(self, trial: Trial) -> Plan | None:
+    def plan(self, trial: SweepTrial) -> Plan | None:
         """None where there can be no forecast: for an unknown device, or a step that cannot be recorded."""
         if trial.asked is None:
             return None
@@ -60,7 +60,7 @@ class Forecasts:
         whole = trial.asked.experiment.whole_hash()
         return None if plan is None else plan.model_copy(update={"experiment": whole})
 
-    def estimate(self, trial: Trial) -> Estimate | None:
+    def estimate(self, trial: SweepTrial) -> MemoryExcess | None:
         """How far the forecast is above what a trial may take."""
         plan = self.plan(trial)
         if plan is None:
@@ -68,13 +68,13 @@ class Forecasts:
         host_gib = self._sweep.file.limits.host_gib
         peak = plan.at_peak
         if host_gib is None or plan.host is not None:
-            return Estimate(peak.process_low_bytes - plan.usable_bytes, peak.process_bytes - plan.usable_bytes)
+            return MemoryExcess(peak.process_low_bytes - plan.usable_bytes, peak.process_bytes - plan.usable_bytes)
         private_bytes = self._measured_baseline().private_bytes
         if private_bytes is None:
             return None
         # The limit counts private memory, most of which a process has before it trains: what it grows by is forecast.
         left_bytes = host_gib * GIB - private_bytes
-        return Estimate(
+        return MemoryExcess(
             _LEAST_SHARE * peak.allocated_bytes - left_bytes, peak.allocated_bytes + _BEYOND_TENSORS_BYTES - left_bytes
         )
 

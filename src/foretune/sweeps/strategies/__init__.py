@@ -6,12 +6,12 @@ from pathlib import Path
 from foretune.choices.sweep import FrontierStrategy, GridStrategy, GuidedStrategy, RandomStrategy, SweepFile
 from foretune.sweeps.strategies.drawn import Drawn
 from foretune.sweeps.strategies.frontier import FrontierSearch
-from foretune.sweeps.strategies.grid import Grid
+from foretune.sweeps.strategies.grid import GridSearch
 from foretune.sweeps.strategies.guided import JOURNAL, Guided
-from foretune.sweeps.strategies.seam import PointResult, Space, Strategy
+from foretune.sweeps.strategies.seam import PointResult, SearchSpace, Strategy
 
 
-def open_strategy(file: SweepFile, space: Space, known: Sequence[PointResult], folder: Path) -> Strategy:
+def open_strategy(file: SweepFile, space: SearchSpace, known: Sequence[PointResult], folder: Path) -> Strategy:
     """The strategy that a sweep file names.
 
     Args:
@@ -22,7 +22,7 @@ def open_strategy(file: SweepFile, space: Space, known: Sequence[PointResult], f
     """
     choice = file.strategy
     if isinstance(choice, GridStrategy):
-        return Grid(space)
+        return GridSearch(space)
     if isinstance(choice, RandomStrategy):
         return Drawn(space, choice.trials, choice.seed)
     if isinstance(choice, GuidedStrategy):

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 
-from foretune.sweeps.strategies.seam import Point, PointResult, Space
+from foretune.sweeps.strategies.seam import Point, PointResult, SearchSpace
 
 _MOST_LISTED = 100_000
 """Combinations that are listed to draw from; of more, numbers are drawn until enough of them are not excluded."""
@@ -13,7 +13,7 @@ _MOST_LISTED = 100_000
 class Drawn:
     """The first `trials` of a random order of all combinations that are not excluded."""
 
-    def __init__(self, space: Space, trials: int, seed: int) -> None:
+    def __init__(self, space: SearchSpace, trials: int, seed: int) -> None:
         self._space = space
         self._points = self._draw(trials, random.Random(seed))
         self.num_planned: int | None = len(self._points)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from foretune.choices.sweep import AxisOption, combinations, value_label
-from foretune.sweeps.strategies.seam import NOT_FITTING, Estimate, Point, PointResult, Space
+from foretune.sweeps.strategies.seam import NOT_FITTING, MemoryExcess, Point, PointResult, SearchSpace
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Frontier:
 class FrontierSearch:
     """One search for each combination of the other axes; they can run beside each other."""
 
-    def __init__(self, space: Space, key: str, *, uses_forecast: bool) -> None:
+    def __init__(self, space: SearchSpace, key: str, *, uses_forecast: bool) -> None:
         self.num_planned: int | None = None
         self._values = sorted(space.options[key], key=_size)
         others = {axis: list(options) for axis, options in space.options.items() if axis != key}
@@ -63,7 +63,7 @@ class FrontierSearch:
 class _Line:
     """The search along one line."""
 
-    def __init__(self, points: list[Point], estimate: Callable[[Point], Estimate | None]) -> None:
+    def __init__(self, points: list[Point], estimate: Callable[[Point], MemoryExcess | None]) -> None:
         self.points = points
         self._estimate = cache(lambda number: estimate(points[number]))
         self._proposed: set[int] = set()
@@ -114,7 +114,7 @@ class _Line:
         if found.fits is not None and found.fails is not None:
             return (low + high) // 2
         # One side is known: look beside it, then twice as far away each time.
-        distance = 2 ** (len(self._proposed) - 1)
+        distance = 1 << (len(self._proposed) - 1)
         return min(low + distance, high - 1) if found.fits is not None else max(high - distance, 0)
 
     def _guess(self) -> int | None:
@@ -139,7 +139,7 @@ def bisection_probes(num_values: int, num_fitting: int) -> list[int]:
     return probes
 
 
-def _no_estimate(_: Point) -> Estimate | None:
+def _no_estimate(_: Point) -> MemoryExcess | None:
     return None
 
 

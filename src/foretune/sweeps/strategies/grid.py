@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from foretune.choices.sweep import combinations
-from foretune.sweeps.strategies.seam import Point, PointResult, Space
+from foretune.sweeps.strategies.seam import Point, PointResult, SearchSpace
 
 
-class Grid:
+class GridSearch:
     """All combinations at once, in the order of the file."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: SearchSpace) -> None:
         self._points: list[Point] = [
             point
             for point in combinations({axis: list(options) for axis, options in space.options.items()})

@@ -11,7 +11,7 @@ from typing import Any
 
 from foretune.choices.sweep import AxisOption, Objective
 from foretune.core.extras import require
-from foretune.sweeps.strategies.seam import Point, PointResult, Space
+from foretune.sweeps.strategies.seam import Point, PointResult, SearchSpace
 
 JOURNAL = "guided.journal"
 HIGHER_IS_BETTER: Mapping[Objective, bool] = {"speed": True, "memory": False, "quality": False, "money": False}
@@ -26,7 +26,7 @@ class Guided:
 
     def __init__(
         self,
-        space: Space,
+        space: SearchSpace,
         trials: int,
         objectives: Sequence[Objective],
         seed: int,
@@ -48,10 +48,9 @@ class Guided:
         for result in results:
             self._report(result)
         if self._again:
-            points, self._again = self._again[: self.num_planned], []
-            for point in points:
-                self._asked[self._place(point)] = None
-            return points
+            again, self._again = self._again[: self.num_planned], []
+            self._asked |= {self._place(point): None for point in again}
+            return again
         pending = len(self._asked) - len(self._reported)
         num = self._num_left()
         if num > 0:

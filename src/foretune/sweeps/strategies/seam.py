@@ -13,7 +13,7 @@ NOT_FITTING: tuple[OutcomeKind, ...] = ("out of device memory", "out of host mem
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryExcess:
     """Memory that a combination is forecast to need beyond what it may take. Negative numbers fit."""
 
     low_bytes: float
@@ -33,12 +33,12 @@ class PointResult:
 
 
 @dataclass(frozen=True)
-class Space:
+class SearchSpace:
     """What there is to choose from."""
 
     options: Mapping[str, Sequence[AxisOption]]
     is_excluded: Callable[[Point], bool]
-    estimate: Callable[[Point], Estimate | None]
+    estimate: Callable[[Point], MemoryExcess | None]
     """The memory forecast of a combination, where there is one and a limit to compare it with."""
 
 
