@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune.api.executing import ExecutorChoices, opened_executor
+from foretune.api.executing import ExecutorChoices, executor_options, opened_executor
 from foretune.api.live_steps import LiveSteps
 from foretune.api.start import Changes, absent_device, import_libraries, overrides_of
 from foretune.core.errors import UnknownName
@@ -132,6 +132,25 @@ def sweep(
 
         write_sweep_plots(summary.to_mapping(), file.options, folder.path)
     return SweepOutcome(folder.path, summary, tuple(results))
+
+
+def write_cloud_task(target: str | Path, changes: Changes | None = None, *, options: ExecutorChoices = ()) -> Path:
+    """Writes a SkyPilot task file that runs a sweep on a machine in a cloud; returns its path.
+
+    Args:
+        target: as for `sweep`.
+        changes: as for `sweep`.
+        options: of SkyPilot: accelerators, cloud, region, results, ...
+    """
+    from foretune.executors.executor import checked_options
+    from foretune.executors.sky import SkyOptions, write_command_file
+
+    path = sweep_path(target)
+    chosen = checked_options("sky", SkyOptions, executor_options(options))
+    written = Path(f"sky-{path.stem}.yaml")
+    command = ["foretune", "sweep", str(target), *overrides_of(changes), "--no-plot"]
+    write_command_file(written, f"sweep-{path.stem}", command, chosen, workdir=Path.cwd())
+    return written
 
 
 def sweep_path(target: str | Path) -> Path:

@@ -1,7 +1,7 @@
 """`foretune sweep`: many configurations of one experiment by one command."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +10,7 @@ import typer
 
 from foretune.api.sweep import PRESET_NAMES, sweep_path
 from foretune.cli.executor_options import Executor, ExecutorOptions, Jobs
+from foretune.core.errors import UserError
 
 if TYPE_CHECKING:
     from foretune.api.sweep import SweepOutcome, SweepProgress, TrialResult, Watch
@@ -32,6 +33,7 @@ Seeds = Annotated[
     list[int] | None, typer.Option("--seed", help="Run each combination with this seed; several are repeats.")
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="The shorter form of a preset: to try it, not to quote it.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --executor sky: write a SkyPilot task file and exit.")]
 Show = Annotated[bool, typer.Option("--show", help="Print the sweep file and exit, to copy and change it.")]
 
 
@@ -51,6 +53,7 @@ def sweep(
     retry: Annotated[bool, typer.Option("--retry", help="Run trials again that did not finish.")] = False,
     plot: Annotated[bool, typer.Option(help="Draw the results by axis.")] = True,
     show: Show = False,
+    dry_run: DryRun = False,
     sweeps: Annotated[Path, typer.Option("--sweeps", help="Where results are stored.")] = Path("sweeps"),
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead of the table.")] = False,
 ) -> None:
@@ -60,6 +63,9 @@ def sweep(
     """
     if show:
         typer.echo(sweep_path(target).read_text(encoding="utf-8"), nl=False)
+        return
+    if dry_run:
+        _write_cloud_task(target, overrides or (), executor, option or ())
         return
     from foretune.api.sweep import sweep as run_sweep
     from foretune.cli.progress import ProgressObserver
@@ -90,6 +96,15 @@ def sweep(
         _print(outcome, has_plots=plot)
     if not any(result.is_done for result in outcome.results):
         raise typer.Exit(1)
+
+
+def _write_cloud_task(target: str, overrides: Sequence[str], executor: str, options: Sequence[str]) -> None:
+    from foretune.api.sweep import write_cloud_task
+
+    if executor != "sky":
+        raise UserError("--dry-run goes with --executor sky.")
+    path = write_cloud_task(target, overrides, options=options)
+    typer.echo(f"Wrote {path}. Launch it: sky jobs launch {path}")
 
 
 def _watcher(observer: "Observer") -> "Watch":
