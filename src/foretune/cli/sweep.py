@@ -128,8 +128,11 @@ def _print(outcome: "SweepOutcome", *, has_plots: bool) -> None:
     typer.echo(f"Table: {outcome.path / 'runs_summary.csv'}")
     for picture in sorted(outcome.path.glob("plot-*.png")) if has_plots else ():
         typer.echo(f"Plot: {picture}")
-    if outcome.problems:
-        typer.echo(f"{len(outcome.problems)} trials did not finish; their logs: {outcome.path / 'trials'}/*/log.txt")
+    problems = list(outcome.problems)
+    if len(problems) == 1:
+        typer.echo(f"1 trial did not finish; its log: {outcome.path / 'trials' / problems[0] / 'log.txt'}")
+    elif problems:
+        typer.echo(f"{len(problems)} trials did not finish; their logs: {outcome.path / 'trials'}/*/log.txt")
 
 
 @contextmanager
