@@ -14,6 +14,7 @@ from pathlib import Path
 
 from foretune.executors.executor import Executor, open_executor
 from foretune.executors.slurm import JOB
+from foretune.executors.state import read_state
 from foretune.executors.task import Limits, Resources, Task
 from foretune.executors.task_files import read_answer, read_outcome
 from tests.executors.cluster_tasks import times_performed, toy_task
@@ -107,6 +108,17 @@ def announced(story: Story) -> None:
     assert job_of(task) == job, "it was requeued, not submitted again"
 
 
+def hostile_folder(story: Story) -> None:
+    """A folder that is called like a command is a folder."""
+    folder = story.folder / 'it\'s "a" folder; touch owned; $(touch owned) `touch owned` & #'
+    folder.mkdir()
+    executor, task = opened(), toy_task(folder, "square", "quoted", number=5)
+    executor.submit(task)
+    finish(executor, task)
+    assert read_answer(task.folder) == {"square": 25}
+    assert not list(story.folder.rglob("owned*")) + list(Path.cwd().glob("owned*"))
+
+
 def out_of_time(story: Story) -> None:
     """A job reaches its limit: SLURM's clock is coarse, which takes minutes. Only where it is requested."""
     executor, task = opened(time="2", signal_s=20), story.task("until_interrupted", "out-of-time", "done", 2)
@@ -135,6 +147,8 @@ def lost_node(story: Story) -> None:
     began(task)
     node = run("squeue", "--noheader", "--jobs", job_of(task), "--format=%N")
     run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    # Its process may not end by itself before the node is cleared.
+    waited_until(lambda: read_state(task.folder).kind == "waiting" or read_state(task.folder).num_attempts > 1)
     (story.folder / "go-node").touch()
     finish(executor, task)
     # Unless its daemon has registered it again meanwhile.
@@ -177,7 +191,7 @@ def controller_killed(story: Story) -> None:
 
 def main() -> None:
     story, start_s = Story(Path(sys.argv[1])), time.monotonic()
-    chapters = (ordinary, two_nodes, preempted, announced, lost_node, cancelled, controller_killed)
+    chapters = (ordinary, hostile_folder, two_nodes, preempted, announced, lost_node, cancelled, controller_killed)
     for chapter in [globals()[name] for name in sys.argv[2:]] or chapters:
         chapter(story)
         print(f"{chapter.__name__} is over after {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)

@@ -51,6 +51,7 @@ def test_slots() -> None:
     [
         ("cuda", {}, ["0", "1"], "CUDA_VISIBLE_DEVICES"),
         ("rocm", {}, ["0", "1"], "HIP_VISIBLE_DEVICES"),
+        ("mps", {}, ["0", "1"], "CUDA_VISIBLE_DEVICES"),
         ("cuda", {"CUDA_VISIBLE_DEVICES": "3, 5"}, ["3", "5"], "CUDA_VISIBLE_DEVICES"),
         ("cuda", {"CUDA_VISIBLE_DEVICES": "GPU-8932f937"}, ["GPU-8932f937"], "CUDA_VISIBLE_DEVICES"),
         ("cuda", {"CUDA_VISIBLE_DEVICES": ""}, [], "CUDA_VISIBLE_DEVICES"),

@@ -9,6 +9,7 @@ import pytest
 
 from foretune.executors.local import LocalExecutor, LocalOptions
 from foretune.executors.outcome import TaskOutcome
+from foretune.executors.process_identity import process_start
 from foretune.executors.state import read_state
 from foretune.executors.task import Limits, Resources, Task
 from foretune.executors.task_files import read_answer, read_outcome
@@ -89,13 +90,17 @@ def test_how_a_task_fails_is_its_outcome(
     assert words in (outcome.reason or "")
 
 
-def test_a_task_beyond_its_time_is_ended_with_its_children(executor: LocalExecutor, make_task: MakeTask) -> None:
-    for do in ("hang", "hang_and_ignore"):
-        task = make_task(do, name=do, limits=Limits(seconds=0.5))
-        outcome = outcome_of(executor, task)
-        assert outcome.kind == "timed out"
-        for pid in map(int, Path(task.request["began"]).read_text().split()):
-            waited_until(lambda process=Path(f"/proc/{pid}"): not process.exists())  # type: ignore[misc]
+@pytest.mark.parametrize("do", ["hang", "hang_and_ignore"])
+def test_a_task_beyond_its_time_is_ended_with_its_children(
+    executor: LocalExecutor, make_task: MakeTask, do: str
+) -> None:
+    task = make_task(do, limits=Limits(seconds=0.5), child_s=60)
+    outcome = outcome_of(executor, task)
+    assert outcome.kind == "timed out"
+    processes = [int(pid) for pid in Path(task.request["began"]).read_text().split()]
+    assert len(processes) == 2
+    waited_until(lambda: not any(map(process_start, processes)))
+    assert not Path(f"{task.request['began']}.survived").exists(), "it was ended, and did not end by itself"
 
 
 def test_host_memory_beyond_the_limit(executor: LocalExecutor, make_task: MakeTask) -> None:
@@ -168,3 +173,65 @@ def test_stopped_tasks(executor: LocalExecutor, make_task: MakeTask) -> None:
     assert stopped is not None
     assert never is not None
     assert (stopped.kind, never.kind) == ("killed", "never started")
+
+
+def test_tasks_of_a_server_that_is_killed_are_performed_by_another_one(
+    executor: LocalExecutor, make_task: MakeTask, tmp_path: Path
+) -> None:
+    task = make_task("wait_for", go=str(tmp_path / "go"))
+    executor.submit(task)
+    waited_until(Path(task.request["began"]).exists)
+    state = read_state(task.folder)
+    assert state.attempt is not None
+    executor._server.kill()
+    waited_until(lambda: read_state(task.folder).kind == "waiting")
+    (tmp_path / "go").touch()
+    assert executor.ended(HANG_S) == [task.name]
+    outcome = read_outcome(task.folder)
+    assert outcome is not None
+    assert (outcome.kind, outcome.num_attempts) == ("done", 2)
+
+
+def test_imports_that_start_threads_are_not_copied(
+    make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "starts_a_thread.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,), daemon=True, name='busy').start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "src"), str(ROOT), str(tmp_path))))
+    executor = LocalExecutor(LocalOptions(preload=("starts_a_thread", "no_such_module")))
+    assert outcome_of(executor, make_task("square", number=1)).kind == "done"
+    missing, threads = executor.notes
+    assert missing == "no_such_module could not be imported: ModuleNotFoundError: No module named 'no_such_module'"
+    assert threads == (
+        "Tasks import everything themselves: imports started threads (busy), which a copy would not have."
+    )
+    executor.close()
+
+
+def test_copies_and_fresh_interpreters_are_what_they_are_called(
+    executor: LocalExecutor, make_task: MakeTask, request: pytest.FixtureRequest
+) -> None:
+    task = make_task("environment")
+    assert outcome_of(executor, task).kind == "done"
+    answer = read_answer(task.folder)
+    assert answer["session"] == answer["pid"], "each task leads a session of its own"
+    is_copy = "foretune.executors.local_server" in answer["modules"] or answer["main"].endswith("local_server.py")
+    assert is_copy == (request.node.callspec.params["executor"] == "copies")
+
+
+def test_threads_and_handlers_of_a_task_come_to_their_end(executor: LocalExecutor, make_task: MakeTask) -> None:
+    task = make_task("leaves_orderly")
+    assert outcome_of(executor, task).kind == "done"
+    assert Path(task.request["began"]).read_text() == "thread handler"
+
+
+def test_a_server_that_cannot_run_is_reported_with_what_it_printed(
+    make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ends_the_process.py").write_text("import os\nprint('no room for me', flush=True)\nos._exit(7)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "src"), str(ROOT), str(tmp_path))))
+    executor = LocalExecutor(LocalOptions(preload=("ends_the_process",)))
+    with pytest.raises(RuntimeError, match=r"(?s)ended 4 times, now with code 7.*no room for me"):
+        outcome_of(executor, make_task("square", number=1))
+    assert capfd.readouterr() == ("", "")

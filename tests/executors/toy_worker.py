@@ -1,5 +1,6 @@
 """What tasks of these tests do: `perform` calls the function of its name in this file."""
 
+import atexit
 import ctypes
 import fcntl
 import os
@@ -7,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ def environment(request: dict[str, Any]) -> dict[str, Any]:
         "session": os.getsid(0),
         "pid": os.getpid(),
         "modules": sorted(sys.modules),
+        "main": str(sys.modules["__main__"].__file__),
         "limit_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0],
     }
 
@@ -87,8 +90,10 @@ def own_signal(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def hang(request: dict[str, Any]) -> dict[str, Any]:
-    """With a child that hangs, too."""
-    child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({HANG_S})"])
+    """With a child that hangs, too. If it is not ended, it leaves a file in the end."""
+    survived = f"{request['began']}.survived"
+    then = f"import pathlib, time; time.sleep({request.get('child_s', HANG_S)}); pathlib.Path({survived!r}).touch()"
+    child = subprocess.Popen([sys.executable, "-c", then])
     Path(request["began"]).write_text(f"{os.getpid()} {child.pid}")
     child.wait()
     return {}
@@ -177,3 +182,16 @@ _DeviceMemory.__module__ = "torch"
 
 def lookalike_device_memory(request: dict[str, Any]) -> dict[str, Any]:
     raise _DeviceMemory("no memory on the device")
+
+
+def leaves_orderly(request: dict[str, Any]) -> dict[str, Any]:
+    """What a program does at its end: finish its threads, then its handlers."""
+    ends: list[str] = []
+    atexit.register(lambda: Path(request["began"]).write_text(" ".join([*ends, "handler"])))
+
+    def last() -> None:
+        time.sleep(0.2)
+        ends.append("thread")
+
+    threading.Thread(target=last).start()
+    return {}

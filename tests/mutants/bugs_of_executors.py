@@ -20,8 +20,8 @@ BUGS = (
     bug(
         "the last outcome wins",
         "executors/task_files.py",
-        "    if path.exists():\n        return False\n    complete",
-        "    path.unlink(missing_ok=True)\n    complete",
+        "    if path.exists():\n        return False\n",
+        "    path.unlink(missing_ok=True)\n",
         "executors/test_task_files.py::test_the_first_outcome_stays",
     ),
     bug(

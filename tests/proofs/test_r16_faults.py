@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def faulty_task(folder: Path, fault: str, number: int) -> Task:
         "hang": Limits(seconds=2.0),
         "host_memory": Limits(host_bytes=2**30),
     }
-    more = {"signal": "SIGKILL", "code": 3}
+    more: dict[str, Any] = {"signal": "SIGKILL", "code": 3}
     return toy_task(folder, fault, f"{fault}-{number}", limits=limits.get(fault, Limits()), **more)
 
 

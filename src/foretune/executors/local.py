@@ -6,6 +6,7 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -23,10 +24,12 @@ from foretune.executors.state import read_state
 from foretune.executors.task import Task
 from foretune.executors.watching import GRACE_S
 from foretune.record.accelerators import accelerators_here
+from foretune.record.redaction import redacted_text
 
 _DEVICE_VARIABLES = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 _MOST_RESTARTS = 3
 """Of the server between two outcomes. One that ends again and again is not started any more."""
+_MOST_PRINTED_LETTERS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +80,8 @@ class LocalExecutor:
         """Submitted, and not reported as ended."""
         self._ended: list[str] = []
         self._num_restarts = 0
+        # Libraries print hints while they are imported, which matter only if they end the server.
+        self._server_output = tempfile.TemporaryFile()  # noqa: SIM115 - until `close`
         self._start_server()
 
     def submit(self, task: Task) -> None:
@@ -113,6 +118,7 @@ class LocalExecutor:
         """Interrupts the tasks that run, and waits for their end."""
         self._channel.close()
         self._server.wait()
+        self._server_output.close()
 
     def _why_too_much(self, task: Task) -> str:
         resources = task.resources
@@ -132,6 +138,8 @@ class LocalExecutor:
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stdout=self._server_output,
+                stderr=self._server_output,
                 env=with_passive_waiting(os.environ),
                 # A Ctrl-C in the terminal is for the controller, which decides what becomes of the tasks.
                 start_new_session=True,
@@ -162,7 +170,12 @@ class LocalExecutor:
         code = self._server.wait()
         self._num_restarts += 1
         if self._num_restarts > _MOST_RESTARTS:
-            raise RuntimeError(f"the process that starts tasks ended {self._num_restarts} times, now with code {code}")
+            self._server_output.seek(0)
+            printed = self._server_output.read().decode("utf-8", errors="replace")[-_MOST_PRINTED_LETTERS:]
+            raise RuntimeError(
+                f"the process that starts tasks ended {self._num_restarts} times, now with code {code}; it printed:\n"
+                f"{redacted_text(printed)}"
+            )
         self._start_server()
         for task in self._tasks.values():
             self._channel.send({"submit": str(task.folder.absolute())})
@@ -174,9 +187,11 @@ def _accelerators(num: int) -> str:
 
 def visible_devices(variables: Mapping[str, str]) -> tuple[list[str], str]:
     """The accelerators that tasks may use, and the variable that gives them to a task."""
-    found = [device for device in accelerators_here() if device.kind in _DEVICE_VARIABLES]
-    variable = _DEVICE_VARIABLES[found[0].kind] if found else "CUDA_VISIBLE_DEVICES"
+    found = accelerators_here()
+    kind = found[0].kind if found else "cuda"
+    # Apple's GPU needs no variable: there is one, and it is busy with one task.
+    variable = _DEVICE_VARIABLES.get(kind, _DEVICE_VARIABLES["cuda"])
     for name in dict.fromkeys((variable, *_DEVICE_VARIABLES.values())):
         if name in variables:
             return [device.strip() for device in variables[name].split(",") if device.strip() not in ("", "-1")], name
-    return [str(number) for number in range(len(found))], variable
+    return [str(number) for number in range(sum(device.kind == kind for device in found))], variable

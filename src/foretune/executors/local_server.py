@@ -5,10 +5,10 @@
 It has imported what the tasks import, and computes nothing. A task is performed by a copy of it, which begins at once,
 or by a fresh interpreter. It ends when the process that opened the executor does, and its tasks with it.
 
-Threads do not survive a fork, so that a process that has some is not copied: its tasks get fresh interpreters.
+Where its imports have left something that does not survive a fork (`preloading`), tasks get fresh interpreters.
 """
 
-import gc
+import atexit
 import json
 import os
 import selectors
@@ -21,13 +21,13 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
-from foretune.core.importing import collector_paused
 from foretune.executors import task_files as files
 from foretune.executors.line_channel import LineChannel
 from foretune.executors.parent_death import adopt_orphans, end_with_parent
+from foretune.executors.preloading import preload, why_not_copied
 from foretune.executors.slots import Slot, Slots
 from foretune.executors.state import read_state
 from foretune.executors.task import Task
@@ -223,6 +223,18 @@ def _seed_as_fresh() -> None:
         numpy.random.seed()
 
 
+def _leave(code: int) -> NoReturn:
+    """Ends a copy as an interpreter ends, but without taking every object of the server apart.
+
+    That would write to all of the memory that the copies share, and take longer than many a task.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def _reap_adopted(own: set[int]) -> None:
     """Collects processes whose parents, our workers, ended before them."""
     with suppress(ChildProcessError):
@@ -241,39 +253,25 @@ def _kill_adopted() -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _import(names: list[str]) -> list[str]:
-    """Imports what tasks import; returns what went wrong. The tasks meet it again and report it as theirs."""
-    problems = []
-    with collector_paused():
-        for name in names:
-            try:
-                import_module(name)
-            except Exception as error:  # noqa: BLE001 - see above
-                problems.append(f"{name} could not be imported: {type(error).__name__}: {error}")
-    return problems
-
-
 def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.set_inheritable(False)
     settings = Settings(**json.loads(sys.argv[2]))
     channel = LineChannel(connection)
-    can_copy = not settings.is_fresh and hasattr(os, "fork") and sys.platform == "linux"
+    can_copy = not settings.is_fresh
     if can_copy:
-        for problem in _import(settings.preload):
+        for problem in preload(settings.preload):
             channel.send({"note": problem})
-        threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-        if threads:
-            can_copy = False
-            channel.send({"note": f"Imports started threads ({', '.join(threads)}): tasks get fresh interpreters."})
-        gc.collect()
-        # What is there now stays in the memory that all copies share.
-        gc.freeze()
+        why_not = why_not_copied()
+        can_copy = why_not is None
+        if why_not is not None:
+            channel.send({"note": f"Tasks import everything themselves: {why_not}."})
     adopt_orphans()
     folder = LocalServer(channel, settings, can_copy=can_copy).serve()
     if folder is not None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        sys.exit(work(folder))
+        sys.argv = [sys.argv[0], str(folder)]
+        _leave(work(folder))
     _kill_adopted()
 
 

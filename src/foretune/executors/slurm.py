@@ -74,6 +74,8 @@ class SlurmExecutor:
         self._num_looks: dict[str, int] = {}
         """How often SLURM reported that a task's job has ended."""
         self._asked_at_s = -float("inf")
+        self._known: dict[str, str] | None = None
+        self._known_at_s = 0.0
 
     def submit(self, task: Task) -> None:
         require_safe_path(task.folder)
@@ -125,10 +127,12 @@ class SlurmExecutor:
         self._send()
 
     def _is_alive(self, job: str) -> bool:
-        known = states.states_of_jobs()
-        if known is None:
+        """As of the last look, where that is not long ago: hundreds of tasks may be submitted again at once."""
+        if self._known is None or time.monotonic() - self._known_at_s >= self._options.poll_s:
+            self._known, self._known_at_s = states.states_of_jobs(), time.monotonic()
+        if self._known is None:
             raise UserError("SLURM does not answer. Check it with: squeue")
-        return job in known and not states.has_ended(known[job])
+        return job in self._known and not states.has_ended(self._known[job])
 
     def _send(self) -> None:
         """Submits what waits for it, tasks that need the same as one array."""

@@ -33,7 +33,7 @@ class Limits:
     """Beyond these a task is ended."""
 
     seconds: float | None = None
-    """Of an attempt, from the start of its process."""
+    """Of an attempt, from when its worker begins, its imports included."""
     host_bytes: int | None = None
     """Memory of the worker process; the operating system refuses more (RLIMIT_DATA)."""
 

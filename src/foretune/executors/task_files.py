@@ -204,7 +204,8 @@ def _write_once(path: Path, fields: Mapping[str, Any]) -> bool:
     """Writes a file that is complete from the moment it is there. False where there was one."""
     if path.exists():
         return False
-    complete = path.with_name(f".{path.name}.{os.getpid()}.complete")
+    # Processes of two machines may have the same number.
+    complete = path.with_name(f".{path.name}.{uuid.uuid4().hex}.complete")
     write_text(complete, json.dumps(fields, indent=1) + "\n")
     try:
         # Unlike a rename, this fails where another process was first.

@@ -14,6 +14,7 @@ from foretune.executors.memory_evidence import MemoryKills
 from foretune.executors.outcome import OutcomeKind, TaskOutcome
 from foretune.executors.task import Task
 
+_LOOK_EVERY_S = 0.1
 GRACE_S = 30.0
 """From SIGTERM to SIGKILL: a training finishes its step and saves meanwhile."""
 
@@ -37,9 +38,10 @@ class WatchedWorker:
         self._before = MemoryKills.now()
         self._ending: EndingWhy | None = None
         self._code: int | None = None
-        seconds = self.task.limits.seconds
-        self._due_s = None if seconds is None else time.monotonic() + seconds
+        self._due_s: float | None = None
         """When something has to be done: the limit of its time, later the end of the grace."""
+        self._is_timed = self.task.limits.seconds is None
+        """Whether its time runs: it does once the worker has begun, however long a busy machine takes to start it."""
 
     @property
     def folder(self) -> Path:
@@ -47,10 +49,14 @@ class WatchedWorker:
 
     def due_in_s(self) -> float | None:
         """Until `act` has something to do; None: nothing unless the process ends."""
+        if not self._is_timed:
+            return _LOOK_EVERY_S
         return None if self._due_s is None else max(0.0, self._due_s - time.monotonic())
 
     def act(self) -> None:
         """Ends the process where its time is up, and kills it where its grace is over."""
+        if not self._is_timed:
+            self._start_clock()
         if self.due_in_s() != 0.0:
             return
         if self._ending is None:
@@ -63,13 +69,18 @@ class WatchedWorker:
         """Requests the process and its children to end; after the grace they are killed."""
         if self._ending is not None:
             return
-        self._ending = why
+        self._ending, self._is_timed = why, True
         attempt = self._attempt()
         if attempt is not None:
             # Before the signal: the worker must not take what it causes for a failure of the task.
             files.mark_ending(self.folder, attempt.number, why)
         self._due_s = time.monotonic() + self.grace_s
         self._signal(signal.SIGTERM)
+
+    def _start_clock(self) -> None:
+        attempt, seconds = self._attempt(), self.task.limits.seconds
+        if attempt is not None and seconds is not None:
+            self._is_timed, self._due_s = True, time.monotonic() + attempt.started_at + seconds - time.time()
 
     def has_exited(self) -> bool:
         """Whether the process has ended. It is not collected yet, so that its number still belongs to its group."""
@@ -133,8 +144,10 @@ class WatchedWorker:
         if self._ending == "interrupted":
             return "interrupted"
         how = of_exit(code, files.last_log_lines(self.folder), None)[1]
-        before = {"stopped": "It was stopped on request", "timed out": "Its time was up"}.get(self._ending or "")
-        reason = f"The worker ended before it began: {how}" if before is None else f"{before} before it began."
+        is_stopped = self._ending == "stopped"
+        reason = (
+            "It was stopped on request before it began." if is_stopped else f"The worker ended before it began: {how}"
+        )
         files.write_outcome(
             self.folder,
             TaskOutcome(
@@ -153,7 +166,8 @@ class WatchedWorker:
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
-            os.kill(self.pid, number)  # a copy that has no group of its own yet
+            if self._code is None:
+                os.kill(self.pid, number)  # a copy that has no group of its own yet
         except PermissionError:
             pass  # macOS: all processes of the group have ended
 

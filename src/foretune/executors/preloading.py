@@ -1,0 +1,65 @@
+"""Imports of a process that will be copied, and whether it still can be."""
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+
+from foretune.core.importing import collector_paused
+
+_DRIVERS = {"/dev/nvidia-uvm": "CUDA", "/dev/kfd": "ROCm"}
+"""Open as soon as a process has initialised the driver. NVML, which only counts devices, opens others."""
+_COUNT_BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
+"""Libraries ask torch for a GPU while they are imported. With this, torch answers without initialising CUDA."""
+
+
+def preload(names: Sequence[str]) -> list[str]:
+    """Imports what tasks import; returns what went wrong. The tasks meet it again and report it as theirs."""
+    problems = []
+    with collector_paused(), _counted_by_nvml():
+        for name in names:
+            try:
+                import_module(name)
+            except Exception as error:  # noqa: BLE001 - see above
+                problems.append(f"{name} could not be imported: {type(error).__name__}: {error}")
+    gc.collect()
+    # What is there now stays in the memory that all copies share.
+    gc.freeze()
+    return problems
+
+
+def why_not_copied(descriptors: Path = Path("/proc/self/fd")) -> str | None:
+    """Why copies of this process would not work; None where they do."""
+    if not hasattr(os, "fork") or sys.platform != "linux":
+        return "processes cannot be copied safely on this system"
+    threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if threads:
+        return f"imports started threads ({', '.join(threads)}), which a copy would not have"
+    opened = set(_targets(descriptors))
+    drivers = [name for path, name in _DRIVERS.items() if path in opened]
+    if drivers:
+        return f"imports initialised {drivers[0]}, which a copy could not use"
+    return None
+
+
+def _targets(descriptors: Path) -> Iterator[str]:
+    for path in descriptors.iterdir():
+        # The one through which the folder itself is read is gone by now.
+        with suppress(OSError):
+            yield str(path.readlink())
+
+
+@contextmanager
+def _counted_by_nvml() -> Iterator[None]:
+    before = os.environ.get(_COUNT_BY_NVML)
+    os.environ.setdefault(_COUNT_BY_NVML, "1")
+    try:
+        yield
+    finally:
+        # Tasks decide this themselves.
+        if before is None:
+            del os.environ[_COUNT_BY_NVML]
