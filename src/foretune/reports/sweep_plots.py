@@ -21,6 +21,7 @@ _PANELS: Mapping[str, tuple[str, float]] = {
     "money": ("price, USD", 1),
 }
 _MOST_NAMED = 12
+_STYLES = ("-", "--", ":")
 _ROOM_ABOVE = 1.05
 _WIDE_RATIO = 20
 """Values that lie farther apart than this are drawn on a logarithmic axis."""
@@ -50,7 +51,10 @@ def _against(summary: Mapping[str, Any], axis: str, options: Sequence["AxisOptio
     for panel, key in zip(panels, measured, strict=True):
         title, unit = _PANELS[key]
         for number, (name, members) in enumerate(lines.items()):
-            _draw_line(panel, members, key, unit, [places[one["labels"][axis]] for one in members], name, number)
+            xs = [places[one["labels"][axis]] for one in members]
+            # Between names there is nothing that a line could stand for.
+            style = _STYLES[number // len(COLOURS) % len(_STYLES)] if _are_numbers(options) else "none"
+            _draw_line(panel, members, key, unit, xs, name, COLOURS[number % len(COLOURS)], style)
         _mark_failures(panel, combinations, axis, places)
         _label_places(panel, options, places)
         panel.set_xlabel(axis)
@@ -70,9 +74,9 @@ def _draw_line(
     unit: float,
     xs: Sequence[float],
     name: str,
-    number: int,
+    colour: str,
+    style: str,
 ) -> None:
-    colour = COLOURS[number % len(COLOURS)]
     known = sorted(
         ((x, one["numbers"][key]) for x, one in zip(xs, members, strict=True) if key in one["numbers"]),
         key=lambda pair: pair[0],
@@ -83,10 +87,9 @@ def _draw_line(
         [math.nan if found[end] is None else abs(found[end] - found["value"]) / unit for _, found in known]
         for end in ("low", "high")
     ]
-    style = ("-", "--", ":")[number // len(COLOURS) % 3]
     panel.errorbar(
         [x for x, _ in known], values, yerr=reaches, color=colour, ecolor=INK, capsize=3, elinewidth=1,
-        linewidth=1.4, linestyle=style, label=name,
+        linewidth=1.4, linestyle=style, marker="_", label=name,
     )  # fmt: skip
     dots = [(x, value / unit) for x, found in known for value in found["values"]]
     panel.scatter([x for x, _ in dots], [value for _, value in dots], s=14, color=colour, zorder=3)
