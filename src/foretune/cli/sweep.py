@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from foretune.cli.executor_options import Executor, ExecutorOptions, Jobs
 from foretune.core.errors import UserError
 
 if TYPE_CHECKING:
-    from foretune.api.sweep import SweepOutcome, SweepProgress, TrialResult, Watch
+    from foretune.api.sweep import SweepOutcome, Watch
     from foretune.core.observer import Observer
 
 
@@ -111,7 +111,7 @@ def _watcher(observer: "Observer") -> "Watch":
     """A line for each trial that ends, and one that says what runs."""
     from foretune.reports.terminal.sweep import progress_line, trial_line
 
-    def watch(result: "TrialResult | None", progress: "SweepProgress") -> None:
+    def watch(result: Any, progress: Any) -> None:
         if result is not None:
             observer.message(trial_line(result, progress))
         elif progress.running:
