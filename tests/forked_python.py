@@ -237,7 +237,7 @@ def _run(module: str, arguments: list[str], folder: str) -> None:
 
 def import_everything() -> None:
     """What processes of Foretune import sooner or later, but for trackers, which are large and rarely asked for."""
-    from foretune.cli.quiet import hush
+    from foretune.core.library_noise import hush
 
     hush()
     import diffusers

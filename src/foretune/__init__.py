@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from foretune.api.runs import StoredGroups, StoredRuns, runs, summarise_runs
     from foretune.api.sample import sample
     from foretune.api.study import StudyOutcome, study
+    from foretune.api.sweep import SweepOutcome, sweep
     from foretune.api.tiny import tiny
     from foretune.api.train import resume, train
     from foretune.api.watch import WatchedFolder, watch
@@ -68,6 +69,7 @@ __all__ = [
     "StoredGroups",
     "StoredRuns",
     "StudyOutcome",
+    "SweepOutcome",
     "UserError",
     "WatchedFolder",
     "backtest",
@@ -107,6 +109,7 @@ __all__ = [
     "schema",
     "study",
     "summarise_runs",
+    "sweep",
     "tiny",
     "train",
     "watch",
@@ -138,6 +141,7 @@ _WHERE = {
     "api.runs": ("StoredGroups", "StoredRuns", "runs", "summarise_runs"),
     "api.sample": ("sample",),
     "api.study": ("StudyOutcome", "study"),
+    "api.sweep": ("SweepOutcome", "sweep"),
     "api.tiny": ("tiny",),
     "api.train": ("resume", "train"),
     "api.watch": ("WatchedFolder", "watch"),

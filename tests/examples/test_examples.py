@@ -18,7 +18,8 @@ from foretune.config.study_files import read_study
 from foretune.core.observer import Observer
 from foretune.data.buckets import Bucket
 from foretune.data.sources import open_source
-from foretune.studies.study_part import PartRequest, do_part
+from foretune.sweeps.trial_request import TrialRequest
+from foretune.sweeps.trial_worker import perform
 from foretune.training.train import Trained, train
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -108,8 +109,11 @@ def test_a_short_part_of_each_study(file: str, examples: ExampleFolder) -> None:
     length = {"seconds": 0.2} if asked.file.seconds else {"steps": 2}
     mapping = {**first.asked.as_asked, "validate": {"num_held_out": 0}}
     mapping["train"] = {**mapping["train"], "steps": None, **length}
-    request = PartRequest(do="train", asked=mapping, folder=str(examples.folder / first.folder), about=first.about())
-    assert do_part(request, Observer())["status"] == "finished"
+    folder = examples.folder / first.folder
+    folder.mkdir(parents=True)
+    about = {"study": first.about()}
+    request = TrialRequest(measure="train", experiment=mapping, name=first.study, folder=str(folder), about=about)
+    assert perform(request.to_mapping(), Observer())["run"]
     summary = summarise_study(examples.folder / asked.name)
     assert summary.protocol == STUDIES[file]
     assert [cell.configuration for cell in summary.cells] == [first.configuration]

@@ -98,7 +98,8 @@ def test_a_task_that_this_machine_cannot_hold_is_refused(tmp_path: Path, monkeyp
     assert outcome is not None
     assert outcome.kind == "refused"
     assert outcome.reason == (
-        "The task needs 8 accelerators, and the local executor has 1 accelerator. Run: --executor slurm"
+        "The task needs 8 accelerators, and the local executor has 1 accelerator. "
+        "Run: foretune sweep ... --executor slurm"
     )
     executor.close()
 

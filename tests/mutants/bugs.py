@@ -7,6 +7,7 @@ from tests.mutants import (
     bugs_of_runs,
     bugs_of_searches,
     bugs_of_stored_runs,
+    bugs_of_sweeps,
 )
 
 BUGS = (
@@ -16,4 +17,5 @@ BUGS = (
     *bugs_of_searches.BUGS,
     *bugs_of_stored_runs.BUGS,
     *bugs_of_inputs.BUGS,
+    *bugs_of_sweeps.BUGS,
 )

@@ -15,7 +15,7 @@ def test_h19_there_are_enough_bugs_in_every_layer() -> None:
     layers = {bug.file.split("/")[2] for bug in BUGS}
     assert layers >= {
         "analyse", "choices", "config", "core", "data", "executors", "models", "planner", "quality", "record",
-        "reports", "stats", "step", "trace", "training",
+        "reports", "stats", "step", "sweeps", "trace", "training",
     }  # fmt: skip
 
 

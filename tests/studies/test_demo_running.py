@@ -14,6 +14,7 @@ from foretune.studies.demo import running
 from foretune.studies.demo.running import DemoRun, run_demo
 from foretune.studies.study_file import PartDone
 from tests.analyse.made_runs import make_run
+from tests.sweeps.fake_executor import FakeExecutor
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Machine(Observer):
     def warning(self, text: str) -> None:
         self.said.append(text)
 
-    def run(self, asked: StudyAsked, studies: Path, _: Observer, __: object) -> tuple[PartDone, ...]:
+    def run(self, asked: StudyAsked, studies: Path, *_: object) -> tuple[PartDone, ...]:
         return tuple(self._train(part, studies) for part in asked.parts)
 
     def _train(self, part: StudyPart, studies: Path) -> PartDone:
@@ -54,7 +55,9 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine],
     def run(machine: Machine) -> DemoRun:
         monkeypatch.setattr(running, "run_study_file", machine.run)
         begin_s, is_busy = machine.now_s, machine.is_busy
-        return run_demo(tmp_path, machine, None, begin_s=begin_s, is_busy=is_busy, now=lambda: machine.now_s)
+        return run_demo(
+            tmp_path, machine, None, FakeExecutor(), begin_s=begin_s, is_busy=is_busy, now=lambda: machine.now_s
+        )
 
     return run
 

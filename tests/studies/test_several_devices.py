@@ -15,7 +15,8 @@ from foretune.core.observer import Observer
 from foretune.measure.bench_request import TrainingRequest
 from foretune.measure.bench_worker import measure_training
 from foretune.record.run_directory import RunDirectory
-from foretune.studies.study_part import PartRequest, do_part
+from foretune.sweeps.trial_request import TrialRequest
+from foretune.sweeps.trial_worker import perform
 from tests.training.rank_runs import run_ranks
 from tests.training.short_runs import events_of, losses_of
 from tests.training.test_ranks import mapping
@@ -111,11 +112,14 @@ def test_a_part_that_was_stopped_goes_on_with_two_devices(
         forked_python.python, 2, "trained", mapping=asked, runs=str(tmp_path), by_rank={"0": {"signal_after": 3}}
     )
     assert stopped["status"] == "interrupted"
-    request = PartRequest(do="resume", run=stopped["run"])
-    worker = (forked_python.python, "-m", request.worker)
+    run = Path(stopped["run"])
+    request = TrialRequest(measure="train", experiment=asked, name="part", folder=str(run.parent))
+    imports = "from foretune.sweeps.trial_worker import perform; from foretune.core.observer import Observer"
+    code = f"import json, sys; {imports}"
+    worker = (forked_python.python, "-c", f"{code}; print(json.dumps(perform(json.load(sys.stdin), Observer())))")
     lines = answered(forked_python, tmp_path, *worker, given=json.dumps(request.to_mapping())).splitlines()
-    assert json.loads(lines[-1])["answer"] == {"run": stopped["run"], "status": "finished", "reason": None}
-    assert len(losses_of(RunDirectory(Path(stopped["run"])))) == 10
+    assert json.loads(lines[-1]) == {"run": run.name}
+    assert len(losses_of(RunDirectory(run))) == 10
 
 
 def test_what_starts_its_own_processes_is_refused_under_a_launcher(
@@ -127,6 +131,7 @@ def test_what_starts_its_own_processes_is_refused_under_a_launcher(
     words = "starts its own processes, and RANK and WORLD_SIZE started 2"
     with pytest.raises(UserError, match=f"A bench {words}"):
         measure_training(TrainingRequest(asked=asked, directory=str(tmp_path)), Observer())
-    part = PartRequest(do="train", asked=asked, folder=str(tmp_path / "part"), about={"name": "part"})
-    with pytest.raises(UserError, match=f"A study {words}"):
-        do_part(part, Observer())
+    (tmp_path / "part").mkdir()
+    trial = TrialRequest(measure="train", experiment=asked, name="part", folder=str(tmp_path / "part"))
+    with pytest.raises(UserError, match=f"A trial {words}"):
+        perform(trial.to_mapping(), Observer())

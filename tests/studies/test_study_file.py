@@ -12,13 +12,13 @@ from foretune.config.study_files import StudyAsked, read_study
 from foretune.core.errors import Refused
 from foretune.core.observer import Observer
 from foretune.core.values.run_record import Status
+from foretune.executors.outcome import TaskOutcome
+from foretune.executors.task import Task
+from foretune.executors.task_files import read_task, write_outcome, write_task
 from foretune.measure.bench_inference import InferenceChoices
-from foretune.measure.bench_request import TrainingRequest
-from foretune.measure.fresh_process import MeasurementFailed
 from foretune.record.run_directory import RunDirectory
-from foretune.studies import study_file
 from foretune.studies.study_file import run_study_file
-from foretune.studies.study_part import PartRequest
+from foretune.sweeps.trial_request import TrialRequest, finished_run
 from tests.analyse.made_runs import make_run
 from tests.training.short_runs import Recording
 
@@ -38,136 +38,143 @@ def asked(tmp_path: Path, **changes: Any) -> StudyAsked:
 
 
 class Processes:
-    """Stands in for fresh processes: remembers what they were asked, and leaves run directories as they would."""
+    """Stands in for an executor: remembers what it was requested, and leaves run directories as trials would."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, study: StudyAsked, studies: Path) -> None:
+    name = "local"
+    num_slots: int | None = 1
+
+    def __init__(self, study: StudyAsked, studies: Path) -> None:
         self.study, self.studies, self.heard = study, studies, list[tuple[str, str]]()
-        self.ends: dict[str, str | Exception] = {}
-        monkeypatch.setattr(study_file, "ask_fresh_process", self.ask)
-        monkeypatch.setattr(study_file, "bench_inference", self.bench)
+        self.ends: dict[str, TaskOutcome | Status] = {}
+        """By part: how its training ends; an outcome of a process that left no run directory."""
+        self.requests: list[TrialRequest] = []
+        self._ended: list[str] = []
 
-    def ask(self, request: PartRequest, _: Observer) -> dict[str, Any]:
-        folder = Path(request.folder or Path(str(request.run)).parent)
+    def submit(self, task: Task) -> None:
+        write_task(task)
+        request = TrialRequest(**read_task(task.folder).request)
+        self.requests.append(request)
+        write_outcome(task.folder, self._performed(request))
+        self._ended.append(task.name)
+
+    def ended(self, timeout_s: float | None) -> list[str]:
+        names, self._ended = self._ended, []
+        return names
+
+    def stop(self, name: str) -> None:
+        raise AssertionError(f"nobody stops {name}")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _performed(self, request: TrialRequest) -> TaskOutcome:
+        folder = Path(request.folder)
         place = str(folder.relative_to(self.studies / self.study.name))
-        self.heard.append((request.do, place))
         end = self.ends.get(place, "finished")
-        if isinstance(end, Exception):
-            raise end
-        if request.do == "evaluate":
-            (Path(str(request.run)) / "quality").mkdir()
-            (Path(str(request.run)) / "quality" / "evaluation.json").write_text("{}")
-            return {}
-        part = next(part for part in self.study.parts if self.studies / part.folder == folder)
-        run = folder / f"2026-{len(self.heard):04d}" if request.do == "train" else Path(str(request.run))
-        status = None if end == "killed" else end
-        effective = {"data_fingerprint": "f", "study": request.about}
-        if request.do == "train":
-            make_run(run, [0.1] * 4, experiment=part.asked.experiment, status=status, effective=effective)  # type: ignore[arg-type]
-        else:
-            again = make_run(folder / "again", [0.1] * 4, experiment=part.asked.experiment)
-            record = RunDirectory(again).read_record()
-            assert record is not None
-            RunDirectory(run).write_record(record)
-        return {"run": str(run), "status": end, "reason": "a reason"}
-
-    def bench(self, model: str, _: None, choices: InferenceChoices, benches: Path, __: Observer) -> None:
-        self.heard.append(("bench", f"{choices.batch_size} {choices.precision} threads {choices.threads}"))
-        path = benches / Path(model).name / "stamp" / "bench.json"
-        path.parent.mkdir(parents=True)
-        path.write_text("{}")
+        if isinstance(end, TaskOutcome):
+            return end
+        run = finished_run(folder)
+        if run is None:
+            self.heard.append(("train", place))
+            experiment = understand(request.experiment, source="test").experiment
+            effective = {"data_fingerprint": "f", **request.about}
+            path = folder / f"2026-{len(self.heard):04d}"
+            run = RunDirectory(make_run(path, [0.1] * 4, experiment=experiment, status=end, effective=effective))
+        if end != "finished":
+            return TaskOutcome(kind="out of host memory", reason="a reason")
+        if request.evaluation is not None:
+            self.heard.append(("evaluate", place))
+            (run.path / "quality").mkdir(exist_ok=True)
+            (run.path / "quality" / "evaluation.json").write_text("{}")
+        if request.inference is not None:
+            choices = InferenceChoices(**request.inference)
+            self.heard.append(("bench", f"{choices.batch_size} {choices.precision} threads {choices.threads}"))
+            bench = folder / "inference" / run.path.name / "stamp" / "bench.json"
+            bench.parent.mkdir(parents=True)
+            bench.write_text("{}")
+        return TaskOutcome(kind="done")
 
 
-def test_every_part_is_trained_and_benched_in_turns_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+KILLED = TaskOutcome(kind="killed", reason="The process was ended by SIGKILL.")
+
+
+def test_every_part_is_trained_and_benched_in_turns_and_once(tmp_path: Path) -> None:
     study, studies = asked(tmp_path), tmp_path / "studies"
-    processes = Processes(monkeypatch, study, studies)
-    done = run_study_file(study, studies, Observer())
+    processes = Processes(study, studies)
+    done = run_study_file(study, studies, processes, Observer())
     order = [place for do, place in processes.heard if do == "train"]
     assert order == [f"{name}/as-asked/seed-{seed}" for name, seed in (("one", 0), ("two", 0), ("two", 1), ("one", 1))]
     benches = [what for do, what in processes.heard if do == "bench"]
     assert benches == [f"256 fp32 threads {threads}" for threads in (1, 2, 2, 1)]
     assert not any(part.is_reused or part.problem for part in done)
     processes.heard.clear()
-    again = run_study_file(study, studies, Observer())
+    again = run_study_file(study, studies, processes, Observer())
     assert processes.heard == []
     assert all(part.is_reused for part in again)
 
 
-def test_what_was_killed_goes_on_and_what_failed_is_said_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_failed_is_reported_and_tried_again(tmp_path: Path) -> None:
     study, studies, observer = asked(tmp_path, seeds=[0]), tmp_path / "studies", Recording()
-    processes = Processes(monkeypatch, study, studies)
-    processes.ends = {"one/as-asked/seed-0": "killed", "two/as-asked/seed-0": "out of memory"}
-    first = run_study_file(study, studies, observer)
+    processes = Processes(study, studies)
+    processes.ends = {"one/as-asked/seed-0": KILLED, "two/as-asked/seed-0": "out of memory"}
+    first = run_study_file(study, studies, processes, observer)
     assert [part.problem is None for part in first] == [False, False]
-    assert "two, seed 0: out of memory: a reason. The study goes on." in observer.of("warning")
+    assert [part.run is None for part in first] == [True, False]
+    (_, warning) = observer.of("warning")
+    assert warning.startswith("two, seed 0: out of host memory: a reason. The study goes on. Log: ")
     processes.ends = {}
     processes.heard.clear()
-    second = run_study_file(study, studies, observer)
-    assert [do for do, _ in processes.heard] == ["resume", "bench", "train", "bench"]
+    second = run_study_file(study, studies, processes, observer)
+    assert [do for do, _ in processes.heard] == ["train", "bench", "train", "bench"]
     assert [part.problem for part in second] == [None, None]
 
 
-def test_a_process_that_dies_ends_its_part_alone_and_a_refusal_ends_the_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_ends_its_part_alone_and_a_refusal_ends_the_study(tmp_path: Path) -> None:
     study, studies = asked(tmp_path, seeds=[0]), tmp_path / "studies"
-    processes = Processes(monkeypatch, study, studies)
-    processes.ends = {"one/as-asked/seed-0": MeasurementFailed("failed", "it died")}
-    one, two = run_study_file(study, studies, Observer())
-    assert "it died" in (one.problem or "")
+    processes = Processes(study, studies)
+    processes.ends = {"one/as-asked/seed-0": KILLED}
+    one, two = run_study_file(study, studies, processes, Observer())
+    assert "ended by SIGKILL" in (one.problem or "")
     assert two.problem is None
-    processes.ends = {"one/as-asked/seed-0": MeasurementFailed("refused", "no such folder")}
-    with pytest.raises(MeasurementFailed, match="no such folder"):
-        run_study_file(study, studies, Observer())
+    processes.ends = {"one/as-asked/seed-0": TaskOutcome(kind="refused", reason="no such folder")}
+    with pytest.raises(Refused, match="no such folder"):
+        run_study_file(study, studies, processes, Observer())
 
 
-def test_quality_is_evaluated_where_it_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quality_is_evaluated_where_it_was_asked_for(tmp_path: Path) -> None:
     changes = {"protocol": "equal-time", "steps": None, "seconds": 2, "seeds": [0], "evaluate": {"metrics": ["psnr"]}}
     study, studies = asked(tmp_path, **changes), tmp_path / "studies"
-    processes = Processes(monkeypatch, study, studies)
-    run_study_file(study, studies, Observer())
+    processes = Processes(study, studies)
+    run_study_file(study, studies, processes, Observer())
     assert [do for do, _ in processes.heard] == ["train", "evaluate", "train", "evaluate"]
     processes.heard.clear()
-    run_study_file(study, studies, Observer())
+    run_study_file(study, studies, processes, Observer())
     assert processes.heard == []
 
 
-def test_speeds_are_measured_by_the_bench_and_never_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speeds_are_measured_without_images(tmp_path: Path) -> None:
     study, studies = asked(tmp_path, protocol="speed", synthetic_data=True, seeds=[0]), tmp_path / "studies"
-    requests: list[TrainingRequest] = []
-    ends = iter(("killed", "finished", "finished"))
-
-    def ask(request: TrainingRequest, _: Observer) -> dict[str, Any]:
-        requests.append(request)
-        run = Path(request.directory) / request.folder / f"2026-{len(requests):04d}"
-        experiment = understand(request.asked, source="test").experiment
-        end = next(ends)
-        status: Status | None = None if end == "killed" else "finished"
-        make_run(run, [0.1] * 4, experiment=experiment, status=status, effective={"study": request.about})
-        if end == "killed":
-            raise MeasurementFailed("failed", "it died")
-        return {"run": str(run)}
-
-    monkeypatch.setattr(study_file, "ask_fresh_process", ask)
-    first = run_study_file(study, studies, Observer())
+    processes = Processes(study, studies)
+    processes.ends = {"one/as-asked/seed-0": KILLED}
+    first = run_study_file(study, studies, processes, Observer())
     assert [part.problem is None for part in first] == [False, True]
-    second = run_study_file(study, studies, Observer())
+    processes.ends = {}
+    second = run_study_file(study, studies, processes, Observer())
     assert [part.is_reused for part in second] == [False, True]
-    assert all(request.is_synthetic for request in requests)
-    assert [request.about and request.about["configuration"] for request in requests] == ["one", "two", "one"]
+    assert [(request.measure, request.is_synthetic) for request in processes.requests] == [("speed", True)] * 3
+    assert [request.about["study"]["configuration"] for request in processes.requests] == ["one", "two", "one"]
     assert summarise_study(studies / "hardware").protocol == "speed"
 
 
-def test_runs_of_another_file_are_not_taken_for_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_another_file_are_not_taken_for_this_one(tmp_path: Path) -> None:
     studies = tmp_path / "studies"
     study = asked(tmp_path, seeds=[0])
-    processes = Processes(monkeypatch, study, studies)
-    run_study_file(study, studies, Observer())
+    processes = Processes(study, studies)
+    run_study_file(study, studies, processes, Observer())
     with pytest.raises(Refused, match=r"train.steps: there 4, now 5.*name: hardware-2"):
-        run_study_file(asked(tmp_path, seeds=[0], steps=5), studies, Observer())
+        run_study_file(asked(tmp_path, seeds=[0], steps=5), studies, processes, Observer())
     elsewhere = {"model": "black-forest-labs/FLUX.1-dev", "data": {"kind": "shapes", "cache_dir": "/elsewhere"}}
     moved = asked(tmp_path, seeds=[0], experiment={**elsewhere, "parallel": {"device": "cpu"}})
     processes.heard.clear()
-    run_study_file(moved, studies, Observer())
+    run_study_file(moved, studies, processes, Observer())
     assert processes.heard == [], "where files lie makes no other run"

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from foretune.api.executing import opened_executor
 from foretune.api.live_steps import LiveSteps
 from foretune.api.plan import Plans, plan
 from foretune.api.report import Report, report
@@ -70,7 +71,8 @@ def demo(folder: str | Path = "foretune-demo", *, observer: DemoObserver | None 
 
     live = LiveSteps(observer)
     forecast = partial(plan_here, live=live, tell=observer.message)
-    made = run_demo(folder, observer, forecast, begin_s=begin_s, is_busy=is_busy)
+    with opened_executor("local") as executor:
+        made = run_demo(folder, observer, forecast, executor, begin_s=begin_s, is_busy=is_busy)
     observer.part(3)
     page = folder / "report.html"
     return Demo(plans, plan_page, made, report([made.folder], page, title=_TITLE), page)

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foretune.api.executing import ExecutorChoices, opened_executor
 from foretune.api.live_steps import LiveSteps
 from foretune.api.start import absent_device, import_libraries
 from foretune.core.errors import UnknownName, UserError
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from foretune.analyse.study_summary import StudySummary
     from foretune.choices.study import StudyFile
     from foretune.config.study_files import StudyAsked
+    from foretune.executors.executor import Executor
     from foretune.studies.study_file import PartDone
 
 STUDY_NAMES = tuple(SHIPPED_STUDIES)
@@ -55,6 +58,9 @@ def study(
     model: str | Path | None = None,
     name: str | None = None,
     quick: bool = False,
+    executor: str = "local",
+    jobs: int | None = None,
+    options: ExecutorChoices = (),
     studies: str | Path = "studies",
     plot: bool = True,
     observer: Observer | None = None,
@@ -68,6 +74,9 @@ def study(
         model: study this model instead of the file's.
         name: of the study's folder. Default: the file's name. Another name measures everything again.
         quick: the shorter study of the file's `quick` section: to try it, not to quote it.
+        executor: where runs are made: local, slurm or ray.
+        jobs: runs at once; one on a CPU by default, because they would slow each other down.
+        options: further options of the executor.
         studies: where results are stored.
         plot: draw the summary; needs `foretune[plots]`.
         observer: receives progress.
@@ -81,8 +90,10 @@ def study(
         return _summarised(file, None, plot=plot)
     observer = observer or Observer()
     import_once = cache(partial(import_libraries, observer, "foretune.studies.study_file", warns_if_busy=True))
-    asked = _read(file, only, model, name, Path(studies), observer, import_once, is_quick=quick)
-    done = _run(asked, Path(studies), observer, import_once)
+    is_here = executor == "local"
+    asked = _read(file, only, model, name, Path(studies), observer, import_once, is_quick=quick, is_here=is_here)
+    opened = partial(opened_executor, executor, jobs=jobs, options=options)
+    done = _run(asked, Path(studies), observer, import_once, opened)
     return _summarised(Path(studies) / asked.name, asked.file.least_gain, plot=plot, done=done)
 
 
@@ -108,6 +119,7 @@ def _read(
     import_once: Callable[[], bool],
     *,
     is_quick: bool,
+    is_here: bool,
 ) -> "StudyAsked":
     """The study with its fixtures made. The file is checked before torch is imported to make them."""
     from foretune.config.study_files import load_study, read_study, study_name
@@ -124,11 +136,16 @@ def _read(
         from foretune.studies.fixtures import make_fixtures
 
         changes |= make_fixtures(fixtures, studies / chosen, observer)
-    return read_study(path, only=tuple(only), name=chosen, is_quick=is_quick, changes=changes, checks=[absent_device])
+    checks = [absent_device] if is_here else []
+    return read_study(path, only=tuple(only), name=chosen, is_quick=is_quick, changes=changes, checks=checks)
 
 
 def _run(
-    asked: "StudyAsked", studies: Path, observer: Observer, import_once: Callable[[], bool]
+    asked: "StudyAsked",
+    studies: Path,
+    observer: Observer,
+    import_once: Callable[[], bool],
+    opened: "Callable[[], AbstractContextManager[Executor]]",
 ) -> "tuple[PartDone, ...]":
     require("train", "Running a study")
     observer.message(f"{asked.name}: {asked.file.protocol}, {_length(asked.file, len(asked.parts))}.")
@@ -140,7 +157,10 @@ def _run(
         observer.warning(warning)
     live = LiveSteps(observer)
     # `train` reports why a run has no forecast; among many runs that would drown the rest.
-    done = run_study_file(asked, studies, observer, lambda one: plan_here(one, live, lambda _: None))
+    with opened() as executor:
+        # Of a cluster's nodes nothing is known here.
+        forecast = (lambda one: plan_here(one, live, lambda _: None)) if executor.name == "local" else None
+        done = run_study_file(asked, studies, executor, observer, forecast)
     num_reused = sum(part.is_reused for part in done)
     if num_reused:
         observer.message(

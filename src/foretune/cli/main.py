@@ -34,14 +34,15 @@ from foretune.cli import (
     sample,
     schema,
     study,
+    sweep,
     tiny,
     train,
     watch,
 )
-from foretune.cli.quiet import hush
 from foretune.core.disk_faults import disk_fault
 from foretune.core.errors import AmbiguousName, UserError
 from foretune.core.input_files import shown_lines
+from foretune.core.library_noise import hush
 from foretune.core.thread_waiting import wait_passively
 
 app = typer.Typer(
@@ -89,6 +90,7 @@ app.command("report", short_help="Put the results of runs on one page.")(report.
 app.command("watch", short_help="Show what runs now, what it costs and how long it takes.")(watch.watch)
 app.command("gate", short_help="Fail where a candidate is slower.")(gate.gate)
 app.command("study", short_help="Answer a question about speed or quality by several runs.")(study.study)
+app.command("sweep", short_help="Run one experiment in many configurations.")(sweep.sweep)
 app.command("resume", short_help="Resume an interrupted run.")(resume.resume)
 app.command("sample", short_help="Sample the base model and the trained one.")(sample.sample)
 app.command("evaluate", short_help="Measure the quality of a run's images.")(evaluate.evaluate)

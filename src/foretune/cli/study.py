@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from foretune.api.study import STUDY_NAMES, study_path
+from foretune.cli.executor_options import Executor, ExecutorOptions, Jobs
 from foretune.core.errors import UserError
 from foretune.reports.terminal.study import print_markdown, print_summary
 
@@ -31,6 +32,9 @@ def study(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer configurations, steps and seeds: to try it, not to quote it.")
     ] = False,
+    executor: Executor = "local",
+    jobs: Jobs = None,
+    option: ExecutorOptions = None,
     plot: Annotated[bool, typer.Option(help="Draw plot.svg and plot.png beside the numbers.")] = True,
     show: Annotated[bool, typer.Option("--show", help="Print the study file and exit, to copy and change it.")] = False,
     studies: Annotated[Path, typer.Option("--studies", help="Where results are stored.")] = Path("studies"),
@@ -51,6 +55,9 @@ def study(
             model=model,
             name=name,
             quick=quick,
+            executor=executor,
+            jobs=jobs,
+            options=option or (),
             studies=studies,
             plot=plot,
             observer=observer,

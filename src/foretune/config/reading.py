@@ -126,6 +126,7 @@ def understand(
         except UserError as error:
             problems.append(f"model: {error}")
     found: tuple[Objection, ...] = ()
+    not_together: list[str] = []
     if readable is not None and model is not None and model.family is not None:
         found = objections(
             readable,
@@ -136,13 +137,14 @@ def understand(
         )
         refused = (objection.text for objection in found if objection.severity == "refused")
         # What stands in the place of a mistake is a default that nobody asked for.
-        problems += [text for text in refused if not any(key in text for key in wrong)]
+        not_together = [text for text in refused if not any(key in text for key in wrong)]
+        problems += not_together
     if readable is not None:
         sections = {key.partition(".")[0] for key in wrong}
         problems += [text for section, text in missing_here(readable, needs) if section not in sections]
         problems += [text for check in checks for text in check(readable)]
     if problems:
-        raise ExperimentErrors(source, problems)
+        raise ExperimentErrors(source, problems, not_together)
     assert experiment is not None, "nothing was wrong with it"
     assert model is not None, "nothing was wrong with it"
     # One experiment, however its model was spelt.

@@ -60,9 +60,12 @@ class MissingExtra(UserError):
 class ExperimentErrors(UserError):
     """Everything that is wrong with an experiment, at once."""
 
-    def __init__(self, source: str | None, problems: Sequence[str]) -> None:
-        """Without a source, the problems are those of a command, and each says where it is."""
-        self.source, self.problems = source, tuple(problems)
+    def __init__(self, source: str | None, problems: Sequence[str], refused: Sequence[str] = ()) -> None:
+        """Without a source, the problems are those of a command, and each says where it is.
+
+        `refused`: those of the problems that are combinations of valid settings which do not work together.
+        """
+        self.source, self.problems, self.refused = source, tuple(problems), tuple(refused)
         count = "1 mistake" if len(self.problems) == 1 else f"{len(self.problems)} mistakes"
         lines = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(self.problems, start=1))
         super().__init__(f"{source or 'This command'} has {count}:\n{lines}")

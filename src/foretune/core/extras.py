@@ -11,6 +11,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     **{spec.name: spec.packages for spec in TRACKER_SPECS.values() if spec.packages},
     "datasets": ("datasets",),
     "plots": ("matplotlib",),
+    "sweep": ("optuna",),
     "slurm": ("submitit",),
     "ray": ("ray",),
 }

@@ -123,9 +123,11 @@ class LocalExecutor:
     def _why_too_much(self, task: Task) -> str:
         resources = task.resources
         if resources.num_nodes > 1:
-            return f"The task needs {resources.num_nodes} nodes, and this is one machine. Run: --executor slurm"
+            run = "Run: foretune sweep ... --executor slurm"
+            return f"The task needs {resources.num_nodes} nodes, and this is one machine. {run}"
         needed, here = _accelerators(resources.num_devices), _accelerators(len(self._settings.devices))
-        return f"The task needs {needed}, and the local executor has {here}. Run: --executor slurm"
+        run = "Run: foretune sweep ... --executor slurm"
+        return f"The task needs {needed}, and the local executor has {here}. {run}"
 
     def _start_server(self) -> None:
         ours, theirs = socket.socketpair()

@@ -140,6 +140,6 @@ def open_sky(options: Mapping[str, Any]) -> Executor:
     """SkyPilot is a launcher of its own: there is nothing to open."""
     checked_options("sky", SkyOptions, options)
     raise UserError(
-        "Foretune writes task files for SkyPilot, and `sky` launches them. Add --dry-run to write them, then run: "
-        "sky jobs launch FILE"
+        "Foretune writes task files for SkyPilot, and `sky` launches them. Run: foretune sweep ... --executor sky "
+        "--dry-run, then: sky jobs launch FILE"
     )

@@ -50,8 +50,8 @@ def open_slurm(options: Mapping[str, Any]) -> Executor:
     require("slurm", "The SLURM executor")
     if shutil.which("sbatch") is None or shutil.which("srun") is None:
         raise UserError(
-            "There is no SLURM here: sbatch was not found. Run this on a login node of the cluster, or use: "
-            "--executor local"
+            "There is no SLURM here: sbatch was not found. Run this on a login node of the cluster, or: "
+            "foretune sweep ... --executor local"
         )
     return SlurmExecutor(checked_options("slurm", SlurmOptions, options))
 

@@ -34,7 +34,7 @@ class TrainingRequest:
     """Where the run directory is made, in `folder`."""
     folder: str = "runs"
     about: dict[str, Any] | None = None
-    """Which part of which study it is."""
+    """What else the run directory should say of it, such as which part of which study it is."""
     is_synthetic: bool = False
     plan: dict[str, Any] | None = None
     """The forecast, to be kept with the run."""

@@ -56,8 +56,7 @@ def measure_steps(request: TrainingRequest, asked: Asked, observer: Observer, ra
     run = new_run(Path(request.directory), request.folder, ranks)
     if ranks.is_first:
         effective = {**prepared.effective, "model_revision": revision, "is_synthetic": request.is_synthetic}
-        if request.about is not None:
-            effective["study"] = request.about
+        effective |= request.about or {}
         run.write_experiment(asked.as_asked, asked.experiment, effective)
         run.write_plan(None if request.plan is None else Plan.from_mapping(request.plan))
     observer.began(run.path)

@@ -1,30 +1,38 @@
 """A study file, part after part: finished parts are kept, stopped ones continue, failed ones are reported."""
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretune.choices.experiment import Experiment
 from foretune.choices.study import StudyInference
 from foretune.config.reading import Asked
 from foretune.config.study_files import StudyAsked, StudyPart
 from foretune.core.errors import Refused
 from foretune.core.observer import Observer
 from foretune.core.values import Plan
-from foretune.measure.bench import BENCH_FILE
-from foretune.measure.bench_inference import InferenceChoices, bench_inference
-from foretune.measure.bench_request import TrainingRequest
-from foretune.measure.fresh_process import MeasurementFailed, ask_fresh_process
-from foretune.record.run_directory import RunDirectory
-from foretune.studies.study_part import PartRequest
+from foretune.executors.executor import Executor
+from foretune.executors.outcome import TaskOutcome
+from foretune.executors.state import read_state
+from foretune.executors.task import Task
+from foretune.sweeps.reopening import reopen
+from foretune.sweeps.trial_progress import read_progress
+from foretune.sweeps.trial_request import (
+    WORKER,
+    TrialRequest,
+    evaluation_fields,
+    finished_run,
+    is_evaluated,
+    is_inference_measured,
+    newest_run,
+)
+from foretune.sweeps.trial_resources import resources_of
 
-INFERENCE = "inference"
-"""The folder beside a part's run directory in which its denoising was measured."""
 # What may differ between machines and days without making it another run.
 _PLACES = ("name", "model", "format_version", "data.path", "data.cache_dir", "data.folders", "save", "track", "accept")
-_RUN_ENDED = ("finished",)
+_LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -43,132 +51,148 @@ Forecast = Callable[[Asked], Plan | None]
 
 
 def run_study_file(
-    asked: StudyAsked, studies: Path, observer: Observer, forecast: Forecast | None = None
+    asked: StudyAsked, studies: Path, executor: Executor, observer: Observer, forecast: Forecast | None = None
 ) -> tuple[PartDone, ...]:
-    """Runs every part that is not there yet, each in a fresh process, in turns; stores its forecast with the run."""
+    """Runs every part that is not there yet, in turns; stores its forecast with the run."""
     for part in asked.parts:
         _refuse_other_question(part, studies)
-    plans = _Plans(forecast)
-    done = []
-    for number, part in enumerate(asked.parts):
-        one = _Named(observer, f"{part.label} ({number + 1} of {len(asked.parts)})")
-        made = _run(part, studies, one, plans, is_synthetic=asked.file.synthetic_data)
-        if made.run is not None and made.problem is None:
-            problem = _looked_at(asked, part, made.run, one)
-            made = PartDone(part, made.run, made.is_reused, problem)
-        if made.problem is not None:
-            observer.warning(f"{part.label}: {made.problem}. The study goes on.")
-        done.append(made)
-    return tuple(done)
+    return _StudyRun(asked, studies, executor, observer, forecast).run()
 
 
-def _run(part: StudyPart, studies: Path, observer: Observer, plans: "_Plans", *, is_synthetic: bool) -> PartDone:
-    """The part's finished run, its interrupted run continued, or a new one."""
-    folder = studies / part.folder
-    newest = _newest(folder)
-    record = None if newest is None else newest.read_record()
-    if newest is not None and record is not None and record.outcome.status == "finished":
-        return PartDone(part, newest.path, is_reused=True)
-    try:
-        if part.protocol == "speed":
-            # A speed is that of one process: what was interrupted is measured again.
-            return _of_status(part, ask_fresh_process(_steps_request(part, folder, is_synthetic), observer)["run"])
-        can_go_on = newest is not None and (record is None or record.outcome.status == "interrupted")
-        if can_go_on and newest is not None and "data_fingerprint" in newest.read_experiment()[2]:
-            request = PartRequest(do="resume", run=str(newest.path))
-        else:
-            about, plan = part.about(), plans.of(part)
-            request = PartRequest(do="train", asked=part.asked.as_asked, folder=str(folder), about=about, plan=plan)
-        answer = ask_fresh_process(request, observer)
-    except MeasurementFailed as failure:
-        if failure.status == "refused":
-            raise
-        return PartDone(part, None, is_reused=False, problem=str(failure))
-    problem = None if answer["status"] in _RUN_ENDED else f"{answer['status']}: {answer['reason']}"
-    return PartDone(part, Path(answer["run"]), is_reused=False, problem=problem)
+class _StudyRun:
+    """The parts that wait, run and are done."""
+
+    def __init__(
+        self, asked: StudyAsked, studies: Path, executor: Executor, observer: Observer, forecast: Forecast | None
+    ) -> None:
+        self._asked, self._studies, self._executor, self._observer = asked, studies, executor, observer
+        self._plans = _Plans(forecast)
+        self._waiting: deque[StudyPart] = deque()
+        self._running: dict[str, StudyPart] = {}
+        self._done: dict[str, PartDone] = {}
+        self._reused: set[str] = set()
+        """Parts whose training was there before; something else of them may be missing."""
+
+    def run(self) -> tuple[PartDone, ...]:
+        # What is complete needs no executor.
+        self._waiting = deque(part for part in self._asked.parts if not self._was_complete(part))
+        while self._waiting or self._running:
+            slots = self._executor.num_slots
+            while self._waiting and (slots is None or len(self._running) < slots):
+                self._start(self._waiting.popleft())
+            for name in self._executor.ended(_LOOK_EVERY_S) if self._running else ():
+                self._end(self._running.pop(name))
+            self._show()
+        return tuple(self._done[_task_name(part)] for part in self._asked.parts)
+
+    def _was_complete(self, part: StudyPart) -> bool:
+        run, name = finished_run(self._studies / part.folder), _task_name(part)
+        if run is None:
+            return False
+        self._reused.add(name)
+        if not self._is_complete(run.path):
+            return False
+        self._done[name] = PartDone(part, run.path, is_reused=True)
+        return True
+
+    def _start(self, part: StudyPart) -> None:
+        folder, name = self._studies / part.folder, _task_name(part)
+        if read_state(folder).kind == "ended":
+            reopen(folder)
+        self._running[name] = part
+        experiment = part.asked.experiment
+        self._executor.submit(
+            Task(
+                name=name,
+                worker=WORKER,
+                request=self._request(part, folder).to_mapping(),
+                folder=folder,
+                resources=resources_of(experiment.parallel, is_here=self._executor.name == "local"),
+            )
+        )
+
+    def _is_complete(self, run: Path) -> bool:
+        file = self._asked.file
+        return (file.evaluate is None or is_evaluated(run)) and (
+            file.protocol != "equal-steps" or is_inference_measured(run.parent)
+        )
+
+    def _request(self, part: StudyPart, folder: Path) -> TrialRequest:
+        file, experiment = self._asked.file, part.asked.experiment
+        is_speed = part.protocol == "speed"
+        inference = _inference(file.inference or StudyInference(), part) if file.protocol == "equal-steps" else None
+        return TrialRequest(
+            measure="speed" if is_speed else "train",
+            experiment=part.asked.as_asked,
+            name=part.study,
+            folder=str(folder.absolute()),
+            about={"study": part.about()},
+            plan=None if is_speed else self._plans.of(part),
+            is_synthetic=file.synthetic_data,
+            evaluation=None if file.evaluate is None else evaluation_fields(file.evaluate, experiment.parallel.device),
+            inference=inference,
+        )
+
+    def _end(self, part: StudyPart) -> None:
+        folder, name = self._studies / part.folder, _task_name(part)
+        outcome = read_state(folder).outcome
+        assert outcome is not None, "the executor says that it has ended"
+        if outcome.kind == "refused":
+            raise Refused(outcome.reason or f"{part.label} was refused")
+        run = newest_run(folder)
+        problem = _problem(outcome)
+        self._done[name] = PartDone(part, None if run is None else run.path, name in self._reused, problem)
+        if problem is not None:
+            self._observer.warning(f"{part.label}: {problem}. The study goes on. Log: {folder / 'log.txt'}")
+
+    def _show(self) -> None:
+        for part in self._running.values():
+            number = self._asked.parts.index(part) + 1
+            what, done, total = read_progress(self._studies / part.folder) or ("starting", 0, 1)
+            self._observer.preparing(f"{part.label} ({number} of {len(self._asked.parts)}): {what}", done, total)
 
 
-def _steps_request(part: StudyPart, folder: Path, is_synthetic: bool) -> TrainingRequest:
-    return TrainingRequest(
-        asked={**part.asked.as_asked, "name": part.study},
-        directory=str(folder.parent),
-        folder=folder.name,
-        about=part.about(),
-        is_synthetic=is_synthetic,
-    )
+def _problem(outcome: TaskOutcome) -> str | None:
+    if outcome.kind == "done":
+        return None
+    return f"{outcome.kind}: {(outcome.reason or '').rstrip('.')}"
 
 
-def _of_status(part: StudyPart, run: str) -> PartDone:
-    record = RunDirectory.open(Path(run)).read_record()
-    assert record is not None, "a bench that ends writes its record"
-    outcome = record.outcome
-    problem = None if outcome.status in _RUN_ENDED else f"{outcome.status}: {outcome.reason}"
-    return PartDone(part, Path(run), is_reused=False, problem=problem)
+def _task_name(part: StudyPart) -> str:
+    return f"{part.configuration}.{part.setting}.{part.seed}"[-100:]
 
 
-def _looked_at(asked: StudyAsked, part: StudyPart, run: Path, observer: Observer) -> str | None:
-    """Quality and inference of a finished run, where they were asked for and are not there; what went wrong, if so."""
-    file = asked.file
-    try:
-        if file.evaluate is not None and not (run / "quality" / "evaluation.json").is_file():
-            ask_fresh_process(PartRequest(do="evaluate", run=str(run), evaluation=_evaluation(asked, part)), observer)
-        if file.protocol == "equal-steps" and not list((run.parent / INFERENCE).glob(f"*/*/{BENCH_FILE}")):
-            _bench(file.inference or StudyInference(), part.asked.experiment, run, observer)
-    except MeasurementFailed as failure:
-        return str(failure)
-    return None
-
-
-def _evaluation(asked: StudyAsked, part: StudyPart) -> dict[str, Any]:
-    choice = asked.file.evaluate
-    assert choice is not None, "asked before"
+def _inference(choice: StudyInference, part: StudyPart) -> dict[str, Any]:
+    experiment = part.asked.experiment
     return {
-        "metrics": choice.metrics,
-        "prompts": choice.prompts,
-        "num_seeds": choice.seeds,
-        "num_inference_steps": choice.num_inference_steps,
-        "device": part.asked.experiment.parallel.device,
-    }
-
-
-def _bench(choice: StudyInference, experiment: Experiment, run: Path, observer: Observer) -> None:
-    choices = InferenceChoices(
-        batch_size=choice.batch_size,
-        precision=choice.precision,
-        size_px=experiment.data.resolution,
-        num_frames=experiment.data.num_frames,
-        num_steps=choice.steps,
+        "batch_size": choice.batch_size,
+        "precision": choice.precision,
+        "size_px": experiment.data.resolution,
+        "num_frames": experiment.data.num_frames,
+        "num_steps": choice.steps,
         # Each seed has a process of its own, so that the seeds are the repeats.
-        num_repeats=1,
-        num_images=0,
-        device=experiment.parallel.device,
-        threads=experiment.parallel.threads,
-    )
-    bench_inference(str(run), None, choices, run.parent / INFERENCE, observer)
-
-
-def _newest(folder: Path) -> RunDirectory | None:
-    found = sorted(path.parent for path in folder.glob("*/experiment.yaml") if not path.parent.is_symlink())
-    return RunDirectory.open(found[-1]) if found else None
+        "num_repeats": 1,
+        "num_images": 0,
+        "device": experiment.parallel.device,
+        "threads": experiment.parallel.threads,
+    }
 
 
 def _refuse_other_question(part: StudyPart, studies: Path) -> None:
     """A run that is there already must be the one that the file asks for, or it would be counted as that."""
-    newest = _newest(studies / part.folder)
+    newest = newest_run(studies / part.folder)
     if newest is None:
         return
-    there, wanted = (dict(_flat("", one)) for one in (_asked_of(newest), part.asked.experiment.to_mapping()))
-    differing = [key for key in wanted if there.get(key) != wanted[key] and not key.startswith(_PLACES)]
+    present, wanted = (
+        dict(_flat("", one)) for one in (newest.read_experiment()[1].to_mapping(), part.asked.experiment.to_mapping())
+    )
+    differing = [key for key in wanted if present.get(key) != wanted[key] and not key.startswith(_PLACES)]
     if differing:
-        told = "; ".join(f"{key}: there {there.get(key)}, now {wanted[key]}" for key in differing[:3])
+        told = "; ".join(f"{key}: there {present.get(key)}, now {wanted[key]}" for key in differing[:3])
         raise Refused(
             f"{newest.path} was made by another study file ({told}). Give this study another name "
             f"(name: {part.study}-2), or take {studies / part.study} away"
         )
-
-
-def _asked_of(run: RunDirectory) -> dict[str, Any]:
-    return run.read_experiment()[1].to_mapping()
 
 
 def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -196,16 +220,3 @@ class _Plans:
         # The seed is part of what was asked, and so of the hash that a plan names.
         whole = part.asked.experiment.whole_hash()
         return None if plan is None else plan.model_copy(update={"experiment": whole}).to_mapping()
-
-
-class _Named(Observer):
-    """Progress of one part under its name; what it says in words is kept to warnings."""
-
-    def __init__(self, observer: Observer, name: str) -> None:
-        self._observer, self._name = observer, name
-
-    def warning(self, text: str) -> None:
-        self._observer.warning(f"{self._name}: {text}")
-
-    def preparing(self, what: str, done: int, total: int) -> None:
-        self._observer.preparing(f"{self._name}: {what}", done, total)

@@ -28,15 +28,28 @@ def plan_here(asked: Asked, live: LiveSource, tell: Callable[[str], None]) -> Pl
     if device is None:
         tell("No plan, so no estimate of memory and speed: the catalogue has no device like this one.")
         return None
+    # The threads that the run will compute with; torch is imported, so it knows its own choice.
+    threads = asked.experiment.parallel.threads or torch.get_num_threads()
+    wanted = Wanted(
+        target=asked.experiment.model,
+        host_numerics=True,
+        host_context_bytes=_host_context_bytes(asked),
+        terms=Terms(speeds=speeds_of_this_machine(threads)),
+    )
+    return _plan(asked, wanted, device, live, tell)
+
+
+def plan_on_device(asked: Asked, live: LiveSource, device: Device, *, context_bytes: int) -> Plan | None:
+    """The forecast for a device, without advice; None where there can be none.
+
+    `context_bytes` is what a process takes that has imported the libraries, if it computes on the host.
+    """
+    wanted = Wanted(target=asked.experiment.model, host_numerics=True, host_context_bytes=context_bytes, advice="none")
+    return _plan(asked, wanted, device, live, lambda _: None)
+
+
+def _plan(asked: Asked, wanted: Wanted, device: Device, live: LiveSource, tell: Callable[[str], None]) -> Plan | None:
     try:
-        # The threads that the run will compute with; torch is imported, so it knows its own choice.
-        threads = asked.experiment.parallel.threads or torch.get_num_threads()
-        wanted = Wanted(
-            target=asked.experiment.model,
-            host_numerics=True,
-            host_context_bytes=_host_context_bytes(asked),
-            terms=Terms(speeds=speeds_of_this_machine(threads)),
-        )
         (plan,) = plan_question(asked, wanted, [device], live)
     except (IrregularStep, UserError) as error:
         # Nothing about a forecast should keep a run from starting that would start without it.

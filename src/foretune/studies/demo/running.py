@@ -9,6 +9,7 @@ from pathlib import Path
 from foretune.config.study_files import StudyAsked, load_study, read_study
 from foretune.core.observer import Observer
 from foretune.core.units import duration_text
+from foretune.executors.executor import Executor
 from foretune.record.run_directory import RunDirectory
 from foretune.stats.enough_steps import fewest_steps
 from foretune.studies.demo.preparing import STUDY, write_demo_study
@@ -48,6 +49,7 @@ def run_demo(
     folder: Path,
     observer: Observer,
     forecast: Forecast | None,
+    executor: Executor,
     *,
     begin_s: float,
     is_busy: bool = False,
@@ -59,6 +61,7 @@ def run_demo(
         folder: where everything is written.
         observer: receives progress.
         forecast: expected memory of a run, to be stored with it.
+        executor: runs the trainings.
         begin_s: when the demonstration began, by `now`.
         is_busy: whether other processes use the machine.
         now: the clock.
@@ -67,7 +70,7 @@ def run_demo(
     for text in left_out:
         observer.warning(f"Left out: {text}")
     asked = read_study(file)
-    round_s, done = _first_round(asked, folder, observer, forecast, now)
+    round_s, done = _first_round(asked, folder, executor, observer, forecast, now)
     seconds = asked.file.seconds
     assert seconds is not None, "the demonstration gives each training the same time"
     lacking = _lacking(done)
@@ -80,7 +83,7 @@ def run_demo(
         )
         file, _ = write_demo_study(folder, seconds=longer_s, is_second_try=True)
         asked = read_study(file)
-        round_s, done = _first_round(asked, folder, observer, forecast, now)
+        round_s, done = _first_round(asked, folder, executor, observer, forecast, now)
         lacking = _lacking(done)
     if lacking:
         named = ", ".join(f"{one.label} made {one.made} of {one.needed}" for one in lacking)
@@ -89,7 +92,7 @@ def run_demo(
     rest = tuple(part for part in asked.parts if part.seed != asked.file.seeds[0])
     rest_s = round_s * (len(asked.file.seeds) - 1)
     if now() - begin_s + rest_s <= WHOLE_S:
-        done += run_study_file(replace(asked, parts=rest), folder, observer, forecast)
+        done += run_study_file(replace(asked, parts=rest), folder, executor, observer, forecast)
     elif rest:
         observer.message(
             f"One run each: {len(rest)} runs with other seeds would take {duration_text(rest_s)} more here. "
@@ -107,12 +110,17 @@ def _first_seconds(folder: Path, *, is_busy: bool) -> float | None:
 
 
 def _first_round(
-    asked: StudyAsked, folder: Path, observer: Observer, forecast: Forecast | None, now: Callable[[], float]
+    asked: StudyAsked,
+    folder: Path,
+    executor: Executor,
+    observer: Observer,
+    forecast: Forecast | None,
+    now: Callable[[], float],
 ) -> tuple[float, tuple[PartDone, ...]]:
     """The first seed of every configuration, and the seconds that took."""
     begin_s = now()
     parts = tuple(part for part in asked.parts if part.seed == asked.file.seeds[0])
-    done = run_study_file(replace(asked, parts=parts), folder, observer, forecast)
+    done = run_study_file(replace(asked, parts=parts), folder, executor, observer, forecast)
     return now() - begin_s, done
 
 

@@ -1,0 +1,128 @@
+"""A sweep as pictures: for each axis, speed, memory and loss against its values, a line for each combination of the
+others.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune.config.sweep_files import axis_word
+from foretune.core.units import GIB
+from foretune.reports.figures import COLOURS, INK, name_below, new_figure, plain, save_figure
+
+if TYPE_CHECKING:
+    from foretune.choices.sweep import AxisOption
+
+_PANELS: Mapping[str, tuple[str, float]] = {
+    "speed": ("samples/s", 1),
+    "memory": ("peak memory, GiB", GIB),
+    "quality": ("held-out loss", 1),
+    "money": ("price, USD", 1),
+}
+_MOST_NAMED = 12
+_STYLES = ("-", "--", ":")
+_ROOM_ABOVE = 1.05
+_WIDE_RATIO = 20
+"""Values that lie farther apart than this are drawn on a logarithmic axis."""
+
+
+def write_sweep_plots(
+    summary: Mapping[str, Any], options: Mapping[str, Sequence["AxisOption"]], directory: Path
+) -> tuple[Path, ...]:
+    """Draws each axis that has several values into plot-<axis>.svg and .png; returns their paths."""
+    paths: list[Path] = []
+    for axis in options:
+        if len(options[axis]) > 1 and any(one["numbers"] for one in summary["combinations"]):
+            name = f"plot-{axis_word(axis)}"
+            paths += save_figure(lambda axis=axis: _against(summary, axis, options[axis]), directory, name, "a sweep")  # type: ignore[misc]
+    return tuple(paths)
+
+
+def _against(summary: Mapping[str, Any], axis: str, options: Sequence["AxisOption"]) -> Any:
+    combinations = [one for one in summary["combinations"] if axis in one["labels"]]
+    measured = [key for key in _PANELS if any(key in one["numbers"] for one in combinations)]
+    figure, panels = new_figure(len(measured), f"{summary['name']}: {axis}")
+    places = _places(options)
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for one in combinations:
+        others = {other: label for other, label in one["labels"].items() if other != axis}
+        lines.setdefault(", ".join(f"{axis_word(key)} {label}" for key, label in others.items()), []).append(one)
+    for panel, key in zip(panels, measured, strict=True):
+        title, unit = _PANELS[key]
+        for number, (name, members) in enumerate(lines.items()):
+            xs = [places[one["labels"][axis]] for one in members]
+            # Between names there is nothing that a line could stand for.
+            style = _STYLES[number // len(COLOURS) % len(_STYLES)] if _are_numbers(options) else "none"
+            _draw_line(panel, members, key, unit, xs, name, COLOURS[number % len(COLOURS)], style)
+        _mark_failures(panel, combinations, axis, places)
+        _label_places(panel, options, places)
+        panel.set_xlabel(axis)
+        panel.set_ylabel(title)
+        if key != "quality":
+            panel.set_ylim(0, panel.get_ylim()[1] * _ROOM_ABOVE)
+        plain(panel)
+    if 1 < len(lines) <= _MOST_NAMED:
+        name_below(figure, panels[0])
+    return figure
+
+
+def _draw_line(
+    panel: Any,
+    members: Sequence[Mapping[str, Any]],
+    key: str,
+    unit: float,
+    xs: Sequence[float],
+    name: str,
+    colour: str,
+    style: str,
+) -> None:
+    known = sorted(
+        ((x, one["numbers"][key]) for x, one in zip(xs, members, strict=True) if key in one["numbers"]),
+        key=lambda pair: pair[0],
+    )
+    values = [found["value"] / unit for _, found in known]
+    # Not a number draws nothing, where there is no interval.
+    reaches = [
+        [math.nan if found[end] is None else abs(found[end] - found["value"]) / unit for _, found in known]
+        for end in ("low", "high")
+    ]
+    panel.errorbar(
+        [x for x, _ in known], values, yerr=reaches, color=colour, ecolor=INK, capsize=3, elinewidth=1,
+        linewidth=1.4, linestyle=style, marker="_", label=name,
+    )  # fmt: skip
+    dots = [(x, value / unit) for x, found in known for value in found["values"]]
+    panel.scatter([x for x, _ in dots], [value for _, value in dots], s=14, color=colour, zorder=3)
+
+
+def _mark_failures(
+    panel: Any, combinations: Sequence[Mapping[str, Any]], axis: str, places: Mapping[str, float]
+) -> None:
+    """A cross at the foot of the panel where no trial has finished."""
+    failed = sorted({places[one["labels"][axis]] for one in combinations if "done" not in one["outcomes"]})
+    if failed:
+        panel.scatter(
+            failed, [0.02] * len(failed), marker="x", color="#b3261e", transform=panel.get_xaxis_transform(), zorder=4
+        )
+
+
+def _places(options: Sequence["AxisOption"]) -> dict[str, float]:
+    """Where each value stands: numbers as such, others side by side."""
+    if _are_numbers(options):
+        return {option.label: float(option.value) for option in options}
+    return {option.label: float(number) for number, option in enumerate(options)}
+
+
+def _are_numbers(options: Sequence["AxisOption"]) -> bool:
+    return all(isinstance(option.value, int | float) and not isinstance(option.value, bool) for option in options)
+
+
+def _label_places(panel: Any, options: Sequence["AxisOption"], places: Mapping[str, float]) -> None:
+    used = sorted(places.values())
+    if _are_numbers(options) and used[0] > 0 and used[-1] / used[0] > _WIDE_RATIO:
+        panel.set_xscale("log")
+        panel.minorticks_off()
+    if len(options) <= _MOST_NAMED:
+        panel.set_xticks([places[option.label] for option in options], [option.label for option in options])
+    if not _are_numbers(options):
+        panel.set_xlim(-0.5, len(options) - 0.5)
