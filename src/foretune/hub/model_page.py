@@ -14,7 +14,8 @@ def licence_of(repo: str, kind: Literal["model", "dataset"] = "model") -> tuple[
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # the base of its errors
 
     try:
-        info = HfApi(token=token()).repo_info(repo, repo_type=kind)
+        hub = HfApi(token=token())
+        info = hub.model_info(repo) if kind == "model" else hub.dataset_info(repo)
     except (OSError, HTTPError):
         known = catalog.licences().get(repo)
         return (None, None) if known is None else (known.licence, known.is_gated)
