@@ -8,7 +8,7 @@ import pytest
 
 from foretune.config.sweep_files import SweepAsked
 from foretune.executors.outcome import TaskOutcome
-from foretune.sweeps.controller import NoForecasts, SweepController, Watcher
+from foretune.sweeps.controller import NoForecasts, SweepController, TrialWatcher
 from foretune.sweeps.strategies.seam import MemoryExcess
 from foretune.sweeps.sweep_folder import SweepFolder, sweep_folder
 from foretune.sweeps.trial_results import TrialResult, read_result
@@ -161,7 +161,7 @@ def test_a_sweep_can_be_asked_to_run_what_does_not_fit(tmp_path: Path) -> None:
 def test_progress_counts_trials_and_money(tmp_path: Path) -> None:
     sweep, heard = asked(tmp_path), list[tuple[int, int | None, float | None]]()
 
-    class Listening(Watcher):
+    class Listening(TrialWatcher):
         def ended(self, result: TrialResult, progress: Any) -> None:
             assert result.usd == pytest.approx(2 / 3600 * 7.2)
             heard.append((progress.num_ended, progress.num_planned, progress.usd))

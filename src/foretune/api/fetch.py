@@ -12,6 +12,7 @@ from foretune.core.extras import require
 from foretune.core.observer import Observer
 from foretune.hub.download_plan import DownloadPlan, FreeBytes
 from foretune.hub.surroundings import free_bytes as free_bytes_of
+from foretune.hub.surroundings import has_stored_token, token_variable
 
 if TYPE_CHECKING:
     from foretune.catalog import Dataset
@@ -91,6 +92,11 @@ def fetch_benchmark(
     """
     for name in BENCHMARK:
         yield fetch(name, dry_run=dry_run, free_bytes=free_bytes, observer=observer)
+
+
+def has_token() -> bool:
+    """Whether a token of the Hub is set or stored."""
+    return token_variable() is not None or has_stored_token()
 
 
 def _fetched_dataset(row: "Dataset", free_bytes: FreeBytes, observer: Observer, *, is_dry: bool) -> Fetched:

@@ -260,10 +260,10 @@ def _run(
     *,
     retry: bool,
 ) -> "list[TrialResult]":
-    from foretune.sweeps.controller import SweepController, Watcher
+    from foretune.sweeps.controller import SweepController, TrialWatcher
     from foretune.sweeps.environment_identity import environment_identity
 
-    class Told(Watcher):
+    class Told(TrialWatcher):
         def ended(self, result: "TrialResult", progress: "SweepProgress") -> None:
             store.add(result)
             if watcher is not None:

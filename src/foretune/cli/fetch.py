@@ -49,9 +49,9 @@ def fetch(
 
 def _ask_for_token() -> None:
     """Asks a person for a token, for this command alone: some of the models are gated. Scripts are never asked."""
-    from foretune.hub.surroundings import has_stored_token, token_variable
+    from foretune.api.fetch import has_token
 
-    if token_variable() is not None or has_stored_token() or not sys.stdin.isatty():
+    if has_token() or not sys.stdin.isatty():
         return
     token = typer.prompt(
         "FLUX.1-dev is gated. Token of the Hugging Face Hub (hidden; Enter for none)",

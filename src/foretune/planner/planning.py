@@ -6,15 +6,16 @@ from functools import cached_property
 from typing import NamedTuple
 
 from foretune.catalog import ModelComponent
-from foretune.catalog.devices import UNKNOWN, Device, cards_of
+from foretune.catalog.devices import Device, cards_of
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections.hardware import hardware_objections
 from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
 from foretune.core.units import share_text
-from foretune.core.values.plan import Plan, Transfers, ValidationMemory
+from foretune.core.values.plan import Plan, ValidationMemory
 from foretune.core.values.plan_time import JobCost, StepTime
 from foretune.core.vocabulary import RunPhase
 from foretune.planner.around import RunToPlan
+from foretune.planner.assumptions import plan_assumptions
 from foretune.planner.block_events import Event
 from foretune.planner.expansion import expand_step, expand_variant
 from foretune.planner.host_memory import HostBudget, host_memory_of
@@ -338,29 +339,12 @@ def plan_on(
         transfers=transfers,
         host=host_memory_of(found.experiment, found.phases, device, host),
         warnings=tuple(w.text for card in cards_of(device) for w in hardware_objections(found.experiment, card)),
-        assumptions=_assumptions(found, device, transfers, expandable_segments=expandable_segments),
+        assumptions=plan_assumptions(
+            found.experiment, found.size, device, transfers, expandable_segments=expandable_segments
+        ),
         notes=(*_notes(found.phases), *_of_the_device(found, device)),
         traces=tuple(f"{name} {stamp}" for name, stamp in sorted(found.traces.used.items())),
     )
-
-
-def _assumptions(
-    found: Footprint, device: Device, transfers: Transfers | None, *, expandable_segments: bool
-) -> tuple[str, ...]:
-    size = found.size
-    frames = f" x {size.num_frames} frames" if size.num_frames > 1 else ""
-    said = [f"the largest step has {size.batch_size} x {size.width_px} x {size.height_px} px{frames}"]
-    if size.num_text_tokens:
-        said.append(f"captions are padded to {size.num_text_tokens} tokens")
-    segments = "expandable" if expandable_segments else "plain"
-    said.append(f"the allocator has {segments} segments and nothing else uses the device")
-    if device.arch == UNKNOWN:
-        said.append(f"{device.name}: driver and context take as much memory as on other {device.kind.upper()} cards")
-    if transfers is not None and transfers.is_link_assumed:
-        said.append(f"host and device are connected by {transfers.link}")
-    if found.experiment.quantize.text_encoders != "none":
-        said.append("all weights of a text encoder except its token embeddings are in linear layers")
-    return tuple(said)
 
 
 def _connection(found: Footprint, device: Device, terms: Terms) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ class SweepProgress:
     """Spent so far, by this and earlier starts; None where no price is known."""
 
 
-class Watcher:
+class TrialWatcher:
     """Told what happens; does nothing by itself."""
 
     def ended(self, result: TrialResult, progress: SweepProgress) -> None:
@@ -91,7 +91,7 @@ class SweepController:
     environment: str
     """Names hardware and software: a trial that was measured there is not measured again."""
     forecasts: Forecaster = field(default_factory=NoForecasts)
-    watcher: Watcher = field(default_factory=Watcher)
+    watcher: TrialWatcher = field(default_factory=TrialWatcher)
     usd_per_hour: float | None = None
     retries_failed: bool = False
     """Run trials again that did not finish."""
