@@ -75,9 +75,9 @@ def _in_expressions(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(module=str(package)) if not _is_below(package, UNSAFE_MODULES):
-                for name in (f"{package}.{alias.name}" for alias in node.names):
-                    if _is_below(name, UNSAFE_MODULES):
-                        yield node.lineno, f"imports {name}"
+                for imported in (f"{package}.{alias.name}" for alias in node.names):
+                    if _is_below(imported, UNSAFE_MODULES):
+                        yield node.lineno, f"imports {imported}"
             case ast.Call():
                 called = ast.unparse(node.func)
                 if called in FORBIDDEN_CALLS:

@@ -11,13 +11,13 @@ from typing import Any
 
 from foretune.config.sweep_files import check_sweep, load_sweep
 from foretune.executors.local import LocalExecutor, LocalOptions
-from foretune.sweeps.controller import SweepController, Watcher
+from foretune.sweeps.controller import SweepController, TrialWatcher
 from foretune.sweeps.sweep_folder import sweep_folder
 
 WORKER = "tests.proofs.sweep_trial_worker"
 
 
-class Memory(Watcher):
+class Memory(TrialWatcher):
     """Resident memory of the controller after each trial."""
 
     def __init__(self) -> None:
