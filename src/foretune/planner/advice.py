@@ -167,11 +167,15 @@ def _of_an_adapter(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str,
 
 def _swapped_bases(trial: Trial, bases: Sequence[SettingChange]) -> Iterator[Look]:
     """Yields the finest base that fits with block swap, after a coarser one that swaps far fewer blocks."""
-    looks = [look for look in (_fewest_swapped(trial, base) for base in bases) if look is not None]
-    if looks:
-        most = looks[0].change.settings["levers.block_swap"] * _FEW_SWAPPED
-        yield from (look for look in looks[1:] if look.change.settings["levers.block_swap"] <= most)
-        yield looks[0]
+    rest = iter(bases)
+    finest = next((look for look in (_fewest_swapped(trial, base) for base in rest) if look is not None), None)
+    if finest is None:
+        return
+    # An exact look takes long: a coarser base is only tried with as few blocks as make it worth offering.
+    most = int(finest.change.settings["levers.block_swap"] * _FEW_SWAPPED)
+    for base in rest:
+        yield from _found(_fewest_swapped(trial, base, most))
+    yield finest
 
 
 def _of_all_weights(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str, Any]) -> Iterator[Look]:
@@ -196,11 +200,11 @@ def _least_traffic(trial: Trial, saving: Mapping[str, Any]) -> Look | None:
     return _fewest_swapped(trial, plain) or _fewest_swapped(trial, with_offload)
 
 
-def _fewest_swapped(trial: Trial, change: SettingChange) -> Look | None:
-    """Returns the change with the fewest swapped blocks that make it fit."""
+def _fewest_swapped(trial: Trial, change: SettingChange, most: int | None = None) -> Look | None:
+    """Returns the change with the fewest swapped blocks that make it fit; at most `most`, if given."""
     if trial.device.kind in _SHARED_MEMORY:
         return None
-    num_blocks = sum(trial.found.subject.geometry.stacks)
+    num_blocks = sum(trial.found.subject.geometry.stacks) if most is None else most
     if not num_blocks:
         return None
 
