@@ -30,7 +30,7 @@ VERBS = (
         "demo",
         "import-accelerate",
     ),
-    *("fetch", "publish", "import-checkpoint", "import"),
+    *("fetch", "publish", "import-checkpoint", "import", "sweep", "watch", "data"),
 )
 HEAVY = ("accelerate", "datasets", "diffusers", "huggingface_hub", "numpy", "peft", "PIL", "torch", "transformers")
 
@@ -113,6 +113,9 @@ MISTAKES = (
     "gate nowhere there",
     "study batchsize --no-plot",
     "study nowhere.yaml --no-plot",
+    "sweep nowhere.yaml --no-plot",
+    "watch nowhere",
+    "data import nowhere.zip --output images",
     "resume nowhere",
     "sample --base flx.1-dev",
     "evaluate runs/no/where",
