@@ -14,8 +14,8 @@ BUGS = (
     bug(
         "the job of several devices is priced as one device",
         "planner/search/options.py",
-        "samples_per_device=samples, num_devices=experiment.parallel.devices)",
-        "samples_per_device=samples)",
+        "return replace(self.place.job, num_devices=self.setting.num_devices)",
+        "return self.place.job",
         "planner/test_search.py::test_the_totals_on_several_devices_are_those_of_their_plans",
     ),
     bug(
