@@ -58,6 +58,7 @@ QUESTION: dict[str, Any] = {
     "data<huggingface>.image_column": "picture",
     "data<huggingface>.caption_column": "words",
     "data<huggingface>.trigger": "sks",
+    "data<folder>.captions": "filename",
     "data<shapes>.num_samples": 99,
     "data<shapes>.style": "framed",
     "data<shapes>.captions": "seen",

@@ -285,7 +285,7 @@ def test_files_that_are_no_checkpoints(tmp_path: Path, tiny_pipeline: TinyPipeli
         imported(pickled, base, tmp_path / "folder")
     damaged = tmp_path / "model.safetensors"
     damaged.write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00{not a header}")
-    with pytest.raises(UserError, match="is damaged or not a safetensors file"):
+    with pytest.raises(UserError, match="is damaged, or not a safetensors file"):
         imported(damaged, base, tmp_path / "folder")
     with pytest.raises(UserError, match="does not exist"):
         ft.import_checkpoint(tmp_path / "absent.safetensors", str(base))
