@@ -71,13 +71,20 @@ def _is_below(target: str, modules: frozenset[str]) -> bool:
     return any(target == module or target.startswith(f"{module}.") for module in modules)
 
 
+def _unsafe_names(node: ast.ImportFrom) -> Iterator[tuple[int, str]]:
+    """Modules that are imported as names of their package."""
+    package = node.module or ""
+    if not _is_below(package, UNSAFE_MODULES):
+        for imported in (f"{package}.{alias.name}" for alias in node.names):
+            if _is_below(imported, UNSAFE_MODULES):
+                yield node.lineno, f"imports {imported}"
+
+
 def _in_expressions(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         match node:
-            case ast.ImportFrom(module=str(package)) if not _is_below(package, UNSAFE_MODULES):
-                for imported in (f"{package}.{alias.name}" for alias in node.names):
-                    if _is_below(imported, UNSAFE_MODULES):
-                        yield node.lineno, f"imports {imported}"
+            case ast.ImportFrom():
+                yield from _unsafe_names(node)
             case ast.Call():
                 called = ast.unparse(node.func)
                 if called in FORBIDDEN_CALLS:

@@ -114,7 +114,8 @@ def check_train(story: Story) -> None:
     assert re.search(speed, answer.stdout)
     # Progress goes to the other stream, so that the summary can be kept.
     assert re.search(
-        r"training 3/3  \S+ (samples/s|s/sample)( \([\d.]+ planned\))?  loss [\d.]+  done(  peak [\d.]+ [MG]iB \([\d.]+ [MG]iB planned\))?\n",
+        r"training 3/3  \S+ (samples/s|s/sample)( \([\d.]+ planned\))?  loss [\d.]+  done"
+        r"(  peak [\d.]+ [MG]iB \([\d.]+ [MG]iB planned\))?\n",
         answer.stderr,
     )
     assert re.search(r"After step 3: held-out loss [\d.]+, 1 sample in ", answer.stderr)
