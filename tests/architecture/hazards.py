@@ -63,7 +63,8 @@ def hazards(source: Path) -> list[str]:
             for imported in imports_of(module, known)
             if imported.target.split(".")[0] in UNSAFE_FORMATS or _is_below(imported.target, UNSAFE_MODULES)
         ]
-        violations += [f"{module.at(line)}: {what}" for line, what in _in_expressions(module.tree)]
+        found = (*_unsafe_names(module.tree), *_in_expressions(module.tree))
+        violations += [f"{module.at(line)}: {what}" for line, what in found]
     return violations
 
 
@@ -71,20 +72,18 @@ def _is_below(target: str, modules: frozenset[str]) -> bool:
     return any(target == module or target.startswith(f"{module}.") for module in modules)
 
 
-def _unsafe_names(node: ast.ImportFrom) -> Iterator[tuple[int, str]]:
+def _unsafe_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Modules that are imported as names of their package."""
-    package = node.module or ""
-    if not _is_below(package, UNSAFE_MODULES):
-        for imported in (f"{package}.{alias.name}" for alias in node.names):
-            if _is_below(imported, UNSAFE_MODULES):
-                yield node.lineno, f"imports {imported}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not _is_below(node.module or "", UNSAFE_MODULES):
+            for imported in (f"{node.module}.{alias.name}" for alias in node.names):
+                if _is_below(imported, UNSAFE_MODULES):
+                    yield node.lineno, f"imports {imported}"
 
 
 def _in_expressions(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         match node:
-            case ast.ImportFrom():
-                yield from _unsafe_names(node)
             case ast.Call():
                 called = ast.unparse(node.func)
                 if called in FORBIDDEN_CALLS:
