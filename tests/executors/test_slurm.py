@@ -63,6 +63,20 @@ def test_options_and_resources_in_the_script(slurm: FakeSlurm, tmp_path: Path) -
     assert "\nmodule load cuda\n" in script
 
 
+@pytest.mark.parametrize(("num_devices", "has_hint"), [(2, True), (0, False)])
+def test_a_cluster_without_gpus_is_explained(
+    slurm: FakeSlurm, tmp_path: Path, num_devices: int, has_hint: bool
+) -> None:
+    program = tmp_path / "slurm" / "programs" / "sbatch"
+    program.write_text("#!/bin/bash\necho 'sbatch: error: Invalid generic resource (gres) specification' >&2\nexit 1\n")
+    executor = opened()
+    with pytest.raises(UserError, match=r"SLURM did not accept the jobs: .*Invalid generic resource") as refused:
+        submitted(executor, toy_task(tmp_path, "square", resources=Resources(num_devices=num_devices)))
+    assert (
+        "Each task requests 2 GPUs. On nodes without GPUs, set parallel.device=cpu" in str(refused.value)
+    ) == has_hint
+
+
 def test_a_task_on_one_node_is_one_process(slurm: FakeSlurm, tmp_path: Path) -> None:
     submitted(opened(gres="gpu:a100:2"), toy_task(tmp_path, "square", resources=Resources(num_devices=2)))
     script = (slurm.folder / "script.sh").read_text()

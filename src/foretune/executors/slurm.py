@@ -159,7 +159,7 @@ class SlurmExecutor:
                     executor.submit(SlurmTask(str(task.folder.absolute()), self._options.grace_s)) for task in tasks
                 ]
         except FailedJobError as error:
-            raise UserError(f"SLURM did not accept the jobs: {str(error).strip()}") from error
+            raise UserError(_refused(str(error).strip(), tasks[0].resources.num_devices)) from error
         for task, job in zip(tasks, jobs, strict=True):
             self._jobs[task.name] = job.job_id
             known = [*_jobs_of(task.folder), job.job_id]
@@ -252,3 +252,14 @@ def _submitit_log(folder: Path) -> Path:
 def _chunks(tasks: list[Task], size: int) -> Iterator[list[Task]]:
     for start in range(0, len(tasks), size):
         yield tasks[start : start + size]
+
+
+def _refused(reason: str, num_devices: int) -> str:
+    """Why SLURM did not take jobs, with what to change."""
+    sentence = f"SLURM did not accept the jobs: {reason}"
+    if not num_devices or "generic resource" not in reason:
+        return sentence
+    return (
+        f"{sentence}. Each task requests {num_devices} GPU{'s' if num_devices > 1 else ''}. On nodes without GPUs, set "
+        "parallel.device=cpu. If the cluster names its GPUs differently, add --option gres=gpu:TYPE:NUMBER"
+    )
