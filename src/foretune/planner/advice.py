@@ -1,6 +1,6 @@
 """Advice: a short menu of settings that make a run fit, as an expert would try them, or uses for free memory."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, product
 from typing import Any
@@ -166,16 +166,19 @@ def _of_an_adapter(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str,
 
 
 def _swapped_bases(trial: Trial, bases: Sequence[SettingChange]) -> Iterator[Look]:
-    """Yields the finest base that fits with block swap, after a coarser one that swaps far fewer blocks."""
-    rest = iter(bases)
-    finest = next((look for look in (_fewest_swapped(trial, base) for base in rest) if look is not None), None)
-    if finest is None:
-        return
-    # An exact look takes long: a coarser base is only tried with as few blocks as make it worth offering.
-    most = int(finest.change.settings["levers.block_swap"] * _FEW_SWAPPED)
-    for base in rest:
-        yield from _found(_fewest_swapped(trial, base, most))
-    yield finest
+    """Yields the finest base that fits with block swap, after a coarser one that swaps far fewer blocks.
+
+    Which is far fewer is estimated: an exact look takes long, and often only the first remedy is wanted.
+    """
+    numbers = [trial.estimated_fewest(_swapping(base), _num_blocks(trial)) for base in bases]
+    of_finest = next((number for number in numbers if number is not None), 0)
+    most = int(of_finest * _FEW_SWAPPED)
+    few = [number is not None and number <= most for number in numbers]
+    for base, is_few in zip(bases, few, strict=True):
+        if is_few:
+            yield from _found(_fewest_swapped(trial, base, most))
+    others = (_fewest_swapped(trial, base) for base, is_few in zip(bases, few, strict=True) if not is_few)
+    yield from _found(next((look for look in others if look is not None), None))
 
 
 def _of_all_weights(trial: Trial, needed: Mapping[str, Any], saving: Mapping[str, Any]) -> Iterator[Look]:
@@ -202,15 +205,10 @@ def _least_traffic(trial: Trial, saving: Mapping[str, Any]) -> Look | None:
 
 def _fewest_swapped(trial: Trial, change: SettingChange, most: int | None = None) -> Look | None:
     """Returns the change with the fewest swapped blocks that make it fit; at most `most`, if given."""
-    if trial.device.kind in _SHARED_MEMORY:
-        return None
-    num_blocks = sum(trial.found.subject.geometry.stacks) if most is None else most
+    num_blocks = _num_blocks(trial) if most is None else most
     if not num_blocks:
         return None
-
-    def with_swap(number: int) -> SettingChange:
-        swap = block_swap(number)
-        return replace(change, settings={**change.settings, **swap.settings})
+    with_swap = _swapping(change)
 
     def in_turn(number: int) -> SettingChange:
         swap = with_swap(number)
@@ -222,6 +220,15 @@ def _fewest_swapped(trial: Trial, change: SettingChange, most: int | None = None
         # Slower, but without the memory of the blocks that are copied ahead.
         look = trial.fewest_that_fits(in_turn, num_blocks)
     return None if look is not None and look.change.settings["levers.block_swap"] <= already else look
+
+
+def _num_blocks(trial: Trial) -> int:
+    return 0 if trial.device.kind in _SHARED_MEMORY else sum(trial.found.subject.geometry.stacks)
+
+
+def _swapping(change: SettingChange) -> Callable[[int], SettingChange]:
+    """Returns the change with a number of swapped blocks."""
+    return lambda number: replace(change, settings={**change.settings, **block_swap(number).settings})
 
 
 def _smaller_input(

@@ -116,6 +116,14 @@ class Trial:
                 return look
         return None
 
+    def estimated_fewest(self, make: Callable[[int], SettingChange], most: int) -> int | None:
+        """Estimates what `fewest_that_fits` would find, without an exact look."""
+        if most < 1 or self.quick_spare_bytes(make(most)) < -self.usable_bytes * _QUICK_MARGIN:
+            return None
+        error_bytes = self.found.quick_errors.get(tuple(sorted(make(0).words().items())), 0.0)
+        numbers = range(1, most)
+        return 1 + bisect_left(numbers, 0.0, key=lambda number: self.quick_spare_bytes(make(number)) - error_bytes)
+
     def fewest_that_fits(self, make: Callable[[int], SettingChange], most: int) -> Look | None:
         """Returns the smallest number, up to `most`, that fits, for block swap: more swapped blocks take less memory.
 
