@@ -261,5 +261,5 @@ def _refused(reason: str, num_devices: int) -> str:
         return sentence
     return (
         f"{sentence}. Each task requests {num_devices} GPU{'s' if num_devices > 1 else ''}. On nodes without GPUs, set "
-        "parallel.device=cpu. If the cluster names its GPUs differently, add --option gres=gpu:TYPE:NUMBER"
+        "parallel.device=cpu. If the cluster names its GPUs differently, set gres, such as gres=gpu:a100:1"
     )
