@@ -214,7 +214,7 @@ def test_always():
     pass
 
 @pytest.mark.takes_turns
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(9))
 def test_number(number):
     pass
 """
@@ -255,7 +255,7 @@ def test_slow_tests_take_turns_by_the_list_unless_everything_depends_on_them(tmp
     seconds = {f"test_planted.py::test_slow[{number}]": 5 + number for number in range(5)}
     (tmp_path / "slow_tests.json").write_text(json.dumps({**seconds, "test_planted.py::test_basic": 9}))
     # The list does not have the last of the six.
-    shown = run_pytest(tmp_path, "-v", FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS_TURN="5")
+    shown = run_pytest(tmp_path, "-v", FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS_TURN="7")
     assert "3 passed, 4 deselected" in shown
     assert "test_slow[4]" in shown, "the slowest is in the first turn"
     assert "7 passed" in run_pytest(tmp_path)
@@ -263,20 +263,20 @@ def test_slow_tests_take_turns_by_the_list_unless_everything_depends_on_them(tmp
 
 def test_the_same_question_about_many_families_takes_turns_without_a_mark(tmp_path: Path) -> None:
     (tmp_path / "test_planted.py").write_text(FAMILY_TESTS)
-    # Six families in five turns; what is asked about two of them, and what is not about families, runs each time.
-    for turn, outcome in (("5", "10 passed, 4 deselected"), ("6", "9 passed, 5 deselected")):
+    # Six families in seven turns; what is asked about two of them, and what is not about families, runs each time.
+    for turn, outcome in (("7", "9 passed, 5 deselected"), ("13", "8 passed, 6 deselected")):
         assert outcome in run_pytest(tmp_path, FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS_TURN=turn)
 
 
-def test_tests_that_take_turns_all_run_in_five_turns(tmp_path: Path) -> None:
+def test_tests_that_take_turns_all_run_in_seven_turns(tmp_path: Path) -> None:
     """Only where it is asked for; at full size and on a developer's machine every one runs."""
     (tmp_path / "test_planted.py").write_text(TURN_TESTS)
-    assert "8 passed" in run_pytest(tmp_path)
-    assert "8 passed" in run_pytest(tmp_path, FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS="full")
+    assert "10 passed" in run_pytest(tmp_path)
+    assert "10 passed" in run_pytest(tmp_path, FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS="full")
     ran: list[str] = []
-    for turn in ("6", "7", "8", "9", "10"):
+    for turn in map(str, range(6, 13)):
         shown = run_pytest(tmp_path, "-v", "-n", "2", FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS_TURN=turn)
         assert f"again with FORETUNE_PROOFS_TURN={turn}" in shown
         assert "test_always" in shown
-        ran += [f"{number}" for number in range(7) if f"test_number[{number}]" in shown]
-    assert sorted(ran) == [f"{number}" for number in range(7)], "each in one turn"
+        ran += [f"{number}" for number in range(9) if f"test_number[{number}]" in shown]
+    assert sorted(ran) == [f"{number}" for number in range(9)], "each in one turn"
