@@ -59,13 +59,13 @@ def speed_dots(record: SpeedRecord) -> list[Dot]:
     """Each row by its published samples per second, grouped by device."""
     rows = measurements()
     return [
-        Dot(name, rows[name].gpu.split("-")[0], rows[name].samples_per_s_per_gpu or 0.0, ratio - 1)
+        Dot(name, rows[name].gpu.split()[0], rows[name].samples_per_s_per_gpu or 0.0, ratio - 1)
         for name, ratio in record.ratio_by_row.items()
     ]
 
 
 def _program(framework: str) -> str:
-    return framework.split()[0].split("(")[0].split("+")[0]
+    return framework.split(maxsplit=1)[0].split("(", maxsplit=1)[0].split("+", maxsplit=1)[0]
 
 
 def within(errors: Sequence[float]) -> Iterator[tuple[float, float]]:
@@ -120,7 +120,7 @@ def _plain_ticks(axes: Any, ticks: Sequence[float]) -> None:
 def memory_errors(record: BacktestRecord) -> str:
     def draw(axes: Any) -> None:
         _errors(axes, memory_dots(record), record.error_band, "published peak, GiB")
-        _plain_ticks(axes, (5, 10, 20, 40, 80))
+        _plain_ticks(axes, (2, 5, 10, 20, 40, 60))
 
     return svg(draw, "Error of each forecast of a published memory peak")
 
@@ -146,7 +146,9 @@ def shares(memory: BacktestRecord, speed: SpeedRecord) -> str:
             steps = list(within(errors))
             axes.step(*zip(*steps, strict=True), where="post", color=_COLOURS[number], linewidth=1.8, label=name)
         simple = [memory.memory["baseline_median_abs_error"] * 100, memory.memory["baseline_p90_abs_error"] * 100]
-        axes.plot(simple, [50, 90], "D--", color=_INK, markersize=5, linewidth=1, label="memory: parameters times bytes")
+        axes.plot(
+            simple, [50, 90], "D--", color=_INK, markersize=5, linewidth=1, label="memory: parameters times bytes"
+        )
         for share in (50, 90):
             axes.axhline(share, color=_FAINT, linewidth=1)
         axes.set_xscale("log")
@@ -165,7 +167,7 @@ def verdicts(record: BacktestRecord) -> str:
     figures: Mapping[str, Any] = record.memory
 
     def draw(axes: Any) -> None:
-        names = ("ran", "ran out of memory")
+        labels = [f"ran ({figures['num_fitting_rows']})", f"ran out of memory ({figures['num_oom_rows']})"]
         for place, key in enumerate(("fitting", "oom")):
             total = figures[f"num_{key}_rows"]
             tight, refused = figures[f"num_{key}_tight"], figures[f"num_{key}_refused"]
@@ -173,13 +175,13 @@ def verdicts(record: BacktestRecord) -> str:
             counts = (("fits", total - tight - refused, 0), ("tight", tight, 5), ("does not fit", refused, 1))
             for word, count, colour in counts:
                 width = count / total * 100
-                axes.barh(place, width, left=left, height=0.6, color=_COLOURS[colour], label=word if not place else None)
+                axes.barh(place, width, left=left, height=0.6, color=_COLOURS[colour], label="" if place else word)
                 if count:
-                    axes.annotate(
-                        str(count), (left + width / 2, place + 0.34), ha="center", va="bottom", annotation_clip=False
-                    )
+                    inside = width > 2
+                    x = left + width / 2 if inside else left + width + 1
+                    axes.text(x, place, str(count), ha="center", va="center", color="white" if inside else _INK)
                 left += width
-        axes.set_yticks((0, 1), [f"{name} ({figures[f'num_{key}_rows']})" for name, key in zip(names, ("fitting", "oom"), strict=True)])
+        axes.set_yticks((0, 1), labels)
         axes.invert_yaxis()
         axes.set_xlabel("share of the rows, %")
         axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))

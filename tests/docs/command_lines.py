@@ -34,7 +34,7 @@ def commands(page: str) -> Iterator[str]:
 
 def mistakes(command: str) -> list[str]:
     """What no version of the command line would accept."""
-    words = shlex.split(command.split(" > ")[0], comments=True)[1:]
+    words = shlex.split(command.split(" > ", maxsplit=1)[0], comments=True)[1:]
     found: list[str] = []
     options: set[str] = {"-h", "--help", "--version"}
     group = _application()
@@ -42,7 +42,8 @@ def mistakes(command: str) -> list[str]:
         entry = group[words.pop(0)]
         options |= entry["options"]
         group = entry["commands"]
-    if words and group and not words[0].startswith("-") and not _PLACEHOLDER.search(words[0]):
+    is_verb = bool(words) and words[0][0] != "-" and not words[0].isupper() and not _PLACEHOLDER.search(words[0])
+    if is_verb and group:
         found.append(f"there is no command {words[0]}")
     for word in words:
         if re.fullmatch(r"--?[a-z][a-z-]*(=.*)?", word) and word.partition("=")[0] not in options:
@@ -62,7 +63,9 @@ def is_key(name: str) -> bool:
 def _keys() -> frozenset[str]:
     sections = {name.removesuffix(".md"): text for name, text in reference_pages().items()}
     single = re.findall(r"^\| `(\w+)`", sections.pop("index"), re.MULTILINE)
-    nested = (f"{name}.{key}" for name, text in sections.items() for key in re.findall(r"^\| `(\w+)`", text, re.MULTILINE))
+    nested = (
+        f"{name}.{key}" for name, text in sections.items() for key in re.findall(r"^\| `(\w+)`", text, re.MULTILINE)
+    )
     return frozenset([*single, *sections, *nested, *RENAMED_KEYS])
 
 

@@ -79,7 +79,10 @@ def _scripts(program: str | None) -> Iterator[tuple[str, str]]:
     else:
         methods = {"network": "an adapter: `network_module` says which", "full": "`method.kind=full`"}
         for name, (method, model) in kohya_keys.SCRIPTS.items():
-            yield f"`{name}.py`", f"{model}, {methods[method]}" if model else "refused: its model is not in the catalogue"
+            yield (
+                f"`{name}.py`",
+                f"{model}, {methods[method]}" if model else "refused: its model is not in the catalogue",
+            )
 
 
 PARTS: Mapping[str, Callable[[str | None], Iterator[tuple[str, str]]]] = {

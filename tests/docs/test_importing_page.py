@@ -3,11 +3,7 @@
 import re
 
 import pytest
-import yaml
 
-from foretune.catalog import denoisers
-from foretune.config.overrides import apply_overrides
-from foretune.config.reading import understand
 from tests.docs.importing_page import DOCS, IMPORTING, PAGES, parts, written
 
 AGAIN = "Run: python -m tests.docs.importing_page"
