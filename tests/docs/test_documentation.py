@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -22,37 +23,62 @@ def blocks(page: Path, language: str) -> list[str]:
     return [body for name, body in FENCE.findall(page.read_text(encoding="utf-8")) if name == language]
 
 
-def has_commands(page: Path) -> bool:
-    """Those of the page on claims are run by its own test, which looks at what they print."""
-    return bool(blocks(page, "bash")) and page.stem != "claims"
+STORY = tuple(ROOT / "docs" / f"{name}.md" for name in ("start", "tune", "measure", "sharing"))
+"""Pages that go on with the run of the first one: they run in one folder, in this order."""
 
 
-FIRST, *OTHERS = (page for page in PAGES if has_commands(page))
+def lines(*pages: Path) -> list[str]:
+    return [line for page in pages for script in blocks(page, "bash") for line in script.splitlines()]
+
+
+def is_run_alone(page: Path) -> bool:
+    """Those of the page on claims are run by its own test, which looks at what they print; those that another page has
+    as well run there.
+    """
+    commands = lines(page)
+    return bool(commands) and page.stem != "claims" and page not in STORY and not set(commands) <= set(lines(*STORY))
+
+
+def run(script: str, work: Path, variables: Mapping[str, str]) -> None:
+    answer = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=work,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, f"{script}\n{answer.stdout}\n{answer.stderr}"
+    assert "Traceback" not in answer.stderr
 
 
 @pytest.mark.takes_turns
-@pytest.mark.parametrize(
-    "page", [pytest.param(FIRST, marks=pytest.mark.every_run), *OTHERS], ids=lambda page: page.stem
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if is_run_alone(page)], ids=lambda page: page.stem)
 def test_commands_run(page: Path, tmp_path: Path, forked_python: ForkedPython) -> None:
     work = tmp_path / "work"
     work.mkdir()
     # What is measured of this machine here must not be in the plans of other tests.
     own_cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")} if page.stem == "calibrating" else {}
     for script in blocks(page, "bash"):
-        answer = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            cwd=work,
-            env={**os.environ, **forked_python.variables, **own_cache},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert answer.returncode == 0, f"{script}\n{answer.stdout}\n{answer.stderr}"
-        assert "Traceback" not in answer.stderr
-    if page.name == "README.md":
-        assert (work / "side-by-side.png").stat().st_size > 1000
-        assert (work / "my-adapter" / "pytorch_lora_weights.safetensors").is_file()
+        run(script, work, {**forked_python.variables, **own_cache})
+
+
+@pytest.mark.every_run
+def test_the_pages_of_the_tasks_run_one_after_another(tmp_path: Path, forked_python: ForkedPython) -> None:
+    for page in STORY:
+        for script in blocks(page, "bash"):
+            run(script, tmp_path, forked_python.variables)
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    assert (tmp_path / "side-by-side.png").stat().st_size > 1000
+    assert (tmp_path / "my-adapter" / "pytorch_lora_weights.safetensors").is_file()
+    assert list(tmp_path.glob("runs/quick/*/publish/README.md"))
+
+
+def test_readme_shows_the_commands_of_the_first_page() -> None:
+    """In their order, so that they run as they stand there."""
+    shown = lines(ROOT / "README.md")
+    assert len(shown) >= 5
+    assert [line for line in lines(STORY[0]) if line in shown] == shown
 
 
 def test_readme_experiment_is_accepted() -> None:
@@ -62,8 +88,8 @@ def test_readme_experiment_is_accepted() -> None:
     assert asked.experiment.validation.every == 250
 
 
-def test_readme_names_every_command() -> None:
-    named = set(re.findall(r"^\| `foretune ([\w-]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+def test_the_page_on_commands_names_every_command() -> None:
+    named = set(re.findall(r"^\| `foretune ([\w-]+)", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE))
     assert named == {c.name for c in app.registered_commands} | {g.name for g in app.registered_groups}
 
 

@@ -5,8 +5,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from foretune.choices.earlier_keys import RENAMED_KEYS
 from foretune.config.reference import reference_pages
 
@@ -14,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NAV: list[dict[str, list[Any]]] = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
 LANDING = (DOCS / "index.md").read_text(encoding="utf-8")
-PATHS = {"Does it fit?": "plan", "Tune it": "train", "Measure it": "report"}
 
 
 def pages_in(entry: str | list[Any] | dict[str, Any]) -> list[str]:
@@ -33,10 +30,6 @@ def titles_in(entry: str | list[Any] | dict[str, Any]) -> list[str]:
     return [
         title for given, inner in entry.items() for title in ([given] if isinstance(inner, str) else titles_in(inner))
     ]
-
-
-def landing_path(title: str) -> str:
-    return LANDING.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
@@ -65,13 +58,26 @@ def test_experiments_page_lists_the_renamed_keys() -> None:
     assert dict(re.findall(r"^\| `([\w.]+)` \| `([\w.]+)` \|$", table, re.MULTILINE)) == RENAMED_KEYS
 
 
-@pytest.mark.parametrize(("title", "verb"), PATHS.items())
-def test_landing_page_has_a_command_and_leads_on(title: str, verb: str) -> None:
-    text = landing_path(title)
-    (command,) = re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert command.splitlines()[-1].startswith(f"foretune {verb} ")
-    (group,) = [entries for section in NAV for name, entries in section.items() if name == title]
-    assert set(re.findall(r"\]\(([\w-]+\.md)\)", text)) & set(pages_in(group))
+def test_landing_page_leads_to_every_task() -> None:
+    (tasks,) = [entries for section in NAV for name, entries in section.items() if name == "Tasks"]
+    rows = re.findall(r"^\| (\w+ it) \| .+ \| (.+) \|$", LANDING, re.MULTILINE)
+    assert [title for title, _ in rows] == [title for entry in tasks for title in entry]
+    for (_, links), entry in zip(rows, tasks, strict=True):
+        assert set(re.findall(r"\]\(([\w/-]+\.md)\)", links)) >= set(entry.values())
+
+
+def test_landing_page_leads_to_every_trainer() -> None:
+    assert set(re.findall(r"\]\(coming-from/([\w-]+)\.md\)", LANDING)) == {
+        path.stem for path in (DOCS / "coming-from").iterdir()
+    }
+
+
+def test_the_page_on_security_is_that_of_the_repository() -> None:
+    """The first two lines of SECURITY.md are its title, which the page has itself."""
+    (included,) = re.findall(r'^--8<-- "(.+):3:"$', (DOCS / "security.md").read_text(encoding="utf-8"), re.MULTILINE)
+    lines = (ROOT / included).read_text(encoding="utf-8").splitlines()
+    assert lines[:2] == ["# Security", ""]
+    assert not re.search(r"\]\((?!https?:|#)", "\n".join(lines)), "a link to a file leads nowhere on the site"
 
 
 def test_landing_page_has_one_picture() -> None:
