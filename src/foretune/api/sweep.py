@@ -108,7 +108,7 @@ def sweep(
     given = {"measure": measure, "steps": steps, "seeds": list(seeds) or None}
     settings = {key: value for key, value in given.items() if value is not None}
     is_here = executor == "local"
-    file, asked = _read(path, overrides_of(changes), settings, model, name, Path(sweeps), observer, quick, is_here)
+    file, asked = _read(path, overrides_of(changes), settings, model, name, Path(sweeps), observer, quick, executor)
     from foretune.sweeps.sweep_folder import sweep_folder
 
     folder = sweep_folder(Path(sweeps), asked, is_new=new)
@@ -172,14 +172,16 @@ def _read(
     sweeps: Path,
     observer: Observer,
     is_quick: bool,
-    is_here: bool,
+    executor: str,
 ) -> "tuple[SweepFile, SweepAsked]":
     """The sweep with its fixtures made. The file is checked before torch is imported to make them."""
     from foretune.config.sweep_files import check_sweep, load_sweep, shortened, sweep_name
+    from foretune.executors.executor import require_nodes
 
     file = load_sweep(path, overrides, settings=settings)
     if is_quick:
         file = shortened(file)
+    require_nodes(executor, file.resources.nodes)
     chosen = sweep_name(file, path, name, is_quick=is_quick)
     changes: dict[str, Any] = {} if model is None else {"model": str(model)}
     fixtures = file.fixtures
@@ -190,7 +192,7 @@ def _read(
         from foretune.studies.fixtures import make_fixtures
 
         changes |= make_fixtures(fixtures, sweeps / chosen, observer)
-    checks = [absent_device] if is_here else []
+    checks = [absent_device] if executor == "local" else []
     asked = check_sweep(file, path, name=chosen, changes=changes, checks=checks)
     for warning in asked.warnings:
         observer.warning(warning)
@@ -263,7 +265,7 @@ def _run(
     from foretune.sweeps.controller import SweepController, TrialWatcher
     from foretune.sweeps.environment_identity import environment_identity
 
-    class Told(TrialWatcher):
+    class ResultsWatcher(TrialWatcher):
         def ended(self, result: "TrialResult", progress: "SweepProgress") -> None:
             store.add(result)
             if watcher is not None:
@@ -279,7 +281,7 @@ def _run(
         executor=executor,
         environment=environment_identity(is_here=executor.name == "local"),
         forecasts=forecasts,
-        watcher=Told(),
+        watcher=ResultsWatcher(),
         usd_per_hour=usd_per_hour,
         retries_failed=retry,
     ).run()

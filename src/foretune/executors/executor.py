@@ -50,6 +50,18 @@ EXECUTORS: Registry[Any] = Registry(
     },
 )
 
+WITH_SEVERAL_NODES = ("slurm",)
+"""Executors that run a task on more than one node."""
+
+
+def require_nodes(executor: str, num_nodes: int) -> None:
+    """Refuses a task on several nodes where the executor runs each on one."""
+    if num_nodes > 1 and executor not in WITH_SEVERAL_NODES:
+        raise UserError(
+            f"resources.nodes: {num_nodes} nodes for each trial, and the {executor} executor runs a trial on one. "
+            "Nearest: resources.nodes: 1 with parallel.devices for the devices of one node, or: --executor slurm"
+        )
+
 
 def open_executor(name: str, options: Mapping[str, Any]) -> Executor:
     """The executor of a name, ready for tasks."""

@@ -19,7 +19,7 @@ from typing import Any
 from foretune.core.errors import UserError
 from foretune.core.extras import require
 from foretune.executors import task_files as files
-from foretune.executors.executor import Executor, checked_options
+from foretune.executors.executor import Executor, checked_options, require_nodes
 from foretune.executors.node_program import TaskOnNode
 from foretune.executors.outcome import OutcomeKind, TaskOutcome
 from foretune.executors.state import read_state
@@ -80,11 +80,7 @@ class RayExecutor:
         self._ray = _connected(self._options.address)
 
     def submit(self, task: Task) -> None:
-        if task.resources.num_nodes > 1:
-            raise UserError(
-                f"{task.name} takes {task.resources.num_nodes} nodes, and the Ray executor runs a task on one node. "
-                "Use the slurm executor."
-            )
+        require_nodes(self.name, task.resources.num_nodes)
         if task.name in self._tasks:
             raise UserError(f"A task named {task.name} is submitted already. Names are unique in a job.")
         state = read_state(task.folder)
