@@ -58,8 +58,8 @@ def require_nodes(executor: str, num_nodes: int) -> None:
     """Refuses a task on several nodes where the executor runs each on one."""
     if num_nodes > 1 and executor not in WITH_SEVERAL_NODES:
         raise UserError(
-            f"resources.nodes: {num_nodes} nodes for each trial, and the {executor} executor runs a trial on one. "
-            "Nearest: resources.nodes: 1 with parallel.devices for the devices of one node, or: --executor slurm"
+            f"resources.nodes: {num_nodes}, and the {executor} executor runs each task on one node. "
+            "Nearest: resources.nodes: 1, with parallel.devices for the devices of one node; or: --executor slurm"
         )
 
 

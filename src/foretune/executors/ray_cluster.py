@@ -21,10 +21,10 @@ from foretune.core.extras import require
 from foretune.executors import task_files as files
 from foretune.executors.executor import Executor, checked_options, require_nodes
 from foretune.executors.node_program import TaskOnNode
-from foretune.executors.outcome import OutcomeKind, TaskOutcome
+from foretune.executors.outcome import OutcomeKind
 from foretune.executors.state import read_state
 from foretune.executors.task import Task
-from foretune.executors.watching import GRACE_S, Ended, interrupted, never_started
+from foretune.executors.watching import GRACE_S, Ended, end_last_attempt, interrupted, never_started
 
 _LOOK_EVERY_S = 0.5
 _ALWAYS = {"RAY_USAGE_STATS_ENABLED": "0"}
@@ -193,18 +193,8 @@ class RayExecutor:
                 self._settle(self._tasks[name], None, None)
 
     def _write(self, task: Task, kind: OutcomeKind, reason: str) -> None:
-        attempts = files.read_attempts(task.folder)
-        if attempts:
-            last = attempts[-1]
-            outcome = TaskOutcome(
-                kind=kind,
-                reason=reason,
-                log_lines=files.last_log_lines(task.folder),
-                num_attempts=last.number,
-                seconds=time.time() - last.started_at,
-                host=last.host,
-            )
-            files.write_outcome(task.folder, outcome)
+        if files.read_attempts(task.folder):
+            end_last_attempt(task, kind, reason)
         else:
             never_started(task.folder, reason)
         self._report(task)
