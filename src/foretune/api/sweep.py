@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune.api.executing import ExecutorChoices, executor_options, opened_executor
+from foretune.api.executing import ExecutorChoices, executor_options, opened_executor, require_executor
 from foretune.api.live_steps import LiveSteps
 from foretune.api.start import Changes, absent_device, import_libraries, overrides_of
 from foretune.core.errors import UnknownName
@@ -101,6 +101,7 @@ def sweep(
         watcher: called with each trial that ends, and about once a second with None.
     """
     path = sweep_path(target)
+    require_executor(executor, "A sweep")
     if plot:
         require("train,plots", "A sweep with plots (leave them out with --no-plot)")
     require("train", "Running a sweep")

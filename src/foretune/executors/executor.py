@@ -1,5 +1,6 @@
 """The seam: what every executor does, and how one is opened by its name."""
 
+import platform
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Protocol, TypeVar
@@ -49,6 +50,15 @@ EXECUTORS: Registry[Any] = Registry(
         "slurm": "foretune.executors.slurm:open_slurm",
     },
 )
+
+def require_processes(feature: str) -> None:
+    """Refuses a system on which the processes of tasks cannot be started, watched and ended."""
+    if platform.system() == "Windows":
+        raise UserError(
+            f"{feature} starts and ends processes as Linux and macOS do. On Windows, install and run Foretune in WSL: "
+            "https://aka.ms/wsl"
+        )
+
 
 WITH_SEVERAL_NODES = ("slurm",)
 """Executors that run a task on more than one node."""
