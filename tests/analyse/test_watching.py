@@ -314,6 +314,9 @@ def test_trials_wait_run_and_end(
     failed, done = trial(trials / "fails"), trial(trials / "done")
     write_outcome(failed, TaskOutcome(kind="out of host memory", reason="SIGKILL", log_lines=("a", "b"), seconds=36.0))
     write_outcome(done, TaskOutcome(kind="done", seconds=100.0))
+    # What a sweep measures before its trials is none of them.
+    (tmp_path / "sweep" / "sweep.yaml").write_text("{}")
+    write_outcome(trial(tmp_path / "sweep" / "baseline"), TaskOutcome(kind="done", seconds=1000.0))
     found = look(tmp_path / "sweep", clock, price=100.0)
     assert found.waiting == ("trials/waits",)
     assert found.preparing == ("trials/prepares",)

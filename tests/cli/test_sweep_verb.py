@@ -1,6 +1,7 @@
 """`foretune sweep`, as a person types it: what it prints, what it refuses, what it leaves."""
 
 import csv
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +94,17 @@ def test_mistakes_are_answered_with_what_to_type(
 def test_a_preset_is_printed_to_be_changed(foretune: Foretune) -> None:
     for name, path in SWEEP_PRESETS.items():
         assert foretune("sweep", name, "--show").stdout == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "feature"), [(("sweep", "batches.yaml"), "A sweep"), (("study", "workers"), "A study")]
+)
+def test_on_windows_they_say_what_to_do(
+    command: tuple[str, str], feature: str, foretune: Foretune, performed: FakeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Windows")
+    answer = foretune(*command, "--no-plot")
+    assert answer.returncode == 2
+    assert f"{feature} starts and ends processes as Linux and macOS do." in answer.stderr
+    assert "install and run Foretune in WSL: https://aka.ms/wsl" in answer.stderr
+    assert performed.performed == []

@@ -4,6 +4,7 @@ Writes what the controller took: memory after each trial, processor time with al
 """
 
 import json
+import os
 import resource
 import sys
 from pathlib import Path
@@ -13,8 +14,9 @@ from foretune.config.sweep_files import check_sweep, load_sweep
 from foretune.executors.local import LocalExecutor, LocalOptions
 from foretune.sweeps.controller import SweepController, TrialWatcher
 from foretune.sweeps.sweep_folder import sweep_folder
+from tests.proofs.sweep_trial_worker import WORKER, HangsEndSoon
 
-WORKER = "tests.proofs.sweep_trial_worker"
+ROOT = Path(__file__).parents[2]
 
 
 class Memory(TrialWatcher):
@@ -30,9 +32,11 @@ class Memory(TrialWatcher):
 
 def main() -> None:
     path, sweeps, answer = (Path(argument) for argument in sys.argv[1:])
+    # Started as a copy of another process (`tests/forked_python.py`), it has no path that trials can import tests from.
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     asked = check_sweep(load_sweep(path), path, name="proof")
     watcher = Memory()
-    executor = LocalExecutor(LocalOptions(preload=("foretune.sweeps.preloaded", WORKER), grace_s=1.0))
+    executor = HangsEndSoon(LocalExecutor(LocalOptions(preload=("foretune.sweeps.preloaded", WORKER), grace_s=1.0)))
     folder = sweep_folder(sweeps, asked)
     SweepController(
         asked=asked, folder=folder, executor=executor, environment="here", watcher=watcher, worker=WORKER

@@ -4,10 +4,14 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from foretune.core.observer import Observer
+from foretune.executors.executor import Executor
+from foretune.executors.task import Task
 from foretune.sweeps import trial_worker
 from tests.waiting import HANG_S
 
@@ -19,18 +23,55 @@ FAULTS = {
     "import": "crashed",
 }
 """What is planted, and the outcome that it is."""
+WORKER = "tests.proofs.sweep_trial_worker"
+HANGING_S = 2.0
 PLANTED = "FORETUNE_TEST_FAULTS"
 """Set where learning rates of an odd number stand for faults."""
 
 
 def perform(request: dict[str, Any], observer: Observer) -> dict[str, Any]:
     """Performs the trial; returns the processor time of its own work, too."""
-    number = round(float(request["experiment"]["optimizer"]["lr"]) * 1e6)
-    if PLANTED in os.environ and number % 2:
-        _fail(list(FAULTS)[number // 2 % len(FAULTS)])
+    fault = fault_of(request)
+    if PLANTED in os.environ and fault is not None:
+        _fail(fault)
     begin_s = time.process_time()
     answer = trial_worker.perform(request, observer)
     return {**answer, "own_s": time.process_time() - begin_s}
+
+
+def fault_of(request: Mapping[str, Any]) -> str | None:
+    """What is planted in a trial; None in every second one."""
+    return planted(float(request["experiment"]["optimizer"]["lr"]))
+
+
+def planted(learning_rate: float) -> str | None:
+    """Trials are numbered by their learning rates."""
+    number = round(learning_rate * 1e6)
+    return list(FAULTS)[number // 2 % len(FAULTS)] if number % 2 else None
+
+
+class HangsEndSoon:
+    """An executor in which only trials that hang have a limit of time: a busy machine may delay the others for long."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor, self.name = executor, executor.name
+
+    @property
+    def num_slots(self) -> int | None:
+        return self._executor.num_slots
+
+    def submit(self, task: Task) -> None:
+        seconds = HANGING_S if fault_of(task.request) == "hang" else None
+        self._executor.submit(replace(task, limits=replace(task.limits, seconds=seconds)))
+
+    def ended(self, timeout_s: float | None) -> list[str]:
+        return self._executor.ended(timeout_s)
+
+    def stop(self, name: str) -> None:
+        self._executor.stop(name)
+
+    def close(self) -> None:
+        self._executor.close()
 
 
 def _fail(fault: str) -> None:

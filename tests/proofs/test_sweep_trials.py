@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -20,8 +20,11 @@ from foretune.executors.task_files import read_answer
 from foretune.sweeps.trial_results import TrialNumbers, TrialResult, read_result
 from tests.conftest import ProofSize
 from tests.proofs.conftest import TinyModels
-from tests.proofs.sweep_trial_worker import FAULTS, PLANTED, experiment
+from tests.proofs.sweep_trial_worker import FAULTS, PLANTED, experiment, planted
 from tests.waiting import waited_until
+
+if TYPE_CHECKING:
+    from tests.forked_python import ForkedPython
 
 pytestmark = [pytest.mark.proof, pytest.mark.takes_turns]
 ROOT = Path(__file__).parents[2]
@@ -45,11 +48,14 @@ def written(folder: Path, models: TinyModels, num_lrs: int, num_seeds: int = 1, 
     return path
 
 
-def started(folder: Path, path: Path, **variables: str) -> "subprocess.Popen[bytes]":
-    source = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+def started(folder: Path, path: Path, python: Path | None = None, **variables: str) -> "subprocess.Popen[bytes]":
+    """A controller; `python` is a command whose processes begin at once, if imports are not what is measured."""
+    program = (str(python or sys.executable), "-m", "tests.proofs.sweep_program")
+    source = (str(ROOT / "src"), *(() if python is not None else (str(ROOT),)))
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.proofs.sweep_program", str(path), str(folder / "sweeps"), str(folder / "answer")],
-        env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", **variables},
+        [*program, str(path), str(folder / "sweeps"), str(folder / "answer")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(source), **variables},
+        cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -62,22 +68,24 @@ def results_of(folder: Path) -> dict[str, TrialResult]:
 
 
 def test_r16_faults_are_classified_and_leave_the_other_trials_as_they_are(
-    tmp_path: Path, tiny_models: TinyModels, proof_size: ProofSize, report_figure: Report
+    tmp_path: Path,
+    tiny_models: TinyModels,
+    proof_size: ProofSize,
+    report_figure: Report,
+    forked_python: "ForkedPython",
 ) -> None:
     num = proof_size(50, 10)
-    limits = {"seconds": 120.0, "host_gib": 3.0}
     for name, variables in (("faulty", {PLANTED: "yes"}), ("clean", {})):
         (tmp_path / name).mkdir()
-        path = written(tmp_path / name, tiny_models, num, limits=limits)
-        assert started(tmp_path / name, path, **variables).wait() == 0
+        path = written(tmp_path / name, tiny_models, num, limits={"host_gib": 3.0})
+        assert started(tmp_path / name, path, forked_python.python, **variables).wait() == 0
     faulty, clean = results_of(tmp_path / "faulty"), results_of(tmp_path / "clean")
     assert len(faulty) == len(clean) == num
     num_right = num_equal = 0
     for key, result in faulty.items():
-        number = round(float(key.split()[0]) * 1e6)
-        if number % 2:
-            expected = list(FAULTS.values())[number // 2 % len(FAULTS)]
-            assert result.outcome.kind == expected, f"{key}: {result.outcome}"
+        fault = planted(float(key.split()[0]))
+        if fault is not None:
+            assert result.outcome.kind == FAULTS[fault], f"{key}: {result.outcome}"
             num_right += 1
         else:
             assert result.is_done
@@ -87,7 +95,11 @@ def test_r16_faults_are_classified_and_leave_the_other_trials_as_they_are(
 
 
 def test_r17_a_killed_controller_loses_doubles_and_stops_nothing(
-    tmp_path: Path, tiny_models: TinyModels, proof_size: ProofSize, report_figure: Report
+    tmp_path: Path,
+    tiny_models: TinyModels,
+    proof_size: ProofSize,
+    report_figure: Report,
+    forked_python: "ForkedPython",
 ) -> None:
     num_kills, draws = proof_size(50, 3), random.Random(0)
     num_trials = 2 * num_kills
@@ -101,12 +113,13 @@ def test_r17_a_killed_controller_loses_doubles_and_stops_nothing(
         )
 
     for _ in range(num_kills):
-        process, target = started(tmp_path, path), num_marks() + draws.randint(1, 4)
+        target = num_marks() + draws.randint(1, 4)
+        process = started(tmp_path, path, forked_python.python)
         waited_until(lambda process=process, target=target: num_marks() >= target or process.poll() is not None)  # type: ignore[misc]
         process.kill()
         process.wait()
         outcomes |= {found: found.read_bytes() for found in trials.glob("*/outcome.json")}
-    assert started(tmp_path, path).wait() == 0
+    assert started(tmp_path, path, forked_python.python).wait() == 0
     results = results_of(tmp_path)
     assert len(results) == num_trials
     assert {result.outcome.kind for result in results.values()} == {"done"}
@@ -120,7 +133,8 @@ def test_trials_cost_little_beyond_their_own_work_and_equal_ones_have_no_best(
     tmp_path: Path, tiny_models: TinyModels, proof_size: ProofSize, report_figure: Report
 ) -> None:
     num = proof_size(200, 20)
-    assert started(tmp_path, written(tmp_path, tiny_models, 1, num)).wait() == 0
+    path = written(tmp_path, tiny_models, 1, num)
+    assert started(tmp_path, path, OMP_NUM_THREADS="1").wait() == 0
     results = list(results_of(tmp_path).values())
     assert [result.is_done for result in results] == [True] * num
     answer = json.loads((tmp_path / "answer").read_text())

@@ -35,6 +35,15 @@ def executor_options(given: ExecutorChoices) -> dict[str, Any]:
     return found
 
 
+def require_executor(name: str, feature: str) -> None:
+    """Refuses an executor that does not exist, and a system on which none can start processes."""
+    from foretune.executors.executor import EXECUTORS, require_processes
+
+    if name not in EXECUTORS:
+        raise UnknownName("executor", name, EXECUTORS)
+    require_processes(feature)
+
+
 @contextmanager
 def opened_executor(
     name: str,
@@ -53,10 +62,8 @@ def opened_executor(
         preload: modules beside the libraries that a local executor imports once for all tasks.
         limits_memory: whether tasks have a limit of host memory.
     """
-    from foretune.executors.executor import EXECUTORS, open_executor
+    from foretune.executors.executor import open_executor
 
-    if name not in EXECUTORS:
-        raise UnknownName("executor", name, EXECUTORS)
     chosen = executor_options(options)
     if jobs is not None:
         chosen["jobs"] = jobs

@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune.api.executing import ExecutorChoices, opened_executor
+from foretune.api.executing import ExecutorChoices, opened_executor, require_executor
 from foretune.api.live_steps import LiveSteps
 from foretune.api.start import absent_device, import_libraries
 from foretune.core.errors import UnknownName, UserError
@@ -88,6 +88,7 @@ def study(
     if file.is_dir():
         _refuse_for_folder(only=only, model=model, name=name, quick=quick)
         return _summarised(file, None, plot=plot)
+    require_executor(executor, "A study")
     observer = observer or Observer()
     import_once = cache(partial(import_libraries, observer, "foretune.studies.study_file", warns_if_busy=True))
     is_here = executor == "local"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune.api.executing import ExecutorChoices, executor_options, opened_executor
+from foretune.api.executing import ExecutorChoices, executor_options, opened_executor, require_executor
 from foretune.api.live_steps import LiveSteps
 from foretune.api.start import Changes, absent_device, import_libraries, overrides_of
 from foretune.core.errors import UnknownName
@@ -101,6 +101,7 @@ def sweep(
         watcher: called with each trial that ends, and about once a second with None.
     """
     path = sweep_path(target)
+    require_executor(executor, "A sweep")
     if plot:
         require("train,plots", "A sweep with plots (leave them out with --no-plot)")
     require("train", "Running a sweep")
@@ -108,7 +109,7 @@ def sweep(
     given = {"measure": measure, "steps": steps, "seeds": list(seeds) or None}
     settings = {key: value for key, value in given.items() if value is not None}
     is_here = executor == "local"
-    file, asked = _read(path, overrides_of(changes), settings, model, name, Path(sweeps), observer, quick, is_here)
+    file, asked = _read(path, overrides_of(changes), settings, model, name, Path(sweeps), observer, quick, executor)
     from foretune.sweeps.sweep_folder import sweep_folder
 
     folder = sweep_folder(Path(sweeps), asked, is_new=new)
@@ -172,14 +173,16 @@ def _read(
     sweeps: Path,
     observer: Observer,
     is_quick: bool,
-    is_here: bool,
+    executor: str,
 ) -> "tuple[SweepFile, SweepAsked]":
     """The sweep with its fixtures made. The file is checked before torch is imported to make them."""
     from foretune.config.sweep_files import check_sweep, load_sweep, shortened, sweep_name
+    from foretune.executors.executor import require_nodes
 
     file = load_sweep(path, overrides, settings=settings)
     if is_quick:
         file = shortened(file)
+    require_nodes(executor, file.resources.nodes)
     chosen = sweep_name(file, path, name, is_quick=is_quick)
     changes: dict[str, Any] = {} if model is None else {"model": str(model)}
     fixtures = file.fixtures
@@ -190,7 +193,7 @@ def _read(
         from foretune.studies.fixtures import make_fixtures
 
         changes |= make_fixtures(fixtures, sweeps / chosen, observer)
-    checks = [absent_device] if is_here else []
+    checks = [absent_device] if executor == "local" else []
     asked = check_sweep(file, path, name=chosen, changes=changes, checks=checks)
     for warning in asked.warnings:
         observer.warning(warning)
@@ -263,7 +266,7 @@ def _run(
     from foretune.sweeps.controller import SweepController, TrialWatcher
     from foretune.sweeps.environment_identity import environment_identity
 
-    class Told(TrialWatcher):
+    class ResultsWatcher(TrialWatcher):
         def ended(self, result: "TrialResult", progress: "SweepProgress") -> None:
             store.add(result)
             if watcher is not None:
@@ -279,7 +282,7 @@ def _run(
         executor=executor,
         environment=environment_identity(is_here=executor.name == "local"),
         forecasts=forecasts,
-        watcher=Told(),
+        watcher=ResultsWatcher(),
         usd_per_hour=usd_per_hour,
         retries_failed=retry,
     ).run()

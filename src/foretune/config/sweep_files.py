@@ -6,11 +6,13 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from foretune.choices.experiment import Experiment
 from foretune.choices.study import NAME, as_name
 from foretune.choices.sweep import AxisOption, SweepFile, SweepQuick, combinations, is_excluded
 from foretune.config.lengths import only_steps, with_length
@@ -205,6 +207,7 @@ def check_sweep(
         needs: what has to be there on this machine.
     """
     base = _changed(dict(file.experiment) if isinstance(file.experiment, dict) else {}, changes or {})
+    checks = [*checks, partial(_unequal_nodes, file.resources.nodes)]
     asked = SweepAsked(name=name, file=file, base=base, source=str(path), needs=tuple(needs), checks=tuple(checks))
     points = list(_to_check(asked))
     if not points:
@@ -231,6 +234,17 @@ def check_sweep(
     if mistakes:
         raise ExperimentErrors(str(path), mistakes)
     return SweepAsked(**{**vars(asked), "warnings": tuple(warnings)})
+
+
+def _unequal_nodes(num_nodes: int, experiment: Experiment) -> Iterator[str]:
+    """A trial on several nodes has as many processes on each as on the others."""
+    num_devices = experiment.parallel.devices
+    if num_devices % num_nodes:
+        nearest = max(1, round(num_devices / num_nodes)) * num_nodes
+        yield (
+            f"parallel.devices: {num_devices} cannot be split over {num_nodes} nodes (resources.nodes), which have the "
+            f"same number of processes each. Nearest: parallel.devices={nearest}"
+        )
 
 
 def sweep_name(file: SweepFile, path: Path, name: str | None = None, *, is_quick: bool = False) -> str:

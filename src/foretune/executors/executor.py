@@ -1,5 +1,6 @@
 """The seam: what every executor does, and how one is opened by its name."""
 
+import platform
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Protocol, TypeVar
@@ -49,6 +50,27 @@ EXECUTORS: Registry[Any] = Registry(
         "slurm": "foretune.executors.slurm:open_slurm",
     },
 )
+
+def require_processes(feature: str) -> None:
+    """Refuses a system on which the processes of tasks cannot be started, watched and ended."""
+    if platform.system() == "Windows":
+        raise UserError(
+            f"{feature} starts and ends processes as Linux and macOS do. On Windows, install and run Foretune in WSL: "
+            "https://aka.ms/wsl"
+        )
+
+
+WITH_SEVERAL_NODES = ("slurm",)
+"""Executors that run a task on more than one node."""
+
+
+def require_nodes(executor: str, num_nodes: int) -> None:
+    """Refuses a task on several nodes where the executor runs each on one."""
+    if num_nodes > 1 and executor not in WITH_SEVERAL_NODES:
+        raise UserError(
+            f"resources.nodes: {num_nodes}, and the {executor} executor runs each task on one node. "
+            "Nearest: resources.nodes: 1, with parallel.devices for the devices of one node; or: --executor slurm"
+        )
 
 
 def open_executor(name: str, options: Mapping[str, Any]) -> Executor:

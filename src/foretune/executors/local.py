@@ -15,7 +15,7 @@ from typing import Any
 from foretune.core.errors import UserError
 from foretune.core.thread_waiting import with_passive_waiting
 from foretune.executors import task_files as files
-from foretune.executors.executor import Executor, checked_options
+from foretune.executors.executor import Executor, checked_options, require_processes
 from foretune.executors.line_channel import LineChannel
 from foretune.executors.local_server import Settings
 from foretune.executors.outcome import TaskOutcome
@@ -51,8 +51,7 @@ class LocalOptions:
 
 
 def open_local(options: Mapping[str, Any]) -> Executor:
-    if os.name != "posix":
-        raise UserError("Tasks run on Linux and macOS. On Windows, run this in WSL: https://aka.ms/wsl")
+    require_processes("The local executor")
     return LocalExecutor(checked_options("local", LocalOptions, options))
 
 

@@ -11,12 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from foretune.core.thread_waiting import with_passive_waiting
 from foretune.executors import task_files as files
+from foretune.executors.classifying import of_exit
+from foretune.executors.memory_evidence import MemoryKills
 from foretune.executors.state import read_state
 from foretune.executors.task_lock import is_locked
 from foretune.executors.watching import GRACE_S, Ended, WatchedWorker
@@ -41,12 +44,7 @@ class TaskOnNode:
     def run(self) -> Ended:
         """Returns when the worker has ended. A failure of a process that is not the first one is its exit code."""
         if self._rank > 0:
-            process = self._started()
-            _forward_signals(process.pid)
-            code = process.wait()
-            if code != 0:
-                sys.exit(1)  # the launcher ends the others
-            return "ended"
+            return self._run_beside()
         self._wait_for_lost_lock()
         num_before = read_state(self._folder).num_attempts
         with _blocked_signals():
@@ -56,6 +54,23 @@ class TaskOnNode:
         while not self._look():
             time.sleep(_LOOK_EVERY_S)
         return self.result
+
+    def _run_beside(self) -> Ended:
+        """As one of several processes that is not the first."""
+        before = MemoryKills.now()
+        process = self._started()
+        forwarded = _forward_signals(process.pid)
+        code = process.wait()
+        if code != 0 and not forwarded:
+            if code < 0:  # it could not say itself why it failed
+                log_lines, memory = files.last_log_lines(self._folder), MemoryKills.now().since(before)
+                kind, reason = of_exit(code, log_lines, memory)
+                files.write_rank_failure(self._folder, self._rank, kind, f"Process {self._rank}: {reason}")
+            sys.exit(1)  # the launcher ends the others
+        # The launcher ends the first process, which may have more to do, a while after another one has left.
+        while read_state(self._folder).kind == "running":
+            time.sleep(_LOOK_EVERY_S)
+        return "ended"
 
     @property
     def result(self) -> Ended:
@@ -121,12 +136,18 @@ class _blocked_signals:  # noqa: N801 - used like a function
             signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
 
-def _forward_signals(pid: int) -> None:
+def _forward_signals(pid: int) -> list[int]:
+    """Returns the list in which the signals that were forwarded are going to be."""
+    forwarded: list[int] = []
+
     def forward(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
-        os.killpg(pid, number)
+        forwarded.append(number)
+        with suppress(ProcessLookupError):
+            os.killpg(pid, number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
+    return forwarded
 
 
 class SlurmTask:

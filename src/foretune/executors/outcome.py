@@ -48,9 +48,11 @@ class TaskOutcome:
 class TaskFailed(Exception):
     """Raised by `perform` where it knows what the outcome is."""
 
-    def __init__(self, kind: OutcomeKind, reason: str) -> None:
+    def __init__(self, kind: OutcomeKind, reason: str, *, is_of_another: bool = False) -> None:
+        """`is_of_another`: another process of the task failed, which reports why, or its node is lost."""
         self.kind: OutcomeKind = kind
         self.reason = reason
+        self.is_of_another = is_of_another
         super().__init__(f"{kind}: {reason}")
 
 

@@ -19,12 +19,12 @@ from typing import Any
 from foretune.core.errors import UserError
 from foretune.core.extras import require
 from foretune.executors import task_files as files
-from foretune.executors.executor import Executor, checked_options
+from foretune.executors.executor import Executor, checked_options, require_nodes
 from foretune.executors.node_program import TaskOnNode
-from foretune.executors.outcome import OutcomeKind, TaskOutcome
+from foretune.executors.outcome import OutcomeKind
 from foretune.executors.state import read_state
 from foretune.executors.task import Task
-from foretune.executors.watching import GRACE_S, Ended, interrupted, never_started
+from foretune.executors.watching import GRACE_S, Ended, end_last_attempt, interrupted, never_started
 
 _LOOK_EVERY_S = 0.5
 _ALWAYS = {"RAY_USAGE_STATS_ENABLED": "0"}
@@ -80,11 +80,7 @@ class RayExecutor:
         self._ray = _connected(self._options.address)
 
     def submit(self, task: Task) -> None:
-        if task.resources.num_nodes > 1:
-            raise UserError(
-                f"{task.name} takes {task.resources.num_nodes} nodes, and the Ray executor runs a task on one node. "
-                "Use the slurm executor."
-            )
+        require_nodes(self.name, task.resources.num_nodes)
         if task.name in self._tasks:
             raise UserError(f"A task named {task.name} is submitted already. Names are unique in a job.")
         state = read_state(task.folder)
@@ -197,18 +193,8 @@ class RayExecutor:
                 self._settle(self._tasks[name], None, None)
 
     def _write(self, task: Task, kind: OutcomeKind, reason: str) -> None:
-        attempts = files.read_attempts(task.folder)
-        if attempts:
-            last = attempts[-1]
-            outcome = TaskOutcome(
-                kind=kind,
-                reason=reason,
-                log_lines=files.last_log_lines(task.folder),
-                num_attempts=last.number,
-                seconds=time.time() - last.started_at,
-                host=last.host,
-            )
-            files.write_outcome(task.folder, outcome)
+        if files.read_attempts(task.folder):
+            end_last_attempt(task, kind, reason)
         else:
             never_started(task.folder, reason)
         self._report(task)

@@ -19,11 +19,11 @@ from foretune.executors import slurm_states as states
 from foretune.executors import task_files as files
 from foretune.executors.executor import Executor, checked_options
 from foretune.executors.node_program import SlurmTask
-from foretune.executors.outcome import OutcomeKind, TaskOutcome
+from foretune.executors.outcome import OutcomeKind
 from foretune.executors.slurm_options import SlurmOptions, require_safe_path
 from foretune.executors.state import read_state
 from foretune.executors.task import Task
-from foretune.executors.watching import interrupted, never_started
+from foretune.executors.watching import end_last_attempt, interrupted, never_started
 from foretune.record.atomic import write_text
 
 JOB = "slurm_job.json"
@@ -204,14 +204,14 @@ class SlurmExecutor:
             if last is None:
                 never_started(task.folder, f"It was stopped {who} before it began.")
             else:
-                _write(task, last, "killed", f"It was stopped {who}.")
+                end_last_attempt(task, "killed", f"It was stopped {who}.")
         elif state == "OUT_OF_MEMORY" and last is not None:
-            _write(task, last, "out of host memory", "SLURM ended its job for the memory that it took.")
+            end_last_attempt(task, "out of host memory", "SLURM ended its job for the memory that it took.")
         elif last is None and len(_jobs_of(task.folder)) >= task.max_attempts:
             reason = f"Its SLURM job {self._jobs[task.name]} ended ({state}) before it began."
             never_started(task.folder, reason, files.last_lines(_submitit_log(task.folder)))
         elif last is not None and (failure := files.first_rank_failure(task.folder)) is not None:
-            _write(task, last, *failure)
+            end_last_attempt(task, *failure)
         elif state in _INTERRUPTIONS or interruption is not None or last is None:
             why = interruption or _INTERRUPTIONS.get(state, "its SLURM job ended before it began")
             kind: OutcomeKind = "timed out" if state == "TIMEOUT" else "killed"
@@ -219,19 +219,7 @@ class SlurmExecutor:
                 self._unsent.append(task)
         else:
             reason = f"Its SLURM job {self._jobs.get(task.name, '')} ended ({state}) without an outcome."
-            _write(task, last, "crashed", reason)
-
-
-def _write(task: Task, last: files.Attempt, kind: OutcomeKind, reason: str) -> None:
-    outcome = TaskOutcome(
-        kind=kind,
-        reason=reason,
-        log_lines=files.last_log_lines(task.folder),
-        num_attempts=last.number,
-        seconds=time.time() - last.started_at,
-        host=last.host,
-    )
-    files.write_outcome(task.folder, outcome)
+            end_last_attempt(task, "crashed", reason)
 
 
 def _jobs_of(folder: Path) -> list[str]:

@@ -96,7 +96,7 @@ class SlurmOptions:
         """What submitit writes into the script of a task."""
         resources = task.resources
         # On one node the worker starts the processes of its devices itself, as it does without SLURM.
-        per_node = 1 if resources.num_nodes == 1 else max(1, resources.num_devices)
+        per_node = 1 if resources.num_nodes == 1 else resources.num_processes or max(1, resources.num_devices)
         gpus = None if self.gres is not None or resources.num_devices == 0 else resources.num_devices
         chosen = {
             "time": self.minutes(task),

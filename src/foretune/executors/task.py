@@ -22,10 +22,13 @@ class Resources:
     num_nodes: int = 1
     num_cpus: int | None = None
     """CPU cores on each node. None: the executor decides."""
+    num_processes: int | None = None
+    """On each node, of a task on several nodes. None: one for each accelerator, or one."""
 
     def __post_init__(self) -> None:
-        if self.num_devices < 0 or self.num_nodes < 1 or (self.num_cpus is not None and self.num_cpus < 1):
-            raise UserError(f"{self} is not valid: a task takes at least 1 node, 1 CPU core and 0 devices.")
+        counts = (self.num_nodes, self.num_cpus, self.num_processes)
+        if self.num_devices < 0 or any(count is not None and count < 1 for count in counts):
+            raise UserError(f"{self} is not valid: a task takes at least 1 node, process and CPU core, and 0 devices.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -181,14 +181,21 @@ def interrupted(task: Task, why: str, kind: OutcomeKind = "killed") -> Ended:
     """Whether a task that was interrupted may be performed again; records the outcome where it may not."""
     if files.num_attempts_of_submission(task.folder) < task.max_attempts:
         return "interrupted"
+    end_last_attempt(
+        task, kind, f"It was interrupted in each of its {task.max_attempts} attempts; the last time: {why}."
+    )
+    return "ended"
+
+
+def end_last_attempt(task: Task, kind: OutcomeKind, reason: str) -> None:
+    """Records the outcome of a task whose last attempt left none, as this process sees it."""
     last = files.read_attempts(task.folder)[-1]
     outcome = TaskOutcome(
         kind=kind,
-        reason=f"It was interrupted in each of its {task.max_attempts} attempts; the last time: {why}.",
+        reason=reason,
         log_lines=files.last_log_lines(task.folder),
         num_attempts=last.number,
         seconds=time.time() - last.started_at,
         host=last.host,
     )
     files.write_outcome(task.folder, outcome)
-    return "ended"

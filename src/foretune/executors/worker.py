@@ -21,13 +21,16 @@ from foretune.core.memory_limit import lift_memory_limit, limit_memory
 from foretune.core.observer import Observer
 from foretune.executors import task_files as files
 from foretune.executors.classifying import of_exception
-from foretune.executors.outcome import TaskInterrupted, TaskOutcome
+from foretune.executors.outcome import TaskFailed, TaskInterrupted, TaskOutcome
 from foretune.executors.parent_death import end_with_parent
 from foretune.executors.task import Task
 from foretune.executors.task_lock import release_lock, take_lock
 
 RANK_VARIABLE = "FORETUNE_TASK_RANK"
 """Of a task that several processes perform, on several nodes: which one this is. The first one keeps the files."""
+_CAUSE_S = 30.0
+"""How long the report of a failed process may take to be seen from another node."""
+_LOOK_EVERY_S = 0.1
 
 Perform = Callable[[dict[str, Any], Observer], dict[str, Any]]
 
@@ -54,7 +57,10 @@ def work(folder: Path) -> int:
             files.mark_interrupted(folder, attempt.number, str(error) or "it was requested to stop")
             return 1
         except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes the outcome
-            _keep_failure(folder, attempt, error)
+            if isinstance(error, TaskFailed) and error.is_of_another:
+                _keep_failure_of_another(folder, attempt, error)
+            else:
+                _keep_failure(folder, attempt, error)
             return 1
         files.write_outcome(folder, _outcome(attempt, kind="done"))
         return 0
@@ -75,10 +81,28 @@ def _work_beside(folder: Path, rank: int) -> int:
     except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes the outcome
         lift_memory_limit()
         traceback.print_exc()
-        kind, reason = of_exception(error)
-        files.write_rank_failure(folder, rank, kind, f"Process {rank}: {reason}")
+        if not (isinstance(error, TaskFailed) and error.is_of_another):
+            kind, reason = of_exception(error)
+            files.write_rank_failure(folder, rank, kind, f"Process {rank}: {reason}")
         return 1
     return 0
+
+
+def _keep_failure_of_another(folder: Path, attempt: files.Attempt, error: TaskFailed) -> None:
+    """The process that failed first reports why, a moment before or after this one. Where none does, its node is lost:
+    the task can be performed again.
+    """
+    traceback.print_exc()
+    until_s = time.monotonic() + _CAUSE_S
+    while (failure := files.first_rank_failure(folder)) is None and time.monotonic() < until_s:
+        if files.read_ending(folder, attempt.number) is not None:
+            return  # whoever requested the end knows the outcome
+        time.sleep(_LOOK_EVERY_S)
+    if failure is None:
+        files.mark_interrupted(folder, attempt.number, error.reason)
+        return
+    kind, reason = failure
+    files.write_outcome(folder, _outcome(attempt, kind=kind, reason=reason, log_lines=files.last_log_lines(folder)))
 
 
 def _keep_failure(folder: Path, attempt: files.Attempt, error: BaseException) -> None:

@@ -188,9 +188,9 @@ def _refuse_other_question(part: StudyPart, studies: Path) -> None:
     )
     differing = [key for key in wanted if present.get(key) != wanted[key] and not key.startswith(_PLACES)]
     if differing:
-        told = "; ".join(f"{key}: there {present.get(key)}, now {wanted[key]}" for key in differing[:3])
+        differences = "; ".join(f"{key}: there {present.get(key)}, now {wanted[key]}" for key in differing[:3])
         raise Refused(
-            f"{newest.path} was made by another study file ({told}). Give this study another name "
+            f"{newest.path} was made by another study file ({differences}). Give this study another name "
             f"(name: {part.study}-2), or take {studies / part.study} away"
         )
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from foretune.choices.study import StudyEvaluate
 from foretune.config.reading import Asked, understand
+from foretune.measure.bench_request import TrainingRequest
 from foretune.record.run_directory import RunDirectory
 
 WORKER = "foretune.sweeps.trial_worker"
@@ -38,6 +39,18 @@ class TrialRequest:
 
     def to_mapping(self) -> dict[str, Any]:
         return asdict(self)
+
+    def to_measure(self) -> TrainingRequest:
+        """For a trial that measures speed: the run directory is made in the trial's folder."""
+        folder = Path(self.folder)
+        return TrainingRequest(
+            asked={**self.experiment, "name": self.name},
+            directory=str(folder.parent),
+            folder=folder.name,
+            about=self.about,
+            is_synthetic=self.is_synthetic,
+            plan=self.plan,
+        )
 
     def understood(self) -> Asked:
         return understand(self.experiment, source="The trial's experiment", name=self.name)

@@ -15,7 +15,9 @@ def resources_of(parallel: Parallel, chosen: SweepResources | None = None, *, is
     if num_devices is None:
         uses_accelerator = parallel.device != "cpu" and (not is_here or _has_accelerator())
         num_devices = -(-parallel.devices // chosen.nodes) if uses_accelerator else 0
-    return Resources(num_devices=num_devices, num_nodes=chosen.nodes, num_cpus=chosen.cpus)
+    # On one node the trial starts the processes of its devices itself.
+    num_processes = None if chosen.nodes == 1 else -(-parallel.devices // chosen.nodes)
+    return Resources(num_devices=num_devices, num_nodes=chosen.nodes, num_cpus=chosen.cpus, num_processes=num_processes)
 
 
 @cache

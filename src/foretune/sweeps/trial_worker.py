@@ -3,20 +3,17 @@
 An executor calls `perform`. A run that was interrupted is continued; one that has finished is not trained again.
 """
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from foretune.choices.running import Parallel
 from foretune.core.observer import Observer, Observers
-from foretune.core.values import Plan, RunRecord
-from foretune.executors.outcome import OutcomeKind, TaskFailed, TaskInterrupted
-from foretune.measure.bench_request import TrainingRequest
+from foretune.core.values import Plan
+from foretune.executors.outcome import TaskFailed
 from foretune.measure.bench_worker import measure_training
 from foretune.record.run_directory import RunDirectory
+from foretune.sweeps.trial_ends import compiled_anew, kind_of, require_finished
+from foretune.sweeps.trial_on_nodes import run_on_nodes
 from foretune.sweeps.trial_progress import ProgressFile
 from foretune.sweeps.trial_request import (
     INFERENCE,
@@ -27,8 +24,8 @@ from foretune.sweeps.trial_request import (
     newest_run,
     resumable_run,
 )
-from foretune.training.devices import choose_device
 from foretune.training.launching import launch_once
+from foretune.training.ranks import found_ranks
 from foretune.training.several import resume_in_ranks, train_in_ranks
 from foretune.training.train import PreparationFailed, Trained
 
@@ -38,12 +35,12 @@ _RANK_WORKER = "foretune.sweeps.trial_ranks"
 def perform(request: dict[str, Any], observer: Observer) -> dict[str, Any]:
     """Does what the request says; returns the run directory, relative to the trial's folder."""
     trial = TrialRequest(**request)
-    folder = Path(trial.folder)
-    observer = Observers(observer, ProgressFile(folder))
-    run = finished_run(folder)
-    if run is None:
-        with _compiled_anew():
-            run = _measure_speed(trial, observer) if trial.measure == "speed" else _train(trial, observer)
+    folder, place = Path(trial.folder), found_ranks()
+    if place is None or place.is_first:
+        observer = Observers(observer, ProgressFile(folder))
+    run = _run_here(trial, observer) if place is None else run_on_nodes(trial, observer)
+    if place is not None and not place.is_first:
+        return {}
     if trial.evaluation is not None and not is_evaluated(run.path):
         _evaluate(run.path, trial.evaluation, observer)
     if trial.inference is not None and not is_inference_measured(folder):
@@ -51,12 +48,13 @@ def perform(request: dict[str, Any], observer: Observer) -> dict[str, Any]:
     return {"run": str(run.path.relative_to(folder))}
 
 
-@contextmanager
-def _compiled_anew() -> Iterator[None]:
-    """Code is compiled as on a machine that has none yet, whatever trials before this one left."""
-    with tempfile.TemporaryDirectory(prefix="foretune-compiled-") as folder:
-        os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/compiled", "TRITON_CACHE_DIR": f"{folder}/triton"}
-        yield
+def _run_here(trial: TrialRequest, observer: Observer) -> RunDirectory:
+    """On this machine, in this process or in those that it starts for its devices."""
+    run = finished_run(Path(trial.folder))
+    if run is not None:
+        return run
+    with compiled_anew():
+        return _measure_speed(trial, observer) if trial.measure == "speed" else _train(trial, observer)
 
 
 def train_trial(trial: TrialRequest, observer: Observer) -> Trained:
@@ -78,11 +76,11 @@ def _train(trial: TrialRequest, observer: Observer) -> RunDirectory:
             failed = newest_run(Path(trial.folder))
             record = None if failed is None else failed.read_record()
             assert record is not None, "a preparation that fails is recorded"
-            raise TaskFailed(_kind_of(record), record.outcome.reason or str(failure)) from failure
+            raise TaskFailed(kind_of(record), record.outcome.reason or str(failure)) from failure
         run, record = trained.run, trained.record
     else:
         run, record = launch_once("A trial", parallel, _RANK_WORKER, trial.to_mapping(), observer)
-    _require_finished(record)
+    require_finished(record)
     return run
 
 
@@ -93,43 +91,9 @@ def _parallel(trial: TrialRequest) -> Parallel:
 
 def _measure_speed(trial: TrialRequest, observer: Observer) -> RunDirectory:
     """A speed is that of one process: what was interrupted is measured again."""
-    folder = Path(trial.folder)
-    request = TrainingRequest(
-        asked={**trial.experiment, "name": trial.name},
-        directory=str(folder.parent),
-        folder=folder.name,
-        about=trial.about,
-        is_synthetic=trial.is_synthetic,
-        plan=trial.plan,
-    )
-    run = RunDirectory(measure_training(request, observer))
-    record = run.read_record()
-    assert record is not None, "a measurement that ends writes its record"
-    _require_finished(record)
+    run = RunDirectory(measure_training(trial.to_measure(), observer))
+    require_finished(run.read_record())
     return run
-
-
-def _require_finished(record: RunRecord) -> None:
-    """A run that did not finish is the trial's outcome."""
-    outcome = record.outcome
-    if outcome.status == "finished":
-        return
-    if outcome.status == "interrupted":
-        raise TaskInterrupted(outcome.reason or "the training was interrupted")
-    reason = outcome.reason or f"the training ended after {outcome.steps_done} steps"
-    raise TaskFailed(_kind_of(record), reason)
-
-
-def _kind_of(record: RunRecord) -> OutcomeKind:
-    if record.outcome.status != "out of memory":
-        return "crashed"
-    return "out of host memory" if choose_device("auto").type == "cpu" else _memory_of(record.outcome.reason or "")
-
-
-def _memory_of(reason: str) -> OutcomeKind:
-    """With an accelerator, memory of the host can run out, too."""
-    is_host = "DefaultCPUAllocator" in reason or "MemoryError" in reason
-    return "out of host memory" if is_host else "out of device memory"
 
 
 def _evaluate(run: Path, evaluation: dict[str, Any], observer: Observer) -> None:

@@ -35,6 +35,8 @@ DDP would destroy it with the GIL held and wait for gloo's threads, which need t
 the process would hang (pytorch/pytorch#56297). Python's own reference lets go of the GIL first.
 """
 atexit.register(_left_groups.clear)
+_NO_ANSWER = "another process of the run did not answer"
+_CLOSED = "the connection to another process of the run was closed"
 _WORDS_OF_GLOO = ("/gloo/", "caused pair closure")
 """gloo raises a plain RuntimeError: its source file is named in most of them, and in one only these words."""
 
@@ -200,10 +202,15 @@ def lost_process(error: Exception, asked: Parallel) -> str | None:
         return None
     if "Timed out" in text or "timeout" in text.lower():
         return (
-            f"another process of the run did not answer for {asked.timeout_s:g} s (parallel.timeout_s): it is gone, it "
-            "hangs, or the network is cut"
+            f"{_NO_ANSWER} for {asked.timeout_s:g} s (parallel.timeout_s): it is gone, it hangs, or the network is cut"
         )
-    return "the connection to another process of the run was closed: it ended, was killed, or its node is gone"
+    return f"{_CLOSED}: it ended, was killed, or its node is gone"
+
+
+def is_of_lost_process(error: Exception, asked: Parallel) -> bool:
+    """Whether another process is the cause of an error, or of the end of a run that the error reports."""
+    text = str(error)
+    return _NO_ANSWER in text or _CLOSED in text or lost_process(error, asked) is not None
 
 
 def _slurm_address(variables: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from foretune.analyse.evaluations import EVALUATION_FILE
 from foretune.executors.task_files import OUTCOME, TASK
+from foretune.sweeps.sweep_folder import SWEEP_FILE, TRIALS
 
 _EXPERIMENT, _RECORD, _EVENTS, _BENCH = "experiment.yaml", "record.json", "events.jsonl", "bench.json"
 TRIAL = "trial.json"
@@ -42,6 +43,9 @@ def _below(path: str, now_ns: int) -> Iterator[tuple[str, str]]:
             yield from _runs_among(_entries(f"{folder}/runs")[1], now_ns)
         elif names & _TASK_FILES:
             yield from _of_trial(folder, folders, now_ns)
+        elif SWEEP_FILE in names:
+            # What else a sweep has performed is no result, such as the measurement of an idle process.
+            waiting.append(f"{folder}/{TRIALS}")
         else:
             waiting += folders
 
