@@ -15,6 +15,11 @@ def fingerprint_number(fingerprint: str) -> int:
     return int(fingerprint[:_NUM_DIGITS], 16)
 
 
+def place_of_split(number: int) -> float:
+    """Returns where a sample's content places it in [0, 1): it is held out if that is below the share."""
+    return uniform(0, "split", number)
+
+
 def split(source: Source, share: float) -> tuple[Sequence[int], Sequence[int]]:
     """Returns the indices to train on and those held out, both ascending.
 
@@ -29,7 +34,7 @@ def split(source: Source, share: float) -> tuple[Sequence[int], Sequence[int]]:
     if source.is_generated:
         num_held_out = min(max(1, round(num_samples * share)), num_samples - 1)
         return range(num_samples - num_held_out), range(num_samples - num_held_out, num_samples)
-    places = [uniform(0, "split", fingerprint_number(source.info(index).fingerprint)) for index in range(num_samples)]
+    places = [place_of_split(fingerprint_number(source.info(index).fingerprint)) for index in range(num_samples)]
     held_out = [place < share for place in places]
     if not any(held_out):
         held_out[places.index(min(places))] = True
