@@ -4,7 +4,8 @@ from array import array
 from collections.abc import Sequence
 
 from foretune.core.draws import uniform
-from foretune.data.sources.base import Source
+from foretune.data.selected import SelectedSamples
+from foretune.data.sources.base import IndexedSource, Source
 
 # Hex digits of a fingerprint used as the index of a draw: 60 bits fit a signed 64-bit integer.
 _NUM_DIGITS = 15
@@ -29,6 +30,9 @@ def split(source: Source, share: float) -> tuple[Sequence[int], Sequence[int]]:
     last ones are held out.
     """
     num_samples = len(source)
+    if isinstance(source, IndexedSource):
+        is_held_out = source.held_out(share)
+        return SelectedSamples(~is_held_out), SelectedSamples(is_held_out)
     if share <= 0 or num_samples < 2:  # noqa: PLR2004
         return range(num_samples), range(0)
     if source.is_generated:

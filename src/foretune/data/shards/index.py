@@ -227,6 +227,8 @@ def _require_consistent(header: dict[str, Any], columns: dict[str, npt.NDArray[A
             raise ValueError(f"its column {name} has another length")
     if len(columns["timing"]) not in (0, 4 * num_samples):
         raise ValueError("its column timing has another length")
+    if np.any(columns["timing"][1::2] <= 0):
+        raise ValueError("its column timing divides by zero")
     ends = {"key_end": "keys", "caption_end": "captions", "member_end": "member_start"}
     for name, of in ends.items():
         values = columns[name].astype(np.int64)

@@ -2,14 +2,14 @@
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 from foretune.core.errors import UserError
 from foretune.core.input_files import shown
-from foretune.data.shards.index import IndexedSample, ShardIndex
-from foretune.data.shards.layout import MANIFEST, MOST_MANIFEST_BYTES, TABLE, Manifest, ShardEntry, digest
+from foretune.data.shards.index import IndexedSample, SampleFacts, ShardIndex
+from foretune.data.shards.layout import MANIFEST, MOST_MANIFEST_BYTES, TABLE, Manifest, digest
 from foretune.data.shards.retrying import Retry, ShardFault
 from foretune.data.shards.stores import Patience, ShardStore, open_store
 from foretune.data.shards.table import Rows, read_table
@@ -17,8 +17,6 @@ from foretune.data.shards.writer import read_index
 from foretune.data.sources.fingerprint import content_fingerprint
 
 _MOST_INDEXES = 64
-RangeRead = Callable[[ShardEntry, int, int], bytes | None]
-"""Returns a range of a shard from a cache; None where the shard is not in it."""
 
 
 class ShardReader:
@@ -34,12 +32,10 @@ class ShardReader:
         manifest: Manifest,
         *,
         retry: Retry = Retry(),  # noqa: B008 - frozen
-        from_cache: RangeRead | None = None,
         max_indexes: int = _MOST_INDEXES,
     ) -> None:
         """`max_indexes`: how many shards' indexes are in memory at most."""
         self.store, self.manifest, self.retry = store, manifest, retry
-        self._from_cache = from_cache
         self._max_indexes = max_indexes
         self._ends = list(accumulate(shard.num_samples for shard in manifest.shards))
         self._indexes: OrderedDict[int, ShardIndex] = OrderedDict()
@@ -52,9 +48,10 @@ class ShardReader:
         shard = bisect_right(self._ends, number)
         return shard, number - (self._ends[shard - 1] if shard else 0)
 
-    def first_of(self, shard: int) -> int:
-        """Returns the number of a shard's first sample."""
-        return self._ends[shard - 1] if shard else 0
+    @property
+    def ends(self) -> Sequence[int]:
+        """The end of each shard's samples."""
+        return self._ends
 
     def index(self, shard: int) -> ShardIndex:
         """Returns a shard's index; the most recent ones are in memory."""
@@ -72,6 +69,11 @@ class ShardReader:
         """Returns what is known about a sample."""
         shard, place = self.place(number)
         return self.index(shard)[place]
+
+    def facts(self, number: int) -> SampleFacts:
+        """Returns the same without its members."""
+        shard, place = self.place(number)
+        return self.index(shard).facts(place)
 
     def name(self, number: int) -> str:
         """Returns what a message calls a sample: `s3://bucket/set/000003.tar, sample 000000123`."""
@@ -97,13 +99,11 @@ class ShardReader:
         def verified(data: bytes) -> dict[str, bytes]:
             parts = {suffix: data[at.start - start : at.start - start + at.num_bytes] for suffix, at in ranges.items()}
             if main in parts and content_fingerprint(parts[main]) != sample.facts.fingerprint:
+                self.store.forget(entry.name)
                 raise ShardFault(f"sample {shown(sample.key)} differs from its checksum")
             return parts
 
         def attempt() -> dict[str, bytes]:
-            cached = self._from_cache and self._from_cache(entry, start, end - start)
-            if cached is not None:
-                return verified(cached)
             return verified(self.store.read(entry.name, start, end - start, entry.num_bytes))
 
         return self.retry.call(f"The shard {self.store.where(entry.name)}", attempt)

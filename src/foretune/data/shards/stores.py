@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 from foretune.choices.addresses import is_remote, remote_protocol
 from foretune.core.errors import MissingExtra, UserError
 from foretune.core.input_files import RefusedFile, open_input, shown
-from foretune.data.shards.retrying import Retry, ShardFault
+from foretune.data.shards.retrying import ShardFault
 from foretune.record.redaction import redacted_text
 
 _MOST_FILE_BYTES = 2**50
@@ -41,6 +41,9 @@ class ShardStore(Protocol):
 
     def read(self, name: str, start: int, num_bytes: int, file_bytes: int) -> bytes:
         """Returns a range of a file that has `file_bytes` altogether."""
+
+    def forget(self, name: str) -> None:
+        """Drops a local copy of a file, because what was read of it is damaged."""
 
     def read_small(self, name: str, most_bytes: int) -> bytes | None:
         """Returns a whole file of unknown length; None where there is none of this name."""
@@ -92,6 +95,9 @@ class LocalStore:
         except OSError as error:
             raise ShardFault(f"it cannot be read ({error.strerror or error})") from error
         return _whole(data, num_bytes)
+
+    def forget(self, name: str) -> None:
+        """There is no other copy."""
 
     def read_small(self, name: str, most_bytes: int) -> bytes | None:
         try:
@@ -150,6 +156,9 @@ class RemoteStore:
             # A server that does not know ranges sends the whole file.
             data = data[start : start + num_bytes]
         return _whole(data, num_bytes)
+
+    def forget(self, name: str) -> None:
+        """There is no local copy."""
 
     def read_small(self, name: str, most_bytes: int) -> bytes | None:
         found_bytes = self.num_bytes(name)
@@ -273,8 +282,3 @@ def _reason(error: BaseException) -> str:
     """Returns an error of a library in a line, without addresses that carry signatures."""
     text = " ".join(str(error).split()) or type(error).__name__
     return shown(redacted_text(text)[:_MOST_REASON_LETTERS])
-
-
-def retried_read(store: ShardStore, retry: Retry, name: str, most_bytes: int) -> bytes | None:
-    """Returns a whole small file, with as many attempts as `retry` allows; None where there is none."""
-    return retry.call(f"The file {store.where(name)}", lambda: store.read_small(name, most_bytes))

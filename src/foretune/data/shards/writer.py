@@ -179,6 +179,7 @@ def read_index(store: ShardStore, retry: Retry, entry: ShardEntry) -> ShardIndex
     def attempt() -> ShardIndex:
         data = store.read(entry.index_name, 0, entry.index_bytes, entry.index_bytes)
         if digest(data) != entry.index_checksum:
+            store.forget(entry.index_name)
             raise ShardFault("its content differs from its checksum")
         index = ShardIndex.from_bytes(data)
         if len(index) != entry.num_samples:
