@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from foretune.choices.addresses import checked_place
 from foretune.choices.picture_size import checked_resolution
 from foretune.choices.section import INCIDENTAL, LATER, Section
 
@@ -138,6 +139,25 @@ class ClipsData(_Files):
     """Trigger word, put before each caption."""
 
 
+class ShardsData(_Images):
+    """A packed set of WebDataset shards, in a folder or at an address; `foretune data pack` makes it."""
+
+    kind: Literal["shards"]
+    path: Annotated[str, AfterValidator(checked_place), INCIDENTAL]
+    """Folder of the set, or its address: `https://HOST/SET` or `s3://BUCKET/SET`. Credentials and endpoints come from
+    the environment or the usual files, such as AWS_PROFILE, AWS_ENDPOINT_URL or `~/.aws`."""
+    trigger: str | None = None
+    """Trigger word, put before each caption."""
+    fps: float | None = Field(default=None, gt=0, le=1000)
+    """Frames per second to take from clips; left out, every frame is taken."""
+    shuffle_shards: int = Field(default=16, ge=1, le=65536)
+    """Number of shards whose samples are shuffled together. In each epoch, all shards are shuffled, taken in groups of
+    this size, and the samples of a group are shuffled."""
+    shard_cache_gib: Annotated[float, INCIDENTAL] = Field(default=32.0, ge=0, le=2**20)
+    """Size limit of the local cache of shards from an address, in GiB; the oldest shards are removed. 0 reads each
+    sample by itself, which suits many machines: each sample is then transferred once, not once per machine."""
+
+
 class ShapesData(_Images):
     """Generated captioned images ("a small red circle on blue"), or clips in which the shapes move: no files, no
     downloads.
@@ -156,4 +176,6 @@ class ShapesData(_Images):
     much sooner."""
 
 
-Data = Annotated[FolderData | Cifar10Data | HuggingFaceData | ClipsData | ShapesData, Field(discriminator="kind")]
+Data = Annotated[
+    FolderData | Cifar10Data | HuggingFaceData | ClipsData | ShardsData | ShapesData, Field(discriminator="kind")
+]

@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from foretune.choices.data import FolderData, HuggingFaceData, ShapesData
+from foretune.choices.addresses import is_remote
+from foretune.choices.data import FolderData, HuggingFaceData, ShapesData, ShardsData
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, Method
 from foretune.core.errors import MissingExtra
@@ -56,9 +57,11 @@ def _missing_data(experiment: Experiment) -> Iterator[str]:
         if data.path is not None:
             places["data.path"] = data.path
     else:
-        places = {} if isinstance(data, ShapesData) else {"data.path": data.path}
+        places = {} if isinstance(data, ShapesData) or is_remote(data.path) else {"data.path": data.path}
     for key, path in places.items():
         if not Path(path).expanduser().exists():
             yield f"{key}: there is no folder {path} (looked for {Path(path).expanduser().absolute()})."
     if isinstance(data, HuggingFaceData) and not is_installed("datasets"):
         yield str(MissingExtra("data.kind: huggingface", "datasets"))
+    if isinstance(data, ShardsData) and is_remote(data.path) and not is_installed("stream"):
+        yield str(MissingExtra(f"data.path: {data.path}", "stream"))

@@ -10,6 +10,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "hub": ("huggingface_hub",),
     **{spec.name: spec.packages for spec in TRACKER_SPECS.values() if spec.packages},
     "datasets": ("datasets",),
+    "stream": ("fsspec", "aiohttp", "s3fs"),
     "plots": ("matplotlib",),
     "sweep": ("optuna",),
     "slurm": ("submitit",),

@@ -65,13 +65,15 @@ class SampleSize:
 
 
 def choose_buckets(
-    sizes: Iterable[SampleSize],
+    sizes: Iterable[SampleSize] | Mapping[SampleSize, int],
     largest: Bucket,
     max_buckets: int,
     step_px: int,
     frames_per_latent: int = 1,
 ) -> tuple[Bucket, ...]:
     """Returns the shapes that most of the samples are nearest to, most used first, at most `max_buckets`.
+
+    `sizes` has the size of each sample, or the number of samples of each size.
 
     No bucket has more pixels than `largest`, nor more frames, so that it is the most that a step needs. Clips that are
     shorter than it get buckets of the most frames that the model takes of them.

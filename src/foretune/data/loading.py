@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from foretune.core.errors import UserError
 from foretune.data.batch import Batch
+from foretune.data.maker import BatchMaker
+from foretune.data.shards.ahead import ReadAhead
 
 
 class _Failure:
@@ -34,11 +37,21 @@ class _Guarded(Dataset[Any]):
 class BatchLoader(DataLoader[Batch]):
     """A DataLoader that raises the errors of its workers."""
 
+    ahead: ReadAhead | None = None
+    """Downloads meanwhile what the next batches are made of."""
+
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        for item in super().__iter__():
-            if isinstance(item, _Failure):
-                raise UserError(item.text)
-            yield item
+        assert isinstance(self.sampler, range)
+        # Workers are forked before there are threads that download.
+        items = super().__iter__()
+        with self.ahead or nullcontext() as ahead:
+            for micro_index in self.sampler:
+                if ahead is not None:
+                    ahead.reached(micro_index)
+                item = next(items)
+                if isinstance(item, _Failure):
+                    raise UserError(item.text)
+                yield item
 
 
 def loader(
@@ -52,7 +65,7 @@ def loader(
 
     In training they are numbered by forward pass: step * gradient_accumulation + micro.
     """
-    return BatchLoader(
+    batches = BatchLoader(
         _Guarded(batch_maker),
         batch_size=None,
         sampler=range(first_micro, last_micro),
@@ -62,6 +75,8 @@ def loader(
         # Without its own generator, the loader would draw from the global one and change it.
         generator=torch.Generator().manual_seed(0),
     )
+    batches.ahead = batch_maker.ahead() if isinstance(batch_maker, BatchMaker) else None
+    return batches
 
 
 def start_method() -> str:

@@ -9,10 +9,13 @@ from foretune.core.draws import derive_seed, uniform
 from foretune.data.batch import Assembly, Batch, LatentShape, Pick
 from foretune.data.buckets import Bucket
 from foretune.data.lookup import Lookup
-from foretune.data.order import Order
+from foretune.data.order import StepOrder
+from foretune.data.shards.ahead import ReadAhead
 from foretune.data.sources.base import SampleInfo, Source
+from foretune.data.sources.shards import ShardSource
 from foretune.data.split import fingerprint_number
 from foretune.data.transforms import CropPlan, plan_crop
+from foretune.data.window_order import WindowOrder
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,7 +32,7 @@ class BatchMaker(Dataset[Batch]):
     """
 
     source: Source
-    order: Order
+    order: StepOrder
     buckets: tuple[Bucket, ...]
     choice: Data
     seed: int
@@ -46,7 +49,7 @@ class BatchMaker(Dataset[Batch]):
     def __post_init__(self) -> None:
         samples_per_step = self.batch_size * self.gradient_accumulation * self.world_size
         assert self.order.samples_per_step == samples_per_step
-        assert len(self.order.members_per_bucket) == len(self.buckets)
+        assert self.order.num_buckets == len(self.buckets)
         assert 0 <= self.rank < self.world_size
 
     def __getitem__(self, micro_index: int) -> Batch:
@@ -70,6 +73,13 @@ class BatchMaker(Dataset[Batch]):
             text=self.text,
             has_autoencoder=self.has_autoencoder,
         )
+
+    def ahead(self) -> ReadAhead | None:
+        """What downloads the shards of the next steps meanwhile; None where the data lie on a local disk."""
+        source, order = self.source, self.order
+        if not isinstance(source, ShardSource) or not isinstance(order, WindowOrder):
+            return None
+        return source.ahead(order, self.gradient_accumulation, reads_samples=self.latents is None)
 
     def _pick(self, index: int, bucket: Bucket, step: int, slot: int) -> Pick:
         info = self.source.info(index)

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Protocol
 
 from foretune.core.draws import Permutation
 
@@ -15,6 +16,23 @@ class StepSamples:
     epoch: int
     bucket_index: int
     samples: tuple[int, ...]
+
+
+class StepOrder(Protocol):
+    """The samples of every step, as a pure function of its number."""
+
+    @property
+    def num_buckets(self) -> int: ...
+
+    @property
+    def samples_per_step(self) -> int: ...
+
+    @property
+    def num_steps_per_epoch(self) -> int: ...
+
+    def step(self, step_index: int) -> StepSamples: ...
+
+    def samples_until(self, num_steps: int) -> tuple[int, ...]: ...
 
 
 class Order:
@@ -36,6 +54,11 @@ class Order:
         self._ends = list(accumulate(num_chunks))
         assert self._ends, "there is no bucket"
         assert self._ends[-1] > 0, "there is no sample to train on"
+
+    @property
+    def num_buckets(self) -> int:
+        """Number of buckets, empty ones included."""
+        return len(self.members_per_bucket)
 
     @property
     def num_steps_per_epoch(self) -> int:

@@ -48,7 +48,9 @@ class EvaluationData:
         source = open_source(experiment.data, largest=size)
         scan(source, lambda done, total: observer.preparing("reading images", done, total))
         train, held_out = (
-            tuple(index for index in part if is_long_enough(source.info(index), size))
+            part
+            if size.num_frames is None
+            else tuple(index for index in part if is_long_enough(source.info(index), size))
             for part in split(source, experiment.data.held_out)
         )
         return cls(experiment, family, source, train, tuple(held_out[:num_held_out]), size)

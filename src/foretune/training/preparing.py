@@ -18,11 +18,11 @@ from foretune.core.observer import Observer
 from foretune.core.values.base import content_hash
 from foretune.data.batch import Batch
 from foretune.data.buckets import Bucket
-from foretune.data.grouping import buckets_for, members_by_bucket, only_largest, refuse_short_clips
+from foretune.data.grouping import buckets_for, order_for, refuse_short_clips
 from foretune.data.held_out import HeldOutBatches, held_out_batches
 from foretune.data.maker import BatchMaker
-from foretune.data.order import Order
-from foretune.data.sources import Source, open_source, scan
+from foretune.data.order import StepOrder
+from foretune.data.sources import Source, has_captions, open_source, scan
 from foretune.data.split import split
 from foretune.models.adapters import checksums_of_read
 from foretune.models.family import Conditioning, Family
@@ -165,7 +165,7 @@ def _opened_data(experiment: Experiment, family: TrainableFamily, size: Bucket, 
     scan(source, lambda done, total: observer.preparing(f"reading {what}", done, total), what)
     for note in source.notes():
         observer.warning(note)
-    if family.text_parts and not any(source.info(index).caption for index in range(len(source))):
+    if family.text_parts and not has_captions(source):
         observer.warning(
             f"None of the {len(source)} {what} has a caption, so all are trained with an empty one. If that is not "
             f"meant: a text file beside each (1.txt beside {example}), a metadata.jsonl, or data.trigger for all."
@@ -282,10 +282,7 @@ def _batch_maker(
     ranks: Ranks,
 ) -> BatchMaker:
     buckets = buckets_for(source, train, experiment.data, largest, family.frames_per_latent())
-    members = members_by_bucket(source, train, buckets)
-    if experiment.data.only_largest_bucket:
-        members = only_largest(members, buckets)
-    order = _order(experiment, members)
+    order = _order(experiment, source, train, buckets, only_largest_bucket=experiment.data.only_largest_bucket)
     caches_latents = family.has_latents and experiment.levers.cache_latents
     caches_text = bool(family.text_parts) and experiment.levers.cache_text
     return BatchMaker(
@@ -305,11 +302,25 @@ def _batch_maker(
     )
 
 
-def _order(experiment: Experiment, members: Sequence[Sequence[int]]) -> Order:
-    return Order(members, experiment.samples_per_step(), experiment.train.seed)
+def _order(
+    experiment: Experiment,
+    source: Source,
+    train: Sequence[int],
+    buckets: Sequence[Bucket],
+    *,
+    only_largest_bucket: bool,
+) -> StepOrder:
+    return order_for(
+        source,
+        train,
+        buckets,
+        only_largest_bucket=only_largest_bucket,
+        samples_per_step=experiment.samples_per_step(),
+        seed=experiment.train.seed,
+    )
 
 
-def _needed(order: Order, num_steps: int | None, train: Sequence[int], *, has_all_buckets: bool) -> Sequence[int]:
+def _needed(order: StepOrder, num_steps: int | None, train: Sequence[int], *, has_all_buckets: bool) -> Sequence[int]:
     """The samples that the run will see: one that is shorter than an epoch, or has one bucket, encodes only those."""
     num_steps = order.num_steps_per_epoch if num_steps is None else num_steps
     if has_all_buckets and num_steps >= order.num_steps_per_epoch:
@@ -349,7 +360,7 @@ def _effective_data(
 ) -> dict[str, Any]:
     whole: dict[str, int] = {}
     if experiment.data.only_largest_bucket:
-        order = _order(experiment, members_by_bucket(source, train, maker.buckets))
+        order = _order(experiment, source, train, maker.buckets, only_largest_bucket=False)
         whole = {"num_steps_per_epoch_of_all_buckets": order.num_steps_per_epoch}
     return {
         "num_steps": num_steps,

@@ -28,7 +28,7 @@ def video_objections(experiment: Experiment, facts: FamilyFacts, *, only_planned
                 f"data.kind: clips are for models that make videos, and {facts.name} models make images. "
                 "Nearest: data.kind=folder, with images"
             )
-    elif data.kind not in ("clips", "shapes") and data.num_frames != 1 and not only_planned:
+    elif data.kind not in ("clips", "shards", "shapes") and data.num_frames != 1 and not only_planned:
         yield refused(
             f"data.kind: {data.kind} holds images, and clips of {data.num_frames or 'several'} frames are requested. "
             "Nearest: data.num_frames=1 to train on images, or data.kind=clips"

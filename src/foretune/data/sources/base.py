@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
+
 from foretune.data.images import Pixels
 
 
@@ -56,6 +59,29 @@ class ClipSource(Source, Protocol):
 
     def frames(self, index: int, num_frames: int) -> Sequence[Pixels]:
         """Returns the first frames of a clip, each (H, W, 3); `num_frames` is at most the number it has."""
+
+
+@runtime_checkable
+class IndexedSource(Source, Protocol):
+    """A source with more samples than can be asked one by one, whose index says at once what they are."""
+
+    @property
+    def num_captions(self) -> int:
+        """Number of samples with a caption."""
+
+    @property
+    def shard_ends(self) -> Sequence[int]:
+        """The end of each shard's samples in the numbering of all."""
+
+    @property
+    def shards_per_window(self) -> int:
+        """Number of shards whose samples are shuffled together."""
+
+    def rows(self) -> npt.NDArray[np.void]:
+        """Returns `width_px`, `height_px`, `num_frames` and the number of the split of each sample."""
+
+    def held_out(self, share: float) -> npt.NDArray[np.bool_]:
+        """Whether each sample is held out, by the rule of `data.split`."""
 
 
 def frames_of(source: Source, index: int, num_frames: int) -> Sequence[Pixels]:
