@@ -23,6 +23,7 @@ def bench(
     steps: int = 50,
     repeat: int = 5,
     synthetic: bool = False,
+    random_weights: bool = False,
     break_even: bool = True,
     benches: str | Path = "benches",
     observer: Observer | None = None,
@@ -35,11 +36,13 @@ def bench(
         steps: optimizer steps of each repeat.
         repeat: fresh processes.
         synthetic: synthetic latents and captions: no data, no encoders.
+        random_weights: synthetic data, and a model of random weights: nothing is downloaded.
         break_even: where the experiment compiles, measure it uncompiled too, in turns.
         benches: where results are kept.
         observer: receives progress; its `planned` gets the forecast.
     """
     observer = observer or Observer()
+    synthetic = synthetic or random_weights
     needs: tuple[Need, ...] = ("adapters",) if synthetic else ("data", "adapters")
     asked = read_to_start(experiment, changes, "Measuring", needs)
     import_libraries(observer, "foretune.measure.bench", "foretune.training.forecast")
@@ -47,7 +50,13 @@ def bench(
     from foretune.measure.bench import bench as run_bench
     from foretune.training.forecast import plan_here
 
-    choices = BenchChoices(num_steps=steps, num_repeats=repeat, is_synthetic=synthetic, has_break_even=break_even)
+    choices = BenchChoices(
+        num_steps=steps,
+        num_repeats=repeat,
+        is_synthetic=synthetic,
+        has_random_weights=random_weights,
+        has_break_even=break_even,
+    )
     plan = plan_here(asked, LiveSteps(observer), observer.message)
     if plan is not None:
         observer.planned(plan)

@@ -7,18 +7,23 @@ understood is left out with the reason, and the others are read.
 import csv
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from foretune.backtests.questions import LeftOut
+from foretune.backtests.shared.row_format import SharedRow, is_shared, shared_row
 from foretune.catalog import Measurement
 from foretune.core.errors import UserError
-from foretune.core.input_files import open_input
+from foretune.core.input_files import open_input, shown
 
 _MOST_BYTES = 64 * 2**20
+_MOST_ROWS = 20_000
+_MOST_NAME = 80
+_MOST_REASON = 400
 _FEWEST_COLUMNS = ("id", "task", "model", "method", "framework")
 _OUT_OF_MEMORY = re.compile(r"(oom|out of memory|no|does not fit|fails?)\b")
 _FITS = re.compile(r"(fits|yes|ok|ran)\b")
@@ -33,8 +38,67 @@ class PublishedRow(Measurement):
     source_commit: str | None
 
 
+@dataclass(frozen=True)
+class Reading:
+    """The rows of some files."""
+
+    rows: tuple[Measurement, ...]
+    """As other programs published them."""
+    shared: tuple[SharedRow, ...]
+    """Of `foretune bench --share`."""
+    left_out: tuple[LeftOut, ...]
+    """Those of other programs that cannot be read, each with the reason."""
+    refused: tuple[LeftOut, ...]
+    """Those that say they are of `foretune bench --share`, and are malformed or appear twice."""
+
+
+def read_files(paths: Sequence[Path]) -> Reading:
+    """The rows of all files. A shared measurement that appears twice counts once."""
+    rows: list[Measurement] = []
+    shared: dict[str, SharedRow] = {}
+    left_out: list[LeftOut] = []
+    refused: list[LeftOut] = []
+    for path in paths:
+        for number, values in enumerate(_table(path), start=1):
+            name = _short(values.get("id")) or f"row {number} of {path.name}"
+            if is_shared(values):
+                try:
+                    found = shared_row(values)
+                except ValueError as error:
+                    refused.append(_unreadable(name, values, str(error)))
+                    continue
+                if found.row_id in shared:
+                    refused.append(_unreadable(name, values, "it appears twice"))
+                shared.setdefault(found.row_id, found)
+                continue
+            try:
+                rows.append(_row(values, number))
+            except ValidationError as error:
+                faults = "; ".join(
+                    f"{'.'.join(map(str, f['loc'])) or 'the row'}: {f['msg']}" for f in error.errors()[:3]
+                )
+                left_out.append(_unreadable(name, values, faults))
+    return Reading(tuple(rows), tuple(shared.values()), tuple(left_out), tuple(refused))
+
+
 def read_rows(path: Path) -> tuple[tuple[Measurement, ...], tuple[LeftOut, ...]]:
-    """The rows that can be read, and a reason for each that cannot."""
+    """The rows of other programs that can be read, and a reason for each that cannot."""
+    found = read_files([path])
+    return found.rows, found.left_out
+
+
+def _unreadable(name: str, values: Mapping[str, str | None], faults: str) -> LeftOut:
+    source = _short(values.get("framework")) or "unknown"
+    return LeftOut(row_id=name, source=source, reason=f"{name} cannot be read: {shown(faults)[:_MOST_REASON]}")
+
+
+def _short(text: str | None) -> str | None:
+    """A stranger's text as a table shows it: one line, and not a long one."""
+    return None if text is None else shown(text)[:_MOST_NAME]
+
+
+def _table(path: Path) -> list[dict[str, str | None]]:
+    """The cells of each row, those without text as None."""
     try:
         with open_input(path, _MOST_BYTES) as file:
             table = list(csv.DictReader(io.TextIOWrapper(file, encoding="utf-8-sig", newline="")))
@@ -48,21 +112,12 @@ def read_rows(path: Path) -> tuple[tuple[Measurement, ...], tuple[LeftOut, ...]]
             f"{path} has no column named {', '.join(lacking)}. It should have the columns of the catalogue's "
             "published_measurements.csv"
         )
-    rows: list[Measurement] = []
-    left_out: list[LeftOut] = []
-    for number, cells in enumerate(table, start=1):
-        values = {
-            name: (cell or "").strip() or None for name, cell in cells.items() if name and not isinstance(cell, list)
-        }
-        try:
-            rows.append(_row(values, number))
-        except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, f['loc'])) or 'the row'}: {f['msg']}" for f in error.errors()[:3])
-            name = values.get("id") or f"row {number}"
-            left_out.append(
-                LeftOut(row_id=name, source=values.get("framework") or "unknown", reason=f"cannot be read: {faults}")
-            )
-    return tuple(rows), tuple(left_out)
+    if len(table) > _MOST_ROWS:
+        raise UserError(f"{path} has {len(table):,} rows; at most {_MOST_ROWS:,} are read. Split it.")
+    return [
+        {name: (cell or "").strip() or None for name, cell in cells.items() if name and not isinstance(cell, list)}
+        for cells in table
+    ]
 
 
 def _row(cells: Mapping[str, str | None], number: int) -> Measurement:

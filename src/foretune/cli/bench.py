@@ -1,13 +1,17 @@
 """`foretune bench`: how fast it trains or samples here, honestly measured."""
 
 import json
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foretune.cli.options import refuse_given
 from foretune.core.errors import UserError
+
+if TYPE_CHECKING:
+    from foretune.measure.bench import Bench
 
 _OF_A_PRESET = {
     "batch": "is what a preset decides. Leave out one of the two.",
@@ -26,6 +30,8 @@ _OF_INFERENCE = {
 }
 _OF_TRAINING = {
     "synthetic": "is for training: inference reads no data. Leave it out",
+    "random_weights": "is for training. Leave it out",
+    "share": "is for training. Leave it out",
     "break_even": "is for training. Leave it out",
 }
 
@@ -45,6 +51,9 @@ def bench(
     synthetic: Annotated[
         bool, typer.Option("--synthetic", help="Synthetic latents and captions: no data, no encoders.")
     ] = False,
+    random_weights: Annotated[
+        bool, typer.Option("--random-weights", help="Random weights and synthetic data: nothing is downloaded.")
+    ] = False,
     break_even: Annotated[
         bool, typer.Option(help="Where the experiment compiles: measure it uncompiled too, in turns.")
     ] = True,
@@ -61,6 +70,10 @@ def bench(
     image_batch: Annotated[int, typer.Option("--image-batch", min=1, help="Images made at once.")] = 1,
     inference_steps: Annotated[int, typer.Option("--inference-steps", min=1, help="Denoising steps of an image.")] = 28,
     benches: Annotated[Path, typer.Option("--benches", help="Where results are kept.")] = Path("benches"),
+    share: Annotated[
+        Path | None, typer.Option("--share", help="Add the measurement as a row to this CSV file; it is shown first.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --share: do not ask.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print bench.json instead of the table.")] = False,
 ) -> None:
     """Measure speed. Example: foretune bench experiment.yaml --steps 50 --repeat 10 levers.compile=regional"""
@@ -74,11 +87,42 @@ def bench(
         asked |= {"size": size, "frames": frames}
         _inference(target, overrides or [], as_json=as_json, steps=steps or 20, **measured, **asked, **images_of)
     else:
-        asked = {"synthetic": synthetic, "break_even": break_even}
-        _training(Path(target), overrides or [], as_json=as_json, steps=steps or 50, **measured, **asked)
+        asked = {"synthetic": synthetic, "random_weights": random_weights, "break_even": break_even}
+        _refuse_share(share, yes=yes)
+        found = _training(Path(target), overrides or [], as_json=as_json, steps=steps or 50, **measured, **asked)
+        if share is not None:
+            _share(found, share, yes=yes, to_stderr=as_json)
 
 
-def _training(experiment: Path, overrides: list[str], *, as_json: bool, **options: Any) -> None:
+def _refuse_share(file: Path | None, *, yes: bool) -> None:
+    """Raises before anything is measured that could not be shared afterwards."""
+    if file is None:
+        return
+    from foretune.api.sharing import refuse_other_files
+
+    refuse_other_files(file)
+    if not yes and not sys.stdin.isatty():
+        raise UserError("--share asks before it writes, and nobody is there to answer. Add --yes.")
+
+
+def _share(measured: "Bench", file: Path, *, yes: bool, to_stderr: bool) -> None:
+    from foretune.api.sharing import share, shared_row
+    from foretune.cli.status import StatusObserver
+    from foretune.reports.terminal.shared_rows import row_lines
+
+    with StatusObserver("Planning the measured steps") as observer:
+        row = shared_row(measured, observer=observer)
+    typer.echo(f"\nThe row for {file}:", err=to_stderr)
+    for line in row_lines(row):
+        typer.echo(line, err=to_stderr)
+    if yes or typer.confirm(f"Add it to {file}?", err=to_stderr):
+        share(row, file)
+        typer.echo(f"Added to {file}. To compare it with the plan, run: foretune backtest --data {file}", err=to_stderr)
+    else:
+        typer.echo("Nothing was written.", err=to_stderr)
+
+
+def _training(experiment: Path, overrides: list[str], *, as_json: bool, **options: Any) -> "Bench":
     from foretune.api.bench import bench as bench_training
     from foretune.cli.progress import ProgressObserver
     from foretune.reports.terminal.bench import print_bench
@@ -89,6 +133,7 @@ def _training(experiment: Path, overrides: list[str], *, as_json: bool, **option
         typer.echo(json.dumps(result.to_mapping(), indent=2))
     else:
         print_bench(result)
+    return result
 
 
 def _inference(target: str, overrides: list[str], *, as_json: bool, **options: Any) -> None:

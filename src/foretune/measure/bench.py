@@ -35,6 +35,8 @@ class BenchChoices:
     num_steps: int = 50
     num_repeats: int = 5
     is_synthetic: bool = False
+    has_random_weights: bool = False
+    """Of the model; only with synthetic data."""
     has_break_even: bool = True
     """Where the experiment compiles: measure it uncompiled too."""
 
@@ -53,6 +55,8 @@ class Bench:
     plan: Plan | None = None
     """What was forecast for it; None where there was no forecast."""
     num_devices: int = 1
+    asked: Asked | None = None
+    """What was measured; None where it was not kept."""
 
     def to_mapping(self) -> dict[str, Any]:
         """The content of bench.json."""
@@ -78,6 +82,7 @@ def measure_once(
     *,
     num_steps: int = 50,
     is_synthetic: bool = False,
+    has_random_weights: bool = False,
     plan: Plan | None = None,
     flops: StepFlops | None = None,
     observer: Observer | None = None,
@@ -90,6 +95,7 @@ def measure_once(
         asked={**only_steps(asked.as_asked, num_steps), "name": asked.experiment.name},
         directory=str(directory),
         is_synthetic=is_synthetic,
+        has_random_weights=has_random_weights,
         plan=None if plan is None else plan.to_mapping(),
         model_flops=None if flops is None else flops.model,
     )
@@ -120,6 +126,7 @@ def bench(asked: Asked, choices: BenchChoices, benches: Path, observer: Observer
                 directory,
                 num_steps=choices.num_steps,
                 is_synthetic=choices.is_synthetic,
+                has_random_weights=choices.has_random_weights,
                 plan=plan,
                 flops=flops,
                 observer=_Named(observer, _label(way, number, choices.num_repeats, len(ways))),
@@ -141,6 +148,7 @@ def bench(asked: Asked, choices: BenchChoices, benches: Path, observer: Observer
         warnings=tuple(dict.fromkeys((*warnings, *_warnings_of(series)))),
         plan=plan,
         num_devices=asked.experiment.parallel.devices,
+        asked=asked,
     )
     write_text(path / BENCH_FILE, json.dumps(result.to_mapping(), indent=2) + "\n")
     return result

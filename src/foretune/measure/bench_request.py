@@ -36,6 +36,8 @@ class TrainingRequest:
     about: dict[str, Any] | None = None
     """What else the run directory should say of it, such as which part of which study it is."""
     is_synthetic: bool = False
+    has_random_weights: bool = False
+    """Synthetic data alone: the model's weights are random, and nothing of it is downloaded."""
     plan: dict[str, Any] | None = None
     """The forecast, to be kept with the run."""
     model_flops: float | None = None

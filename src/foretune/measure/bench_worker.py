@@ -17,7 +17,7 @@ from foretune.core.values import Plan
 from foretune.core.values.run_record import Measured
 from foretune.measure.bench_request import InferenceRequest, TrainingRequest
 from foretune.measure.peak import catalogue_peak, measured_peak
-from foretune.measure.synthetic import prepare_synthetic
+from foretune.measure.synthetic import prepare_random, prepare_synthetic
 from foretune.measure.worker_output import Teller, answer_once
 from foretune.models.locating import locate
 from foretune.record.events import EventLog
@@ -48,14 +48,13 @@ def measure_training(request: TrainingRequest, observer: Observer) -> Path:
 def measure_steps(request: TrainingRequest, asked: Asked, observer: Observer, ranks: Ranks = ALONE) -> RunDirectory:
     """Makes the steps in this process and those that it has joined."""
     limit_memory(request.memory_limit_bytes)
-    folder, revision = locate(asked.model)
-    make = prepare_synthetic if request.is_synthetic else prepare
-    prepared = make(asked.experiment, folder, observer, ranks)
+    prepared, revision = _prepared(request, asked, observer, ranks)
     if ranks.size > 1:
         check_alike(prepared)
     run = new_run(Path(request.directory), request.folder, ranks)
     if ranks.is_first:
         effective = {**prepared.effective, "model_revision": revision, "is_synthetic": request.is_synthetic}
+        effective |= {"has_random_weights": True} if request.has_random_weights else {}
         effective |= request.about or {}
         run.write_experiment(asked.as_asked, asked.experiment, effective)
         run.write_plan(None if request.plan is None else Plan.from_mapping(request.plan))
@@ -71,6 +70,17 @@ def measure_steps(request: TrainingRequest, asked: Asked, observer: Observer, ra
     if ranks.size > 1:
         refuse_failure(outcome)
     return run
+
+
+def _prepared(
+    request: TrainingRequest, asked: Asked, observer: Observer, ranks: Ranks
+) -> tuple[Prepared, str | None]:
+    """The run, and the exact revision of its model if it has one."""
+    if request.has_random_weights:
+        return prepare_random(asked.experiment, asked.model, observer, ranks), None
+    folder, revision = locate(asked.model)
+    make = prepare_synthetic if request.is_synthetic else prepare
+    return make(asked.experiment, folder, observer, ranks), revision
 
 
 def _measured(session: Session, request: TrainingRequest) -> Measured:

@@ -13,12 +13,15 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from foretune.choices.experiment import Experiment
+from foretune.choices.model import ModelReference
 from foretune.core.draws import Purpose, derive_seed, uniform
 from foretune.core.observer import Observer
 from foretune.data.batch import Batch, normal
 from foretune.data.buckets import Bucket
 from foretune.models.family import GUIDE, Family, TensorSpec
 from foretune.models.locating import open_family
+from foretune.models.random_weights import family_without_weights
+from foretune.models.trainable import TrainableFamily
 from foretune.training.encoding import LiveEncoders
 from foretune.training.preparing import (
     Prepared,
@@ -110,7 +113,17 @@ def synthetic_batches(experiment: Experiment, family: Family, ranks: Ranks = ALO
 
 def prepare_synthetic(experiment: Experiment, folder: Path, observer: Observer, ranks: Ranks = ALONE) -> Prepared:
     """As `prepare`, without data and encoders. Neither is validated, so no prompts and no held-out samples."""
-    family = open_family(folder)
+    return _prepared(experiment, open_family(folder), folder, observer, ranks)
+
+
+def prepare_random(experiment: Experiment, model: ModelReference, observer: Observer, ranks: Ranks = ALONE) -> Prepared:
+    """The same with random weights, for which nothing of the model is downloaded."""
+    return _prepared(experiment, family_without_weights(model), None, observer, ranks)
+
+
+def _prepared(
+    experiment: Experiment, family: TrainableFamily, folder: Path | None, observer: Observer, ranks: Ranks
+) -> Prepared:
     read_adapters = checked_adapters(experiment, family)
     device = checked_device(experiment, family, ranks)
     family.objective(experiment.objective)

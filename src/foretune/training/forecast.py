@@ -33,7 +33,7 @@ def plan_here(asked: Asked, live: LiveSource, tell: Callable[[str], None]) -> Pl
     wanted = Wanted(
         target=asked.experiment.model,
         host_numerics=True,
-        host_context_bytes=_host_context_bytes(asked),
+        host_context_bytes=host_context_bytes(asked),
         terms=Terms(speeds=speeds_of_this_machine(threads)),
     )
     return _plan(asked, wanted, device, live, tell)
@@ -85,7 +85,7 @@ def _card_here(found: torch.device) -> Device:
     return here.model_copy(update={"reported_memory_mib": with_driver_bytes // MIB})
 
 
-def _host_context_bytes(asked: Asked) -> int:
+def host_context_bytes(asked: Asked) -> int:
     """What this process holds once everything is imported that the run will need."""
     family = family_of(asked.model)
     with collector_paused():

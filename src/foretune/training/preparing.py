@@ -27,6 +27,7 @@ from foretune.data.split import split
 from foretune.models.adapters import checksums_of_read
 from foretune.models.family import Conditioning, Family
 from foretune.models.locating import open_family
+from foretune.models.random_weights import random_denoiser
 from foretune.models.trainable import TrainableFamily
 from foretune.step.building import Assembled, assemble, attach_method, build_step
 from foretune.step.engine import ALONE as ONE_PROCESS
@@ -51,7 +52,8 @@ class Prepared:
 
     experiment: Experiment
     family: TrainableFamily
-    folder: Path
+    folder: Path | None
+    """None where the weights are random."""
     device: torch.device
     method: AppliedMethod
     step: TrainingStep
@@ -197,15 +199,22 @@ class Built:
 def build_model(
     experiment: Experiment,
     family: TrainableFamily,
-    folder: Path,
+    folder: Path | None,
     device: torch.device,
     observer: Observer,
     ranks: Ranks = ALONE,
 ) -> Built:
-    """Loads the denoiser, attaches the method and the levers, and builds the step around it."""
-    observer.message(f"Loading {family.name} from {folder} on {device}.")
+    """Loads the denoiser, attaches the method and the levers, and builds the step around it.
+
+    Without a folder its weights are random.
+    """
     load_dtype = METHODS[experiment.method.kind].load_dtype(PrecisionPolicy.of(experiment.train))
-    denoiser = family.load_denoiser(folder, load_dtype)
+    if folder is None:
+        observer.message(f"Building {family.name} with random weights on {device}.")
+        denoiser = random_denoiser(family, load_dtype, _first_device(experiment, device))
+    else:
+        observer.message(f"Loading {family.name} from {folder} on {device}.")
+        denoiser = family.load_denoiser(folder, load_dtype)
     base_checksum = content_hash(checksums(dict(denoiser.named_parameters())))
     assembled = assemble(experiment, family, denoiser, quantize_on=device)
     engine, parallel = ONE_PROCESS, experiment.parallel
@@ -225,6 +234,14 @@ def build_model(
         base_checksum=base_checksum,
         effective=_effective_model(family, folder, device, assembled, step),
     )
+
+
+def _first_device(experiment: Experiment, device: torch.device) -> torch.device:
+    """Where random weights are made: on the host what loading also leaves there, because the device may be too small
+    for all of it.
+    """
+    stays = experiment.quantize.denoiser != "none" or experiment.levers.block_swap
+    return torch.device("cpu") if stays or experiment.parallel.sharding != "none" else device
 
 
 def checked_adapters(experiment: Experiment, family: Family) -> dict[str, str]:
@@ -329,13 +346,13 @@ def _needed(order: StepOrder, num_steps: int | None, train: Sequence[int], *, ha
 
 
 def _effective_model(
-    family: Family, folder: Path, device: torch.device, assembled: Assembled, step: TrainingStep
+    family: Family, folder: Path | None, device: torch.device, assembled: Assembled, step: TrainingStep
 ) -> dict[str, Any]:
     method = assembled.method
     num_trained, num_all = num_trained_and_all(method)
     facts: dict[str, Any] = {
         "family": family.name,
-        "model_folder": str(folder.resolve()),
+        "model_folder": None if folder is None else str(folder.resolve()),
         "device": str(device),
         "num_threads": torch.get_num_threads(),
         "objective": {"kind": type(step.objective).__name__, **vars(step.objective)},

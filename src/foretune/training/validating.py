@@ -30,7 +30,8 @@ class Validator:
 
     step: TrainingStep
     family: TrainableFamily
-    folder: Path
+    folder: Path | None
+    """None where the weights are random: there is nothing to sample with."""
     device: torch.device
     held_out: Sequence[Batch] | HeldOutBatches
     request: SampleRequest

@@ -18,7 +18,7 @@ _NUM_WORST = 10
 
 def print_score(score: "BacktestScore") -> None:
     """Residuals, figures by group, the worst rows, and what was left out and why."""
-    out = console()
+    out = console(markup=False)
     _print_rows(out, score.results)
     for heading, key in (
         ("kind of peak", lambda r: r.peak),

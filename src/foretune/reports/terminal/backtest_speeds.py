@@ -17,7 +17,7 @@ _NUM_WORST = 10
 
 def print_speeds(score: "SpeedScore") -> None:
     """The worst rows, figures by group, what was left out and why, and the totals."""
-    out = console()
+    out = console(markup=False)
     if not score.results:
         out.print("No row with a speed could be planned.")
         return
@@ -50,7 +50,7 @@ def print_scale(score: "ScaleScore") -> None:
             f"; on more devices than another row {growing['from_nothing']['median_abs_error']:.1%}, constant "
             f"efficiency {growing['constant_efficiency']['median_abs_error']:.1%}"
         )
-    console().print(text, style="bold")
+    console(markup=False).print(text, style="bold")
 
 
 def _print_worst(out: "Console", found: list[dict[str, Any]]) -> None:

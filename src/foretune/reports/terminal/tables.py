@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 _WIDTH_OF_A_PIPE = 400
 
 
-def console() -> "Console":
-    """Where tables are printed: in colour in a terminal, unless NO_COLOR is set."""
+def console(*, markup: bool = True) -> "Console":
+    """Where tables are printed: in colour in a terminal, unless NO_COLOR is set.
+
+    Without `markup`, brackets in a text are brackets: texts of strangers are printed so.
+    """
     from rich.console import Console
 
-    found = Console(highlight=False, soft_wrap=True, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    colours = None if os.environ.get("NO_COLOR") else "auto"
+    found = Console(highlight=False, soft_wrap=True, color_system=colours, markup=markup)
     if not found.is_terminal:
         found.width = _WIDTH_OF_A_PIPE
     return found

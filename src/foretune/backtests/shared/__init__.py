@@ -1,0 +1,1 @@
+"""Measurements that people made with `foretune bench --share`, and the plan judged on them."""
