@@ -6,13 +6,14 @@ The words are those of the command line. Runs in the browser, and where answers 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import foretune as ft
 from foretune import catalog
+from foretune.api.plan import plan as planned
 from foretune.choices.method import METHODS
 from foretune.config import Asked
 from foretune.config.overrides import apply_overrides
 from foretune.config.yaml_files import typed
 from foretune.core.errors import ExperimentErrors, UserError
+from foretune.core.observer import Observer
 from foretune.core.units import GIB, memory_text
 from foretune.core.values.plan import Plan, Remedy
 from foretune.planner.overheads import usable_bytes
@@ -30,7 +31,7 @@ MEMORY_SIZES_GIB = (8, 10, 12, 16, 20, 24, 32, 40, 48, 80, 96, 141, 192)
 """What cards are sold with, for those who only know that."""
 
 
-class _Listener(ft.Observer):
+class _Listener(Observer):
     """Keeps what the planner says beside the plan."""
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ def answer(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def _answered(question: Question) -> dict[str, Any]:
     listener = _Listener()
-    plans = ft.plan(
+    plans = planned(
         question.model,
         question.changes(),
         on=question.on,
