@@ -13,7 +13,7 @@ from foretune.planner.planning import Footprint
 
 EXPANDABLE = "PYTORCH_ALLOC_CONF"
 FRAMES = "data.num_frames"
-_EXPANDABLE_VALUE = "expandable_segments:True"
+EXPANDABLE_VALUE = "expandable_segments:True"
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 _SMALLER_SIDES = (0.75, 0.5)
 _SIDE_MULTIPLE_PX = 64
@@ -71,7 +71,7 @@ class SettingChange:
         typed = {key: _text(value) for key, value in self.settings.items()}
         if self.num_frames is not None:
             typed[FRAMES] = str(self.num_frames)
-        return {**typed, **({EXPANDABLE: _EXPANDABLE_VALUE} if self.expandable else {})}
+        return {**typed, **({EXPANDABLE: EXPANDABLE_VALUE} if self.expandable else {})}
 
 
 def recompute(found: Footprint) -> list[SettingChange]:

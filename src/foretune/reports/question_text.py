@@ -32,7 +32,15 @@ _SAID_WITH_OTHERS = frozenset(
     {"gradient_checkpointing", "checkpoint_segment", "checkpoint_stride", "checkpoint_parts",
      "activation_offload_parts", "block_swap_prefetch", "cache_latents", "cache_text"}
 )  # fmt: skip
-_NAMES = {"lora": "LoRA", "dora": "DoRA", "rslora": "rsLoRA", "loha": "LoHa", "lokr": "LoKr"}
+METHOD_NAMES = {
+    "full": "full fine-tuning",
+    "lora": "LoRA",
+    "dora": "DoRA",
+    "rslora": "rsLoRA",
+    "loha": "LoHa",
+    "lokr": "LoKr",
+    "oft": "OFT",
+}
 
 
 def question_text(asked: "Asked") -> str:
@@ -55,10 +63,10 @@ def subject_text(asked: "Asked") -> str:
 
 def _method(method: "Method") -> str:
     if method.kind == "full":
-        return "full fine-tuning"
+        return METHOD_NAMES["full"]
     if method.kind == "oft":
-        return f"OFT, block size {method.block_size}"
-    return f"{_NAMES[method.kind]} rank {method.rank}"
+        return f"{METHOD_NAMES['oft']}, block size {method.block_size}"
+    return f"{METHOD_NAMES[method.kind]} rank {method.rank}"
 
 
 def _dtypes(experiment: "Experiment") -> Iterator[str]:

@@ -56,7 +56,7 @@ def print_plans(out: "Console", asked: "Asked", plans: tuple["Plan", ...], *, ex
     out.print()
     print_verdicts(out, plans)
     print_advice(out, plans)
-    for line in (*time_lines(plans), *_validation_lines(plans)):
+    for line in (*time_lines(plans), *validation_lines(plans)):
         out.print(line)
     _print_host(out, plans)
     for warning in dict.fromkeys((*asked.warnings, *(text for plan in plans for text in plan.warnings))):
@@ -225,7 +225,7 @@ def _print_host(out: "Console", plans: Sequence["Plan"]) -> None:
             out.print(f"  {line}")
 
 
-def _validation_lines(plans: Sequence["Plan"]) -> Iterator[str]:
+def validation_lines(plans: Sequence["Plan"]) -> Iterator[str]:
     """Where training fits and validation does not: it is skipped, and what to set so that it is not."""
     devices: dict[tuple[str, str], list[str]] = {}
     for plan in plans:
