@@ -36,7 +36,7 @@ _UNPACKED_BYTES = 3
 FORWARD_OPERATORS = 22
 """Host time of a layer's forward pass, in operators.
 
-Measured on a CPU with PyTorch 2.13, where an operator with autograd takes 14 us: a call of the compiled function 157 us,
+Measured on a CPU with PyTorch 2.13, where an operator with autograd takes 14 us: a call of the compiled function 157,
 the Python of an autograd function 41 us, a Triton operator's dispatch 34 us. A Triton launch takes 11 us on a server
 (github:meta-pytorch/tritonbench, pull request 1002), a kernel of a compiled graph 7 us (pull request 1017), where an
 operator takes 6.

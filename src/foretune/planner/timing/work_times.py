@@ -128,11 +128,12 @@ class WorkTimes:
         if key not in self._times:
             rows = self._rows_of(trace, sizes)
             issued = trace.host_operators
+            shapes = _rotated_shapes(rows) if is_rotated_int8 else None
             if only_forward:
                 rows = [row for row, work in zip(rows, trace.work, strict=True) if _is_forward(work)]
                 issued = tuple(one for one in issued if _is_forward(one))
             # The values hold the objects whose ids are in the key.
-            self._times[key] = (speed, _times(trace, rows, issued, _Kernels(speed, layer, formats, is_rotated_int8)))
+            self._times[key] = (speed, _times(trace, rows, issued, _Kernels(speed, layer, formats, shapes)))
         return self._times[key][1]
 
     def _rows_of(self, trace: StepTrace, sizes: Sizes) -> list[OperatorRow]:
@@ -172,7 +173,8 @@ class _Kernels(NamedTuple):
     speed: DeviceSpeed
     layer: LayerRecipe | None
     formats: Float32Formats
-    is_rotated_int8: bool = False
+    rotated_int8_shapes: frozenset[tuple[float, float]] | None = None
+    """Outputs and inputs of the layers that are those of `rotated_int8`."""
 
     def format_of(self, row: OperatorRow) -> ProductFormat:
         found = _FORMATS.get(row.dtype, "fp32")
@@ -213,7 +215,7 @@ def _of_row(row: OperatorRow, kernels: _Kernels) -> Times:
         if row.flops:
             raise NotKnown("the shapes of products: the trace was recorded by an earlier release")
         return Times(bandwidth_s=row.number * speed.bytes_s(row.num_bytes / row.number), num_bytes=row.num_bytes)
-    if kernels.is_rotated_int8 and (rotated := _rotated_times(row, speed)) is not None:
+    if (rotated := _rotated_times(row, kernels)) is not None:
         return rotated._replace(**flops)
     # A kernel reads and writes its tensors at least once: a thin product is bound by that.
     floor_s = row.number * speed.bytes_s(row.num_bytes / row.number)
@@ -239,15 +241,28 @@ def _of_row(row: OperatorRow, kernels: _Kernels) -> Times:
     )
 
 
-def _rotated_times(row: OperatorRow, speed: DeviceSpeed) -> Times | None:
-    """Returns the times of a layer of `rotated_int8`; None for other operators and weights that stay in 16 bits."""
-    if row.operator != "matmul" or not row.is_frozen or row.part[1] == OUTSIDE:
+def _rotated_shapes(rows: Iterable[OperatorRow]) -> frozenset[tuple[float, float]]:
+    """Returns the weights that SDNQ quantises: of blocks, and of layers outside of them that have the same shapes, as a
+    refiner has; of a model without blocks all, since its embedders have few rows. It leaves embedders as they are.
+    """
+    frozen = [row for row in rows if row.operator == "matmul" and row.is_frozen]
+    in_blocks = [row for row in frozen if row.part[1] != OUTSIDE]
+    sides = {_weight_sides(row) for row in in_blocks or frozen}
+    return frozenset(shape for shape in sides if rotated_int8.is_quantised(*shape))
+
+
+def _weight_sides(row: OperatorRow) -> tuple[float, float]:
+    _, _, n, k = row.shape
+    return (k, n) if row.is_backward else (n, k)
+
+
+def _rotated_times(row: OperatorRow, kernels: _Kernels) -> Times | None:
+    """Returns the times of a layer of `rotated_int8`; None for all others."""
+    shapes = kernels.rotated_int8_shapes
+    if shapes is None or row.operator != "matmul" or not row.is_frozen or _weight_sides(row) not in shapes:
         return None
-    batch, m, n, k = row.shape
-    outputs, inputs = (k, n) if row.is_backward else (n, k)
-    if not rotated_int8.is_quantised(outputs, inputs):
-        return None
-    layer = rotated_int8.layer_times(speed, batch * m, outputs, inputs, is_backward=row.is_backward)
+    batch, m, _, _ = row.shape
+    layer = rotated_int8.layer_times(kernels.speed, batch * m, *_weight_sides(row), is_backward=row.is_backward)
     return Times(
         product_s=row.number * layer.product_s,
         bandwidth_s=row.number * layer.bandwidth_s,
