@@ -28,9 +28,19 @@ class CapturedSpeed:
         return self.inner.convolution_s(products, batch, m, n, k, number_format)
 
     def attention_s(
-        self, batch: float, heads: float, queries: float, keys: float, head_dim: float, *, is_backward: bool
+        self,
+        batch: float,
+        heads: float,
+        queries: float,
+        keys: float,
+        head_dim: float,
+        *,
+        is_backward: bool,
+        is_masked: bool = False,
     ) -> float:
-        return self.inner.attention_s(batch, heads, queries, keys, head_dim, is_backward=is_backward)
+        return self.inner.attention_s(
+            batch, heads, queries, keys, head_dim, is_backward=is_backward, is_masked=is_masked
+        )
 
     def bytes_s(self, num_bytes: float) -> float:
         return self.inner.bytes_s(num_bytes)

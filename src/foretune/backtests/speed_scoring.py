@@ -54,7 +54,7 @@ class SpeedScore:
             "by_source": self._by(lambda result: result.question.asked.source),
             "by_model": self._by(lambda result: result.question.asked.model),
             "by_device": self._by(lambda result: result.question.device),
-            "by_base": self._by(lambda result: result.question.asked.base),
+            "by_base": self._by(lambda result: result.question.base),
             "constants": self.constants.model_dump(),
         }
         return {
@@ -153,12 +153,12 @@ def _checkpointing_pair(plain: SpeedResult, other: SpeedResult) -> bool:
     """The second checkpoints what the first does not; all else is equal."""
     a, b = plain.question, other.question
     share = (a.asked.experiment.levers.gradient_checkpointing, b.asked.experiment.levers.gradient_checkpointing)
-    return share[0] == 0 < share[1] and _besides(a.asked.base, plain) == _besides(b.asked.base, other)
+    return share[0] == 0 < share[1] and _besides(a.base, plain) == _besides(b.base, other)
 
 
 def _quantisation_pair(plain: SpeedResult, other: SpeedResult) -> bool:
     a, b = plain.question, other.question
-    is_quantised = a.asked.base == _BF16 != b.asked.base
+    is_quantised = a.base == _BF16 != b.base
     return is_quantised and _besides(a.checkpointing, plain) == _besides(b.checkpointing, other)
 
 

@@ -19,6 +19,9 @@ from foretune.planner.traces import Traces, mixed_step, variant_of
 from foretune.planner.transfers import moved_in_a_step
 from foretune.trace.shipped import geometries
 
+_ROTATED_INT8 = "int8 (sdnq hadamard, quantized matmul)"
+"""The published words for a base whose layers are those of `timing.rotated_int8`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedQuestion:
@@ -30,6 +33,13 @@ class SpeedQuestion:
     device: str
     published_s: float
     """Of one optimizer step."""
+    is_rotated_int8: bool = False
+    """Whether the base is quantised by SDNQ; the experiment asks for the same training without."""
+
+    @property
+    def base(self) -> str:
+        """The numbers of the frozen base and the backend that makes them."""
+        return "int8, rotated (SDNQ)" if self.is_rotated_int8 else self.asked.base
 
     @property
     def checkpointing(self) -> str:
@@ -53,7 +63,10 @@ def has_speed(row: Measurement) -> bool:
 def speed_question(row: Measurement, dialects: Sequence[Dialect] = DIALECTS) -> SpeedQuestion | LeftOut:
     """What a row asks of the time of a step, or why it cannot be asked. Decided without a forecast."""
     # A speed needs no peak: a row whose peak is unclear is asked all the same.
-    asked = question(row.model_copy(update={"peak_mem": None, "peak_bound": None}), dialects)
+    is_rotated = (row.quantization or "").lower() == _ROTATED_INT8
+    # Its time is known from what it runs; its temporaries are not, so that its memory is not asked.
+    as_asked = {"quantization": "none", "method": row.method.removeprefix("q")} if is_rotated else {}
+    asked = question(row.model_copy(update={"peak_mem": None, "peak_bound": None, **as_asked}), dialects)
     if isinstance(asked, LeftOut):
         return asked
     if asked.device is None:
@@ -65,7 +78,11 @@ def speed_question(row: Measurement, dialects: Sequence[Dialect] = DIALECTS) -> 
     num_passes = row.num_accumulation_steps or 1
     samples = asked.sizes.batch_size * num_passes
     return SpeedQuestion(
-        asked=asked, num_passes=num_passes, device=asked.device, published_s=samples / row.samples_per_s_per_gpu
+        asked=asked,
+        num_passes=num_passes,
+        device=asked.device,
+        published_s=samples / row.samples_per_s_per_gpu,
+        is_rotated_int8=is_rotated,
     )
 
 
@@ -103,6 +120,7 @@ def _timed_step(question: SpeedQuestion, traces: Traces) -> TimedStep:
         moved=moved_in_a_step(mixed, experiment, sizes, step),
         habits=asked.dialect.habits,
         copies_cross=asked.dialect.copies_cross,
+        is_rotated_int8=question.is_rotated_int8,
     )
 
 

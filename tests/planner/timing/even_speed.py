@@ -26,7 +26,15 @@ class EvenSpeed:
         return products * self.product_s(batch, m, n, k, number_format)
 
     def attention_s(
-        self, batch: float, heads: float, queries: float, keys: float, head_dim: float, *, is_backward: bool
+        self,
+        batch: float,
+        heads: float,
+        queries: float,
+        keys: float,
+        head_dim: float,
+        *,
+        is_backward: bool,
+        is_masked: bool = False,
     ) -> float:
         return (10 if is_backward else 4) * batch * heads * queries * keys * head_dim / 1e12
 

@@ -55,7 +55,7 @@ class Dialect:
     """By autoencoder: the side of the tiles that it encodes one after the other, where the program has that on."""
     expandable_segments: bool = False
     sdpa: SdpaKernel = "flash_attention_2"
-    """What attention ran on Hopper, where PyTorch has two kernels."""
+    """What attention ran on Hopper, where PyTorch has two kernels: cuDNN's with torch 2.11 and later."""
     copies_cross: bool = False
     """Offloaded activations leave and return on streams of their own, both ways at once."""
     has_lokr: bool = False
@@ -110,6 +110,7 @@ SIMPLETUNER = Dialect(
     name="simpletuner",
     adapter_weights={"bf16": "bf16"},
     full_weights="bf16",
+    sdpa="cudnn",
     num_text_tokens={
         **_FIXED_TOKENS,
         "sd3": 154,  # of T5; 77 of CLIP stand before them
@@ -138,6 +139,7 @@ SIMPLETUNER = Dialect(
     quantizers={"fp8 (torchao dynamic)": "float8-dynamic", "fp8 weight-only (torchao)": "float8"},
     sources=(
         "github:bghira/SimpleTuner at bc8e6ab7738c",
+        "setup.py: torch 2.11 or later, whose wheel brings CUDA 13 and cuDNN 9.19 (its metadata on PyPI)",
         (
             "helpers/training/optimizers/adamw_bfloat16: only bf16 weights; exp_avg, exp_avg_sq and shift like "
             "the weight, one tensor after another"

@@ -1,5 +1,6 @@
 """Times of fused attention as PyTorch runs it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -25,6 +26,16 @@ BACKWARD_EFFICIENCY = 0.8
 """Of the forward pass's. H100, head size 128, no mask, 2048 and 4096 tokens: FlashAttention 2 0.80 and 0.84, cuDNN 0.75
 and 0.82, FlashAttention 3 0.80 and 0.85 (FlashAttention-3, figures of forward and backward speed).
 """
+
+MASKED_FORWARD = 2.1
+"""How many times longer PyTorch's memory-efficient kernel takes than FlashAttention 2, which takes no mask. A100, fp16,
+head size 128, 8096 tokens, forward: 107.8 TFLOPS (github:facebookresearch/xformers, pull request 389: 49,828 us for 160
+heads), where FlashAttention 2 reaches about 225 (arXiv:2307.08691, forward without a causal mask)."""
+MASKED_BACKWARD = 2.3
+"""A100, head size 128, 8192 tokens under a causal mask, backward: 75 TFLOPS (the same project, pull request 479: 91,356
+us for 160 heads), where FlashAttention 2 reaches about 175. Read from a figure, so plus or minus a tenth."""
+_RUNS_CUDNN = re.compile(r"Hopper|Blackwell( Ultra)?$")
+"""Architectures on which PyTorch prefers cuDNN's kernels, which take masks."""
 
 TFLOPS_PER_SLOT = 0.6
 """fp32 rate of one streaming multiprocessor, in each of which one block runs at a time: 0.43 (RTX 3090) to 0.69 (L40S).
@@ -67,6 +78,14 @@ def attention_times(device: Device, sdpa: SdpaKernel) -> AttentionTimes:
     # Efficiencies are shares of the data sheet's rate; another card with the chip keeps the share of its best rate.
     fit = _as_sdpa(table.attention, sdpa)
     return AttentionTimes(fit, rate / best_share(kin), bandwidth(device))
+
+
+def masked_attention(device: Device, sdpa: SdpaKernel, *, is_backward: bool) -> float:
+    """Returns how many times longer attention takes with a mask than without. On AMD the same kernels run."""
+    has_cudnn = sdpa == "cudnn" and _RUNS_CUDNN.match(device.arch) is not None
+    if device.kind != "cuda" or has_cudnn:
+        return 1.0
+    return MASKED_BACKWARD if is_backward else MASKED_FORWARD
 
 
 def _without_table(device: Device) -> AttentionFit:

@@ -59,8 +59,17 @@ class CalibratedSpeed:
         return ratio * products * self.product_s(batch, m, n, k, number_format)
 
     def attention_s(
-        self, batch: float, heads: float, queries: float, keys: float, head_dim: float, *, is_backward: bool
+        self,
+        batch: float,
+        heads: float,
+        queries: float,
+        keys: float,
+        head_dim: float,
+        *,
+        is_backward: bool,
+        is_masked: bool = False,
     ) -> float:
+        del is_masked  # only attention without a mask is measured
         grid = self._attention.get((self._attention_format, is_backward))
         if grid is None:
             raise NotKnown(f"attention in {self._attention_format} was not measured on {self.profile.device}. {_RERUN}")

@@ -5,7 +5,7 @@ from functools import cached_property, lru_cache
 from foretune.catalog.caches import last_level_bytes
 from foretune.catalog.devices import Device
 from foretune.catalog.kernel_tables import SdpaKernel
-from foretune.planner.timing.attention import AttentionTimes, attention_times
+from foretune.planner.timing.attention import AttentionTimes, attention_times, masked_attention
 from foretune.planner.timing.collectives import collective_s
 from foretune.planner.timing.formulas import bandwidth
 from foretune.planner.timing.products import ProductTimes, kin_of, same_rates
@@ -79,9 +79,18 @@ class PublishedSpeed:
         return self._products.seconds(batch, m, n, k, number_format)
 
     def _attention_s(
-        self, batch: float, heads: float, queries: float, keys: float, head_dim: float, *, is_backward: bool
+        self,
+        batch: float,
+        heads: float,
+        queries: float,
+        keys: float,
+        head_dim: float,
+        *,
+        is_backward: bool,
+        is_masked: bool = False,
     ) -> float:
-        return self._attention.seconds(batch, heads, queries, keys, head_dim, is_backward=is_backward)
+        seconds = self._attention.seconds(batch, heads, queries, keys, head_dim, is_backward=is_backward)
+        return seconds * masked_attention(self.device, self._sdpa, is_backward=is_backward) if is_masked else seconds
 
     @cached_property
     def _usable_bytes_per_s(self) -> float:

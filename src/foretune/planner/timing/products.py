@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 
 from foretune.catalog.devices import Device, devices
 from foretune.catalog.kernel_tables import LOG_STEPS, KernelTable, ProductGrid, estimates, kernel_table
@@ -87,6 +88,10 @@ class ProductTimes:
         table = kernel_table(kin.name) if kin is not None else None
         self._kin, self._grids = kin, _grids(table)
 
+    @cached_property
+    def _of_chip(self) -> tuple[Device, dict[str, GridTimes]] | None:
+        return None if self._kin is None else _table_of_chip(self._device, self._kin)
+
     def seconds(self, batch: float, m: float, n: float, k: float, number_format: ProductFormat) -> float:
         """`batch` products in one kernel take as long as one with all their rows: as many tiles are computed. Their
         right-hand operands differ, so they take at least as long as it takes to read these.
@@ -103,6 +108,9 @@ class ProductTimes:
             measured_us = self._grids[number_format].us(m, n, k)
             return measured_us if self._kin is self._device else measured_us * self._to_kin(m, n, k, number_format)
         by_formula_us = _formula_us(self._device, m, n, k, number_format)
+        if number_format == "int8" and self._of_chip is not None and number_format in self._of_chip[1]:
+            other, grids = self._of_chip
+            return grids[number_format].us(m, n, k) * by_formula_us / _formula_us(other, m, n, k, number_format)
         if number_format in ("fp32", "tf32") and "bf16" in self._grids:
             # The same shape keeps the same share of the formula's time.
             return self._one_us(m, n, k, "bf16") * by_formula_us / _formula_us(self._device, m, n, k, "bf16")
@@ -113,6 +121,19 @@ class ProductTimes:
         if same_rates(self._device, self._kin):
             return 1.0
         return _formula_us(self._device, m, n, k, number_format) / _formula_us(self._kin, m, n, k, number_format)
+
+
+def _table_of_chip(device: Device, kin: Device) -> tuple[Device, dict[str, GridTimes]] | None:
+    """Another card with the same chip whose table has formats that the nearest one has not.
+
+    The H200 has times of int8 products, the H100 has none; they differ in memory alone.
+    """
+    own = kernel_table(kin.name)
+    for name in tables():
+        table = kernel_table(name) if name != kin.name and _is_kin(device, devices()[name]) else None
+        if own is not None and table is not None and table.products.keys() - own.products.keys():
+            return devices()[name], _grids(table)
+    return None
 
 
 def _grids(table: KernelTable | None) -> dict[str, GridTimes]:

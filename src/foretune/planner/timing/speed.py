@@ -31,9 +31,19 @@ class DeviceSpeed(Protocol):
         """A convolution as the products that it amounts to: one forward, up to two backward."""
 
     def attention_s(
-        self, batch: float, heads: float, queries: float, keys: float, head_dim: float, *, is_backward: bool
+        self,
+        batch: float,
+        heads: float,
+        queries: float,
+        keys: float,
+        head_dim: float,
+        *,
+        is_backward: bool,
+        is_masked: bool = False,
     ) -> float:
-        """Fused bidirectional attention in 16 bits. The backward pass is a kernel of its own."""
+        """Fused bidirectional attention in 16 bits. The backward pass is a kernel of its own. With a mask, kernels run
+        that take one.
+        """
 
     def bytes_s(self, num_bytes: float) -> float:
         """A memory-bound kernel that reads and writes this much in total."""

@@ -86,12 +86,21 @@ class TimedTrace:
     formats: Float32Formats = TORCH_DEFAULTS
     only_forward: bool = False
     """Whether what a step does for gradients is left out."""
+    is_rotated_int8: bool = False
+    """Whether frozen layers of blocks are those of `timing.rotated_int8`."""
 
     def times(self, speed: DeviceSpeed, work_times: WorkTimes) -> Mapping[Part, Times]:
         """Returns the times of each part, once."""
         layer = recipes().layers[self.layer] if self.layer else None
         return work_times.of(
-            self.trace, self.sizes, speed, layer, self.layer, formats=self.formats, only_forward=self.only_forward
+            self.trace,
+            self.sizes,
+            speed,
+            layer,
+            self.layer,
+            formats=self.formats,
+            only_forward=self.only_forward,
+            is_rotated_int8=self.is_rotated_int8,
         )
 
 
@@ -109,6 +118,8 @@ class TimedStep:
     """Whether copies to the host and back run at the same time, on streams of their own."""
     is_cpu: bool = False
     """Whether host and device are the same cores, so that their times add up."""
+    is_rotated_int8: bool = False
+    """Whether the base is quantised by SDNQ, which the experiment cannot say."""
     encoders: tuple[TimedTrace, ...] = ()
     """What encodes images and captions before each pass, where they are not cached."""
 
@@ -297,7 +308,16 @@ def planned_step(step: TimedStep, traces: Traces, mixed: Mixed) -> PlannedStep:
         how_often = {(part, kind): often * passes[part] for part in passes for kind, often in of_kind.items() if often}
         layer = composed_layer(form) if traces.is_composed(form) else None
         formats = Float32Formats.of_step(step.experiment.train.precision)
-        found.append(TimedTrace(trace=trace, sizes=sizes, layer=layer or "", how_often=how_often, formats=formats))
+        found.append(
+            TimedTrace(
+                trace=trace,
+                sizes=sizes,
+                layer=layer or "",
+                how_often=how_often,
+                formats=formats,
+                is_rotated_int8=step.is_rotated_int8,
+            )
+        )
     return PlannedStep(step=step, traces=tuple(found))
 
 

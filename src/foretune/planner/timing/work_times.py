@@ -9,6 +9,7 @@ from foretune.core.values.recipes import LayerRecipe, Piece
 from foretune.core.values.step_trace import HOST, OUTSIDE, TO_DEVICE, TO_HOST, HostOperators, StepTrace, Work
 from foretune.core.vocabulary import StepPhase
 from foretune.planner.block_events import Sizes
+from foretune.planner.timing import rotated_int8
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown, ProductFormat
 
 _FORMATS: dict[str, ProductFormat] = {
@@ -68,7 +69,7 @@ class Times(NamedTuple):
 Part = tuple[str, int]
 """Pass or update, and kind of block."""
 PASS, UPDATE = "pass", "update"
-_TimesKey = tuple[int, Sizes, int, str, Float32Formats, bool]
+_TimesKey = tuple[int, Sizes, int, str, Float32Formats, bool, bool]
 
 
 class OperatorRow(NamedTuple):
@@ -83,6 +84,9 @@ class OperatorRow(NamedTuple):
     shape: tuple[float, ...]
     is_frozen: bool
     is_recomputed: bool
+    is_masked: bool
+    is_backward: bool
+    """Whether it computes gradients."""
 
 
 class LayoutFacts(NamedTuple):
@@ -113,21 +117,23 @@ class WorkTimes:
         *,
         formats: Float32Formats = TORCH_DEFAULTS,
         only_forward: bool = False,
+        is_rotated_int8: bool = False,
     ) -> dict[Part, Times]:
         """Returns the times of one block of each kind, and of what is done once.
 
         `layer`: what quantised layers do besides the products of the trace, named `name`. `only_forward`: without what
-        a step does for gradients.
+        a step does for gradients. `is_rotated_int8`: frozen layers of blocks are those of `rotated_int8`.
         """
-        key = (id(trace), sizes, id(speed), name, formats, only_forward)
+        key = (id(trace), sizes, id(speed), name, formats, only_forward, is_rotated_int8)
         if key not in self._times:
             rows = self._rows_of(trace, sizes)
             issued = trace.host_operators
+            shapes = _rotated_shapes(rows) if is_rotated_int8 else None
             if only_forward:
                 rows = [row for row, work in zip(rows, trace.work, strict=True) if _is_forward(work)]
                 issued = tuple(one for one in issued if _is_forward(one))
             # The values hold the objects whose ids are in the key.
-            self._times[key] = (speed, _times(trace, rows, issued, _Kernels(speed, layer, formats)))
+            self._times[key] = (speed, _times(trace, rows, issued, _Kernels(speed, layer, formats, shapes)))
         return self._times[key][1]
 
     def _rows_of(self, trace: StepTrace, sizes: Sizes) -> list[OperatorRow]:
@@ -152,6 +158,8 @@ def _row(work: Work, sizes: Sizes) -> OperatorRow:
         shape=tuple(growth.at(sizes) for growth in work.shape),
         is_frozen=work.is_frozen,
         is_recomputed=work.is_recomputed,
+        is_masked=work.is_masked,
+        is_backward=work.phase == StepPhase.BACKWARD and not work.is_recomputed,
     )
 
 
@@ -165,6 +173,8 @@ class _Kernels(NamedTuple):
     speed: DeviceSpeed
     layer: LayerRecipe | None
     formats: Float32Formats
+    rotated_int8_shapes: frozenset[tuple[float, float]] | None = None
+    """Outputs and inputs of the layers that are those of `rotated_int8`."""
 
     def format_of(self, row: OperatorRow) -> ProductFormat:
         found = _FORMATS.get(row.dtype, "fp32")
@@ -205,6 +215,8 @@ def _of_row(row: OperatorRow, kernels: _Kernels) -> Times:
         if row.flops:
             raise NotKnown("the shapes of products: the trace was recorded by an earlier release")
         return Times(bandwidth_s=row.number * speed.bytes_s(row.num_bytes / row.number), num_bytes=row.num_bytes)
+    if (rotated := _rotated_times(row, kernels)) is not None:
+        return rotated._replace(**flops)
     # A kernel reads and writes its tensors at least once: a thin product is bound by that.
     floor_s = row.number * speed.bytes_s(row.num_bytes / row.number)
     unpacked_s = _unpacking_s(row, speed, layer) if layer is not None and row.is_frozen else 0.0
@@ -216,13 +228,45 @@ def _of_row(row: OperatorRow, kernels: _Kernels) -> Times:
             # The fused kernels compute in 16 bits. A device that was measured, was measured as the step computes.
             seconds = _product_s(row._replace(shape=(batch * heads, queries, keys, width)), kernels)
         else:
-            seconds = row.number * speed.attention_s(batch, heads, queries, keys, width, is_backward=is_backward)
+            each_s = speed.attention_s(
+                batch, heads, queries, keys, width, is_backward=is_backward, is_masked=row.is_masked
+            )
+            seconds = row.number * each_s
         return Times(attention_s=max(seconds, floor_s), attention_flops=row.flops, **flops)
     return Times(
         product_s=max(_product_s(row, kernels), floor_s),
         bandwidth_s=unpacked_s,
         num_8bit_products=row.number if _FORMATS.get(row.dtype) in ("fp8", "int8") else 0,
         **flops,
+    )
+
+
+def _rotated_shapes(rows: Iterable[OperatorRow]) -> frozenset[tuple[float, float]]:
+    """Returns the weights that SDNQ quantises: of blocks, and of layers outside of them that have the same shapes, as a
+    refiner has; of a model without blocks all, since its embedders have few rows. It leaves embedders as they are.
+    """
+    frozen = [row for row in rows if row.operator == "matmul" and row.is_frozen]
+    in_blocks = [row for row in frozen if row.part[1] != OUTSIDE]
+    sides = {_weight_sides(row) for row in in_blocks or frozen}
+    return frozenset(shape for shape in sides if rotated_int8.is_quantised(*shape))
+
+
+def _weight_sides(row: OperatorRow) -> tuple[float, float]:
+    _, _, n, k = row.shape
+    return (k, n) if row.is_backward else (n, k)
+
+
+def _rotated_times(row: OperatorRow, kernels: _Kernels) -> Times | None:
+    """Returns the times of a layer of `rotated_int8`; None for all others."""
+    shapes = kernels.rotated_int8_shapes
+    if shapes is None or row.operator != "matmul" or not row.is_frozen or _weight_sides(row) not in shapes:
+        return None
+    batch, m, _, _ = row.shape
+    layer = rotated_int8.layer_times(kernels.speed, batch * m, *_weight_sides(row), is_backward=row.is_backward)
+    return Times(
+        product_s=row.number * layer.product_s,
+        bandwidth_s=row.number * layer.bandwidth_s,
+        num_operators=row.number * layer.num_operators,
     )
 
 
