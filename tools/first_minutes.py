@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from foretune.core.units import duration_text
 
@@ -22,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "start.md"
 README = ROOT / "README.md"
 RECORD = ROOT / "docs" / "data" / "first_minutes.json"
+_BASH = shutil.which("bash") or "/bin/bash"
 _BLOCK = re.compile(r"^```(bash|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PART = re.compile(r"(<!-- figures: trial -->\n).*?(<!-- end -->)", re.DOTALL)
 FIRSTS = ("first plan", "first training step", "first report")
@@ -37,7 +40,7 @@ def commands(page: str) -> list[str]:
     ]
 
 
-def trial(folder: Path, wheel: Path, say: Callable[[str], None]) -> dict[str, object]:
+def trial(folder: Path, wheel: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Types every command; seconds since the first one, of the clock and of processors."""
     began, began_epoch, began_cpu = time.monotonic(), time.time(), _processor_s()
     installed_s, firsts = 0.0, {}
@@ -50,7 +53,7 @@ def trial(folder: Path, wheel: Path, say: Callable[[str], None]) -> dict[str, ob
     for command in commands(PAGE.read_text(encoding="utf-8")):
         step_began = time.monotonic()
         line = re.sub(r"'?foretune(\[\w+\])?'?$", rf"'{wheel}\1'", command) if command.startswith("pip ") else command
-        subprocess.run(["bash", "-euc", line], cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([_BASH, "-euc", line], cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
         now = time.monotonic()
         say(f"{now - began:7.1f} s  {command}")
         if command.startswith("pip "):
@@ -77,36 +80,35 @@ def _processor_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def record() -> dict[str, object]:
-    stored: dict[str, object] = json.loads(RECORD.read_text(encoding="utf-8"))
+def record() -> dict[str, Any]:
+    stored: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
     return stored
 
 
-def written(page: str, figures: dict[str, object], *, brief: bool) -> str:
+def written(page: str, figures: dict[str, Any], *, brief: bool) -> str:
     """The page with what was measured: a table, or one sentence."""
     made = "\n".join(_sentence(figures) if brief else _table(figures))
     return _PART.sub(lambda found: f"{found[1]}{made}\n{found[2]}", page)
 
 
-def _table(figures: dict[str, object]) -> Iterator[str]:
+def _table(figures: dict[str, Any]) -> Iterator[str]:
     yield "| from an empty folder to the | after | of which installing |"
     yield "|---|---|---|"
     for first in FIRSTS:
         some = figures[first]
-        assert isinstance(some, dict)
         yield f"| {first} | {duration_text(some['after_s'])} | {duration_text(some['of_which_installing_s'])} |"
     yield ""
     yield f"One trial on {figures['date']}: two CPU cores, {figures['beside']}, with the packages from a nearby index."
 
 
-def _sentence(figures: dict[str, object]) -> Iterator[str]:
+def _sentence(figures: dict[str, Any]) -> Iterator[str]:
     times = []
     for first in FIRSTS:
         some = figures[first]
-        assert isinstance(some, dict)
         times.append(duration_text(some["after_s"]))
-    yield f"From an empty environment on two CPU cores, {figures['beside']}: first plan after {times[0]}, first training step"
-    yield f"after {times[1]}, first report after {times[2]}, installing included ([how](docs/start.md#how-long-it-takes))."
+    yield f"From an empty environment on two CPU cores, {figures['beside']}: first plan after {times[0]}, first"
+    yield f"training step after {times[1]}, first report after {times[2]}, installing included"
+    yield "([how](docs/start.md#how-long-it-takes))."
 
 
 def main() -> int:
