@@ -43,7 +43,8 @@ def commands(page: str) -> list[str]:
 def trial(folder: Path, wheel: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Types every command; seconds since the first one, of the clock and of processors."""
     began, began_epoch, began_cpu = time.monotonic(), time.time(), _processor_s()
-    installed_s, firsts = 0.0, {}
+    installed_s = 0.0
+    firsts: dict[str, tuple[float, float, float | None]] = {}
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FORETUNE", "VIRTUAL"))},
         "PATH": f"{folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
