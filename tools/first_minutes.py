@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def trial(folder: Path, wheel: Path, say: Callable[[str], None]) -> dict[str, An
     """Types every command; seconds since the first one, of the clock and of processors."""
     began, began_epoch, began_cpu = time.monotonic(), time.time(), _processor_s()
     installed_s = 0.0
-    firsts: dict[str, tuple[float, float, float | None]] = {}
+    firsts: dict[str, tuple[float, float, float]] = {}
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FORETUNE", "VIRTUAL"))},
         "PATH": f"{folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
@@ -54,7 +55,8 @@ def trial(folder: Path, wheel: Path, say: Callable[[str], None]) -> dict[str, An
     for command in commands(PAGE.read_text(encoding="utf-8")):
         step_began = time.monotonic()
         line = re.sub(r"'?foretune(\[\w+\])?'?$", rf"'{wheel}\1'", command) if command.startswith("pip ") else command
-        subprocess.run([_BASH, "-euc", line], cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+        before_s = _processor_s() - began_cpu
+        at_first_step = _typed(line, folder, environment)
         now = time.monotonic()
         say(f"{now - began:7.1f} s  {command}")
         if command.startswith("pip "):
@@ -62,18 +64,43 @@ def trial(folder: Path, wheel: Path, say: Callable[[str], None]) -> dict[str, An
         if command.startswith("foretune plan"):
             firsts["first plan"] = (now - began, installed_s, _processor_s() - began_cpu)
         elif command.startswith("foretune train"):
-            firsts["first training step"] = (_first_step(folder) - began_epoch, installed_s, None)
+            assert at_first_step is not None, "the log has a step"
+            firsts["first training step"] = (at_first_step[0] - began_epoch, installed_s, before_s + at_first_step[1])
         elif command.startswith("foretune report"):
             firsts["first report"] = (now - began, installed_s, _processor_s() - began_cpu)
     names = ("after_s", "of_which_installing_s", "processor_s")
     return {first: dict(zip(names, firsts[first], strict=True)) for first in FIRSTS}
 
 
-def _first_step(folder: Path) -> float:
+def _typed(line: str, folder: Path, environment: Mapping[str, str]) -> tuple[float, float] | None:
+    """Runs a line to its end; if it trains, when its first step was over, and the seconds of processors until then."""
+    process = subprocess.Popen([_BASH, "-euc", f"exec {line}"], cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+    seen: tuple[float, float] | None = None
+    while process.poll() is None:
+        time.sleep(0.1)
+        if seen is None and (step_s := _first_step(folder)) is not None:
+            with suppress(FileNotFoundError):
+                seen = step_s, _processor_s_of(process.pid)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, line)
+    return seen
+
+
+def _first_step(folder: Path) -> float | None:
     """When the first optimizer step was over, in seconds of the epoch."""
-    (log,) = folder.glob("runs/*/latest/events.jsonl")
-    events = (json.loads(line) for line in log.read_text(encoding="utf-8").splitlines())
-    return float(next(event["time_s"] for event in events if event["kind"] == "step"))
+    for log in folder.glob("runs/*/latest/events.jsonl"):
+        for line in log.read_text(encoding="utf-8").splitlines(keepends=True):
+            event = json.loads(line) if line.endswith("\n") else {}
+            if event.get("kind") == "step":
+                return float(event["time_s"])
+    return None
+
+
+def _processor_s_of(pid: int) -> float:
+    """Of a process that is still running, by Linux."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    user, system = fields[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _processor_s() -> float:
@@ -93,23 +120,21 @@ def written(page: str, figures: dict[str, Any], *, brief: bool) -> str:
 
 
 def _table(figures: dict[str, Any]) -> Iterator[str]:
-    yield "| from an empty folder to the | after | of which installing |"
-    yield "|---|---|---|"
+    yield "| from an empty folder to the | processor time | clock | of which installing |"
+    yield "|---|---|---|---|"
     for first in FIRSTS:
         some = figures[first]
-        yield f"| {first} | {duration_text(some['after_s'])} | {duration_text(some['of_which_installing_s'])} |"
+        times = (some["processor_s"], some["after_s"], some["of_which_installing_s"])
+        yield f"| {first} | {' | '.join('not recorded' if one is None else duration_text(one) for one in times)} |"
     yield ""
-    yield f"One trial on {figures['date']}: two CPU cores, {figures['beside']}, with the packages from a nearby index."
+    yield f"One trial on {figures['date']}: two CPU cores, {figures['beside']}. The clock includes downloads from a"
+    yield "near package index. `python -m tools.first_minutes` repeats it."
 
 
 def _sentence(figures: dict[str, Any]) -> Iterator[str]:
-    times = []
-    for first in FIRSTS:
-        some = figures[first]
-        times.append(duration_text(some["after_s"]))
-    yield f"From an empty environment on two CPU cores, {figures['beside']}: first plan after {times[0]}, first"
-    yield f"training step after {times[1]}, first report after {times[2]}, installing included"
-    yield "([how](docs/start.md#how-long-it-takes))."
+    plan, report = (duration_text(figures[first]["processor_s"]) for first in (FIRSTS[0], FIRSTS[-1]))
+    yield f"From an empty environment on two CPU cores, the first plan takes {plan} of processor time and the first"
+    yield f"report of a training {report}, installing included ([measured](docs/start.md#how-long-it-takes))."
 
 
 def main() -> int:
