@@ -1,4 +1,4 @@
-"""Draws how far plans were from published figures: `python -m tools.accuracy_figures` writes docs/pictures/accuracy-*.svg.
+"""Draws how far plans were from published figures, in docs/pictures: `python -m tools.accuracy_figures`.
 
 Everything is read from the two records of the backtest that ship with the package. The colours have enough contrast on
 a white page and on a dark one, so that a figure needs no second version.
@@ -20,6 +20,8 @@ _INK = "#7b7f86"
 _FAINT = "#9a9ea640"
 _COLOURS = ("#3d7fd9", "#d9742b", "#2c9c6a", "#b05ac2", "#c94b56", "#8a7a1f")
 _MARKERS = "osD^vP"
+_NARROWEST = 2
+"""Of bars that have room for a number, in percent."""
 _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "foretune",
@@ -177,7 +179,7 @@ def verdicts(record: BacktestRecord) -> str:
                 width = count / total * 100
                 axes.barh(place, width, left=left, height=0.6, color=_COLOURS[colour], label="" if place else word)
                 if count:
-                    inside = width > 2
+                    inside = width > _NARROWEST
                     x = left + width / 2 if inside else left + width + 1
                     axes.text(x, place, str(count), ha="center", va="center", color="white" if inside else _INK)
                 left += width

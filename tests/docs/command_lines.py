@@ -6,8 +6,10 @@ options and keys must exist.
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import typer
 
@@ -39,9 +41,9 @@ def mistakes(command: str) -> list[str]:
     options: set[str] = {"-h", "--help", "--version"}
     group = _application()
     while words and words[0] in group:
-        entry = group[words.pop(0)]
-        options |= entry["options"]
-        group = entry["commands"]
+        verb = group[words.pop(0)]
+        options |= verb.options
+        group = verb.commands
     is_verb = bool(words) and words[0][0] != "-" and not words[0].isupper() and not _PLACEHOLDER.search(words[0])
     if is_verb and group:
         found.append(f"there is no command {words[0]}")
@@ -69,16 +71,24 @@ def _keys() -> frozenset[str]:
     return frozenset([*single, *sections, *nested, *RENAMED_KEYS])
 
 
+@dataclass(frozen=True)
+class Verb:
+    """A command, or a group of commands."""
+
+    options: frozenset[str]
+    commands: Mapping[str, "Verb"]
+
+
 @cache
-def _application() -> dict[str, dict]:
+def _application() -> Mapping[str, Verb]:
     return _commands(typer.main.get_command(app))
 
 
-def _commands(group) -> dict[str, dict]:
+def _commands(group: Any) -> Mapping[str, Verb]:
     return {
-        name: {
-            "options": {opt for param in command.params for opt in (*param.opts, *param.secondary_opts)},
-            "commands": _commands(command) if hasattr(command, "commands") else {},
-        }
+        name: Verb(
+            frozenset(opt for param in command.params for opt in (*param.opts, *param.secondary_opts)),
+            _commands(command),
+        )
         for name, command in getattr(group, "commands", {}).items()
     }

@@ -24,11 +24,12 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 STORY = tuple(ROOT / "docs" / f"{name}.md" for name in ("start", "tune", "measure", "sharing"))
-"""Pages that go on with the run of the first one: they run in one folder, in this order."""
+"""Pages that continue with the run of the first one: they run in one folder, in this order."""
 
 
 def lines(*pages: Path) -> list[str]:
-    return [line for page in pages for script in blocks(page, "bash") for line in script.splitlines()]
+    scripts = [script.replace("\\\n", " ") for page in pages for script in blocks(page, "bash")]
+    return [line for script in scripts for line in script.splitlines()]
 
 
 def is_run_alone(page: Path) -> bool:
