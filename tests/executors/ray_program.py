@@ -22,14 +22,14 @@ from tests.executors.cluster_tasks import times_performed, toy_task
 from tests.proofs.test_r16_faults import FAULTS, faulty_task
 from tests.waiting import HANG_S, waited_until
 
-_PORT = 6379
+PORT = 6379
 _NUM_LONG = 3
 
 
-def started(folder: Path, *arguments: str) -> "subprocess.Popen[bytes]":
+def started(folder: Path, *arguments: str, num_cpus: int = 2) -> "subprocess.Popen[bytes]":
     with (folder / "ray-start.txt").open("ab") as log:
         return subprocess.Popen(
-            ["ray", "start", "--block", "--num-cpus=2", "--object-store-memory=80000000", *arguments],
+            ["ray", "start", "--block", f"--num-cpus={num_cpus}", "--object-store-memory=80000000", *arguments],
             stdout=log,
             stderr=log,
             stdin=subprocess.DEVNULL,
@@ -59,11 +59,11 @@ def main() -> None:
     token = folder / "token"
     token.write_text(secrets.token_hex(32))
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    started(folder, "--head", f"--port={_PORT}", "--include-dashboard=false")
+    started(folder, "--head", f"--port={PORT}", "--include-dashboard=false")
     waited_until(lambda: b"Ray runtime started" in (folder / "ray-start.txt").read_bytes())
-    second = started(folder, f"--address=127.0.0.1:{_PORT}")
+    second = started(folder, f"--address=127.0.0.1:{PORT}")
     waited_until(lambda: (folder / "ray-start.txt").read_bytes().count(b"Ray runtime started") == 2)
-    executor = open_executor("ray", {"address": f"127.0.0.1:{_PORT}", "grace_s": 1.0})
+    executor = open_executor("ray", {"address": f"127.0.0.1:{PORT}", "grace_s": 1.0})
     print(f"the cluster is up after {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)
 
     long = [toy_task(folder, "wait_for", f"long-{number}", go=str(folder / "go")) for number in range(_NUM_LONG)]
