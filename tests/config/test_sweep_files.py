@@ -177,3 +177,18 @@ def test_a_resolved_sweep_is_a_sweep_file(tmp_path: Path) -> None:
     again = SweepFile.model_validate(sweep.to_mapping())
     assert again.axes == sweep.file.axes
     assert again.strategy == sweep.file.strategy
+
+
+def test_what_the_command_line_says_holds_in_the_quick_form_too(tmp_path: Path) -> None:
+    path, settings = SWEEP_PRESETS["precision"], {"seeds": [3, 4], "steps": 5}
+    overrides = ("train.batch_size=2,3", "method.rank=8")
+    quick = shortened(load_sweep(path, overrides, settings=settings), overrides, settings=settings)
+    assert quick.axes == {"train.precision": ["fp32", "bf16"], "train.batch_size": [2, 3]}
+    assert (quick.seeds, quick.steps) == ((3, 4), 5)
+    assert isinstance(quick.experiment, dict)
+    assert quick.experiment["method"]["rank"] == 8
+    path = SWEEP_PRESETS["devices"]
+    assert isinstance(
+        quick := shortened(load_sweep(path, ["train.precision=bf16"]), ["train.precision=bf16"]).experiment, dict
+    )
+    assert quick["train"]["precision"] == "bf16", "not the quick form's own"

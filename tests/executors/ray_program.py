@@ -12,12 +12,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from foretune.executors.executor import Executor, open_executor
-from foretune.executors.task import Task
-from foretune.executors.task_files import read_attempts, read_outcome
+from foretune.executors.task import Resources, Task
+from foretune.executors.task_files import read_answer, read_attempts, read_outcome
 from tests.executors.cluster_tasks import times_performed, toy_task
 from tests.proofs.test_r16_faults import FAULTS, faulty_task
 from tests.waiting import HANG_S, waited_until
@@ -54,12 +55,30 @@ def finish(executor: Executor, names: set[str]) -> None:
         names -= set(ended)
 
 
+def place_on_gpus(executor: Executor, folder: Path) -> dict[str, Any]:
+    """What a task sees that takes both GPUs of a node, and what is said of one that no node can hold."""
+    both = toy_task(folder, "environment", "both", resources=Resources(num_devices=2))
+    three = toy_task(folder, "square", "three", resources=Resources(num_devices=3))
+    for task in (both, three):
+        executor.submit(task)
+    finish(executor, {both.name})
+    executor.stop(three.name)
+    finish(executor, {three.name})
+    outcome = read_outcome(three.folder)
+    return {
+        "visible": read_answer(both.folder)["variables"]["CUDA_VISIBLE_DEVICES"],
+        "notes": executor.notes,
+        "three": None if outcome is None else outcome.kind,
+    }
+
+
 def main() -> None:
     folder, num, start_s = Path(sys.argv[1]), int(sys.argv[2]), time.monotonic()
     token = folder / "token"
     token.write_text(secrets.token_hex(32))
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    started(folder, "--head", f"--port={PORT}", "--include-dashboard=false")
+    # Ray hands out as many GPUs as it is told that there are.
+    started(folder, "--head", f"--port={PORT}", "--include-dashboard=false", "--num-gpus=2")
     waited_until(lambda: b"Ray runtime started" in (folder / "ray-start.txt").read_bytes())
     second = started(folder, f"--address=127.0.0.1:{PORT}")
     waited_until(lambda: (folder / "ray-start.txt").read_bytes().count(b"Ray runtime started") == 2)
@@ -85,13 +104,14 @@ def main() -> None:
     for task in tasks:
         executor.submit(task)
     finish(executor, {task.name for task in tasks})
+    gpus = place_on_gpus(executor, folder)
     executor.close()
     print(f"all is over after {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)
 
     times = times_performed(folder)
     outcomes = {name: read_outcome(folder / "tasks" / name) for name in expected}
     found = {name: (None if one is None else one.kind, times.get(name, 0)) for name, one in outcomes.items()}
-    print(json.dumps({"expected": expected, "found": found, "lost_with_the_node": on_second}))
+    print(json.dumps({"expected": expected, "found": found, "lost_with_the_node": on_second, "gpus": gpus}))
 
 
 if __name__ == "__main__":

@@ -61,6 +61,10 @@ def test_r16_a_lost_ray_node_and_faults(
     )
     assert on_lost_node, "the second node had something to do"
     assert found == expected
+    assert told["gpus"]["visible"] == "0,1", "a task of two devices has both on one node"
+    (note,) = told["gpus"]["notes"]
+    assert note.startswith("A task takes 1 CPU, 3 GPU on one node, and no node of the Ray cluster has that. Tasks wait")
+    assert told["gpus"]["three"] == "never started"
 
 
 def test_r16_a_sweep_survives_a_lost_ray_node_and_faults(

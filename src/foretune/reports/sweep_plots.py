@@ -23,6 +23,8 @@ _PANELS: Mapping[str, tuple[str, float]] = {
 _MOST_NAMED = 12
 _STYLES = ("-", "--", ":")
 _ROOM_ABOVE = 1.05
+_LARGEST_GAP, _WIDTH_OF_NAME = 0.12, 0.6
+"""Between values that stand side by side, and of all of them; names are 1 apart."""
 _WIDE_RATIO = 20
 """Values that lie farther apart than this are drawn on a logarithmic axis."""
 
@@ -51,7 +53,8 @@ def _against(summary: Mapping[str, Any], axis: str, options: Sequence["AxisOptio
     for panel, key in zip(panels, measured, strict=True):
         title, unit = _PANELS[key]
         for number, (name, members) in enumerate(lines.items()):
-            xs = [places[one["labels"][axis]] for one in members]
+            aside = 0.0 if _are_numbers(options) else _aside(number, len(lines))
+            xs = [places[one["labels"][axis]] + aside for one in members]
             # Between names there is nothing that a line could stand for.
             style = _STYLES[number // len(COLOURS) % len(_STYLES)] if _are_numbers(options) else "none"
             _draw_line(panel, members, key, unit, xs, name, COLOURS[number % len(COLOURS)], style)
@@ -64,7 +67,22 @@ def _against(summary: Mapping[str, Any], axis: str, options: Sequence["AxisOptio
         plain(panel)
     if 1 < len(lines) <= _MOST_NAMED:
         name_below(figure, panels[0])
+    figure.supxlabel(_caption(combinations), fontsize=8, color=INK)
     return figure
+
+
+def _aside(number: int, num_lines: int) -> float:
+    """Values at the same name stand side by side, so that none hides another."""
+    return (number - (num_lines - 1) / 2) * min(_LARGEST_GAP, _WIDTH_OF_NAME / num_lines)
+
+
+def _caption(combinations: Sequence[Mapping[str, Any]]) -> str:
+    """What dots, bars and crosses stand for."""
+    num_runs = max((len(found["values"]) for one in combinations for found in one["numbers"].values()), default=0)
+    parts = ["Dots: runs. Bars: 95 % interval of the mean." if num_runs > 1 else "One run of each combination."]
+    if any("done" not in one["outcomes"] for one in combinations):
+        parts.append("Crosses: no trial finished, or none was run because it is predicted not to fit.")
+    return " ".join(parts)
 
 
 def _draw_line(
@@ -87,12 +105,13 @@ def _draw_line(
         [math.nan if found[end] is None else abs(found[end] - found["value"]) / unit for _, found in known]
         for end in ("low", "high")
     ]
-    panel.errorbar(
-        [x for x, _ in known], values, yerr=reaches, color=colour, ecolor=INK, capsize=3, elinewidth=1,
-        linewidth=1.4, linestyle=style, marker="_", label=name,
-    )  # fmt: skip
+    if known:
+        panel.errorbar(
+            [x for x, _ in known], values, yerr=reaches, color=INK, capsize=3, elinewidth=1, linestyle="none", zorder=2
+        )
+    panel.plot([x for x, _ in known], values, color=colour, linewidth=1.4, linestyle=style, zorder=1)
     dots = [(x, value / unit) for x, found in known for value in found["values"]]
-    panel.scatter([x for x, _ in dots], [value for _, value in dots], s=14, color=colour, zorder=3)
+    panel.scatter([x for x, _ in dots], [value for _, value in dots], s=20, color=colour, zorder=3, label=name)
 
 
 def _mark_failures(
