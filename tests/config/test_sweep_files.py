@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from foretune.choices.sweep import SweepFile, axis_options
+from foretune.choices.sweep import SweepFile, axis_options, value_label
 from foretune.config.sweep_files import check_sweep, load_sweep, shortened, sweep_name
 from foretune.core.errors import ExperimentErrors, UserError
 from foretune.sweeps.presets import SWEEP_PRESETS
@@ -192,3 +192,19 @@ def test_what_the_command_line_says_holds_in_the_quick_form_too(tmp_path: Path) 
         quick := shortened(load_sweep(path, ["train.precision=bf16"]), ["train.precision=bf16"]).experiment, dict
     )
     assert quick["train"]["precision"] == "bf16", "not the quick form's own"
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [
+        (1e-6, "1e-6"),
+        (5e-5, "5e-5"),
+        (1e8, "1e8"),
+        (1.5e-10, "1.5e-10"),
+        (0.001, "0.001"),
+        (True, "true"),
+        (None, "none"),
+    ],
+)
+def test_values_are_labelled_as_people_write_them(value: Any, label: str) -> None:
+    assert value_label(value) == label

@@ -218,6 +218,9 @@ def _recommendation(ranked: Sequence[Combination], ranking: Ranking, objective: 
 def number_text(one: Combination, objective: Objective) -> str:
     """A combination's number with its interval and unit."""
     number = one.numbers[objective]
+    if objective == "quality" and number.low is None:
+        # Losses of one run each: two digits would show different ones as equal.
+        return f"{number.value:.4g}"
     return measured_text(number.value, number.low, number.high, _UNITS[objective])
 
 

@@ -67,7 +67,8 @@ def _against(summary: Mapping[str, Any], axis: str, options: Sequence["AxisOptio
         plain(panel)
     if 1 < len(lines) <= _MOST_NAMED:
         name_below(figure, panels[0])
-    figure.supxlabel(_caption(combinations), fontsize=8, color=INK)
+    # Over the first panel, where it meets no names of lines.
+    panels[0].set_title(_caption(combinations), fontsize=8, color=INK, loc="left")
     return figure
 
 
