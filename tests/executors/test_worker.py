@@ -102,7 +102,7 @@ def test_a_node_records_what_its_worker_could_not(tmp_path: Path, do: str, kind:
 
 def test_the_process_that_failed_first_says_why(tmp_path: Path) -> None:
     folder = tmp_path / "tasks" / "task"
-    task = written(tmp_path, "another_failed", folder=str(folder), cause="Process 1: no memory")
+    task = written(tmp_path, "another_failed", own_folder=str(folder), cause="Process 1: no memory")
     assert work(task) == 1
     outcome = files.read_outcome(task.folder)
     assert outcome is not None

@@ -128,7 +128,7 @@ def wait_for(request: dict[str, Any]) -> dict[str, Any]:
 def another_failed(request: dict[str, Any]) -> dict[str, Any]:
     """Sees that another process of the task is gone, which may have said why."""
     if "cause" in request:
-        write_rank_failure(Path(request["folder"]), 1, "out of device memory", request["cause"])
+        write_rank_failure(Path(request["own_folder"]), 1, "out of device memory", request["cause"])
     raise TaskFailed("crashed", "the connection to another process was closed", is_of_another=True)
 
 

@@ -14,7 +14,7 @@ from foretune.executors.slurm import JOB
 from foretune.record.events import read_events
 from tests.waiting import HANG_S, waited_until
 
-_OPTIONS = ("time=10", "poll_s=1", "grace_s=5", "partition=low")
+_OPTIONS = ("time=10", "poll_s=1", "grace_s=600", "partition=low")
 _FEW_STEPS = 3
 
 

@@ -3,6 +3,7 @@ others.
 """
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,10 @@ from foretune.reports.figures import COLOURS, INK, name_below, new_figure, plain
 if TYPE_CHECKING:
     from foretune.choices.sweep import AxisOption
 
+_EPOCH = "epoch"
 _PANELS: Mapping[str, tuple[str, float]] = {
     "speed": ("samples/s", 1),
+    _EPOCH: ("time of an epoch, min", 60),
     "memory": ("peak memory, GiB", GIB),
     "quality": ("held-out loss", 1),
     "money": ("price, USD", 1),
@@ -42,7 +45,7 @@ def write_sweep_plots(
 
 
 def _against(summary: Mapping[str, Any], axis: str, options: Sequence["AxisOption"]) -> Any:
-    combinations = [one for one in summary["combinations"] if axis in one["labels"]]
+    combinations = [_with_epoch(one) for one in summary["combinations"] if axis in one["labels"]]
     measured = [key for key in _PANELS if any(key in one["numbers"] for one in combinations)]
     figure, panels = new_figure(len(measured), f"{summary['name']}: {axis}")
     places = _places(options)
@@ -70,6 +73,22 @@ def _against(summary: Mapping[str, Any], axis: str, options: Sequence["AxisOptio
     # Over the first panel, where it meets no names of lines.
     panels[0].set_title(_caption(combinations), fontsize=8, color=INK, loc="left")
     return figure
+
+
+def _with_epoch(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the time of an epoch of each run, where the sweep says how many samples one has."""
+    speed = one["numbers"].get("speed")
+    if one.get("epoch_s") is None or speed is None:
+        return one
+    num_samples = one["epoch_s"] / statistics.fmean(1 / value for value in speed["values"])
+    epoch = {
+        "value": one["epoch_s"],
+        # A fast epoch is a short one, and a speed that may be 0 says nothing of how long it can take.
+        "low": num_samples / speed["high"] if speed["high"] else None,
+        "high": num_samples / speed["low"] if speed["low"] else None,
+        "values": [num_samples / value for value in speed["values"]],
+    }
+    return {**one, "numbers": {**one["numbers"], _EPOCH: epoch}}
 
 
 def _aside(number: int, num_lines: int) -> float:
