@@ -40,8 +40,8 @@ def test_slurm_sends_it_to_a_process_and_to_the_one_that_passes_it_on(
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), number)
         assert stop.reason == number.name
+        os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):  # a person
-            os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(number) == before
 
