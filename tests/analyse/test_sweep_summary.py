@@ -9,7 +9,7 @@ from foretune.analyse.sweep_summary import summarise_sweep
 from foretune.choices.sweep import SweepFile
 from foretune.executors.outcome import OutcomeKind, TaskOutcome
 from foretune.reports.sweep_csv import COLUMNS, sweep_csv
-from foretune.reports.sweep_plots import write_sweep_plots
+from foretune.reports.sweep_plots import _with_epoch, write_sweep_plots
 from foretune.sweeps.trial_results import TrialNumbers, TrialResult
 
 ROOT = Path(__file__).parents[2]
@@ -107,3 +107,17 @@ def test_there_is_a_picture_for_each_axis_with_results(tmp_path: Path, kind: Out
         text = paths[0].read_text()
         assert "train.batch_size" in text
         assert "samples/s" in text
+
+
+def test_a_sweep_of_epochs_is_drawn_with_their_time(tmp_path: Path) -> None:
+    """600 samples at 2, 3 and 6 samples/s take 5, 3.33 and 1.67 min."""
+    results = [trial(1, seed, rate, epoch_s=600 / rate) for seed, rate in enumerate((2.0, 3.0, 6.0))]
+    results += [trial(2, seed, 1.0, epoch_s=600.0) for seed in range(3)]
+    summary = summarise_sweep("s", file(), results, None).to_mapping()
+    found = _with_epoch(summary["combinations"][0])["numbers"]["epoch"]
+    assert found["values"] == pytest.approx([300.0, 200.0, 100.0])
+    assert found["value"] == pytest.approx(200.0)
+    assert found["low"] < 200.0 < (found["high"] or float("inf"))
+    svg = write_sweep_plots(summary, file().options, tmp_path)[0].read_text()
+    assert "time of an epoch, min" in svg
+    assert "Dots: runs. Bars: 95 % interval of the mean." in svg

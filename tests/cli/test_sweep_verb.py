@@ -108,3 +108,9 @@ def test_on_windows_they_say_what_to_do(
     assert f"{feature} starts and ends processes as Linux and macOS do." in answer.stderr
     assert "install and run Foretune in WSL: https://aka.ms/wsl" in answer.stderr
     assert performed.performed == []
+
+
+def test_what_an_executor_notes_is_shown_once(foretune: Foretune, performed: FakeExecutor) -> None:
+    performed.notes.append("A task takes 3 GPU on one node, and no node of the Ray cluster has that.")
+    answer = foretune("sweep", "batches.yaml", "--no-plot")
+    assert answer.stderr.count("Warning: A task takes 3 GPU on one node") == 1

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from foretune.choices.sweep import SweepFile, axis_options
+from foretune.choices.sweep import SweepFile, axis_options, value_label
 from foretune.config.sweep_files import check_sweep, load_sweep, shortened, sweep_name
 from foretune.core.errors import ExperimentErrors, UserError
 from foretune.sweeps.presets import SWEEP_PRESETS
@@ -177,3 +177,34 @@ def test_a_resolved_sweep_is_a_sweep_file(tmp_path: Path) -> None:
     again = SweepFile.model_validate(sweep.to_mapping())
     assert again.axes == sweep.file.axes
     assert again.strategy == sweep.file.strategy
+
+
+def test_what_the_command_line_says_holds_in_the_quick_form_too(tmp_path: Path) -> None:
+    path, settings = SWEEP_PRESETS["precision"], {"seeds": [3, 4], "steps": 5}
+    overrides = ("train.batch_size=2,3", "method.rank=8")
+    quick = shortened(load_sweep(path, overrides, settings=settings), overrides, settings=settings)
+    assert quick.axes == {"train.precision": ["fp32", "bf16"], "train.batch_size": [2, 3]}
+    assert (quick.seeds, quick.steps) == ((3, 4), 5)
+    assert isinstance(quick.experiment, dict)
+    assert quick.experiment["method"]["rank"] == 8
+    path = SWEEP_PRESETS["devices"]
+    assert isinstance(
+        quick := shortened(load_sweep(path, ["train.precision=bf16"]), ["train.precision=bf16"]).experiment, dict
+    )
+    assert quick["train"]["precision"] == "bf16", "not the quick form's own"
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [
+        (1e-6, "1e-6"),
+        (5e-5, "5e-5"),
+        (1e8, "1e8"),
+        (1.5e-10, "1.5e-10"),
+        (0.001, "0.001"),
+        (True, "true"),
+        (None, "none"),
+    ],
+)
+def test_values_are_labelled_as_people_write_them(value: Any, label: str) -> None:
+    assert value_label(value) == label

@@ -30,6 +30,22 @@ def test_the_second_of_a_kind_is_not_held_back() -> None:
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+def test_slurm_sends_it_to_a_process_and_to_the_one_that_passes_it_on(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(number)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with stop_on_signals() as stop:
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+        assert stop.reason == number.name
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):  # a person
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(number) == before
+
+
 def test_handlers_come_back_after_an_error() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(ValueError, match="no"), stop_on_signals():

@@ -12,28 +12,37 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from foretune.executors.executor import Executor, open_executor
-from foretune.executors.task import Task
-from foretune.executors.task_files import read_attempts, read_outcome
+from foretune.executors.task import Resources, Task
+from foretune.executors.task_files import read_answer, read_attempts, read_outcome
 from tests.executors.cluster_tasks import times_performed, toy_task
 from tests.proofs.test_r16_faults import FAULTS, faulty_task
 from tests.waiting import HANG_S, waited_until
 
-_PORT = 6379
+PORT = 6379
+_MOST_STARTS = 10
 _NUM_LONG = 3
 
 
-def started(folder: Path, *arguments: str) -> "subprocess.Popen[bytes]":
-    with (folder / "ray-start.txt").open("ab") as log:
-        return subprocess.Popen(
-            ["ray", "start", "--block", "--num-cpus=2", "--object-store-memory=80000000", *arguments],
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-        )
+def started(folder: Path, *arguments: str, num_cpus: int = 2) -> "subprocess.Popen[bytes]":
+    """A node that has joined its cluster. Ray gives it 30 s for that, which a busy machine may take: then it is tried
+    again.
+    """
+    for number in range(_MOST_STARTS):
+        log = folder / f"ray-start-{'-'.join(arguments).replace('/', '')[:20]}-{number}.txt"
+        command = ["ray", "start", "--block", f"--num-cpus={num_cpus}", "--object-store-memory=80000000", *arguments]
+        with log.open("wb") as output:
+            node = subprocess.Popen(
+                command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        waited_until(lambda log=log, node=node: b"Ray runtime started" in log.read_bytes() or node.poll() is not None)  # type: ignore[misc]
+        if node.poll() is None:
+            return node
+    raise AssertionError(log.read_text())
 
 
 def kill_node(node: "subprocess.Popen[bytes]") -> list[int]:
@@ -54,16 +63,32 @@ def finish(executor: Executor, names: set[str]) -> None:
         names -= set(ended)
 
 
+def place_on_gpus(executor: Executor, folder: Path) -> dict[str, Any]:
+    """What a task sees that takes both GPUs of a node, and what is said of one that no node can hold."""
+    both = toy_task(folder, "environment", "both", resources=Resources(num_devices=2))
+    three = toy_task(folder, "square", "three", resources=Resources(num_devices=3))
+    for task in (both, three):
+        executor.submit(task)
+    finish(executor, {both.name})
+    executor.stop(three.name)
+    finish(executor, {three.name})
+    outcome = read_outcome(three.folder)
+    return {
+        "visible": read_answer(both.folder)["variables"]["CUDA_VISIBLE_DEVICES"],
+        "notes": executor.notes,
+        "three": None if outcome is None else outcome.kind,
+    }
+
+
 def main() -> None:
     folder, num, start_s = Path(sys.argv[1]), int(sys.argv[2]), time.monotonic()
     token = folder / "token"
     token.write_text(secrets.token_hex(32))
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    started(folder, "--head", f"--port={_PORT}", "--include-dashboard=false")
-    waited_until(lambda: b"Ray runtime started" in (folder / "ray-start.txt").read_bytes())
-    second = started(folder, f"--address=127.0.0.1:{_PORT}")
-    waited_until(lambda: (folder / "ray-start.txt").read_bytes().count(b"Ray runtime started") == 2)
-    executor = open_executor("ray", {"address": f"127.0.0.1:{_PORT}", "grace_s": 1.0})
+    # Ray hands out as many GPUs as it is told that there are.
+    started(folder, "--head", f"--port={PORT}", "--include-dashboard=false", "--num-gpus=2")
+    second = started(folder, f"--address=127.0.0.1:{PORT}")
+    executor = open_executor("ray", {"address": f"127.0.0.1:{PORT}", "grace_s": 1.0})
     print(f"the cluster is up after {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)
 
     long = [toy_task(folder, "wait_for", f"long-{number}", go=str(folder / "go")) for number in range(_NUM_LONG)]
@@ -85,13 +110,14 @@ def main() -> None:
     for task in tasks:
         executor.submit(task)
     finish(executor, {task.name for task in tasks})
+    gpus = place_on_gpus(executor, folder)
     executor.close()
     print(f"all is over after {time.monotonic() - start_s:.0f} s", file=sys.stderr, flush=True)
 
     times = times_performed(folder)
     outcomes = {name: read_outcome(folder / "tasks" / name) for name in expected}
     found = {name: (None if one is None else one.kind, times.get(name, 0)) for name, one in outcomes.items()}
-    print(json.dumps({"expected": expected, "found": found, "lost_with_the_node": on_second}))
+    print(json.dumps({"expected": expected, "found": found, "lost_with_the_node": on_second, "gpus": gpus}))
 
 
 if __name__ == "__main__":

@@ -54,18 +54,16 @@ def test_copies_train_bit_for_bit_what_fresh_interpreters_train(
     tiny_pipeline: Callable[..., Path], tmp_path: Path
 ) -> None:
     asked = short_mapping(tiny_pipeline("ddpm"), tmp_path, "full", save={"every": 3, "keep": 1})
-    copies = answers(
-        LocalExecutor(LocalOptions(preload=LIBRARIES)),
-        [training_task(tmp_path, "first-copy", asked), training_task(tmp_path, "second-copy", asked)],
-    )
+    other = short_mapping(tiny_pipeline("ddpm"), tmp_path, "full", save={"every": 3, "keep": 1}, train={"seed": 1})
+    tasks = [training_task(tmp_path, name, asked) for name in ("first-copy", "second-copy")]
+    control = training_task(tmp_path, "control", other)
+    *copies, different = answers(LocalExecutor(LocalOptions(preload=LIBRARIES)), [*tasks, control])
     fresh = answers(LocalExecutor(LocalOptions(fresh_interpreters=True)), [training_task(tmp_path, "fresh", asked)])
     hashes = [answer["hashes"] for answer in (*copies, *fresh)]
     assert hashes[0] == hashes[1] == hashes[2]
     # As in fresh interpreters, what nobody has seeded differs.
     assert len({answer["draw"] for answer in (*copies, *fresh)}) == 3
-    other = short_mapping(tiny_pipeline("ddpm"), tmp_path, "full", save={"every": 3, "keep": 1}, train={"seed": 1})
-    control = answers(LocalExecutor(LocalOptions(fresh_interpreters=True)), [training_task(tmp_path, "control", other)])
-    assert control[0]["hashes"] != hashes[0], "the hashes can tell trainings apart"
+    assert different["hashes"] != hashes[0], "the hashes can tell trainings apart"
     assert RunDirectory.open(next((tmp_path / "first-copy" / "runs" / "short").glob("2*"))).read_record() is not None
 
 

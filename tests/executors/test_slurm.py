@@ -85,6 +85,13 @@ def test_a_task_on_one_node_is_one_process(slurm: FakeSlurm, tmp_path: Path) -> 
     assert "--gpus-per-node" not in script
 
 
+def test_processes_of_a_task_on_several_nodes(slurm: FakeSlurm, tmp_path: Path) -> None:
+    submitted(opened(), toy_task(tmp_path, "square", resources=Resources(num_nodes=2, num_processes=3)))
+    script = (slurm.folder / "script.sh").read_text()
+    assert "--nodes=2\n" in script
+    assert "--ntasks-per-node=3\n" in script
+
+
 def test_arrays_are_no_longer_than_the_cluster_takes(slurm: FakeSlurm, tmp_path: Path) -> None:
     executor = opened()
     tasks = [toy_task(tmp_path, "square", f"task-{number}", number=number) for number in range(6)]

@@ -16,6 +16,7 @@ from typing import Any
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer
 from foretune.executors.outcome import TaskFailed, TaskInterrupted
+from foretune.executors.task_files import write_rank_failure
 from tests.waiting import HANG_S
 
 
@@ -122,6 +123,13 @@ def wait_for(request: dict[str, Any]) -> dict[str, Any]:
         assert time.monotonic() < until_s
         time.sleep(0.01)
     return {"devices": os.environ.get("CUDA_VISIBLE_DEVICES")}
+
+
+def another_failed(request: dict[str, Any]) -> dict[str, Any]:
+    """Sees that another process of the task is gone, which may have said why."""
+    if "cause" in request:
+        write_rank_failure(Path(request["own_folder"]), 1, "out of device memory", request["cause"])
+    raise TaskFailed("crashed", "the connection to another process was closed", is_of_another=True)
 
 
 def not_json(request: dict[str, Any]) -> dict[str, Any]:

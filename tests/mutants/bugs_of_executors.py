@@ -4,6 +4,27 @@ from tests.mutants.bug import bug
 
 BUGS = (
     bug(
+        "a process that lost another one reports itself as the cause",
+        "executors/worker.py",
+        "if not (isinstance(error, TaskFailed) and error.is_of_another):",
+        "if True:",
+        "executors/test_worker.py",
+    ),
+    bug(
+        "a process beside the first one does not wait for it",
+        "executors/node_program.py",
+        'while read_state(self._folder).kind == "running":',
+        "while False:",
+        "executors/test_worker.py",
+    ),
+    bug(
+        "nobody says why the process of another node was killed",
+        "executors/node_program.py",
+        "if code < 0:  # it could not",
+        "if code > 1:  # it could not",
+        "executors/test_worker.py",
+    ),
+    bug(
         "a worker does not look for an outcome",
         "executors/worker.py",
         "if files.read_outcome(folder) is not None:\n            return 0\n        attempt",

@@ -6,6 +6,34 @@ _CONTROLLER = "sweeps/test_controller.py"
 _STRATEGIES = "sweeps/test_strategies.py"
 BUGS = (
     bug(
+        "the quick form wins over the command line",
+        "config/sweep_files.py",
+        '"axes": {**axes, **given_axes},',
+        '"axes": axes,',
+        "config/test_sweep_files.py",
+    ),
+    bug(
+        "trials may have fewer processes on one node than on another",
+        "config/sweep_files.py",
+        "if num_devices % num_nodes:",
+        "if num_devices < num_nodes:",
+        "sweeps/test_several_nodes.py",
+    ),
+    bug(
+        "a node of a trial runs one process, whatever its devices",
+        "executors/slurm_options.py",
+        "else resources.num_processes or max(1, resources.num_devices)",
+        "else 1",
+        "executors/test_slurm.py",
+    ),
+    bug(
+        "what a sweep measures before its trials is one of them",
+        "analyse/run_index/scanning.py",
+        "elif SWEEP_FILE in names:",
+        "elif not names:",
+        "analyse/test_watching.py",
+    ),
+    bug(
         "a trial that has ended is run again",
         "sweeps/controller.py",
         "        if outcome is not None and self._counts(outcome):",

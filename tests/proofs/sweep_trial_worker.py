@@ -54,11 +54,8 @@ class HangsEndSoon:
     """An executor in which only trials that hang have a limit of time: a busy machine may delay the others for long."""
 
     def __init__(self, executor: Executor) -> None:
-        self._executor, self.name = executor, executor.name
-
-    @property
-    def num_slots(self) -> int | None:
-        return self._executor.num_slots
+        self._executor, self.name, self.notes = executor, executor.name, executor.notes
+        self.num_slots = executor.num_slots
 
     def submit(self, task: Task) -> None:
         seconds = HANGING_S if fault_of(task.request) == "hang" else None

@@ -25,6 +25,7 @@ class FakeExecutor:
         self._decide, self.num_slots, self._most = decide, slots, most
         self._ended: list[str] = []
         self.performed: list[Task] = []
+        self.notes: list[str] = []
 
     def submit(self, task: Task) -> None:
         if read_state(task.folder).outcome is None:

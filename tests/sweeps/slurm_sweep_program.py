@@ -14,7 +14,7 @@ from foretune.executors.slurm import JOB
 from foretune.record.events import read_events
 from tests.waiting import HANG_S, waited_until
 
-_OPTIONS = ("time=10", "poll_s=1", "grace_s=5", "partition=low")
+_OPTIONS = ("time=10", "poll_s=1", "grace_s=600", "partition=low")
 _FEW_STEPS = 3
 
 
@@ -40,10 +40,10 @@ def trains(trials: Path, attempt: int) -> bool:
     return False
 
 
-def job(trials: Path) -> str | None:
-    """The trial's last job, if it has one."""
-    jobs = [json.loads(path.read_text())["jobs"][-1] for path in trials.glob(f"*/{JOB}")]
-    return jobs[0] if jobs else None
+def job(trials: Path) -> str:
+    """The trial's last job."""
+    (found,) = [json.loads(path.read_text())["jobs"][-1] for path in trials.glob(f"*/{JOB}")]
+    return str(found)
 
 
 def main() -> None:
@@ -51,15 +51,16 @@ def main() -> None:
     trials = sweeps / Path(sweep).stem / "sweep_000" / "trials"
     first = started(sweep, sweeps)
     waited_until(lambda: trains(trials, 1) or first.poll() is not None)
+    assert first.poll() is None, first.communicate()[0]
     first.send_signal(signal.SIGKILL)
-    first.wait()
+    first.communicate()
     second = started(sweep, sweeps)
     run("sbatch", "--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap", "true")
     waited_until(lambda: trains(trials, 2) or second.poll() is not None)
+    assert second.poll() is None, second.communicate()[0]
     before = job(trials)
-    if before is not None:
-        # As SLURM announces the end of a job's time.
-        run("scancel", "--signal=USR2", before)
+    # As SLURM announces the end of a job's time.
+    run("scancel", "--signal=USR2", before)
     shown, _ = second.communicate(timeout=HANG_S)
     print(json.dumps({"code": second.returncode, "shown": shown, "jobs": [before, job(trials)]}))
 

@@ -8,6 +8,7 @@ import pytest
 
 from foretune.config.sweep_files import SweepAsked
 from foretune.executors.outcome import TaskOutcome
+from foretune.executors.task import Resources
 from foretune.sweeps.controller import NoForecasts, SweepController, TrialWatcher
 from foretune.sweeps.strategies.seam import MemoryExcess
 from foretune.sweeps.sweep_folder import SweepFolder, sweep_folder
@@ -172,9 +173,11 @@ def test_progress_counts_trials_and_money(tmp_path: Path) -> None:
 
 
 def test_limits_and_resources_are_those_of_the_file(tmp_path: Path) -> None:
-    sweep = asked(tmp_path, limits={"seconds": 5, "host_gib": 0.5}, resources={"cpus": 2, "nodes": 2, "devices": 4})
+    experiment = {**EXPERIMENT, "parallel": {"device": "cpu", "devices": 6}}
+    resources = {"cpus": 2, "nodes": 2, "devices": 4}
+    sweep = asked(tmp_path, experiment=experiment, limits={"seconds": 5, "host_gib": 0.5}, resources=resources)
     executor = FakeExecutor()
     run(sweep, sweep_folder(tmp_path / "sweeps", sweep), executor)
     task = executor.performed[0]
     assert dataclasses.asdict(task.limits) == {"seconds": 5, "host_bytes": 2**29}
-    assert dataclasses.asdict(task.resources) == {"num_devices": 4, "num_nodes": 2, "num_cpus": 2}
+    assert task.resources == Resources(num_devices=4, num_nodes=2, num_cpus=2, num_processes=3)

@@ -51,7 +51,7 @@ def experiment(model: Path, folder: Path) -> dict[str, Any]:
         "method": {"kind": "full"},
         "data": {"kind": "shapes", "resolution": 32, "num_samples": 8, "cache_dir": str(folder / "cache")},
         "train": {"batch_size": 1, "precision": "fp32"},
-        "validate": {"every": 0, "num_held_out": 0},
+        "validate": {"num_held_out": 0},
         "parallel": {"device": "cpu", "threads": 1, "devices": 2},
     }
 

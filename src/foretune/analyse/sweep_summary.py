@@ -199,9 +199,10 @@ def _recommendation(ranked: Sequence[Combination], ranking: Ranking, objective: 
     leads = f"{leader.name} leads with {number_text(leader, objective)}"
     if fewest < FEWEST_RUNS:
         each = "one run" if fewest == 1 else f"{fewest} runs"
+        seeds = "--seed 0 --seed 1 --seed 2, or seeds: [0, 1, 2] in the sweep file"
         return (
             f"Cannot tell which is best by {word}: {each} of each combination",
-            f"So far {leads}. To find out, run at least {FEWEST_RUNS} seeds: seeds: [0, 1, 2]",
+            f"So far {leads}. To find out, run each with at least {FEWEST_RUNS} seeds: {seeds}",
         )
     tied = [ranked[number].name for number in ranking.tied if number != ranking.leader]
     nearest = ""
@@ -217,6 +218,9 @@ def _recommendation(ranked: Sequence[Combination], ranking: Ranking, objective: 
 def number_text(one: Combination, objective: Objective) -> str:
     """A combination's number with its interval and unit."""
     number = one.numbers[objective]
+    if objective == "quality" and number.low is None:
+        # Losses of one run each: two digits would show different ones as equal.
+        return f"{number.value:.4g}"
     return measured_text(number.value, number.low, number.high, _UNITS[objective])
 
 

@@ -93,6 +93,10 @@ class _OpenedAtUse:
     def num_slots(self) -> int | None:
         return self._open().num_slots
 
+    @property
+    def notes(self) -> list[str]:
+        return [] if self._executor is None else self._executor.notes
+
     def submit(self, task: "Task") -> None:
         self._open().submit(task)
 

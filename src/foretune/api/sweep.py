@@ -124,7 +124,7 @@ def sweep(
             executor, jobs=jobs, options=options, preload=preload, limits_memory=limits_memory
         ) as opened:
             forecasts = _forecasts(asked, folder, opened, observer)
-            results = _run(asked, folder, opened, forecasts, usd_per_hour, store, watcher, retry=retry)
+            results = _run(asked, folder, opened, forecasts, usd_per_hour, store, watcher, observer, retry=retry)
     finally:
         store.write()
     summary = store.summarise(results)
@@ -181,7 +181,7 @@ def _read(
 
     file = load_sweep(path, overrides, settings=settings)
     if is_quick:
-        file = shortened(file)
+        file = shortened(file, overrides, settings=settings)
     require_nodes(executor, file.resources.nodes)
     chosen = sweep_name(file, path, name, is_quick=is_quick)
     changes: dict[str, Any] = {} if model is None else {"model": str(model)}
@@ -260,6 +260,7 @@ def _run(
     usd_per_hour: float | None,
     store: "_Store",
     watcher: "Watch | None",
+    observer: Observer,
     *,
     retry: bool,
 ) -> "list[TrialResult]":
@@ -271,6 +272,9 @@ def _run(
             store.add(result)
             if watcher is not None:
                 watcher(result, progress)
+
+        def noted(self, text: str) -> None:
+            observer.warning(text)
 
         def looked(self, progress: "SweepProgress") -> None:
             if watcher is not None:

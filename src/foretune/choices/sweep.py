@@ -328,12 +328,16 @@ def _range_problem(error: ValueError) -> str:
     return "; ".join(texts) or str(error)
 
 
+_PADDED_EXPONENT = re.compile(r"e\+?(-?)0*(?=\d)")
+"""1e-06 is written 1e-6, and 1e+08 1e8."""
+
+
 def value_label(value: Any) -> str:
     """A value as people write it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f"{value:g}"
+        return _PADDED_EXPONENT.sub(r"e\1", f"{value:g}")
     return "none" if value is None else str(value)
 
 

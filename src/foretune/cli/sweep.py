@@ -1,6 +1,7 @@
 """`foretune sweep`: many configurations of one experiment by one command."""
 
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,9 @@ from foretune.core.errors import UserError
 
 if TYPE_CHECKING:
     from foretune.api.sweep import SweepOutcome, Watch
-    from foretune.core.observer import Observer
+    from foretune.cli.progress import ProgressObserver
 
+_LOGGED_EVERY_S = 60.0
 
 Target = Annotated[
     str, typer.Argument(help=f"A sweep file; an experiment file; or a preset: {', '.join(PRESET_NAMES)}.")
@@ -107,14 +109,18 @@ def _write_cloud_task(target: str, overrides: Sequence[str], executor: str, opti
     typer.echo(f"Wrote {path}. Launch it: sky jobs launch {path}")
 
 
-def _watcher(observer: "Observer") -> "Watch":
-    """A line for each trial that ends, and one that says what runs."""
+def _watcher(observer: "ProgressObserver") -> "Watch":
+    """A line for each trial that ends, and one that says what runs: in a log file, seldom."""
     from foretune.reports.terminal.sweep import progress_line, trial_line
 
+    last_s = float("-inf")
+
     def watch(result: Any, progress: Any) -> None:
+        nonlocal last_s
         if result is not None:
             observer.message(trial_line(result, progress))
-        elif progress.running:
+        elif progress.running and (observer.console.is_terminal or time.monotonic() - last_s >= _LOGGED_EVERY_S):
+            last_s = time.monotonic()
             total = progress.num_planned or progress.num_ended + len(progress.running)
             observer.preparing(progress_line(progress), progress.num_ended, total)
 

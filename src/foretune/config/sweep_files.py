@@ -169,21 +169,25 @@ def load_sweep(path: Path, overrides: Sequence[str] = (), *, settings: Mapping[s
     return file.model_copy(update={"experiment": apply_overrides(base, changes)})
 
 
-def shortened(file: SweepFile) -> SweepFile:
-    """The sweep that --quick runs."""
+def shortened(
+    file: SweepFile, overrides: Sequence[str] = (), *, settings: Mapping[str, Any] | None = None
+) -> SweepFile:
+    """The sweep that --quick runs. What `load_sweep` was given besides the file holds here, too."""
     quick = file.quick or SweepQuick()
     base = dict(file.experiment) if isinstance(file.experiment, dict) else {}
     base = _changed(base, {**({} if quick.model is None else {"model": quick.model}), **quick.changes})
+    given_axes, changes = _split_overrides(overrides)
     axes = {axis: quick.axes.get(axis, given) for axis, given in file.axes.items() if axis not in quick.drop}
     return SweepFile.model_validate(
         {
             **file.model_dump(by_alias=True, exclude={"quick"}),
-            "experiment": base,
-            "axes": axes,
+            "experiment": apply_overrides(base, changes),
+            "axes": {**axes, **given_axes},
             "seeds": quick.seeds,
             "steps": quick.steps or file.steps,
             "fixtures": quick.fixtures or file.fixtures,
             "limits": quick.limits or file.limits,
+            **(settings or {}),
         }
     )
 

@@ -1,5 +1,6 @@
 """Asked to stop, a run finishes its step, saves and leaves; what would be lost anyway is not finished."""
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,12 +61,18 @@ def told_if_interrupted(what_now: str) -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Turns the signals that schedulers and people send into a request; a second one of the same stops at once."""
+    """Turns the signals that schedulers and people send into a request; a second one of the same stops at once.
+
+    In a job of SLURM only Ctrl-C does that. SLURM signals all processes of a job, and those that started this one pass
+    the same signal on: it must still save. SLURM itself kills what does not end in time.
+    """
     request = StopRequest()
     previous: dict[int, Any] = {}
+    is_sent_twice = "SLURM_JOB_ID" in os.environ
 
     def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
-        signal.signal(number, previous[number])
+        if number == signal.SIGINT or not is_sent_twice:
+            signal.signal(number, previous[number])
         request.ask(signal.Signals(number).name)
 
     for number in _SIGNALS:

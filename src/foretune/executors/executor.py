@@ -20,6 +20,8 @@ class Executor(Protocol):
     name: str
     num_slots: int | None
     """Tasks that run at once; None: the cluster queues them."""
+    notes: list[str]
+    """What the user should know of where and when tasks run, such as why none can begin. Grows."""
 
     def submit(self, task: Task) -> None:
         """Returns at once. A task that has an outcome is not performed again, and one that a live process performs is
@@ -41,6 +43,19 @@ class Executor(Protocol):
         """
 
 
+class NewNotes:
+    """The notes of an executor, each of them once."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor, self._num_taken = executor, 0
+
+    def take(self) -> list[str]:
+        """Those that have come since the last call."""
+        notes = self._executor.notes[self._num_taken :]
+        self._num_taken += len(notes)
+        return notes
+
+
 EXECUTORS: Registry[Any] = Registry(
     "executor",
     {
@@ -50,6 +65,7 @@ EXECUTORS: Registry[Any] = Registry(
         "slurm": "foretune.executors.slurm:open_slurm",
     },
 )
+
 
 def require_processes(feature: str) -> None:
     """Refuses a system on which the processes of tasks cannot be started, watched and ended."""

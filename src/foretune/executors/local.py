@@ -74,7 +74,7 @@ class LocalExecutor:
         )
         self.num_slots: int | None = len(devices) or self._settings.num_cpu_tasks
         self.notes: list[str] = []
-        """Why tasks begin slower than they could."""
+        """Why tasks begin slower than they could; empty where they do not."""
         self._tasks: dict[str, Task] = {}
         """Submitted, and not reported as ended."""
         self._ended: list[str] = []

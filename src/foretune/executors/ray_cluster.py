@@ -21,7 +21,7 @@ from foretune.core.extras import require
 from foretune.executors import task_files as files
 from foretune.executors.executor import Executor, checked_options, require_nodes
 from foretune.executors.node_program import TaskOnNode
-from foretune.executors.outcome import OutcomeKind
+from foretune.executors.outcome import OutcomeKind, TaskOutcome
 from foretune.executors.state import read_state
 from foretune.executors.task import Task
 from foretune.executors.watching import GRACE_S, Ended, end_last_attempt, interrupted, never_started
@@ -66,6 +66,7 @@ class RayExecutor:
 
     def __init__(self, options: RayOptions | None = None) -> None:
         self._options = options or RayOptions()
+        self.notes: list[str] = []
         self._tasks: dict[str, Task] = {}
         """Submitted, and not reported as ended."""
         self._calls: dict[Any, str] = {}
@@ -87,6 +88,13 @@ class RayExecutor:
         if state.kind == "ended":
             self._ended.append(task.name)
             return
+        missing = self._what_no_node_has(task)
+        if missing is not None and self._options.address is None:
+            files.write_outcome(task.folder, TaskOutcome(kind="refused", reason=f"{missing} Nothing can join it."))
+            self._ended.append(task.name)
+            return
+        if missing is not None:
+            self._note(f"{missing} Tasks wait until such a node joins. See what there is: ray status")
         self._tasks[task.name] = task
         if state.kind == "running":
             self._elsewhere.add(task.name)
@@ -128,19 +136,36 @@ class RayExecutor:
         while self._waiting and (self._options.jobs is None or len(self._calls) < self._options.jobs):
             self._call(self._waiting.popleft())
 
-    def _call(self, task: Task) -> None:
+    def _taken(self, task: Task) -> dict[str, Any]:
+        """What a task takes of one node, as Ray names it."""
         options = self._options
         taken = {
             "num_cpus": task.resources.num_cpus or options.num_cpus,
             "num_gpus": task.resources.num_devices,
             "resources": dict(options.resources or {}) or None,
             "memory": options.memory,
-            # Which failures are worth another attempt is decided here, where they become outcomes.
-            "max_retries": 0,
-            "name": task.name,
         }
-        remote = self._ray.remote(**{name: value for name, value in taken.items() if value is not None})
-        call = remote(_perform).remote(str(task.folder.absolute()), options.grace_s)
+        return {name: value for name, value in taken.items() if value is not None}
+
+    def _what_no_node_has(self, task: Task) -> str | None:
+        """That the task is larger than each node of the cluster, in a sentence; None where one can hold it."""
+        taken = self._taken(task)
+        needed = {"CPU": taken["num_cpus"], "GPU": taken["num_gpus"], "memory": taken.get("memory", 0)}
+        needed |= taken.get("resources", {})
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        if any(all(node.get(name, 0) >= number for name, number in needed.items()) for node in nodes):
+            return None
+        what = ", ".join(f"{number:g} {name}" for name, number in needed.items() if number)
+        return f"A task takes {what} on one node, and no node of the Ray cluster has that."
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def _call(self, task: Task) -> None:
+        # Which failures are worth another attempt is decided here, where they become outcomes.
+        remote = self._ray.remote(**self._taken(task), max_retries=0, name=task.name)
+        call = remote(_perform).remote(str(task.folder.absolute()), self._options.grace_s)
         self._calls[call] = task.name
 
     def _hear(self) -> None:

@@ -64,6 +64,7 @@ class SlurmExecutor:
 
     def __init__(self, options: SlurmOptions | None = None) -> None:
         self._options = options or SlurmOptions()
+        self.notes: list[str] = []
         self._tasks: dict[str, Task] = {}
         """Submitted, and not reported as ended."""
         self._jobs: dict[str, str] = {}

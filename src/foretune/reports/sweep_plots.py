@@ -3,6 +3,7 @@ others.
 """
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,10 @@ from foretune.reports.figures import COLOURS, INK, name_below, new_figure, plain
 if TYPE_CHECKING:
     from foretune.choices.sweep import AxisOption
 
+_EPOCH = "epoch"
 _PANELS: Mapping[str, tuple[str, float]] = {
     "speed": ("samples/s", 1),
+    _EPOCH: ("time of an epoch, min", 60),
     "memory": ("peak memory, GiB", GIB),
     "quality": ("held-out loss", 1),
     "money": ("price, USD", 1),
@@ -23,6 +26,8 @@ _PANELS: Mapping[str, tuple[str, float]] = {
 _MOST_NAMED = 12
 _STYLES = ("-", "--", ":")
 _ROOM_ABOVE = 1.05
+_LARGEST_GAP, _WIDTH_OF_NAME = 0.12, 0.6
+"""Between values that stand side by side, and of all of them; names are 1 apart."""
 _WIDE_RATIO = 20
 """Values that lie farther apart than this are drawn on a logarithmic axis."""
 
@@ -40,7 +45,7 @@ def write_sweep_plots(
 
 
 def _against(summary: Mapping[str, Any], axis: str, options: Sequence["AxisOption"]) -> Any:
-    combinations = [one for one in summary["combinations"] if axis in one["labels"]]
+    combinations = [_with_epoch(one) for one in summary["combinations"] if axis in one["labels"]]
     measured = [key for key in _PANELS if any(key in one["numbers"] for one in combinations)]
     figure, panels = new_figure(len(measured), f"{summary['name']}: {axis}")
     places = _places(options)
@@ -51,7 +56,8 @@ def _against(summary: Mapping[str, Any], axis: str, options: Sequence["AxisOptio
     for panel, key in zip(panels, measured, strict=True):
         title, unit = _PANELS[key]
         for number, (name, members) in enumerate(lines.items()):
-            xs = [places[one["labels"][axis]] for one in members]
+            aside = 0.0 if _are_numbers(options) else _aside(number, len(lines))
+            xs = [places[one["labels"][axis]] + aside for one in members]
             # Between names there is nothing that a line could stand for.
             style = _STYLES[number // len(COLOURS) % len(_STYLES)] if _are_numbers(options) else "none"
             _draw_line(panel, members, key, unit, xs, name, COLOURS[number % len(COLOURS)], style)
@@ -64,7 +70,39 @@ def _against(summary: Mapping[str, Any], axis: str, options: Sequence["AxisOptio
         plain(panel)
     if 1 < len(lines) <= _MOST_NAMED:
         name_below(figure, panels[0])
+    # Over the first panel, where it meets no names of lines.
+    panels[0].set_title(_caption(combinations), fontsize=8, color=INK, loc="left")
     return figure
+
+
+def _with_epoch(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the time of an epoch of each run, where the sweep says how many samples one has."""
+    speed = one["numbers"].get("speed")
+    if one.get("epoch_s") is None or speed is None:
+        return one
+    num_samples = one["epoch_s"] / statistics.fmean(1 / value for value in speed["values"])
+    epoch = {
+        "value": one["epoch_s"],
+        # A fast epoch is a short one, and a speed that may be 0 says nothing of how long it can take.
+        "low": num_samples / speed["high"] if speed["high"] else None,
+        "high": num_samples / speed["low"] if speed["low"] else None,
+        "values": [num_samples / value for value in speed["values"]],
+    }
+    return {**one, "numbers": {**one["numbers"], _EPOCH: epoch}}
+
+
+def _aside(number: int, num_lines: int) -> float:
+    """Values at the same name stand side by side, so that none hides another."""
+    return (number - (num_lines - 1) / 2) * min(_LARGEST_GAP, _WIDTH_OF_NAME / num_lines)
+
+
+def _caption(combinations: Sequence[Mapping[str, Any]]) -> str:
+    """What dots, bars and crosses stand for."""
+    num_runs = max((len(found["values"]) for one in combinations for found in one["numbers"].values()), default=0)
+    parts = ["Dots: runs. Bars: 95 % interval of the mean." if num_runs > 1 else "One run of each combination."]
+    if any("done" not in one["outcomes"] for one in combinations):
+        parts.append("Crosses: no trial finished, or none was run because it is predicted not to fit.")
+    return " ".join(parts)
 
 
 def _draw_line(
@@ -87,12 +125,13 @@ def _draw_line(
         [math.nan if found[end] is None else abs(found[end] - found["value"]) / unit for _, found in known]
         for end in ("low", "high")
     ]
-    panel.errorbar(
-        [x for x, _ in known], values, yerr=reaches, color=colour, ecolor=INK, capsize=3, elinewidth=1,
-        linewidth=1.4, linestyle=style, marker="_", label=name,
-    )  # fmt: skip
+    if known:
+        panel.errorbar(
+            [x for x, _ in known], values, yerr=reaches, color=INK, capsize=3, elinewidth=1, linestyle="none", zorder=2
+        )
+    panel.plot([x for x, _ in known], values, color=colour, linewidth=1.4, linestyle=style, zorder=1)
     dots = [(x, value / unit) for x, found in known for value in found["values"]]
-    panel.scatter([x for x, _ in dots], [value for _, value in dots], s=14, color=colour, zorder=3)
+    panel.scatter([x for x, _ in dots], [value for _, value in dots], s=20, color=colour, zorder=3, label=name)
 
 
 def _mark_failures(

@@ -13,7 +13,7 @@ from foretune.config.study_files import StudyAsked, StudyPart
 from foretune.core.errors import Refused
 from foretune.core.observer import Observer
 from foretune.core.values import Plan
-from foretune.executors.executor import Executor
+from foretune.executors.executor import Executor, NewNotes
 from foretune.executors.outcome import TaskOutcome
 from foretune.executors.state import read_state
 from foretune.executors.task import Task
@@ -66,7 +66,7 @@ class _StudyRun:
         self, asked: StudyAsked, studies: Path, executor: Executor, observer: Observer, forecast: Forecast | None
     ) -> None:
         self._asked, self._studies, self._executor, self._observer = asked, studies, executor, observer
-        self._plans = _Plans(forecast)
+        self._plans, self._notes = _Plans(forecast), NewNotes(executor)
         self._waiting: deque[StudyPart] = deque()
         self._running: dict[str, StudyPart] = {}
         self._done: dict[str, PartDone] = {}
@@ -83,6 +83,8 @@ class _StudyRun:
             for name in self._executor.ended(_LOOK_EVERY_S) if self._running else ():
                 self._end(self._running.pop(name))
             self._show()
+            for note in self._notes.take():
+                self._observer.warning(note)
         return tuple(self._done[_task_name(part)] for part in self._asked.parts)
 
     def _was_complete(self, part: StudyPart) -> bool:

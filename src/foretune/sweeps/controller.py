@@ -18,7 +18,7 @@ from foretune.config.sweep_files import Point, SweepAsked, SweepTrial, axis_word
 from foretune.core.errors import UserError
 from foretune.core.units import GIB, bytes_text
 from foretune.core.values import Plan
-from foretune.executors.executor import Executor
+from foretune.executors.executor import Executor, NewNotes
 from foretune.executors.outcome import TaskOutcome
 from foretune.executors.state import read_state
 from foretune.executors.task import Limits, Task
@@ -80,6 +80,9 @@ class TrialWatcher:
     def looked(self, progress: SweepProgress) -> None:
         """About once a second."""
 
+    def noted(self, text: str) -> None:
+        """What the user should know of where and when trials run."""
+
 
 @dataclass(kw_only=True)
 class SweepController:
@@ -107,6 +110,7 @@ class SweepController:
         self._results: list[TrialResult] = []
         self._open_points: dict[str, list[TrialResult]] = {}
         self._points: list[PointResult] = []
+        self._notes = NewNotes(self.executor)
         self._seconds: list[float] = []
         """Of the trials that were run, for the time left."""
 
@@ -122,6 +126,8 @@ class SweepController:
                     break
                 self._submit()
                 self._collect()
+                for note in self._notes.take():
+                    self.watcher.noted(note)
                 self.watcher.looked(self._progress())
             self._record_predictions(strategy)
         return self._results
