@@ -39,9 +39,7 @@ def import_archive(
 def pack_data(
     source: Annotated[Path, typer.Argument(help="A folder of images, or an experiment file: its data are packed.")],
     output: Annotated[str, typer.Argument(help="An empty folder, or an s3:// address.")],
-    kind: Annotated[
-        str, typer.Option("--kind", help="How the folder is read: folder, clips, cifar10, huggingface.")
-    ] = ("folder"),
+    kind: Annotated[str, typer.Option(help="What the folder is: folder, clips, cifar10, huggingface.")] = "folder",
     shard_mib: Annotated[float, typer.Option("--shard-mib", min=0.01, help="Size of a shard at most, in MiB.")] = 256.0,
     shard_samples: Annotated[int, typer.Option("--shard-samples", min=1, help="Samples of a shard at most.")] = 10_000,
     in_order: Annotated[

@@ -1,4 +1,4 @@
-"""Packs a source of images or clips into shards, in a shuffled order, and continues where an earlier attempt stopped."""
+"""Packs a source of images or clips into shards, shuffled, and continues where an earlier attempt stopped."""
 
 import io
 import json
@@ -68,13 +68,11 @@ class PackedSet:
     def __str__(self) -> str:
         """What `foretune data pack` prints."""
         before = f" ({self.num_shards_before:,} were there already)" if self.num_shards_before else ""
-        return "\n".join(
-            [
-                f"{self.where}: {counted_text(self.num_samples, self.holds)}, "
-                f"{counted_text(self.num_captions, 'captions')}, {counted_text(self.num_shards, 'shards')}{before}, "
-                f"{bytes_text(self.num_bytes)} and {bytes_text(self.num_index_bytes)} of indexes",
-                f"To train on it: foretune train EXPERIMENT.yaml data.kind=shards data.path={self.where}",
-            ]
+        samples, captions = counted_text(self.num_samples, self.holds), counted_text(self.num_captions, "captions")
+        sizes = f"{bytes_text(self.num_bytes)} and {bytes_text(self.num_index_bytes)} of indexes"
+        return (
+            f"{self.where}: {samples}, {captions}, {counted_text(self.num_shards, 'shards')}{before}, {sizes}\n"
+            f"To train on it: foretune train EXPERIMENT.yaml data.kind=shards data.path={self.where}"
         )
 
 
@@ -128,8 +126,8 @@ def _packed(source: Packable, number: int, key: int) -> PackedSample:
     members, facts = source.sample(number)
     if max(facts.width_px, facts.height_px) > MOST_SIDE_PX:
         raise UserError(
-            f"Sample {number} has {facts.width_px:,} x {facts.height_px:,} px; sides of at most {MOST_SIDE_PX:,} px are "
-            "packed. Scale it down, or take it out of the data."
+            f"Sample {number} has {facts.width_px:,} x {facts.height_px:,} px; sides of at most {MOST_SIDE_PX:,} px "
+            "are packed. Scale it down, or take it out of the data."
         )
     captions = {"txt": facts.caption.encode()} if facts.caption else {}
     return PackedSample(key=f"{key:0{_DIGITS}d}", members={**members, **captions}, facts=facts)
