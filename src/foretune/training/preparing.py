@@ -284,7 +284,7 @@ def text_tokens(experiment: Experiment, family: Family) -> int:
     return own if family.text_is_fixed else asked or own
 
 
-def _num_steps(train: Train, order: Order) -> int | None:
+def _num_steps(train: Train, order: StepOrder) -> int | None:
     """Optimizer steps; None where a time is asked for."""
     return None if train.seconds is not None else train.steps or (train.epochs or 0) * order.num_steps_per_epoch
 
