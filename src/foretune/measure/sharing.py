@@ -173,7 +173,7 @@ def _note(bench: Bench) -> str:
     parts = [
         "synthetic data" if bench.choices.is_synthetic else "own data",
         *(["random weights"] if bench.choices.has_random_weights else []),
-        *(["the machine was busy"] if any("was busy" in warning for warning in bench.warnings) else []),
+        *(["the machine was busy"] if any(warning.startswith("Other processes") for warning in bench.warnings) else []),
     ]
     return "; ".join(parts)[:_MOST_NOTE]
 
