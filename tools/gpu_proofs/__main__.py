@@ -4,6 +4,7 @@ import argparse
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TextIO
 
 import torch
 
@@ -35,10 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     device_type = "cpu" if options.rehearse else "cuda"
     if not options.rehearse and not torch.cuda.is_available():
-        print(
+        _say(
             "gpu_proofs: torch sees no CUDA or ROCm GPU here, so nothing was proved. Run `foretune doctor` on the "
             "machine that has one, and install a torch for it: make setup TORCH=...",
-            file=sys.stderr,
+            sys.stderr,
         )
         return 2
     device = device_here(device_type)
@@ -48,13 +49,19 @@ def main(arguments: list[str] | None = None) -> int:
     if options.dry_run:
         return 0
     try:
-        results = prove(work, _begun(options.output, device_type), print)
+        results = prove(work, _begun(options.output, device_type), _say)
     except UserError as error:
-        print(f"gpu_proofs: {error}", file=sys.stderr)
+        _say(f"gpu_proofs: {error}", sys.stderr)
         return 2
     num_failed = sum(proof.outcome == "failed" for proof in results.proofs)
-    print(f"{len(results.proofs)} proofs, {num_failed} failed: {options.output}. How to send it: docs/gpu-proofs.md")
+    _say(f"{len(results.proofs)} proofs, {num_failed} failed: {options.output}. How to send it: docs/gpu-proofs.md")
     return 0 if results.is_complete else 1
+
+
+def _say(text: str, stream: TextIO | None = None) -> None:
+    out = stream or sys.stdout
+    out.write(f"{text}\n")
+    out.flush()
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -82,13 +89,13 @@ def _work(options: argparse.Namespace, device: Device, device_type: str) -> Work
 
 
 def _print_expected(work: Work, device: Device) -> None:
-    print(f"On {device.title}, as the plan fits:")
+    _say(f"On {device.title}, as the plan fits:")
     known_s = 0.0
     for name, took_s in expected(work):
         known_s += took_s or 0.0
         text = "time not known" if took_s is None else "skipped" if took_s == 0 else f"about {duration_text(took_s)}"
-        print(f"  {name}: {text}")
-    print(f"In all about {duration_text(known_s)}, without what is not known. Random weights: nothing is downloaded.")
+        _say(f"  {name}: {text}")
+    _say(f"In all about {duration_text(known_s)}, without what is not known. Random weights: nothing is downloaded.")
 
 
 def _begun(output: Path, device_type: str) -> GpuProofs:

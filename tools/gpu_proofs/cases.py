@@ -8,6 +8,7 @@ from foretune import catalog
 from foretune.catalog.devices import Device
 from foretune.config.reading import understand
 from foretune.core.errors import UserError
+from foretune.core.units import GIB
 from foretune.core.values import Plan
 from foretune.planner.asking import Wanted, plan_question
 
@@ -31,12 +32,14 @@ class StandardModel:
     """Taken where nothing of this model fits."""
 
 
+_IMAGE_SIZES: tuple[dict[str, Any], ...] = ({}, {"resolution": 512})
 STANDARD_MODELS = (
-    StandardModel("sdxl-unet"),
-    StandardModel("sd3.5-medium"),
-    StandardModel("flux.1-dev", ({}, {"resolution": 512})),
+    StandardModel("sdxl-unet", _IMAGE_SIZES),
+    StandardModel("sd3.5-medium", _IMAGE_SIZES),
+    StandardModel("flux.1-dev", _IMAGE_SIZES),
     StandardModel(
-        "wan2.1-t2v-1.3b", ({}, {"resolution": "416x240", "num_frames": 33}, {"resolution": "416x240", "num_frames": 9}),
+        "wan2.1-t2v-1.3b",
+        ({}, {"resolution": "416x240", "num_frames": 33}, {"resolution": "416x240", "num_frames": 9}),
         _VIDEO_STEPS,
     ),
     StandardModel(
@@ -111,9 +114,8 @@ def _cases_of(model: StandardModel, device: Device) -> tuple[list[Case], str]:
                 text = ", ".join([form, *(str(value) for value in size.values())])
                 found.append(case_of(f"{model.name}: LoRA, {text}", experiment, plan, model.num_steps))
                 break
-            why = f"the plan says {plan.verdict}: {plan.process_bytes / 2**30:.1f} GiB estimated, " + (
-                f"{plan.usable_bytes / 2**30:.1f} GiB usable"
-            )
+            needed, usable = plan.process_bytes / GIB, plan.usable_bytes / GIB
+            why = f"the plan says {plan.verdict}: {needed:.1f} GiB estimated, {usable:.1f} GiB usable"
         if len(found) == _MOST_CASES_PER_MODEL:
             break
     return found, why

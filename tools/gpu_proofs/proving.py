@@ -13,7 +13,8 @@ from xml.etree import ElementTree as ET
 from foretune.api.bench import bench
 from foretune.api.calibrate import calibrate
 from foretune.api.sharing import shared_row
-from foretune.backtests.shared.row_format import SharedRow, shared_row as read_row
+from foretune.backtests.shared.row_format import SharedRow
+from foretune.backtests.shared.row_format import shared_row as read_row
 from foretune.backtests.shared.scoring import forecaster, score_shared
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer
@@ -52,7 +53,7 @@ def prove(work: Work, results: GpuProofs, say: Say) -> GpuProofs:
     steps: list[tuple[str, Callable[[], tuple[ProofResult, SharedRow | None]]]] = [
         (TESTS, lambda: (_tests(work), None)),
         (CALIBRATION, lambda: (_calibration(work), None)),
-        *((case.name, lambda case=case: _case(work, case)) for case in work.cases),  # type: ignore[misc]
+        *((case.name, lambda case=case: _case(work, case)) for case in work.cases),
     ]
     for name, step in steps:
         if name in results.done():
@@ -67,7 +68,7 @@ def prove(work: Work, results: GpuProofs, say: Say) -> GpuProofs:
 
 
 def scored(results: GpuProofs) -> GpuProofs:
-    """With the plan's errors on all rows so far, by the tables that ship: what somebody would get without the device."""
+    """With the plan's errors on all rows so far, by what ships: as somebody without the device gets it."""
     rows = [read_row(cells) for cells in results.rows]
     return results.model_copy(update={"score": score_shared(rows, forecaster()).as_dict()["shared"]})
 
@@ -112,7 +113,7 @@ def _calibration(work: Work) -> ProofResult:
         profile = calibrate(on=work.device, budget_s=work.calibration_s).profile
     except (UserError, RuntimeError) as error:
         return _failed(CALIBRATION, error, began_s)
-    figures = {"num_points": profile.num_points, "warnings": [public_text(text) for text in profile.warnings]}
+    figures = {"num_products": len(profile.products), "warnings": [public_text(text) for text in profile.warnings]}
     return ProofResult(name=CALIBRATION, outcome="passed", took_s=time.monotonic() - began_s, figures=figures)
 
 

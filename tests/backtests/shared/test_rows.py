@@ -36,7 +36,9 @@ def test_a_row_is_one_line_and_comes_back_equal(tmp_path: Path) -> None:
         row(),
         row(plan=None, notes=None),
         row(model="not in the catalogue: UNet2DModel"),
-        row(environment=environment(device_kind="cpu", device="a CPU, with 2 cores"), measured=measured(process_bytes=9)),
+        row(
+            environment=environment(device_kind="cpu", device="a CPU, with 2 cores"), measured=measured(process_bytes=9)
+        ),
     ):
         text = as_csv(made.cells(), has_header=False)
         assert text.count("\n") == 1
@@ -74,7 +76,7 @@ def test_other_files_are_not_added_to(tmp_path: Path, content: str) -> None:
 
 def hostile(change: Callable[[Cells], Cells]) -> str:
     """Why a changed row is refused."""
-    with pytest.raises(ValueError) as found:
+    with pytest.raises(ValueError, match=": ") as found:
         shared_row(change(row().cells()))
     return str(found.value)
 
