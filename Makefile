@@ -83,8 +83,7 @@ bom: | $(BIN)/python  ## Write a software bill of materials of .venv to build/fo
 
 audit: | $(BIN)/python  ## Compare the versions in .venv with known vulnerabilities; needs a network
 	$(VENV_OF_TOOLS) pip-audit
-	$(BIN)/python -m pip freeze --exclude-editable > build/installed.txt
-	build/tools/bin/pip-audit --requirement build/installed.txt --no-deps --disable-pip
+	@.ci/audit build/tools/bin/pip-audit $(BIN)/python
 
 clean:  ## Remove what tools have cached and built; .venv stays
 	rm -rf .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site

@@ -32,8 +32,7 @@ def table(results: Sequence[GpuProofs]) -> str:
     if not results:
         return NOWHERE
     lines = [
-        "| device | driver | torch | date | passed | failed | skipped | memory, median error | "
-        "step time, median error |",
+        "| device | driver | torch | date | passed | failed | skipped | memory error | step time error |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     return "\n".join([*lines, *(_line(one) for one in sorted(results, key=lambda one: (one.date, _device(one))))])

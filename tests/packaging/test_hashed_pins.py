@@ -1,5 +1,6 @@
 """The packages that CI installs are pinned by version and by hash, and no file names where they come from."""
 
+import json
 import re
 import subprocess
 import sys
@@ -64,10 +65,42 @@ def test_control_other_lines_are_seen(line: str) -> None:
         hashed_pins([*lines_of("hashed.txt"), line])
 
 
+def audit(report: dict[str, object], folder: Path) -> tuple[int, str]:
+    (folder / "report.json").write_text(json.dumps(report))
+    command = [sys.executable, _ROOT / ".ci" / "audit", "--report", folder / "report.json"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    return finished.returncode, finished.stdout + finished.stderr
+
+
+_SOUND: dict[str, object] = {"name": "a", "version": "1", "vulns": []}
+_UNKNOWN: dict[str, object] = {"name": "b", "skip_reason": "Dependency not found on PyPI"}
+_VULNERABLE: dict[str, object] = {"name": "c", "version": "2", "vulns": [{"id": "CVE-1"}, {"id": "CVE-2"}]}
+
+
+@pytest.mark.parametrize(
+    ("packages", "status", "text"),
+    [
+        ([_SOUND], 0, "1 packages audited, 0 with known vulnerabilities"),
+        ([_UNKNOWN, _UNKNOWN], 2, "nothing was audited"),
+        ([_SOUND, _UNKNOWN], 2, "not audited, because the service does not know them: b"),
+        ([_VULNERABLE, _UNKNOWN], 1, "c 2: CVE-1, CVE-2"),
+    ],
+)
+def test_an_audit_that_saw_nothing_does_not_pass(
+    packages: list[object], status: int, text: str, tmp_path: Path
+) -> None:
+    code, said = audit({"dependencies": packages}, tmp_path)
+    assert code == status
+    assert text in said
+
+
 def test_extras_are_checked_where_nothing_is_resolved() -> None:
     """`pip check` looks at no extras, and packages by their hashes are installed without their dependencies."""
     checked = subprocess.run(
-        [sys.executable, _ROOT / ".ci" / "installed_extras", "train", "hub"], capture_output=True, text=True, check=False
+        [sys.executable, _ROOT / ".ci" / "installed_extras", "train", "hub"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert checked.returncode == 0, checked.stderr
 
