@@ -23,7 +23,7 @@ export TORCH
 VENV_OF_TOOLS := mkdir -p build && python3 -m venv build/tools && build/tools/bin/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup hooks format check test docs proofs pins bom audit clean
+.PHONY: help setup hooks format check test docs proofs gpu_proofs pins bom audit clean
 .PHONY: build_docker launch_docker build_and_launch_docker exec_docker download_assets run_tests
 
 help:  ## List these commands
@@ -50,6 +50,9 @@ test: | $(BIN)/python  ## All tests, proofs at a tenth of their size
 
 proofs: | $(BIN)/python  ## The proofs at their full size
 	FORETUNE_PROOFS=full $(BIN)/python -m pytest -n auto --dist worksteal -m proof
+
+gpu_proofs: | $(BIN)/python  ## On a machine with a GPU: prove what needs one (a dry run: make gpu_proofs DRY_RUN=1)
+	$(BIN)/python -m tools.gpu_proofs $(if $(DRY_RUN),--dry-run)
 
 docs: | $(BIN)/python  ## Build the documentation into site/; a broken link is an error
 	$(BIN)/zensical build --strict --clean
@@ -80,8 +83,7 @@ bom: | $(BIN)/python  ## Write a software bill of materials of .venv to build/fo
 
 audit: | $(BIN)/python  ## Compare the versions in .venv with known vulnerabilities; needs a network
 	$(VENV_OF_TOOLS) pip-audit
-	$(BIN)/python -m pip freeze --exclude-editable > build/installed.txt
-	build/tools/bin/pip-audit --requirement build/installed.txt --no-deps --disable-pip
+	@.ci/audit build/tools/bin/pip-audit $(BIN)/python
 
 clean:  ## Remove what tools have cached and built; .venv stays
 	rm -rf .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site

@@ -17,7 +17,7 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from foretune.api.accelerate import ImportedConfig, import_accelerate
-    from foretune.api.backtest import backtest
+    from foretune.api.backtest import backtest, backtest_shared
     from foretune.api.bench import bench, bench_inference
     from foretune.api.calibrate import Calibrated, calibrate, calibrated, forget_calibration
     from foretune.api.compare import Gated, compare, gate, measure_and_compare
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from foretune.api.run import Run, RunFailed, open_run
     from foretune.api.runs import StoredGroups, StoredRuns, runs, summarise_runs
     from foretune.api.sample import sample
+    from foretune.api.sharing import share, shared_row
     from foretune.api.study import StudyOutcome, study
     from foretune.api.sweep import SweepOutcome, sweep
     from foretune.api.tiny import tiny
@@ -74,6 +75,7 @@ __all__ = [
     "UserError",
     "WatchedFolder",
     "backtest",
+    "backtest_shared",
     "bench",
     "bench_inference",
     "calibrate",
@@ -111,6 +113,8 @@ __all__ = [
     "runs",
     "sample",
     "schema",
+    "share",
+    "shared_row",
     "study",
     "summarise_runs",
     "sweep",
@@ -121,7 +125,7 @@ __all__ = [
 
 _WHERE = {
     "api.accelerate": ("ImportedConfig", "import_accelerate"),
-    "api.backtest": ("backtest",),
+    "api.backtest": ("backtest", "backtest_shared"),
     "api.bench": ("bench", "bench_inference"),
     "api.calibrate": ("Calibrated", "calibrate", "calibrated", "forget_calibration"),
     "api.compare": ("Gated", "compare", "gate", "measure_and_compare"),
@@ -145,6 +149,7 @@ _WHERE = {
     "api.run": ("Run", "RunFailed", "open_run"),
     "api.runs": ("StoredGroups", "StoredRuns", "runs", "summarise_runs"),
     "api.sample": ("sample",),
+    "api.sharing": ("share", "shared_row"),
     "api.study": ("StudyOutcome", "study"),
     "api.sweep": ("SweepOutcome", "sweep"),
     "api.tiny": ("tiny",),

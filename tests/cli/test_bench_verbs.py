@@ -1,6 +1,7 @@
 """What `bench` and `study` print, and what they refuse."""
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from foretune.measure.step_flops import StepFlops
 from foretune.reports.terminal.bench import print_bench, print_inference
 from foretune.stats.break_even import break_even
 from foretune.stats.intervals import typical
+from tests.backtests.shared.rows import row
 from tests.measure.test_bench import repeat_of
 
 
@@ -132,3 +134,55 @@ def test_one_is_not_spoken_of_as_many(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_rate_without_an_upper_end_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     print_inference(dataclasses.replace(inference(), mean_pass_s=typical([[0.1] * 20, [0.9] * 20], statistic="mean")))
     assert "0.1791 or more" in capsys.readouterr().out
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A file to share to; nothing is measured, and the row is a given one."""
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("foretune.api.bench.bench", lambda *_, **__: "measured")
+    monkeypatch.setattr("foretune.reports.terminal.bench.print_bench", lambda _: None)
+    monkeypatch.setattr("foretune.api.sharing.shared_row", lambda *_, **__: row())
+    return tmp_path / "rows.csv"
+
+
+@pytest.mark.parametrize(("answer", "num_lines"), [(True, 2), (False, 0)])
+def test_a_row_is_shown_and_written_if_the_user_says_so(
+    shared: Path, answer: bool, num_lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions: list[str] = []
+
+    def confirm(text: str, **_: object) -> bool:
+        # What will be written was printed before.
+        assert row().row_id in capsys.readouterr().out
+        questions.append(text)
+        return answer
+
+    monkeypatch.setattr("typer.confirm", confirm)
+    run("bench", "x.yaml", "--share", str(shared))
+    assert questions == [f"Add it to {shared}?"]
+    assert len(shared.read_text().splitlines() if shared.exists() else []) == num_lines
+    assert ("Added to" in capsys.readouterr().out) == answer
+
+
+def test_yes_writes_without_asking(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("bench", "x.yaml", "--share", str(shared), "--yes")
+    run("bench", "x.yaml", "--share", str(shared), "--yes")
+    assert len(shared.read_text().splitlines()) == 3
+    assert "Add it to" not in capsys.readouterr().out
+
+
+def test_what_could_not_be_shared_is_not_measured(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measures(*_: object, **__: object) -> None:
+        raise AssertionError("it was measured")
+
+    monkeypatch.setattr("foretune.api.bench.bench", measures)
+    other = tmp_path / "notes.csv"
+    other.write_text("a,b\n")
+    with pytest.raises(UserError, match=r"notes\.csv is not a file of shared measurements"):
+        run("bench", "x.yaml", "--share", str(other))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    with pytest.raises(UserError, match="Add --yes"):
+        run("bench", "x.yaml", "--share", str(shared))

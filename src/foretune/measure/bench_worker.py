@@ -72,9 +72,7 @@ def measure_steps(request: TrainingRequest, asked: Asked, observer: Observer, ra
     return run
 
 
-def _prepared(
-    request: TrainingRequest, asked: Asked, observer: Observer, ranks: Ranks
-) -> tuple[Prepared, str | None]:
+def _prepared(request: TrainingRequest, asked: Asked, observer: Observer, ranks: Ranks) -> tuple[Prepared, str | None]:
     """The run, and the exact revision of its model if it has one."""
     if request.has_random_weights:
         return prepare_random(asked.experiment, asked.model, observer, ranks), None

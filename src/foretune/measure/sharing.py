@@ -50,7 +50,7 @@ def row_of(bench: Bench, live: LiveSource) -> SharedRow:
     sections = public_experiment(experiment)
     device = torch.device(str(effective["device"]))
     measured = _measured(bench, asked, effective, device)
-    environment = _environment(device)
+    environment = environment_of(device)
     row = SharedRow(
         row_id=id_of(sections, measured, environment),
         model=_model(asked, live),
@@ -130,7 +130,7 @@ def _plan(asked: Asked, experiment: Experiment, measured: SharedMeasured, live: 
         return None  # the bench has said why
 
 
-def _environment(device: torch.device) -> SharedEnvironment:
+def environment_of(device: torch.device) -> SharedEnvironment:
     kind, name, total_bytes = _device(device)
     driver = nvidia_driver() if kind == "cuda" else None
     return SharedEnvironment(
@@ -173,7 +173,7 @@ def _note(bench: Bench) -> str:
     parts = [
         "synthetic data" if bench.choices.is_synthetic else "own data",
         *(["random weights"] if bench.choices.has_random_weights else []),
-        *(["the machine was busy"] if any("was busy" in warning for warning in bench.warnings) else []),
+        *(["the machine was busy"] if any(warning.startswith("Other processes") for warning in bench.warnings) else []),
     ]
     return "; ".join(parts)[:_MOST_NOTE]
 

@@ -18,6 +18,10 @@ from foretune.backtests.shared.row_format import SharedPlan, SharedRow
 from foretune.core.errors import UserError
 from foretune.planner.asking import LiveSource
 
+_NO_SPEED = (
+    "step time: the catalogue has no speed of its device, and the row brings no forecast. Before a bench, run: "
+    "foretune calibrate"
+)
 Forecaster = Callable[[StepsQuestion], SharedPlan]
 Origin = Literal["now", "then"]
 """Whether this release forecast it, or the one that measured; a row keeps the latter."""
@@ -110,7 +114,7 @@ def score_shared(rows: Sequence[SharedRow], forecast: Forecaster, refused: Seque
             memory.append(_memory(row, held, "then" if planned is None else "now"))
         timed, origin = (planned, "now") if planned is not None and planned.step_s is not None else (row.plan, "then")
         if timed is None or timed.step_s is None:
-            without.append(_left_out(row, "step time: how fast the device is is not known; the row brings no forecast"))
+            without.append(_left_out(row, _NO_SPEED))
         else:
             speed.append(_speed(row, timed, "now" if origin == "now" else "then"))
     return SharedScore(tuple(memory), tuple(speed), tuple(without), tuple(refused))

@@ -12,6 +12,8 @@ from foretune.core.errors import MissingExtra
 from foretune.data.archives.limits import MIB, DamagedArchive, ImportLimits
 
 _BLOCK_BYTES = 256 * 1024
+_PACKED_BYTES = 64 * 1024
+"""Read at a time of a compressed file: what its first part may unpack to is a multiple of it."""
 _MOST_XZ_BYTES = 128 * MIB
 """Of memory; `xz -9` needs 65 MiB."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
@@ -26,13 +28,21 @@ class ByteStream:
         self._unpacker = self._new() if self._new is not None else None
         self._packed = b""
         self._ready = b""
+        self._place = 0
         self._packed_bytes = self._unpacked_bytes = 0
 
     def read(self, num_bytes: int) -> bytes:
         """As many bytes, fewer only at the end. Keep numbers small: all of them are in memory."""
-        parts = []
-        while num_bytes and (self._ready or self._fill()):
-            part, self._ready = self._ready[:num_bytes], self._ready[num_bytes:]
+        # A place in the block instead of what is left of it: copying that for each header takes longer than all else.
+        part = self._ready[self._place : self._place + num_bytes]
+        self._place += len(part)
+        if len(part) == num_bytes:
+            return part
+        parts = [part]
+        num_bytes -= len(part)
+        while num_bytes and self._fill():
+            part = self._ready[:num_bytes]
+            self._place = len(part)
             parts.append(part)
             num_bytes -= len(part)
         return b"".join(parts)
@@ -40,19 +50,20 @@ class ByteStream:
     def read_to_the_end(self) -> None:
         """Reads what is left of a compressed file: its last bytes tell whether all of it arrived."""
         while self._new is not None and self._fill():
-            self._ready = b""
+            pass
 
     def done_bytes(self) -> int:
         return self._packed_bytes
 
     def _fill(self) -> bool:
-        """Whether there is more."""
+        """Replaces the block that was read by the next one. Whether there is one."""
+        self._ready, self._place = b"", 0
         if self._new is None:
-            self._ready = self._from_file()
+            self._ready = self._from_file(_BLOCK_BYTES)
             return bool(self._ready)
         while not self._ready:
             if not self._packed and (self._unpacker is None or self._needs_input()):
-                self._packed = self._from_file()
+                self._packed = self._from_file(_PACKED_BYTES)
             if not self._packed and (self._unpacker is None or self._needs_input()):
                 if self._unpacker is not None:
                     raise DamagedArchive(self._archive, "it is cut short")
@@ -62,8 +73,8 @@ class ByteStream:
         self._limits.require_ratio(self._archive, self._unpacked_bytes, self._packed_bytes)
         return True
 
-    def _from_file(self) -> bytes:
-        block = self._file.read(_BLOCK_BYTES)
+    def _from_file(self, most_bytes: int) -> bytes:
+        block = self._file.read(most_bytes)
         self._packed_bytes += len(block)
         return block
 

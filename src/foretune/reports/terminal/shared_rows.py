@@ -71,13 +71,14 @@ def _with_interval(one: "Compared", text: Callable[[float], str]) -> str:
 def _print_total(out: "Console", what: str, found: dict[str, Any], baseline: str) -> None:
     if not found["num_rows"]:
         return
-    rows = "1 row" if found["num_rows"] == 1 else f"{found['num_rows']} rows"
-    line = (
-        f"Shared measurements, {what}: {rows}, median error {found['median_abs_error']:.1%}, "
-        f"p90 {found['p90_abs_error']:.1%}, {found['num_in_band']} within the plan's band"
-    )
+    line = f"Shared measurements, {what}: {_errors(found, '')}, {found['num_in_band']} within the plan's band"
     if found["num_baseline_rows"]:
-        line += (
-            f"; {baseline}: {found['baseline_median_abs_error']:.1%}, p90 {found['baseline_p90_abs_error']:.1%}"
-        )
+        line += f"; {baseline}: {_errors(found, 'baseline_')}"
     out.print(line, style="bold")
+
+
+def _errors(found: dict[str, Any], who: str) -> str:
+    num_rows, middle = found[f"num_{who}rows"], found[f"{who}median_abs_error"]
+    if num_rows == 1:
+        return f"1 row, error {middle:.1%}"
+    return f"{num_rows} rows, median error {middle:.1%}, p90 {found[f'{who}p90_abs_error']:.1%}"

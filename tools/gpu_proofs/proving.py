@@ -1,0 +1,154 @@
+"""The proofs, one after another, each with its outcome: tests, calibration, then each model beside its plan."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from foretune.api.bench import bench
+from foretune.api.calibrate import calibrate
+from foretune.api.sharing import shared_row
+from foretune.backtests.shared.row_format import SharedRow
+from foretune.backtests.shared.row_format import shared_row as read_row
+from foretune.backtests.shared.scoring import forecaster, score_shared
+from foretune.core.errors import UserError
+from foretune.core.observer import Observer
+from tools.gpu_proofs.cases import Case, LeftOutModel
+from tools.gpu_proofs.results import GpuProofs, ProofResult, public_text, write_results
+
+TESTS, CALIBRATION = "tests marked gpu", "calibration"
+_TESTS_S, _OVERHEAD_S = 600.0, 20.0
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What to prove, on which device."""
+
+    device: str
+    """As `parallel.device`."""
+    cases: tuple[Case | LeftOutModel, ...]
+    output: Path
+    test_arguments: tuple[str, ...] = ("-m", "gpu", "tests")
+    """Of pytest."""
+    calibration_s: float = 45.0
+    benches: Path = field(default_factory=lambda: Path("build") / "gpu_proofs")
+
+
+def expected(work: Work) -> Iterator[tuple[str, float | None]]:
+    """Each proof with about how long it takes; None where that is not known, 0 where it is skipped."""
+    yield TESTS, _TESTS_S
+    yield CALIBRATION, work.calibration_s + _OVERHEAD_S
+    for case in work.cases:
+        yield case.name, case.expected_s if isinstance(case, Case) else 0.0
+
+
+def prove(work: Work, results: GpuProofs, say: Say) -> GpuProofs:
+    """Runs what is not done yet, and stores the results after each."""
+    steps: list[tuple[str, Callable[[], tuple[ProofResult, SharedRow | None]]]] = [
+        (TESTS, lambda: (_tests(work), None)),
+        (CALIBRATION, lambda: (_calibration(work), None)),
+        *((case.name, lambda case=case: _case(work, case)) for case in work.cases),
+    ]
+    for name, step in steps:
+        if name in results.done():
+            say(f"{name}: done before")
+            continue
+        say(f"{name} ...")
+        proof, row = step()
+        results = scored(results.with_proof(proof, None if row is None else row.cells()))
+        write_results(work.output, results)
+        say(f"{name}: {proof.outcome}{'' if proof.reason is None else f', {proof.reason}'} ({proof.took_s:.0f} s)")
+    return results
+
+
+def scored(results: GpuProofs) -> GpuProofs:
+    """With the plan's errors on all rows so far, by what ships: as somebody without the device gets it."""
+    rows = [read_row(cells) for cells in results.rows]
+    return results.model_copy(update={"score": score_shared(rows, forecaster()).as_dict()["shared"]})
+
+
+def _tests(work: Work) -> ProofResult:
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        finished = subprocess.run([*command, *work.test_arguments], check=False, capture_output=True, text=True)
+        tests = list(_outcomes(report)) if report.is_file() else []
+    figures = {
+        **{outcome: sum(one == outcome for _, one, _ in tests) for outcome in ("passed", "failed", "skipped")},
+        "not passed": {name: f"{outcome}: {why}" for name, outcome, why in tests if outcome != "passed"},
+    }
+    took_s = time.monotonic() - began_s
+    if not tests:
+        last = (finished.stdout.strip().splitlines() or ["it printed nothing"])[-1]
+        return ProofResult(name=TESTS, outcome="failed", reason=public_text(f"no test ran: {last}"), took_s=took_s)
+    failed = figures["failed"]
+    outcome = "failed" if failed or finished.returncode else "passed" if figures["passed"] else "skipped"
+    reason = None if outcome == "passed" else f"{failed} of {len(tests)} failed, {figures['skipped']} skipped"
+    return ProofResult(name=TESTS, outcome=outcome, reason=reason, took_s=took_s, figures=figures)  # type: ignore[arg-type]
+
+
+def _outcomes(report: Path) -> Iterator[tuple[str, str, str]]:
+    """Each test of pytest's report: its name, its outcome, and why."""
+    for one in ET.parse(report).iter("testcase"):  # noqa: S314 - our own pytest wrote it just now
+        name = f"{one.get('classname', '')}.{one.get('name', '')}"
+        for tag, outcome in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
+            found = one.find(tag)
+            if found is not None:
+                yield name, outcome, public_text(found.get("message") or outcome)
+                break
+        else:
+            yield name, "passed", ""
+
+
+def _calibration(work: Work) -> ProofResult:
+    began_s = time.monotonic()
+    try:
+        profile = calibrate(on=work.device, budget_s=work.calibration_s).profile
+    except (UserError, RuntimeError) as error:
+        return _failed(CALIBRATION, error, began_s)
+    figures = {"num_products": len(profile.products), "warnings": [public_text(text) for text in profile.warnings]}
+    return ProofResult(name=CALIBRATION, outcome="passed", took_s=time.monotonic() - began_s, figures=figures)
+
+
+def _case(work: Work, case: Case | LeftOutModel) -> tuple[ProofResult, SharedRow | None]:
+    began_s = time.monotonic()
+    if isinstance(case, LeftOutModel):
+        return ProofResult(name=case.name, outcome="skipped", reason=public_text(case.reason), took_s=0.0), None
+    experiment = {**case.experiment, "parallel": {"device": work.device}}
+    try:
+        measured = bench(
+            experiment,
+            steps=case.num_steps,
+            repeat=case.num_repeats,
+            random_weights=True,
+            benches=work.benches,
+            observer=Observer(),
+        )
+        row = shared_row(measured)
+    except (UserError, RuntimeError) as error:
+        # An out-of-memory where the plan says that it fits is a result, and the most interesting one.
+        return _failed(case.name, error, began_s), None
+    figures = _figures(row)
+    return ProofResult(name=case.name, outcome="passed", took_s=time.monotonic() - began_s, figures=figures), row
+
+
+def _figures(row: SharedRow) -> dict[str, Any]:
+    """Measured and planned, in bytes and seconds."""
+    score = score_shared([row], forecaster()).as_dict()
+    return {"id": row.row_id, "memory": score["shared_memory_rows"], "step_time": score["shared_speed_rows"]}
+
+
+def _failed(name: str, error: Exception, began_s: float) -> ProofResult:
+    return ProofResult(
+        name=name,
+        outcome="failed",
+        reason=public_text(f"{type(error).__name__}: {error}"),
+        took_s=time.monotonic() - began_s,
+    )
