@@ -25,6 +25,10 @@ _UNUSED_LIBRARY = (
     "pstats", "pyclbr", "pydoc", "smtplib", "sqlite3", "symtable", "tabnanny", "timeit", "tkinter", "trace",
     "turtle", "unittest", "venv", "wsgiref", "xml", "xmlrpc", "zipapp",
 )  # fmt: skip
+_ENCODINGS = ("__init__", "aliases", "ascii", "charmap", "cp437", "idna", "latin_1", "punycode", "raw_unicode_escape",
+              "unicode_escape", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_8", "utf_8_sig")  # fmt: skip
+# Models of pydantic 1, which no field of ours has, and the plug-in of a type checker.
+_UNUSED_PACKAGES = ("pydantic/v1/", "pydantic/mypy", "annotated_types/test_cases")
 _UNUSED_DATA = ("published_measurements.csv", "backtest_record.json", "speed_record.json", "CORRECTIONS.md")
 
 
@@ -38,13 +42,16 @@ def pack_all(pyodide: Path, wheels: Iterable[Path], scratch: Path, folder: Path)
         (work / "out" / "traces").mkdir(parents=True)
         _stage_packages(wheels, work / "packages")
         _stage_library(pyodide, work / "library")
-        _compile(pyodide, (work / "packages", work / "out" / PACKAGES), (work / "library", work / "out" / LIBRARY))
+        _compile(pyodide, (work / "packages", work / PACKAGES), (work / "library", work / LIBRARY))
         for name in _PYODIDE_FILES:
             # The map of its source is not served.
             text = (pyodide / name).read_text(encoding="utf-8")
             kept = "\n".join(line for line in text.splitlines() if not line.startswith("//# sourceMappingURL="))
             (work / "out" / name).write_text(kept, encoding="utf-8")
-        _write_gzip(work / "out" / f"{WASM}.gz", (pyodide / WASM).read_bytes())
+        for path in (pyodide / WASM, work / PACKAGES, work / LIBRARY):
+            # The page unpacks them, so that they are small also where the server does not compress.
+            packed = gzip.compress(path.read_bytes(), compresslevel=9, mtime=0)
+            (work / "out" / f"{path.name}.gz").write_bytes(packed)
         lock = json.loads((pyodide / "pyodide-lock.json").read_text(encoding="utf-8"))
         (work / "out" / "pyodide-lock.json").write_text(json.dumps({"info": lock["info"], "packages": {}}))
         _pack_traces(work / "out" / "traces")
@@ -83,7 +90,7 @@ def _stage_packages(wheels: list[Path], folder: Path) -> None:
             for name in packed.namelist():
                 top = name.partition("/")[0].removesuffix(".py")
                 # Extension modules for other platforms stay behind.
-                if top in SERVED and (name.endswith(".py") or "wasm32" in name):
+                if top in SERVED and (name.endswith(".py") or "wasm32" in name) and not name.startswith(_UNUSED_PACKAGES):
                     packed.extract(name, folder)
     for module, path in needed_modules().items():
         base = ROOT if module.startswith("tools") else ROOT / "src"
@@ -103,8 +110,13 @@ def _copy(source: Path, target: Path) -> None:
 
 def _stage_library(pyodide: Path, folder: Path) -> None:
     with zipfile.ZipFile(pyodide / LIBRARY) as packed:
-        names = [n for n in packed.namelist() if n.partition("/")[0].removesuffix(".py") not in _UNUSED_LIBRARY]
-        packed.extractall(folder, names)
+        packed.extractall(folder, [name for name in packed.namelist() if _is_used(name)])
+
+
+def _is_used(name: str) -> bool:
+    """Whether a file of the standard library is served."""
+    top, _, rest = name.removesuffix(".py").partition("/")
+    return top not in _UNUSED_LIBRARY and (top != "encodings" or rest in _ENCODINGS)
 
 
 def _compile(pyodide: Path, *pairs: tuple[Path, Path]) -> None:
@@ -124,11 +136,6 @@ def _pack_traces(folder: Path) -> None:
         with zipfile.ZipFile(folder / f"{model}.zip", "w", zipfile.ZIP_STORED) as packed:
             for path in paths:
                 packed.writestr(zipfile.ZipInfo(path.name), path.read_bytes())
-
-
-def _write_gzip(path: Path, content: bytes) -> None:
-    """The page unpacks it, so that it is small also where the server does not compress."""
-    path.write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
 
 
 def _licences(wheels: list[Path]) -> str:
