@@ -18,7 +18,7 @@ PACKAGES, LIBRARY, WASM = "packages.zip", "python_stdlib.zip", "pyodide.asm.wasm
 _SOURCE = ROOT / "src" / "foretune"
 _PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.mjs")
 # Development, servers and other programs' protocols. Pyodide itself takes asyncio and what that imports.
-_UNUSED_LIBRARY = (
+UNUSED_LIBRARY = (
     "_aix_support", "_android_support", "_apple_support", "_ios_support", "_osx_support", "_pyrepl", "bdb",
     "cProfile", "code", "codeop", "compileall", "dbm", "doctest", "ensurepip", "filecmp", "ftplib", "idlelib",
     "imaplib", "mailbox", "multiprocessing", "optparse", "pdb", "pickletools", "poplib", "profile", "profiling",
@@ -92,6 +92,11 @@ def _stage_packages(wheels: list[Path], folder: Path) -> None:
                 # Extension modules for other platforms stay behind.
                 if top in SERVED and (name.endswith(".py") or "wasm32" in name) and not name.startswith(_UNUSED_PACKAGES):
                     packed.extract(name, folder)
+    stage_ours(folder)
+
+
+def stage_ours(folder: Path, models: Iterable[str] = ()) -> None:
+    """Copies what is served of this repository, with the traces of some models."""
     for module, path in needed_modules().items():
         base = ROOT if module.startswith("tools") else ROOT / "src"
         _copy(path, folder / path.relative_to(base))
@@ -99,7 +104,7 @@ def _stage_packages(wheels: list[Path], folder: Path) -> None:
     for path in (path for path in data.rglob("*") if path.is_file() and path.name not in _UNUSED_DATA):
         _copy(path, folder / path.relative_to(ROOT / "src"))
     for path in (_SOURCE / "trace" / "data").iterdir():
-        if model_of_trace(path.name) is None:
+        if model_of_trace(path.name) in (None, *models):
             _copy(path, folder / path.relative_to(ROOT / "src"))
 
 
@@ -116,7 +121,7 @@ def _stage_library(pyodide: Path, folder: Path) -> None:
 def _is_used(name: str) -> bool:
     """Whether a file of the standard library is served."""
     top, _, rest = name.removesuffix(".py").partition("/")
-    return top not in _UNUSED_LIBRARY and (top != "encodings" or rest in _ENCODINGS)
+    return top not in UNUSED_LIBRARY and (top != "encodings" or rest in _ENCODINGS)
 
 
 def _compile(pyodide: Path, *pairs: tuple[Path, Path]) -> None:
