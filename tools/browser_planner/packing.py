@@ -6,13 +6,17 @@ import json
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from foretune import catalog
+from foretune.core.errors import UserError
 from foretune.trace.shipped import SUFFIX
 from tools.browser_planner.downloads import PYODIDE, require_node
 from tools.browser_planner.modules import ROOT, SERVED, needed_modules
+from tools.browser_planner.question import Question
 
 PACKAGES, LIBRARY, WASM = "packages.zip", "python_stdlib.zip", "pyodide.asm.wasm"
 _SOURCE = ROOT / "src" / "foretune"
@@ -20,7 +24,7 @@ _PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.mjs")
 # Development, servers and other programs' protocols. Pyodide itself takes asyncio and what that imports.
 UNUSED_LIBRARY = (
     "_aix_support", "_android_support", "_apple_support", "_ios_support", "_osx_support", "_pyrepl", "bdb",
-    "cProfile", "code", "codeop", "compileall", "dbm", "doctest", "ensurepip", "filecmp", "ftplib", "idlelib",
+    "cProfile", "compileall", "dbm", "doctest", "ensurepip", "filecmp", "ftplib", "idlelib",
     "imaplib", "mailbox", "multiprocessing", "optparse", "pdb", "pickletools", "poplib", "profile", "profiling",
     "pstats", "pyclbr", "pydoc", "smtplib", "sqlite3", "symtable", "tabnanny", "timeit", "tkinter", "trace",
     "turtle", "unittest", "venv", "wsgiref", "xml", "xmlrpc", "zipapp",
@@ -32,9 +36,16 @@ _UNUSED_PACKAGES = ("pydantic/v1/", "pydantic/mypy", "annotated_types/test_cases
 _UNUSED_DATA = ("published_measurements.csv", "backtest_record.json", "speed_record.json", "CORRECTIONS.md")
 
 
-def pack_all(pyodide: Path, wheels: Iterable[Path], scratch: Path, folder: Path) -> None:
+@dataclass(frozen=True)
+class Known:
+    """A question and the answer that the packed planner must give, too."""
+
+    question: Question
+    answer: Mapping[str, Any]
+
+
+def pack_all(pyodide: Path, wheels: Sequence[Path], scratch: Path, folder: Path, known: "Known") -> None:
     """Writes all files that run in the browser. They depend on sources and downloads alone, and so are kept."""
-    wheels = list(wheels)
     done = scratch / f"packed-{_fingerprint(wheels)}"
     if not done.is_dir():
         work = scratch / "packing"
@@ -56,6 +67,7 @@ def pack_all(pyodide: Path, wheels: Iterable[Path], scratch: Path, folder: Path)
         (work / "out" / "pyodide-lock.json").write_text(json.dumps({"info": lock["info"], "packages": {}}))
         _pack_traces(work / "out" / "traces")
         (work / "out" / "licences.txt").write_text(_licences(wheels), encoding="utf-8")
+        _check(pyodide, work, known)
         (work / "out").rename(done)
     shutil.copytree(done, folder, dirs_exist_ok=True)
 
@@ -80,17 +92,21 @@ def model_of_trace(file: str) -> str | None:
     return next((name for name in catalog.denoisers() if file.startswith(f"{name}.")), None)
 
 
-def _fingerprint(wheels: list[Path]) -> str:
+def _fingerprint(wheels: Sequence[Path]) -> str:
     return f"{PYODIDE}-{digest_of([*source_files(), *wheels])}"
 
 
-def _stage_packages(wheels: list[Path], folder: Path) -> None:
+def _stage_packages(wheels: Sequence[Path], folder: Path) -> None:
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as packed:
             for name in packed.namelist():
                 top = name.partition("/")[0].removesuffix(".py")
                 # Extension modules for other platforms stay behind.
-                if top in SERVED and (name.endswith(".py") or "wasm32" in name) and not name.startswith(_UNUSED_PACKAGES):
+                if (
+                    top in SERVED
+                    and (name.endswith(".py") or "wasm32" in name)
+                    and not name.startswith(_UNUSED_PACKAGES)
+                ):
                     packed.extract(name, folder)
     stage_ours(folder)
 
@@ -130,6 +146,19 @@ def _compile(pyodide: Path, *pairs: tuple[Path, Path]) -> None:
     subprocess.run([require_node(), script, str(pyodide.resolve()), *words], check=True)
 
 
+def _check(pyodide: Path, work: Path, known: Known) -> None:
+    """Nothing is shipped that does not answer as the planner does here."""
+    words = (work / LIBRARY, work / PACKAGES, work / "out" / "traces" / f"{known.question.model}.zip")
+    script = str(Path(__file__).with_name("check.mjs"))
+    command = [require_node(), script, str(pyodide.resolve()), *map(str, words), json.dumps(vars(known.question))]
+    answered = subprocess.run(command, check=False, capture_output=True, text=True)
+    if answered.returncode:
+        raise UserError(f"The packed planner does not run:\n{answered.stderr[-2000:]}")
+    found = json.loads(answered.stdout)
+    if found.get("sentence") != known.answer["sentence"] or found["experiment"] != known.answer["experiment"]:
+        raise UserError(f"The packed planner answers otherwise: {found.get('sentence', found)}")
+
+
 def _pack_traces(folder: Path) -> None:
     """One archive for each model, as most visitors ask about one."""
     by_model: dict[str, list[Path]] = {}
@@ -143,7 +172,7 @@ def _pack_traces(folder: Path) -> None:
                 packed.writestr(zipfile.ZipInfo(path.name), path.read_bytes())
 
 
-def _licences(wheels: list[Path]) -> str:
+def _licences(wheels: Sequence[Path]) -> str:
     parts = [f"Pyodide {PYODIDE}: Mozilla Public License 2.0, https://github.com/pyodide/pyodide\n"]
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as packed:

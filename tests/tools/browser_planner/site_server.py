@@ -41,7 +41,7 @@ class _Handler(SimpleHTTPRequestHandler):
             self.server.sent_bytes[self.path] = file.stat().st_size
         super().do_GET()
 
-    def log_message(self, format: str, *arguments: Any) -> None:
+    def log_message(self, *words: Any) -> None:
         """Prints nothing."""
 
 

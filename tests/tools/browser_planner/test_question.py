@@ -11,7 +11,15 @@ from tools.browser_planner.common_questions import common_questions
 from tools.browser_planner.question import Question
 
 HOSTILE = {
-    "model": ["<img src=x onerror=alert(1)>", "../../etc/passwd", "/etc/passwd", "experiment.yaml", "all", "", "x" * 401],
+    "model": [
+        "<img src=x onerror=alert(1)>",
+        "../../etc/passwd",
+        "/etc/passwd",
+        "experiment.yaml",
+        "all",
+        "",
+        "x" * 401,
+    ],
     "method": ["<script>", "full; rm -rf", "__class__"],
     "on": ["<b>", "all", "common", "here", "", "javascript:alert(1)", "rtx-4090,l4", "rtx-4090\n", "99999999GiB"],
     "rank": ["-1", "1e999", "[[[[", "${HOME}", "!!python/object/apply:os.system [id]"],
