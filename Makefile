@@ -23,7 +23,7 @@ export TORCH
 VENV_OF_TOOLS := mkdir -p build && python3 -m venv build/tools && build/tools/bin/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup hooks format check test docs proofs gpu_proofs pins bom audit clean
+.PHONY: help setup hooks format check test docs planner proofs gpu_proofs pins bom audit clean
 .PHONY: build_docker launch_docker build_and_launch_docker exec_docker download_assets run_tests
 
 help:  ## List these commands
@@ -56,6 +56,9 @@ gpu_proofs: | $(BIN)/python  ## On a machine with a GPU: prove what needs one (a
 
 docs: | $(BIN)/python  ## Build the documentation into site/; a broken link is an error
 	$(BIN)/zensical build --strict --clean
+
+planner: docs  ## Add the page that plans in a browser to site/ (downloads Pyodide; computes 100 answers, some minutes)
+	$(BIN)/python -m tools.browser_planner site
 
 pins: | $(BIN)/python  ## Write the versions installed in .venv to constraints/dev.txt
 	.ci/pins $(VENV)

@@ -219,7 +219,7 @@ async function start() {
   planner = await fetch("planner.json").then((reply) => (reply.ok ? reply.json() : null)).catch(() => null);
   if (!planner) {
     form.hidden = true;
-    notice("This copy of the site was built without the planner. To build it: make docs_with_planner\n"
+    notice("This copy of the site was built without the planner. To build it: make planner\n"
       + "The same on the command line: pip install foretune, then foretune plan flux.1-dev --on rtx-4090");
     return;
   }

@@ -2,7 +2,8 @@
 
 const SITE_PACKAGES = "/lib/python3.14/site-packages";
 const TRACES = `${SITE_PACKAGES}/foretune/trace/data`;
-const WASM = "pyodide.asm.wasm";
+const PACKED = ["pyodide.asm.wasm", "python_stdlib.zip", "packages.zip"];
+const TYPES = { wasm: "application/wasm", zip: "application/zip" };
 
 let base = null;
 let models = new Set();
@@ -17,21 +18,21 @@ async function fetched(name) {
   return reply;
 }
 
-/** The interpreter is served compressed by gzip, so that it is small also where the server does not compress. */
-function unpackWasm() {
+/** Large files are served compressed by gzip, so that they are small also where the server does not compress. */
+function unpackLargeFiles() {
   const plain = globalThis.fetch;
   globalThis.fetch = async (resource, ...others) => {
     const address = String(resource?.url ?? resource);
-    if (!address.endsWith(WASM)) return plain(resource, ...others);
+    if (!PACKED.some((name) => address.endsWith(`/${name}`))) return plain(resource, ...others);
     const packed = await plain(`${address}.gz`, ...others);
     if (!packed.ok) return packed;
     const body = packed.body.pipeThrough(new DecompressionStream("gzip"));
-    return new Response(body, { headers: { "Content-Type": "application/wasm" } });
+    return new Response(body, { headers: { "Content-Type": TYPES[address.split(".").pop()] } });
   };
 }
 
 async function load() {
-  unpackWasm();
+  unpackLargeFiles();
   const [{ loadPyodide }, packages] = await Promise.all([
     import(new URL("pyodide.mjs", base)),
     fetched("packages.zip").then((reply) => reply.arrayBuffer()),
@@ -66,7 +67,8 @@ async function loadTraces(python, model) {
 
 async function respond(number, question) {
   const python = await (loading ??= load());
-  // Someone who types asks often; only the last question is worth a second of computing.
+  // Someone who types asks often; only the last question is worth a second of computing. It may be waiting by now.
+  await new Promise((resolve) => { setTimeout(resolve); });
   if (number !== newest) return;
   postMessage({ progress: "Planning …" });
   await loadTraces(python, question.model);

@@ -154,7 +154,8 @@ def _comments(plan: Plan, remedy: Remedy | None) -> Iterator[str]:
     else:
         yield f"# Planned for {plan.device} with {settings_text(remedy.settings)}: {memory_of(remedy)} estimated."
     yield f"# Start it with: {f'{variables} ' if variables else ''}foretune train experiment.yaml"
-    yield "# Your own images, in place of synthetic ones: foretune train experiment.yaml data.kind=folder data.path=FOLDER"
+    own = "data.kind=folder data.path=FOLDER"
+    yield f"# Your own images, in place of synthetic ones: foretune train experiment.yaml {own}"
 
 
 def choices() -> dict[str, Any]:

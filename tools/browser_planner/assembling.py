@@ -13,7 +13,7 @@ from tools.browser_planner.answering import answer, choices
 from tools.browser_planner.common_questions import common_questions
 from tools.browser_planner.downloads import download_all, require_node
 from tools.browser_planner.modules import ROOT
-from tools.browser_planner.packing import digest_of, pack_all, source_files
+from tools.browser_planner.packing import Known, digest_of, pack_all, source_files
 from tools.browser_planner.question import Question
 
 MANIFEST = "planner.json"
@@ -25,14 +25,16 @@ def assemble(page: Path, build: Path, num_answers: int | None) -> Iterator[str]:
     """Fills the page's folder. Yields lines that say what was done."""
     if not (page / "index.html").is_file():
         raise UserError(f"{page} has no page to complete. Run: zensical build --strict --clean")
+    if num_answers is not None and num_answers < 1:
+        raise UserError("--answers must be at least 1")
     require_node()
     (page / MANIFEST).unlink(missing_ok=True)
     pyodide, wheels = download_all(build)
-    assets = page / _ASSETS
-    pack_all(pyodide, wheels, build, assets)
     write_style(page)
     questions = common_questions()[:num_answers]
     index = write_answers(questions, page / "answers", build)
+    first = json.loads((page / "answers" / index[questions[0].fragment]).read_text(encoding="utf-8"))
+    pack_all(pyodide, wheels, build, page / _ASSETS, Known(questions[0], first))
     write_manifest(page, index)
     size_bytes = sum(path.stat().st_size for path in loaded_files(page))
     yield (

@@ -78,6 +78,9 @@ class Question:
 
     def _words(self) -> list[str]:
         try:
-            return shlex.split(self.settings)
+            words = shlex.split(self.settings)
         except ValueError as error:
             raise UserError(f"The settings end within quotation marks: {self.settings}") from error
+        if any(word.startswith("model=") for word in words):
+            raise UserError("Choose the model in its own field, not by a setting")
+        return words
