@@ -3,8 +3,8 @@
 import pytest
 
 from foretune.planner.timing.calibrated_speed import CalibratedSpeed
-from foretune.planner.timing.device_speed import RECOMPUTING_OPERATOR
 from foretune.planner.timing.grid import Grid
+from foretune.planner.timing.host_operators import RECOMPUTING_OPERATOR
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
 from tests.device_profiles import OVERHEAD_S, RATE, copies_and_collectives, device_profile, timing
 

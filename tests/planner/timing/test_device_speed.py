@@ -4,7 +4,8 @@ import pytest
 
 from foretune.catalog.devices import Device, devices, generic_card
 from foretune.planner.timing.collectives import ring_factor
-from foretune.planner.timing.device_speed import HOST_S_PER_OPERATOR, KERNEL_S, PublishedSpeed, speed_of
+from foretune.planner.timing.device_speed import KERNEL_S, PublishedSpeed, speed_of
+from foretune.planner.timing.host_operators import HOST_S_PER_OPERATOR
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
 from tests.work_counts import work_of
 
