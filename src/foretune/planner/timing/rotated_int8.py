@@ -37,7 +37,7 @@ FORWARD_OPERATORS = 18
 """Host time of a layer's forward pass, in operators that modules issue.
 
 Measured on a CPU with PyTorch 2.13, where such an operator takes 18 us (`host_operators`) and one alone with autograd
-14: a call of the compiled function 157 us, the Python of an autograd function 41 us, a Triton operator's dispatch 34 us. A
+14: a call of the compiled function 157, the Python of an autograd function 41, a dispatch of a Triton operator 34. A
 Triton launch takes 11 us on a server (github:meta-pytorch/tritonbench, pull request 1002), a kernel of a compiled
 graph 7 us (pull request 1017), where an operator alone takes 6.
 """
