@@ -13,7 +13,7 @@ from foretune.core.values.device_profile import (
     ProductPoint,
 )
 from foretune.planner.timing.grid import Grid, Sizes
-from foretune.planner.timing.host_operators import RECOMPUTING_OPERATOR, Issuer
+from foretune.planner.timing.host_operators import Issuer
 from foretune.planner.timing.speed import Collective, Evidence, NotKnown, ProductFormat
 
 _MIXED: Mapping[MemoryOperator, float] = {"add": 0.7, "layer_norm": 0.1, "gelu": 0.1, "cast": 0.1}
@@ -101,7 +101,7 @@ class CalibratedSpeed:
         if not is_recomputed:
             return kept.seconds
         measured = dispatch.recomputed_with_adapters if has_adapters else dispatch.recomputed
-        return RECOMPUTING_OPERATOR * kept.seconds if measured is None else measured.seconds
+        return kept.seconds if measured is None else measured.seconds
 
     def update_s(self) -> float:
         update, call = self.profile.dispatch.update, self.profile.dispatch.call
