@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foretune.planner.timing.communication import Communication, Links, UnitLayout, bucketed, sharded_pass
+from foretune.planner.timing.host_operators import Issuer
 from foretune.planner.timing.parallel_time import Exchange
 from foretune.planner.timing.speed import Collective, DeviceSpeed, Evidence, ProductFormat
 
@@ -48,7 +49,9 @@ class CapturedSpeed:
     def host_bytes_s(self, num_bytes: float) -> float:
         return self.inner.host_bytes_s(num_bytes)
 
-    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
+    def launch_s(
+        self, *, has_adapters: bool = False, is_recomputed: bool = False, issued_by: Issuer = "modules"
+    ) -> float:
         return 0.0
 
     def update_s(self) -> float:

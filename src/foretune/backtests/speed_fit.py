@@ -41,7 +41,8 @@ def _roofline(constants: Vector, row: SpeedResult) -> float:
     products = total.model_flops + total.recomputed_flops - attention
     device_s = (products / of_products + attention / of_attention) / peak + total.num_bytes / of_bandwidth / bandwidth
     host_s = operator_s * total.num_operators * (checkpointing if total.num_recomputing else 1.0)
-    return float((device_s**sharpness + host_s**sharpness) ** (1 / sharpness))
+    shorter_s, longer_s = sorted((device_s, host_s))
+    return float(longer_s * (1 + (shorter_s / longer_s) ** sharpness) ** (1 / sharpness))
 
 
 OURS = TimeFormula(_ours, (1.0, 2.0))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from foretune.planner.timing.host_operators import Issuer
 from foretune.planner.timing.speed import Collective, Evidence, ProductFormat
 
 
@@ -44,7 +45,9 @@ class EvenSpeed:
     def host_bytes_s(self, num_bytes: float) -> float:
         return num_bytes / 1e10
 
-    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
+    def launch_s(
+        self, *, has_adapters: bool = False, is_recomputed: bool = False, issued_by: Issuer = "modules"
+    ) -> float:
         return self.launch
 
     def update_s(self) -> float:

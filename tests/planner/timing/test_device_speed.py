@@ -4,7 +4,8 @@ import pytest
 
 from foretune.catalog.devices import Device, devices, generic_card
 from foretune.planner.timing.collectives import ring_factor
-from foretune.planner.timing.device_speed import HOST_S_PER_OPERATOR, KERNEL_S, PublishedSpeed, speed_of
+from foretune.planner.timing.device_speed import KERNEL_S, PublishedSpeed, speed_of
+from foretune.planner.timing.host_operators import AUTOGRAD_OPERATOR, HOST_S_PER_OPERATOR
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
 from tests.work_counts import work_of
 
@@ -49,6 +50,7 @@ def test_a_card_without_its_bandwidth_is_not_known() -> None:
 
 def test_the_host_takes_the_same_time_for_every_device() -> None:
     assert speed("rtx-3060").launch_s() == speed("b200").launch_s() == HOST_S_PER_OPERATOR
+    assert speed("b200").launch_s(issued_by="autograd") == pytest.approx(HOST_S_PER_OPERATOR * AUTOGRAD_OPERATOR)
 
 
 def test_copies_use_the_link_of_the_catalogue() -> None:

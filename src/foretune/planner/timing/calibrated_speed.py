@@ -12,8 +12,8 @@ from foretune.core.values.device_profile import (
     MemoryOperator,
     ProductPoint,
 )
-from foretune.planner.timing.device_speed import RECOMPUTING_OPERATOR
 from foretune.planner.timing.grid import Grid, Sizes
+from foretune.planner.timing.host_operators import Issuer
 from foretune.planner.timing.speed import Collective, Evidence, NotKnown, ProductFormat
 
 _MIXED: Mapping[MemoryOperator, float] = {"add": 0.7, "layer_norm": 0.1, "gelu": 0.1, "cast": 0.1}
@@ -92,13 +92,16 @@ class CalibratedSpeed:
             raise NotKnown(f"what the host of {self.profile.device} computes was not measured")
         return self.bytes_s(num_bytes)
 
-    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
+    def launch_s(
+        self, *, has_adapters: bool = False, is_recomputed: bool = False, issued_by: Issuer = "modules"
+    ) -> float:
+        del issued_by  # the mean of a model was measured
         dispatch = self.profile.dispatch
         kept = (dispatch.with_adapters if has_adapters else None) or dispatch.with_autograd
         if not is_recomputed:
             return kept.seconds
         measured = dispatch.recomputed_with_adapters if has_adapters else dispatch.recomputed
-        return RECOMPUTING_OPERATOR * kept.seconds if measured is None else measured.seconds
+        return kept.seconds if measured is None else measured.seconds
 
     def update_s(self) -> float:
         update, call = self.profile.dispatch.update, self.profile.dispatch.call

@@ -8,16 +8,11 @@ from foretune.catalog.kernel_tables import SdpaKernel
 from foretune.planner.timing.attention import AttentionTimes, attention_times, masked_attention
 from foretune.planner.timing.collectives import collective_s
 from foretune.planner.timing.formulas import bandwidth
+from foretune.planner.timing.host_operators import HOST_S_PER_OPERATOR, Issuer, over_a_module_operator
 from foretune.planner.timing.products import ProductTimes, kin_of, same_rates
 from foretune.planner.timing.speed import Collective, DeviceSpeed, Evidence, NotKnown, ProductFormat
 from foretune.planner.transfers import host_link
 
-HOST_S_PER_OPERATOR = 6e-6
-"""Host time of one operator of eager PyTorch with autograd: 5 to 7 us on server processors, from general knowledge; not
-measured here. `foretune calibrate` measures it.
-"""
-RECOMPUTING_OPERATOR = 1.25
-"""Host time of an operator in a checkpointed block over that of another: hooks run for each tensor that is saved."""
 KERNEL_S = 2e-6
 """What a kernel takes besides moving its bytes: to start, and to fill the device. From general knowledge."""
 CACHED_SHARE = 0.5
@@ -107,8 +102,12 @@ class PublishedSpeed:
     def host_bytes_s(self, num_bytes: float) -> float:
         return num_bytes / HOST_BYTES_PER_S
 
-    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
-        return HOST_S_PER_OPERATOR * (RECOMPUTING_OPERATOR if is_recomputed else 1)
+    def launch_s(
+        self, *, has_adapters: bool = False, is_recomputed: bool = False, issued_by: Issuer = "modules"
+    ) -> float:
+        # That hooks run for each tensor saved in a checkpointed block is not known to cost more than the learnt factor.
+        del has_adapters, is_recomputed
+        return HOST_S_PER_OPERATOR * over_a_module_operator(issued_by)
 
     def update_s(self) -> float:
         return 0.0  # on an accelerator, one operator updates many tensors

@@ -33,15 +33,15 @@ _WEIGHT_BYTES = 5 + 4 + 5
 """Backward: bytes are read and fp32 written; the largest of each column is found; fp32 is read and bytes written."""
 _UNPACKED_BYTES = 3
 
-FORWARD_OPERATORS = 22
-"""Host time of a layer's forward pass, in operators.
+FORWARD_OPERATORS = 18
+"""Host time of a layer's forward pass, in operators that modules issue.
 
-Measured on a CPU with PyTorch 2.13, where an operator with autograd takes 14 us: a call of the compiled function 157,
-the Python of an autograd function 41 us, a Triton operator's dispatch 34 us. A Triton launch takes 11 us on a server
-(github:meta-pytorch/tritonbench, pull request 1002), a kernel of a compiled graph 7 us (pull request 1017), where an
-operator takes 6.
+Measured on a CPU with PyTorch 2.13, where such an operator takes 18 us (`host_operators`) and one alone with autograd
+14: a call of the compiled function 157, the Python of an autograd function 41, a dispatch of a Triton operator 34. A
+Triton launch takes 11 us on a server (github:meta-pytorch/tritonbench, pull request 1002), a kernel of a compiled
+graph 7 us (pull request 1017), where an operator alone takes 6.
 """
-BACKWARD_OPERATORS = 37
+BACKWARD_OPERATORS = 30
 """As above, with three compiled functions: 75 us for one without further arguments."""
 
 

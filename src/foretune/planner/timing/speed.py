@@ -2,6 +2,8 @@
 
 from typing import Literal, Protocol
 
+from foretune.planner.timing.host_operators import Issuer
+
 Evidence = Literal["measured here", "kernel tables", "data sheet"]
 """measured here: `foretune calibrate` ran on this machine. kernel tables: published kernel times of this device.
 data sheet: peaks of the vendor, with the efficiency that devices with tables reach at the same shape."""
@@ -51,11 +53,13 @@ class DeviceSpeed(Protocol):
     def host_bytes_s(self, num_bytes: float) -> float:
         """The host's CPU reads and writes this much in total in its own memory: an offloaded optimizer."""
 
-    def launch_s(self, *, has_adapters: bool = False, is_recomputed: bool = False) -> float:
+    def launch_s(
+        self, *, has_adapters: bool = False, is_recomputed: bool = False, issued_by: Issuer = "modules"
+    ) -> float:
         """Host time to dispatch one operator of eager PyTorch with autograd.
 
         `has_adapters`: of a model with adapters. `is_recomputed`: in a block with gradient checkpointing, where hooks
-        run for each tensor that is saved.
+        run for each tensor that is saved. What was measured may not tell apart who issues an operator.
         """
 
     def update_s(self) -> float:

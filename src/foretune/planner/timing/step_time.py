@@ -15,6 +15,7 @@ from foretune.planner.composing.forms import composed_layer
 from foretune.planner.sizing import StepSize
 from foretune.planner.swapping import moved_bytes, swapped_units
 from foretune.planner.timing.constants import AS_MEASURED, TimeConstants, shipped_constants
+from foretune.planner.timing.host_operators import EIGHT_BIT_PRODUCT, Issuer
 from foretune.planner.timing.layout_facts import layout_facts
 from foretune.planner.timing.speed import DeviceSpeed
 from foretune.planner.timing.swap_overlap import SwapCopies
@@ -26,9 +27,6 @@ from foretune.trace.shipped import Geometry, recipes
 _SHARPNESS = 3
 """Device and host work side by side: the longer one counts, and a part of the shorter one. If both take as long, the
 step takes 1.26 times that."""
-EIGHT_BIT_PRODUCT = 48
-"""Host time of a product of two of torchao's quantised tensors, in operators: it is dispatched in Python. Layers of
-this project's own trainer are not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,15 +227,25 @@ def _host_s(planned: PlannedStep, total: Times, speed: DeviceSpeed) -> float:
     """Returns the host's time for all operators, and for going through the trained tensors in the update."""
     step = planned.step
     has_adapters = not isinstance(step.experiment.method, Full)
-    operators = total.num_operators - total.num_recomputing
-    if step.habits.torchao_autograd:
-        operators += EIGHT_BIT_PRODUCT * total.num_8bit_products
     tensors_s = speed.update_s()
     if tensors_s:
         tensors_s *= sum(num_trained_tensors(one) for one in planned.traces)
-    kept_s = operators * speed.launch_s(has_adapters=has_adapters)
-    recomputing_s = total.num_recomputing * speed.launch_s(has_adapters=has_adapters, is_recomputed=True)
-    return kept_s + recomputing_s + tensors_s
+    slow_in_backward = total.num_recomputing_in_backward
+    in_modules = total.num_operators - total.num_in_backward - total.num_in_update
+    slow_in_modules = total.num_recomputing - slow_in_backward
+    if step.habits.torchao_autograd:
+        in_modules += EIGHT_BIT_PRODUCT * total.num_8bit_products
+    counts: tuple[tuple[Issuer, bool, float], ...] = (
+        ("modules", False, in_modules - slow_in_modules),
+        ("modules", True, slow_in_modules),
+        ("autograd", False, total.num_in_backward - slow_in_backward),
+        ("autograd", True, slow_in_backward),
+        ("optimizer", False, total.num_in_update),
+    )
+    return tensors_s + sum(
+        count * speed.launch_s(has_adapters=has_adapters, is_recomputed=is_slow, issued_by=issuer)
+        for issuer, is_slow, count in counts
+    )
 
 
 def num_trained_tensors(timed: TimedTrace) -> float:

@@ -52,6 +52,12 @@ class Times(NamedTuple):
     num_operators: float = 0.0
     num_recomputing: float = 0.0
     """Of these, operators in blocks that are recomputed."""
+    num_in_backward: float = 0.0
+    """Of all, operators that autograd issues itself."""
+    num_recomputing_in_backward: float = 0.0
+    """Of these, operators in blocks that are recomputed."""
+    num_in_update: float = 0.0
+    """Of all, operators of the optimizer."""
     num_8bit_products: float = 0.0
     """Products of which both factors are quantised."""
     model_flops: float = 0.0
@@ -196,7 +202,16 @@ def _times(
     for issued in host_operators:
         part = (UPDATE if issued.phase == StepPhase.OPTIMIZER else PASS, issued.kind)
         slow = issued.count if issued.kind in recomputed and part[0] == PASS else 0
-        found[part] = found[part].plus(Times(num_operators=issued.count, num_recomputing=slow))
+        is_backward = issued.phase == StepPhase.BACKWARD and not issued.is_recomputed
+        found[part] = found[part].plus(
+            Times(
+                num_operators=issued.count,
+                num_recomputing=slow,
+                num_in_backward=issued.count if is_backward else 0,
+                num_recomputing_in_backward=slow if is_backward else 0,
+                num_in_update=issued.count if part[0] == UPDATE else 0,
+            )
+        )
     return found
 
 
