@@ -17,8 +17,8 @@ from foretune.executors.executor import Executor
 from foretune.executors.outcome import TaskOutcome
 from foretune.executors.state import read_state
 from foretune.executors.task import Task
-from foretune.sweeps.reopening import reopen
-from foretune.sweeps.trial_progress import read_progress
+from foretune.executors.reopening import reopen
+from foretune.record.progress_file import read_progress
 from foretune.sweeps.trial_request import (
     WORKER,
     TrialRequest,

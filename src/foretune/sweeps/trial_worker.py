@@ -17,7 +17,7 @@ from foretune.executors.outcome import OutcomeKind, TaskFailed, TaskInterrupted
 from foretune.measure.bench_request import TrainingRequest
 from foretune.measure.bench_worker import measure_training
 from foretune.record.run_directory import RunDirectory
-from foretune.sweeps.trial_progress import ProgressFile
+from foretune.record.progress_file import ProgressFile
 from foretune.sweeps.trial_request import (
     INFERENCE,
     TrialRequest,
