@@ -62,26 +62,34 @@ class EncodedFacts:
     @classmethod
     def read(cls, store: ShardStore, retry: Retry = Retry()) -> "EncodedFacts | None":  # noqa: B008 - frozen
         """Returns the facts of the set in a store; None where there is none."""
-        data = retry.call(f"The file {store.where(FACTS)}", lambda: store.read_small(FACTS, _MOST_FACTS_BYTES))
+        where = store.where(FACTS)
+        data = retry.call(f"The file {where}", lambda: store.read_small(FACTS, _MOST_FACTS_BYTES))
         if data is None:
             return None
         try:
-            document = parse_json(data)
-            if document.pop("version") != _VERSION:
-                raise ValueError("it has a version that this Foretune does not know")
-            facts = cls(**document)
-            ends = tuple(int(end) for end in facts.shard_ends)
-            repeats = tuple((int(times), int(num)) for times, num in facts.repeats)
-            if facts.num_samples < 1 or facts.part_size < 1:
-                raise ValueError("it has no samples")
-            settings = dict(facts.settings)
-            if sum(num for _, num in repeats) != facts.num_samples:
-                raise ValueError("its repeats do not add up")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return cls.from_json(data)
+        except (ValueError, KeyError, TypeError) as error:
             raise UserError(
-                f"{store.where(FACTS)} does not describe an encoded set ({shown(str(error))}). {_ENCODE_AGAIN}"
+                f"{where} does not describe an encoded set ({shown(str(error))}). {_ENCODE_AGAIN}"
             ) from error
-        return cls(**{**asdict(facts), "settings": settings, "repeats": repeats, "shard_ends": ends})
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "EncodedFacts":
+        """Reads what `to_json` wrote; raises ValueError, KeyError or TypeError where it is anything else."""
+        document = dict(parse_json(data))
+        if document.pop("version") != _VERSION:
+            raise ValueError("it has a version that this Foretune does not know")
+        facts = cls(**{
+            **document,
+            "settings": dict(document["settings"]),
+            "repeats": tuple((int(times), int(num)) for times, num in document["repeats"]),
+            "shard_ends": tuple(int(end) for end in document["shard_ends"]),
+        })  # fmt: skip
+        if facts.num_samples < 1 or facts.part_size < 1:
+            raise ValueError("it has no samples")
+        if sum(num for _, num in facts.repeats) != facts.num_samples:
+            raise ValueError("its repeats do not add up")
+        return facts
 
 
 def facts_of_sample(source: Source, index: int) -> SampleFacts:
