@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from foretune.api.import_checkpoint import import_checkpoint
     from foretune.api.import_config import ImportedTraining, import_config
     from foretune.api.lists import list_devices, list_methods, list_models
+    from foretune.api.pack_data import check_data, index_data, pack_data
     from foretune.api.plan import Plans, plan
     from foretune.api.profile import ProfiledRun, profile
     from foretune.api.publish import PublishedRun, publish
@@ -78,6 +79,7 @@ __all__ = [
     "calibrate",
     "calibrated",
     "check",
+    "check_data",
     "compare",
     "demo",
     "doctor",
@@ -91,12 +93,14 @@ __all__ = [
     "import_archive",
     "import_checkpoint",
     "import_config",
+    "index_data",
     "init",
     "list_devices",
     "list_methods",
     "list_models",
     "measure_and_compare",
     "open_run",
+    "pack_data",
     "plan",
     "profile",
     "publish",
@@ -131,6 +135,7 @@ _WHERE = {
     "api.import_checkpoint": ("import_checkpoint",),
     "api.import_config": ("ImportedTraining", "import_config"),
     "api.lists": ("list_devices", "list_methods", "list_models"),
+    "api.pack_data": ("check_data", "index_data", "pack_data"),
     "api.plan": ("Plans", "plan"),
     "api.profile": ("ProfiledRun", "profile"),
     "api.publish": ("PublishedRun", "publish"),

@@ -47,9 +47,14 @@ def test_shards_end_before_they_become_too_large(tmp_path: Path) -> None:
 def test_writer_that_fails_leaves_whole_shards_only(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     writer = ShardWriter(store, prefix="a-", limits=ShardLimits(max_samples=10))
-    with pytest.raises(AssertionError, match="is not a key"), writer:
-        for each in [*map(sample, range(25)), replace(sample(25), key="../25")]:
-            writer.add(each)
+
+    def write() -> None:
+        with writer:
+            for each in [*map(sample, range(25)), replace(sample(25), key="../25")]:
+                writer.add(each)
+
+    with pytest.raises(AssertionError, match="is not a key"):
+        write()
     # A tar whose index is missing was not finished either.
     (tmp_path / "a-000002.tar").write_bytes(b"cut short")
     assert list(finished_shards(store, prefix="a-")) == writer.entries

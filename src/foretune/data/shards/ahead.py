@@ -72,7 +72,8 @@ class ReadAhead:
 
     def _files(self, epoch: int, window: int) -> Iterator[CachedFile]:
         """Yields what is needed from a window on, until the cache is full or everything is in it."""
-        left_bytes, seen = self._store.cache.max_bytes, set()
+        left_bytes = self._store.cache.max_bytes
+        seen: set[int] = set()
         for shards in self._order.windows_from(epoch, window):
             if seen.issuperset(shards):
                 return

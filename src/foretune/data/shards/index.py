@@ -111,8 +111,8 @@ class IndexBuilder:
         """The hash of `ShardEntry.content`."""
         return str(self._content.hexdigest())
 
-    def to_bytes(self) -> bytes:
-        """Returns the file."""
+    def to_bytes(self, tar_checksum: str, tar_bytes: int) -> bytes:
+        """Returns the file, for a tar of this checksum and length."""
         if len(self._suffixes) > _MOST_SUFFIXES:
             raise ValueError(f"{len(self._suffixes)} kinds of members")
         own = {**self._columns, "keys": self._keys, "captions": self._captions}
@@ -128,6 +128,7 @@ class IndexBuilder:
             "num_samples": self.num_samples,
             "num_captions": self.num_captions,
             "content": self.content,
+            "tar": {"checksum": tar_checksum, "num_bytes": tar_bytes},
             "suffixes": list(self._suffixes),
             "columns": [[name, len(array)] for name, array in arrays.items()],
         }
@@ -142,6 +143,8 @@ class ShardIndex:
         self.num_samples: int = header["num_samples"]
         self.num_captions: int = header["num_captions"]
         self.content: str = header["content"]
+        self.tar_checksum: str = header["tar"]["checksum"]
+        self.tar_bytes: int = header["tar"]["num_bytes"]
         self._suffixes: list[str] = header["suffixes"]
         self._columns = columns
 

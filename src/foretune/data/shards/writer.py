@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -141,20 +142,9 @@ class _OpenShard:
         """Puts tar and index into the store."""
         self._write(_END)
         self._file.close()
-        index = self._index.to_bytes()
+        index = self._index.to_bytes(self._digest.hexdigest(), self._num_bytes)
         retry.call(f"Writing the shard {store.where(name)}", lambda: store.upload(self._path, name))
-        entry = ShardEntry(
-            name=name,
-            num_samples=self._index.num_samples,
-            num_bytes=self._num_bytes,
-            checksum=self._digest.hexdigest(),
-            index_bytes=len(index),
-            index_checksum=digest(index),
-            content=self._index.content,
-            num_captions=self._index.num_captions,
-        )
-        write_index(store, retry, entry, index)
-        return entry
+        return write_index(store, retry, name, index)
 
     def drop(self) -> None:
         self._file.close()
@@ -167,10 +157,11 @@ class _OpenShard:
         self._num_bytes += len(data)
 
 
-def write_index(store: ShardStore, retry: Retry, entry: ShardEntry, index: bytes) -> None:
-    """Writes a shard's index, which makes the shard complete."""
-    name = entry.index_name
+def write_index(store: ShardStore, retry: Retry, shard_name: str, index: bytes) -> ShardEntry:
+    """Writes a shard's index, which makes the shard complete; returns how a manifest lists it."""
+    name = index_name(shard_name)
     retry.call(f"Writing the index {store.where(name)}", lambda: store.write(name, index))
+    return _entry(shard_name, index)
 
 
 def read_index(store: ShardStore, retry: Retry, entry: ShardEntry) -> ShardIndex:
@@ -206,34 +197,33 @@ def write_manifest(
 
 
 def finished_shards(store: ShardStore, *, prefix: str = "", retry: Retry = Retry()) -> Iterator[ShardEntry]:  # noqa: B008
-    """Yields the complete shards of a writer that was interrupted, without a gap in their numbers.
-
-    Reads each of their tars once for its checksum.
-    """
+    """Yields the complete shards of a writer that was interrupted, without a gap in their numbers."""
     for number in range(10**6):
         name = f"{prefix}{number:06d}{TAR_SUFFIX}"
-        entry = retry.call(f"The shard {store.where(name)}", lambda name=name: _finished_shard(store, name))  # type: ignore[misc]
+        entry = retry.call(f"The shard {store.where(name)}", partial(_finished_shard, store, name))
         if entry is None:
             return
         yield entry
 
 
 def _finished_shard(store: ShardStore, name: str) -> ShardEntry | None:
-    index_data = store.read_small(index_name(name), _MOST_INDEX_BYTES)
-    num_bytes = store.num_bytes(name)
-    if index_data is None or num_bytes is None:
+    index = store.read_small(index_name(name), _MOST_INDEX_BYTES)
+    if index is None:
         return None
-    index = ShardIndex.from_bytes(index_data)
-    running = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for block in blocks(store, name, num_bytes):
-        running.update(block)
+    entry = _entry(name, index)
+    # Both were written in one step each, so a tar of this length is the one that was written.
+    return entry if store.num_bytes(name) == entry.num_bytes else None
+
+
+def _entry(shard_name: str, data: bytes) -> ShardEntry:
+    index = ShardIndex.from_bytes(data)
     return ShardEntry(
-        name=name,
+        name=shard_name,
         num_samples=len(index),
-        num_bytes=num_bytes,
-        checksum=running.hexdigest(),
-        index_bytes=len(index_data),
-        index_checksum=digest(index_data),
+        num_bytes=index.tar_bytes,
+        checksum=index.tar_checksum,
+        index_bytes=len(data),
+        index_checksum=digest(data),
         content=index.content,
         num_captions=index.num_captions,
     )

@@ -1,5 +1,6 @@
 """The interface of sources of images and clips."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -61,25 +62,33 @@ class ClipSource(Source, Protocol):
         """Returns the first frames of a clip, each (H, W, 3); `num_frames` is at most the number it has."""
 
 
-@runtime_checkable
-class IndexedSource(Source, Protocol):
+class IndexedSource(ABC):
     """A source with more samples than can be asked one by one, whose index says at once what they are."""
 
     @property
+    @abstractmethod
     def num_captions(self) -> int:
         """Number of samples with a caption."""
 
     @property
+    @abstractmethod
     def shard_ends(self) -> Sequence[int]:
         """The end of each shard's samples in the numbering of all."""
 
     @property
+    @abstractmethod
     def shards_per_window(self) -> int:
         """Number of shards whose samples are shuffled together."""
 
+    @abstractmethod
+    def __len__(self) -> int:
+        """Returns the number of samples."""
+
+    @abstractmethod
     def rows(self) -> npt.NDArray[np.void]:
         """Returns `width_px`, `height_px`, `num_frames` and the number of the split of each sample."""
 
+    @abstractmethod
     def held_out(self, share: float) -> npt.NDArray[np.bool_]:
         """Whether each sample is held out, by the rule of `data.split`."""
 

@@ -1,11 +1,11 @@
 """A packed set of shards, on this disk or streamed from an address."""
 
-import io
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from foretune.data.shards.reader import ShardReader, read_manifest
 from foretune.data.shards.retrying import Retry
 from foretune.data.shards.stores import Patience, open_store
 from foretune.data.shards.table import Rows, is_held_out
-from foretune.data.sources.base import SampleInfo
+from foretune.data.sources.base import IndexedSource, SampleInfo
 from foretune.data.sources.captions import with_trigger
 from foretune.data.sources.files import existing_folder
 from foretune.data.sources.fingerprint import content_fingerprint
@@ -67,7 +67,7 @@ def open_shard_source(
     return ShardSource(ShardReader(store, manifest, retry=retry, max_indexes=max_indexes), choice, cache)
 
 
-class ShardSource:
+class ShardSource(IndexedSource):
     """The samples of a set, by number."""
 
     is_generated = False
@@ -207,9 +207,10 @@ def _timing(facts: SampleFacts) -> Timing:
     return Timing(num_frames=facts.num_frames, span_s=Fraction(span, span_per), tick_s=Fraction(tick, tick_per))
 
 
-def _as_file(data: bytes) -> IO[Any]:
-    """Returns a file on the disk: the decoder looks at its descriptor."""
-    file = tempfile.TemporaryFile()
-    file.write(data)
-    file.seek(io.SEEK_SET)
-    return file
+@contextmanager
+def _as_file(data: bytes) -> Iterator[IO[bytes]]:
+    """Yields a file on the disk: the decoder looks at its descriptor."""
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        yield file
