@@ -110,7 +110,9 @@ def encode_data(
     )
     parallel = asked.experiment.parallel
     resources = _with_cores(
-        resources_of(parallel.model_copy(update={"devices": 1}), is_here=is_here), parallel, workers if is_here else None
+        resources_of(parallel.model_copy(update={"devices": 1}), is_here=is_here),
+        parallel,
+        workers if is_here else None,
     )
     with opened_executor(executor, jobs=workers, options=options, preload=(_WORKER,)) as opened:
         controller = EncodeController(

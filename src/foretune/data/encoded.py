@@ -22,7 +22,7 @@ from foretune.data.buckets import Bucket
 from foretune.data.cache import Entry, read_entry
 from foretune.data.images import Pixels
 from foretune.data.lookup import Lookup
-from foretune.data.shards import Manifest, Retry, SampleFacts, ShardFault, ShardReader, open_store, read_manifest
+from foretune.data.shards import Retry, SampleFacts, ShardFault, ShardReader, open_store, read_manifest
 from foretune.data.shards.layout import MANIFEST
 from foretune.data.shards.stores import ShardStore
 from foretune.data.sources.base import SampleInfo, Source
@@ -265,7 +265,7 @@ class EncodedShardSource(ShardSource):
     def rows(self) -> npt.NDArray[np.void]:
         return super().rows()[: len(self)]
 
-    def frames(self, index: int, num_frames: int) -> Sequence[Pixels]:  # noqa: ARG002
+    def frames(self, index: int, num_frames: int) -> Sequence[Pixels]:
         """Raises: there are only latents."""
         _no_pixels(self.encoded, index)
 
@@ -305,8 +305,9 @@ def open_encoded(choice: Data, *, retry: Retry = Retry()) -> EncodedSet:  # noqa
     num_indexes = max(1, len(manifest.shards))
     # A packed set may be larger than the disk.
     is_kept = is_remote(choice.encoded) and not isinstance(choice, ShardsData)
-    return EncodedSet(ShardReader(store, manifest, retry=retry, max_indexes=num_indexes, verifies=False), facts,
-                      is_kept=is_kept)
+    return EncodedSet(
+        ShardReader(store, manifest, retry=retry, max_indexes=num_indexes, verifies=False), facts, is_kept=is_kept
+    )
 
 
 def source_of(encoded: EncodedSet, choice: Data) -> Source:

@@ -15,9 +15,9 @@ from foretune.core.observer import Observer
 from foretune.core.values import Plan
 from foretune.executors.executor import Executor
 from foretune.executors.outcome import TaskOutcome
+from foretune.executors.reopening import reopen
 from foretune.executors.state import read_state
 from foretune.executors.task import Task
-from foretune.executors.reopening import reopen
 from foretune.record.progress_file import read_progress
 from foretune.sweeps.trial_request import (
     WORKER,

@@ -16,8 +16,8 @@ from foretune.core.values import Plan, RunRecord
 from foretune.executors.outcome import OutcomeKind, TaskFailed, TaskInterrupted
 from foretune.measure.bench_request import TrainingRequest
 from foretune.measure.bench_worker import measure_training
-from foretune.record.run_directory import RunDirectory
 from foretune.record.progress_file import ProgressFile
+from foretune.record.run_directory import RunDirectory
 from foretune.sweeps.trial_request import (
     INFERENCE,
     TrialRequest,

@@ -263,7 +263,9 @@ class Encoding:
             has_latents = self.plan.family.has_latents
             return (self.plan.load_vae(), self.plan.load_image_encoder()) if has_latents else (None, None)
         if self.plan.encoded is not None:
-            self.observer.message(f"{len(self.plan.encoded):,} encoded samples are read from {self.plan.encoded.place}.")
+            self.observer.message(
+                f"{len(self.plan.encoded):,} encoded samples are read from {self.plan.encoded.place}."
+            )
             return None, None
         report = self._filled(
             lambda needed, held_out: self.plan.fill_latents(self.maker, needed, held_out, self.observer.preparing)

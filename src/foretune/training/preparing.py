@@ -85,7 +85,9 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
     size = training_size(experiment, family)
     family.objective(experiment.objective)  # refuses a model that was trained with one that is not known
     num_text_tokens = text_tokens(experiment, family)
-    encoder_plan = with_encoded_set(encoder_plan_of(experiment, family, folder, device, num_text_tokens), experiment, size)
+    encoder_plan = with_encoded_set(
+        encoder_plan_of(experiment, family, folder, device, num_text_tokens), experiment, size
+    )
     source = opened_data(experiment, family, size, observer, encoder_plan.encoded)
     train, held_out = split(source, experiment.data.held_out)
     held_out = held_out[: experiment.validation.num_held_out]
