@@ -16,7 +16,7 @@ from foretune.data.cache import TensorCache
 from foretune.data.encoded import FLIPPED, LATENTS, TEXT, open_encoded
 from foretune.data.shards import ShardLimits, ShardWriter
 from foretune.data.shards.layout import MANIFEST
-from foretune.executors.outcome import TaskOutcome
+from foretune.executors.outcome import OutcomeKind, TaskOutcome
 from foretune.executors.task_files import write_outcome, write_task
 from foretune.models.trainable import TrainableFamily
 from foretune.training.encoded_sets import part_worker
@@ -244,13 +244,13 @@ def test_shards_that_are_lost_or_damaged_are_written_again(small: Path, tmp_path
 
 
 def test_a_killed_part_is_performed_again_and_a_failed_one_is_reported(small: Path, tmp_path: Path) -> None:
-    class Faulty(InThisProcess):
-        kinds = ["killed", "crashed"]
+    kinds: list[OutcomeKind] = ["killed", "crashed"]
 
+    class Faulty(InThisProcess):
         def submit(self, task: Any) -> None:
-            if task.name == "000001" and self.kinds:
+            if task.name == "000001" and kinds:
                 write_task(task)
-                write_outcome(task.folder, TaskOutcome(kind=self.kinds.pop(0), reason="planted"))  # type: ignore[arg-type]
+                write_outcome(task.folder, TaskOutcome(kind=kinds.pop(0), reason="planted"))
                 self._ended.append(task.name)
             else:
                 super().submit(task)
@@ -288,8 +288,7 @@ def test_a_worker_that_finds_another_model_refuses(small: Path, tmp_path: Path) 
 
 def test_a_packed_set_can_be_encoded_and_keeps_its_order(small: Path, tmp_path: Path) -> None:
     foretune.pack_data(tmp_path / "pictures", tmp_path / "packed", shard_samples=4, cache_dir=tmp_path / "cache")
-    changes = ["data.kind=shards", f"data.path={tmp_path / 'packed'}", "data.shuffle_shards=2", "train.epochs=null"]
-    changes = changes[:3]
+    changes = ["data.kind=shards", f"data.path={tmp_path / 'packed'}", "data.shuffle_shards=2"]
     own = train(asked_of(small, *changes), tmp_path / "runs", Observer())
     encode(small, tmp_path / "set", *changes)
     shutil.rmtree(tmp_path / "packed")

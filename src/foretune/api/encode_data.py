@@ -109,11 +109,8 @@ def encode_data(
         f"{num_samples:,} samples in {job.num_parts:,} parts, {workers} at once, executor {executor}. Set: {place}"
     )
     parallel = asked.experiment.parallel
-    resources = _with_cores(
-        resources_of(parallel.model_copy(update={"devices": 1}), is_here=is_here),
-        parallel,
-        workers if is_here else None,
-    )
+    resources = resources_of(parallel.model_copy(update={"devices": 1}), is_here=is_here)
+    resources = _with_cores(resources, parallel, workers if is_here else None)
     with opened_executor(executor, jobs=workers, options=options, preload=(_WORKER,)) as opened:
         controller = EncodeController(
             job=job,
