@@ -76,13 +76,14 @@ def encode(
     experiment: Path,
     place: Path,
     *changes: str,
+    part_size: int = PART_SIZE,
     executor: Any = None,
     limits: ShardLimits = ShardLimits(max_samples=3),  # noqa: B008 - frozen
     on_part: Callable[[PartResult, Any], object] = lambda _result, _progress: None,
 ) -> Manifest | None:
     """What `foretune data encode` does, in parts of five samples and shards of three."""
     asked = asked_of(experiment, *changes)
-    job = planned_job(asked, str(place), PART_SIZE, limits, Observer())
+    job = planned_job(asked, str(place), part_size, limits, Observer())
     claim(job)
     return EncodeController(
         job=job,
