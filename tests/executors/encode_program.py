@@ -1,4 +1,4 @@
-"""Encodes a set on a cluster: `python -m tests.executors.encode_program EXECUTOR EXPERIMENT.yaml OUTPUT [key=value ...]`.
+"""Encodes a set on a cluster: `python -m tests.executors.encode_program EXECUTOR EXPERIMENT.yaml OUTPUT`.
 
 Prints what came of its parts, as JSON. On SLURM it runs inside of the cluster; a Ray cluster is started by it.
 """

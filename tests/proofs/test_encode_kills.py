@@ -88,7 +88,7 @@ def test_killed_workers_lose_nothing_and_double_nothing(
     attempts = {name: len(read_attempts(disturbed.folder / name)) for name in disturbed.results}
     report_figure(
         f"{num} samples in {len(attempts)} parts by 4 workers, {len(killed)} killed in mid-part: {len(lost)} lost, "
-        f"{len(keys) - len(set(keys))} twice, {len(different)} of {len(expected)} files differ from an undisturbed run; "
+        f"{len(keys) - len(set(keys))} twice, {len(different)} of {len(expected)} files unlike an undisturbed run; "
         f"{num_reused} samples of killed workers were in finished shards"
     )
     assert different == []

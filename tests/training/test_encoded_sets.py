@@ -19,11 +19,12 @@ from foretune.data.shards.layout import MANIFEST
 from foretune.executors.outcome import OutcomeKind, TaskOutcome
 from foretune.executors.task_files import write_outcome, write_task
 from foretune.models.trainable import TrainableFamily
+from foretune.record.run_directory import RunDirectory
 from foretune.training.encoded_sets import part_worker
 from foretune.training.preparing import prepare
 from foretune.training.train import train
 from tests.training.encoded_runs import PART_SIZE, InThisProcess, asked_of, contents, encode, pictures, written
-from tests.training.short_runs import losses_of
+from tests.training.short_runs import events_of, losses_of
 
 NUM = 12
 VARIED = {
@@ -59,7 +60,14 @@ def encoded(tmp_path_factory: pytest.TempPathFactory, tiny_pipeline: Callable[..
     place = work / "set"
     assert encode(experiment, place, f"data.cache_dir={work / 'other'}") is not None
     shutil.rmtree(work / "pictures")
-    return Encoded(experiment, place, work / "cache", [*losses_of(own.run), own.record.held_out_loss or 0.0])
+    return Encoded(experiment, place, work / "cache", all_losses(own.run))
+
+
+def all_losses(run: RunDirectory) -> list[float]:
+    """Of all steps, and of the held-out samples."""
+    held_out = [event["held_out_loss"] for event in events_of(run, "validated")]
+    assert held_out
+    return [*losses_of(run), *held_out]
 
 
 def changed(encoded: Encoded, work: Path, *changes: str) -> Any:
@@ -68,7 +76,7 @@ def changed(encoded: Encoded, work: Path, *changes: str) -> Any:
 
 def test_a_training_from_the_set_has_the_losses_of_one_that_encodes_by_itself(encoded: Encoded, tmp_path: Path) -> None:
     trained = train(changed(encoded, tmp_path), tmp_path / "runs", Observer())
-    assert [*losses_of(trained.run), trained.record.held_out_loss or 0.0] == encoded.losses
+    assert all_losses(trained.run) == encoded.losses
     assert not list((tmp_path / "empty").rglob("*.safetensors")), "nothing was encoded"
 
 
