@@ -81,6 +81,8 @@ class EncodedFacts:
             raise ValueError("it has a version that this Foretune does not know")
         facts = cls(**{
             **document,
+            "num_samples": int(document["num_samples"]),
+            "part_size": int(document["part_size"]),
             "settings": dict(document["settings"]),
             "repeats": tuple((int(times), int(num)) for times, num in document["repeats"]),
             "shard_ends": tuple(int(end) for end in document["shard_ends"]),
@@ -89,6 +91,9 @@ class EncodedFacts:
             raise ValueError("it has no samples")
         if sum(num for _, num in facts.repeats) != facts.num_samples:
             raise ValueError("its repeats do not add up")
+        ends = list(facts.shard_ends)
+        if ends and (ends[-1] != facts.num_samples or ends != sorted(ends)):
+            raise ValueError("its shards do not add up")
         return facts
 
 
