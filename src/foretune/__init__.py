@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from foretune.api.compare import Gated, compare, gate, measure_and_compare
     from foretune.api.demo import demo
     from foretune.api.doctor import doctor
+    from foretune.api.encode_data import EncodedData, encode_data
     from foretune.api.evaluate import evaluate
     from foretune.api.experiment import check, init, schema
     from foretune.api.export import export
@@ -54,6 +55,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Calibrated",
+    "EncodedData",
     "Fetched",
     "Gated",
     "ImportedConfig",
@@ -85,6 +87,7 @@ __all__ = [
     "compare",
     "demo",
     "doctor",
+    "encode_data",
     "evaluate",
     "export",
     "fetch",
@@ -131,6 +134,7 @@ _WHERE = {
     "api.compare": ("Gated", "compare", "gate", "measure_and_compare"),
     "api.demo": ("demo",),
     "api.doctor": ("doctor",),
+    "api.encode_data": ("EncodedData", "encode_data"),
     "api.evaluate": ("evaluate",),
     "api.experiment": ("check", "init", "schema"),
     "api.export": ("export",),

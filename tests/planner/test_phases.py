@@ -157,6 +157,14 @@ def test_encoders_that_are_not_cached_stay_beside_the_step() -> None:
     assert parts_kib(found["saving"])["text encoders"] == 10
 
 
+def test_encoded_data_need_no_encoders() -> None:
+    found, plain = phases(data={"kind": "shapes", "encoded": "a-set"}), phases()
+    assert [name for name in NAMES if plain[name].occurs and not found[name].occurs] == [
+        "caching latents", "caching text"
+    ]  # fmt: skip
+    assert parts_kib(found["training step"]) == parts_kib(plain["training step"])
+
+
 def test_a_live_autoencoder_is_there_while_captions_are_cached() -> None:
     assert parts_kib(phases(levers={"cache_latents": False})["caching text"])["autoencoder"] == 3
 

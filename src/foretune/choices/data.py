@@ -28,6 +28,9 @@ class _Images(Section):
     """Frames of a clip, for video models; 1 trains on images. Left out: the model's (81 for Wan 2.1)."""
     cache_dir: Place = "./cache"
     """Folder in which encoded latents and captions are cached between runs."""
+    encoded: Annotated[Annotated[str, AfterValidator(checked_place)] | None, INCIDENTAL, LATER] = None
+    """Folder or address of the encoded set that `foretune data encode` made of these data: training reads it in place
+    of the images and of the caches. The other keys stay as they were when it was encoded."""
     max_buckets: int = Field(default=1, ge=1, le=64)
     """Maximum number of buckets of aspect ratios and lengths; 1 crops everything to `resolution` and `num_frames`."""
     bucket_step_px: int = Field(default=64, ge=8, le=512)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from foretune.cli.encode_data import encode_data
+
 app = typer.Typer(help="Make and check training data.", no_args_is_help=True)
 _GIB = 2**30
 
@@ -97,3 +99,6 @@ def check_data(
     typer.echo(str(found))
     if found.faults:
         raise typer.Exit(1)
+
+
+app.command("encode")(encode_data)

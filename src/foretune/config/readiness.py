@@ -52,7 +52,12 @@ def missing_trackers(names: Iterable[str]) -> MissingExtra | None:
 
 def _missing_data(experiment: Experiment) -> Iterator[str]:
     data = experiment.data
-    if isinstance(data, FolderData):
+    places: dict[str, str]
+    if data.encoded is not None:
+        if is_remote(data.encoded) and not is_installed("stream"):
+            yield str(MissingExtra(f"data.encoded: {data.encoded}", "stream"))
+        places = {} if is_remote(data.encoded) else {"data.encoded": data.encoded}
+    elif isinstance(data, FolderData):
         places = {f"data.folders.{number}.path": folder.path for number, folder in enumerate(data.folders)}
         if data.path is not None:
             places["data.path"] = data.path
@@ -61,6 +66,8 @@ def _missing_data(experiment: Experiment) -> Iterator[str]:
     for key, path in places.items():
         if not Path(path).expanduser().exists():
             yield f"{key}: there is no folder {path} (looked for {Path(path).expanduser().absolute()})."
+    if data.encoded is not None:
+        return
     if isinstance(data, HuggingFaceData) and not is_installed("datasets"):
         yield str(MissingExtra("data.kind: huggingface", "datasets"))
     if isinstance(data, ShardsData) and is_remote(data.path) and not is_installed("stream"):

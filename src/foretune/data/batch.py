@@ -129,11 +129,11 @@ class Assembly:
 
     @staticmethod
     def _cached_samples(latents: Lookup, picks: Sequence[Pick], bucket: Bucket) -> dict[str, Tensor]:
-        return _stacked([latents.sample(pick.info, pick.plan, bucket) for pick in picks])
+        return _stacked([latents.sample(pick.index, pick.info, pick.plan, bucket) for pick in picks])
 
     @staticmethod
     def _cached_captions(text: Lookup, picks: Sequence[Pick]) -> dict[str, Tensor]:
-        return _stacked([text.conditioning(pick.caption) for pick in picks])
+        return _stacked([text.conditioning(pick.caption, pick.index) for pick in picks])
 
 
 def _stacked(entries: Sequence[Entry]) -> dict[str, Tensor]:

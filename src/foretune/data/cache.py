@@ -82,10 +82,22 @@ class TensorCache:
 
     def get(self, key: str) -> Entry:
         """Returns the tensors of an entry, verified by checksum."""
+        return self._read(key)[0]
+
+    def content(self, key: str) -> bytes:
+        """Returns the file of an entry, verified by checksum."""
+        return self._read(key)[1]
+
+    def _read(self, key: str) -> tuple[Entry, bytes]:
         path = self.path(key)
+        data = b""
         try:
             with open_input(path, _MOST_ENTRY_BYTES, within=self.directory) as file:
-                tensors = _whole_entry(file)
+                tensors = None
+                if _is_of_full_length(file):
+                    file.seek(0)
+                    data = read_opened(file)
+                    tensors = read_entry(data)
         except FileNotFoundError as error:
             raise MissingEntry(
                 f"The cache in {self.directory} has no entry {key}. Start the run again to recreate it."
@@ -99,7 +111,7 @@ class TensorCache:
             raise DamagedEntry(
                 f"The cache entry {path} was damaged and is removed. Start the run again to recreate it."
             )
-        return tensors
+        return tensors, data
 
     def put(self, key: str, tensors: Entry) -> None:
         """Stores an entry atomically. No fsync: a truncated file is detected by its length or checksum."""
@@ -247,12 +259,8 @@ def _is_of_full_length(file: BinaryIO) -> bool:
         return False
 
 
-def _whole_entry(file: BinaryIO) -> Entry | None:
-    """Returns the tensors of an open entry; None where they are not what was written."""
-    if not _is_of_full_length(file):
-        return None
-    file.seek(0)
-    data = read_opened(file)
+def read_entry(data: bytes) -> Entry | None:
+    """Returns the tensors of an entry's file; None where they are not what was written."""
     try:
         tensors: Entry = safetensors.load(data)
         header, _ = _header(data[:_LENGTH_BYTES], lambda size: data[_LENGTH_BYTES : _LENGTH_BYTES + size])

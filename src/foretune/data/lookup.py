@@ -38,7 +38,7 @@ class Lookup:
         )
         return self.cache.key("latent", self.encoder, info.fingerprint, " ".join(map(str, numbers)))
 
-    def sample(self, info: SampleInfo, plan: CropPlan, bucket: Bucket) -> Entry:
+    def sample(self, index: int, info: SampleInfo, plan: CropPlan, bucket: Bucket) -> Entry:
         """Returns the tensors of an image or a clip, without a batch dimension."""
         # Looked up by content and crop, not by key: hashing a key for each sample would cost more than all the rest.
         what = (info.fingerprint, plan, bucket)
@@ -48,6 +48,6 @@ class Lookup:
         """Returns the key of a caption's conditioning."""
         return self.cache.key("text", self.encoder, caption)
 
-    def conditioning(self, caption: str) -> Entry:
-        """Returns a caption's tensors, without a batch dimension."""
+    def conditioning(self, caption: str, index: int | None = None) -> Entry:
+        """Returns a caption's tensors, without a batch dimension; `index` is a sample that has it."""
         return self.recent.get(caption, lambda: self.cache.get(self.text_key(caption)))

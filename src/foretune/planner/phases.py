@@ -140,7 +140,7 @@ def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tupl
 def _caching_latents(run: RunToPlan, around: Around) -> Phase:
     """`training.encoding.EncoderPlan.fill_latents`: the autoencoder in fp32, and the encoder of first frames."""
     name = RunPhase.CACHE_LATENTS
-    if around.encode is None or not around.caches_latents:
+    if around.encode is None or not around.caches_latents or run.experiment.data.encoded is not None:
         return _absent(name, around.notes if run.denoiser.system is None else ())
     stream = Stream()
     stream.hold(around.encoder_bytes, MemoryPart.AUTOENCODER, name)
@@ -170,7 +170,8 @@ def _caching_text(run: RunToPlan, around: Around) -> Phase:
     Encoders that are quantised are first loaded unquantised to the host.
     """
     name = RunPhase.CACHE_TEXT
-    if not around.caches_text:
+    # An encoded set has the prompts of its experiment, too.
+    if not around.caches_text or run.experiment.data.encoded is not None:
         return _absent(name)
     stream = Stream()
     stream.hold(around.live_vae_bytes, MemoryPart.AUTOENCODER, name)

@@ -15,10 +15,10 @@ from foretune.core.observer import Observer
 from foretune.core.values import Plan
 from foretune.executors.executor import Executor, NewNotes
 from foretune.executors.outcome import TaskOutcome
+from foretune.executors.reopening import reopen
 from foretune.executors.state import read_state
 from foretune.executors.task import Task
-from foretune.sweeps.reopening import reopen
-from foretune.sweeps.trial_progress import read_progress
+from foretune.record.progress_file import read_progress
 from foretune.sweeps.trial_request import (
     WORKER,
     TrialRequest,

@@ -2,11 +2,11 @@
 
 from foretune.config.sweep_files import SweepAsked
 from foretune.executors.executor import Executor
+from foretune.executors.reopening import reopen
 from foretune.executors.state import read_state
 from foretune.executors.task import Task
 from foretune.executors.task_files import read_answer
 from foretune.sweeps.forecasting import Baseline
-from foretune.sweeps.reopening import reopen
 from foretune.sweeps.sweep_folder import SweepFolder
 from foretune.training.devices import peak_host_bytes
 

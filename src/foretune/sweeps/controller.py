@@ -20,16 +20,16 @@ from foretune.core.units import GIB, bytes_text
 from foretune.core.values import Plan
 from foretune.executors.executor import Executor, NewNotes
 from foretune.executors.outcome import TaskOutcome
+from foretune.executors.reopening import reopen
 from foretune.executors.state import read_state
 from foretune.executors.task import Limits, Task
 from foretune.executors.task_files import write_outcome, write_task
 from foretune.record.locking import try_lock
-from foretune.sweeps.reopening import reopen
+from foretune.record.progress_file import read_progress
 from foretune.sweeps.strategies import open_strategy
 from foretune.sweeps.strategies.seam import MemoryExcess, PointResult, SearchSpace
 from foretune.sweeps.sweep_folder import SweepFolder
 from foretune.sweeps.trial_facts import TrialFacts, read_facts, write_facts
-from foretune.sweeps.trial_progress import read_progress
 from foretune.sweeps.trial_request import WORKER, TrialRequest, evaluation_fields
 from foretune.sweeps.trial_resources import resources_of
 from foretune.sweeps.trial_results import TrialResult, planned_peak_bytes, read_result

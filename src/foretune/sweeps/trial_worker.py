@@ -11,10 +11,10 @@ from foretune.core.observer import Observer, Observers
 from foretune.core.values import Plan
 from foretune.executors.outcome import TaskFailed
 from foretune.measure.bench_worker import measure_training
+from foretune.record.progress_file import ProgressFile
 from foretune.record.run_directory import RunDirectory
 from foretune.sweeps.trial_ends import compiled_anew, kind_of, require_finished
 from foretune.sweeps.trial_on_nodes import run_on_nodes
-from foretune.sweeps.trial_progress import ProgressFile
 from foretune.sweeps.trial_request import (
     INFERENCE,
     TrialRequest,

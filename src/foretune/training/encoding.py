@@ -14,7 +14,8 @@ from foretune.core.observer import Observer
 from foretune.data.at_once import IN_A_BATCH, TILE_PX, images_at_once
 from foretune.data.batch import Batch
 from foretune.data.cache import CacheJob, Entry, FillReport, TensorCache, component_fingerprint, fill
-from foretune.data.jobs import ImageRequest, latent_jobs, load_images, text_jobs
+from foretune.data.encoded import EncodedLookup, EncodedSet
+from foretune.data.jobs import EncodedSamples, ImageRequest, latent_jobs, load_images, text_jobs
 from foretune.data.lookup import MOMENTS, Lookup
 from foretune.data.maker import BatchMaker
 from foretune.models.family import Conditioning
@@ -31,7 +32,7 @@ Progress = Callable[[str, int, int], None]
 # entry is then found when it is needed.
 _MOST_VERIFIED_ENTRIES = 50_000
 # Autoencoders overflow in half precision; there is no gain that would be worth it.
-_VAE_DTYPE = torch.float32
+VAE_DTYPE = torch.float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,8 @@ class EncoderPlan:
     """What the text encoders are put into once they are loaded."""
     vae_tiling: bool = False
     """Whether images go through the autoencoder in tiles."""
+    encoded: EncodedSet | None = None
+    """What was encoded before, in place of the caches."""
 
     def latent_lookup(self) -> Lookup:
         fingerprint = component_fingerprint(self.folder / "vae", self.cache_dir)
@@ -57,7 +60,7 @@ class EncoderPlan:
         if self.family.takes_first_frame:
             parts = [component_fingerprint(self.folder / part, self.cache_dir) for part in self.family.image_parts]
             first_frame = " ".join([" first frame", *parts, *([str(self.text_dtype)] if parts else [])])
-        return Lookup(TensorCache(self.cache_dir), f"{fingerprint} {_VAE_DTYPE}{tiles}{first_frame}")
+        return self._lookup(f"{fingerprint} {VAE_DTYPE}{tiles}{first_frame}")
 
     def text_lookup(self) -> Lookup:
         parts = [component_fingerprint(self.folder / part, self.cache_dir) for part in self.family.text_parts]
@@ -66,10 +69,14 @@ class EncoderPlan:
             settings += f" {self.text_numbers}"
         if of_family := self.family.text_settings(self.folder):
             settings += f" {of_family}"
-        return Lookup(TensorCache(self.cache_dir), " ".join([*parts, settings]))
+        return self._lookup(" ".join([*parts, settings]))
+
+    def _lookup(self, encoder: str) -> Lookup:
+        cache = TensorCache(self.cache_dir)
+        return Lookup(cache, encoder) if self.encoded is None else EncodedLookup(cache, encoder, encoded=self.encoded)
 
     def load_vae(self) -> nn.Module:
-        vae = self.family.load_vae(self.folder, _VAE_DTYPE).to(self.device)
+        vae = self.family.load_vae(self.folder, VAE_DTYPE).to(self.device)
         if self.vae_tiling:
             tile_autoencoder(vae)
         return vae
@@ -89,7 +96,7 @@ class EncoderPlan:
         return encoders.to(self.device)
 
     def fill_latents(
-        self, maker: BatchMaker, train: Sequence[int], held_out: Sequence[int], progress: Progress
+        self, maker: EncodedSamples, train: Sequence[int], held_out: Sequence[int], progress: Progress
     ) -> FillReport:
         """Encodes the images that are not in the cache yet; the autoencoder is loaded only if there are any."""
         assert maker.latents is not None
@@ -118,7 +125,7 @@ class EncoderPlan:
 
     def fill_text(
         self,
-        maker: BatchMaker,
+        maker: EncodedSamples,
         train: Sequence[int],
         held_out: Sequence[int],
         prompts: Sequence[str],
@@ -255,6 +262,11 @@ class Encoding:
         if self.maker.latents is None:
             has_latents = self.plan.family.has_latents
             return (self.plan.load_vae(), self.plan.load_image_encoder()) if has_latents else (None, None)
+        if self.plan.encoded is not None:
+            self.observer.message(
+                f"{len(self.plan.encoded):,} encoded samples are read from {self.plan.encoded.place}."
+            )
+            return None, None
         report = self._filled(
             lambda needed, held_out: self.plan.fill_latents(self.maker, needed, held_out, self.observer.preparing)
         )
@@ -268,18 +280,30 @@ class Encoding:
         family, lookup = self.plan.family, self.maker.text
         texts = tuple(dict.fromkeys((*self.prompts, ""))) if self.prompts else ()
         if lookup is not None:
-            report = self._filled(
-                lambda needed, held_out: self.plan.fill_text(
-                    self.maker, needed, held_out, texts, self.observer.preparing
-                )
-            )
-            self.observer.message(f"Captions: {report.num_encoded} encoded, {report.num_reused} from the cache.")
+            self._fill_text(texts)
             return None, {text: lookup.conditioning(text) for text in texts}
         if not family.text_parts:
             return None, {}
         live = self.plan.load_text()
         encoded = encode_captions(family, live, texts, self.plan.num_text_tokens) if texts else []
         return live, dict(zip(texts, encoded, strict=True))
+
+    def _fill_text(self, prompts: Sequence[str]) -> None:
+        encoded = self.plan.encoded
+        if encoded is None:
+            report = self._filled(
+                lambda needed, held_out: self.plan.fill_text(
+                    self.maker, needed, held_out, prompts, self.observer.preparing
+                )
+            )
+            self.observer.message(f"Captions: {report.num_encoded} encoded, {report.num_reused} from the cache.")
+        elif others := [prompt for prompt in prompts if not encoded.has_prompt(prompt)]:
+            # Of another experiment than the one that was encoded. The empty caption is always in the set.
+            maker = replace(self.maker, choice=self.maker.choice.model_copy(update={"caption_dropout": 0.0}))
+            report = self._filled(
+                lambda _needed, _held_out: self.plan.fill_text(maker, (), (), others, self.observer.preparing)
+            )
+            self.observer.message(f"Prompts: {report.num_encoded} encoded, {report.num_reused} from the cache.")
 
     def _filled(self, fill: Callable[[Sequence[int], Sequence[int]], FillReport]) -> FillReport:
         """Each process encodes its share. Then all look for everything: on a disk that is not shared between nodes,

@@ -18,6 +18,7 @@ from foretune.core.observer import Observer
 from foretune.core.values.base import content_hash
 from foretune.data.batch import Batch
 from foretune.data.buckets import Bucket
+from foretune.data.encoded import EncodedSet, source_of
 from foretune.data.grouping import buckets_for, order_for, refuse_short_clips
 from foretune.data.held_out import HeldOutBatches, held_out_batches
 from foretune.data.maker import BatchMaker
@@ -40,6 +41,7 @@ from foretune.step.quantizing import check_quantization
 from foretune.step.training_step import TrainingStep
 from foretune.step.weights import checksums, num_trained_and_all
 from foretune.training.devices import choose_device, refuse_what_the_device_cannot, use_threads
+from foretune.training.encoded_sets.settings import with_encoded_set
 from foretune.training.encoding import EncoderPlan, Encoding, LiveEncoders
 from foretune.training.first_frames import FirstFrame, first_frames
 from foretune.training.ranks import ALONE, Ranks
@@ -85,8 +87,10 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
     size = training_size(experiment, family)
     family.objective(experiment.objective)  # refuses a model that was trained with one that is not known
     num_text_tokens = text_tokens(experiment, family)
-    encoder_plan = _encoder_plan(experiment, family, folder, device, num_text_tokens)
-    source = _opened_data(experiment, family, size, observer)
+    encoder_plan = with_encoded_set(
+        encoder_plan_of(experiment, family, folder, device, num_text_tokens), experiment, size
+    )
+    source = opened_data(experiment, family, size, observer, encoder_plan.encoded)
     train, held_out = split(source, experiment.data.held_out)
     held_out = held_out[: experiment.validation.num_held_out]
     maker = _batch_maker(experiment, family, encoder_plan, source, train, size, ranks)
@@ -138,7 +142,7 @@ def _held_out(maker: BatchMaker, held_out: Sequence[int], family: Family) -> Seq
     return batches if family.is_video and maker.latents is None else list(batches)
 
 
-def _encoder_plan(
+def encoder_plan_of(
     experiment: Experiment, family: TrainableFamily, folder: Path, device: torch.device, num_text_tokens: int
 ) -> EncoderPlan:
     return EncoderPlan(
@@ -160,8 +164,12 @@ def _encoded_prompts(
     return [_batched({**texts[prompt], **of_frame}) for prompt, of_frame in zip(prompts, of_frames, strict=True)]
 
 
-def _opened_data(experiment: Experiment, family: TrainableFamily, size: Bucket, observer: Observer) -> Source:
+def opened_data(
+    experiment: Experiment, family: TrainableFamily, size: Bucket, observer: Observer, encoded: EncodedSet | None = None
+) -> Source:
     """To train without captions can be meant; more often they have another name or lie elsewhere."""
+    if encoded is not None:
+        return source_of(encoded, experiment.data)
     source = open_source(experiment.data, largest=size)
     what, example = ("clips", "1.mp4") if experiment.data.kind == "clips" else ("images", "1.png")
     scan(source, lambda done, total: observer.preparing(f"reading {what}", done, total), what)

@@ -229,6 +229,8 @@ def _weights(run: RunToPlan) -> Iterator[float]:
 
 
 def _num_encoded(experiment: Experiment, num_images: int | None, num_steps: int | None) -> int | None:
+    if experiment.data.encoded is not None:
+        return 0
     if num_images is None or num_steps is None:
         return num_images
     return min(num_images, num_steps * experiment.samples_per_step())
@@ -241,7 +243,7 @@ def _is_name(one: TimedTrace | str) -> bool:
 def _caching(run: RunToPlan, num_images: int | None, notes: list[str]) -> tuple[tuple[TimedTrace, ...], float]:
     """Returns the passes that fill the caches, and the FLOPs of text encoders that have no trace."""
     around, system, num_prompts = run.around, run.denoiser.system, len(run.experiment.validation.prompts)
-    if system is None or not (around.caches_latents or around.caches_text):
+    if num_images == 0 or system is None or not (around.caches_latents or around.caches_text):
         return (), 0.0
     if num_images is None:
         notes.append("caching is not in the total: the images have not been counted")

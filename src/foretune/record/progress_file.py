@@ -1,4 +1,4 @@
-"""How far a trial is: a small file that it writes and the controller reads, on whatever machine either runs."""
+"""How far a task is: a small file that it writes and the controller reads, on whatever machine either runs."""
 
 import json
 import time
@@ -12,7 +12,7 @@ _MOST_BYTES = 4096
 
 
 class ProgressFile(Observer):
-    """Writes what the trial does, at most once a second."""
+    """Writes what the task does, at most once a second."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / PROGRESS
@@ -36,7 +36,7 @@ class ProgressFile(Observer):
 
 
 def read_progress(folder: Path) -> tuple[str, int, int] | None:
-    """What a trial does and how far it is; None where it does not say."""
+    """What a task does and how far it is; None where it does not say."""
     try:
         with (folder / PROGRESS).open(encoding="utf-8") as file:
             what, done, total = json.loads(file.read(_MOST_BYTES))
