@@ -108,15 +108,15 @@ def _processor_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def record() -> dict[str, Any]:
-    stored: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
-    return stored
+def record() -> dict[str, Any] | None:
+    """The last trial; None if none was recorded."""
+    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else None
 
 
-def written(page: str, figures: dict[str, Any], *, brief: bool) -> str:
-    """The page with what was measured: a table, or one sentence."""
-    made = "\n".join(_sentence(figures) if brief else _table(figures))
-    return _PART.sub(lambda found: f"{found[1]}{made}\n{found[2]}", page)
+def written(page: str, figures: dict[str, Any] | None, *, brief: bool) -> str:
+    """The page with what was measured: a table, or one sentence. Without a trial there is nothing to say."""
+    lines = [] if figures is None else [*(_sentence(figures) if brief else _table(figures)), ""]
+    return _PART.sub(lambda found: f"{found[1]}{chr(10).join(lines)}{found[2]}", page)
 
 
 def _table(figures: dict[str, Any]) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _table(figures: dict[str, Any]) -> Iterator[str]:
     for first in FIRSTS:
         some = figures[first]
         times = (some["processor_s"], some["after_s"], some["of_which_installing_s"])
-        yield f"| {first} | {' | '.join('not recorded' if one is None else duration_text(one) for one in times)} |"
+        yield f"| {first} | {' | '.join(duration_text(one) for one in times)} |"
     yield ""
     yield f"One trial on {figures['date']}: two CPU cores, {figures['beside']}. The clock includes downloads from a"
     yield "near package index. `python -m tools.first_minutes` repeats it."
