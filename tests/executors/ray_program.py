@@ -41,7 +41,6 @@ def started(folder: Path, *arguments: str, num_cpus: int = 2) -> "subprocess.Pop
     with log.open("wb") as output:
         node = subprocess.Popen(
             [sys.executable, "-m", "tests.executors.ray_node", "start", *options],
-            env={**os.environ, **PATIENT},
             stdout=output,
             stderr=output,
             stdin=subprocess.DEVNULL,
@@ -91,7 +90,11 @@ def main() -> None:
     folder, num, start_s = Path(sys.argv[1]), int(sys.argv[2]), time.monotonic()
     token = folder / "token"
     token.write_text(secrets.token_hex(32))
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    os.environ |= PATIENT | {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+    }
     # Ray hands out as many GPUs as it is told that there are.
     started(folder, "--head", f"--port={PORT}", "--include-dashboard=false", "--num-gpus=2")
     second = started(folder, f"--address=127.0.0.1:{PORT}")
