@@ -121,3 +121,20 @@ def test_a_sweep_of_epochs_is_drawn_with_their_time(tmp_path: Path) -> None:
     svg = write_sweep_plots(summary, file().options, tmp_path)[0].read_text()
     assert "time of an epoch, min" in svg
     assert "Dots: runs. Bars: 95 % interval of the mean." in svg
+
+
+def test_the_picture_of_a_frontier_shows_what_was_tried(tmp_path: Path) -> None:
+    """Of 512 sizes four: their range is drawn, with numbers, and crosses in it."""
+    axes = {"train.batch_size": {"from": 1, "to": 512, "step": 1}}
+    strategy = {"kind": "frontier", "key": "train.batch_size"}
+    of_frontier = file(axes=axes, strategy=strategy)
+    results = [trial(60, 0, 1.0), trial(63, 0, 1.0), trial(64, 0, 0.0, "out of host memory")]
+    results.append(trial(128, 0, 0.0, "predicted not to fit"))
+    summary = summarise_sweep("s", of_frontier, results[::-1], None)
+    assert [one.labels["train.batch_size"] for one in summary.combinations] == ["60", "63", "64", "128"]
+    assert (summary.headline, summary.detail) == ("63 fits, 64 does not (3 trials)", "")
+    svg = write_sweep_plots(summary.to_mapping(), of_frontier.options, tmp_path)[0].read_text()
+    assert ">80<" in svg
+    assert ">120<" in svg
+    assert ">500<" not in svg
+    assert "Crosses: no trial finished" in svg

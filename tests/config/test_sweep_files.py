@@ -187,11 +187,10 @@ def test_what_the_command_line_says_holds_in_the_quick_form_too(tmp_path: Path) 
     assert (quick.seeds, quick.steps) == ((3, 4), 5)
     assert isinstance(quick.experiment, dict)
     assert quick.experiment["method"]["rank"] == 8
-    path = SWEEP_PRESETS["devices"]
-    assert isinstance(
-        quick := shortened(load_sweep(path, ["train.precision=bf16"]), ["train.precision=bf16"]).experiment, dict
-    )
-    assert quick["train"]["precision"] == "bf16", "not the quick form's own"
+    bf16 = ("train.precision=bf16",)
+    devices = shortened(load_sweep(SWEEP_PRESETS["devices"], bf16), bf16).experiment
+    assert isinstance(devices, dict)
+    assert devices["train"]["precision"] == "bf16", "not the quick form's own"
 
 
 @pytest.mark.parametrize(

@@ -24,25 +24,31 @@ from tests.proofs.test_r16_faults import FAULTS, faulty_task
 from tests.waiting import HANG_S, waited_until
 
 PORT = 6379
-_MOST_STARTS = 10
+PATIENT = {
+    "RAY_agent_register_timeout_ms": "900000",
+    "RAY_gcs_server_request_timeout_seconds": "900",
+    "RAY_health_check_timeout_ms": "60000",
+    "RAY_worker_register_timeout_seconds": "900",
+}
+"""A process of a node that is killed is missed at once, because its connection is closed; a slow one has time."""
 _NUM_LONG = 3
 
 
 def started(folder: Path, *arguments: str, num_cpus: int = 2) -> "subprocess.Popen[bytes]":
-    """A node that has joined its cluster. Ray gives it 30 s for that, which a busy machine may take: then it is tried
-    again.
-    """
-    for number in range(_MOST_STARTS):
-        log = folder / f"ray-start-{'-'.join(arguments).replace('/', '')[:20]}-{number}.txt"
-        command = ["ray", "start", "--block", f"--num-cpus={num_cpus}", "--object-store-memory=80000000", *arguments]
-        with log.open("wb") as output:
-            node = subprocess.Popen(
-                command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
-            )
-        waited_until(lambda log=log, node=node: b"Ray runtime started" in log.read_bytes() or node.poll() is not None)  # type: ignore[misc]
-        if node.poll() is None:
-            return node
-    raise AssertionError(log.read_text())
+    """A node that has joined its cluster."""
+    log = folder / f"ray-start-{len(list(folder.glob('ray-start-*')))}.txt"
+    options = ("--block", f"--num-cpus={num_cpus}", "--object-store-memory=80000000", *arguments)
+    with log.open("wb") as output:
+        node = subprocess.Popen(
+            [sys.executable, "-m", "tests.executors.ray_node", "start", *options],
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    waited_until(lambda: b"Ray runtime started" in log.read_bytes() or node.poll() is not None)
+    assert node.poll() is None, log.read_text()
+    return node
 
 
 def kill_node(node: "subprocess.Popen[bytes]") -> list[int]:
@@ -84,7 +90,11 @@ def main() -> None:
     folder, num, start_s = Path(sys.argv[1]), int(sys.argv[2]), time.monotonic()
     token = folder / "token"
     token.write_text(secrets.token_hex(32))
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    os.environ |= PATIENT | {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+    }
     # Ray hands out as many GPUs as it is told that there are.
     started(folder, "--head", f"--port={PORT}", "--include-dashboard=false", "--num-gpus=2")
     second = started(folder, f"--address=127.0.0.1:{PORT}")

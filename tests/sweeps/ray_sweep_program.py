@@ -21,7 +21,7 @@ from foretune.executors.executor import open_executor
 from foretune.executors.state import read_state
 from foretune.sweeps.controller import SweepController, TrialWatcher
 from foretune.sweeps.sweep_folder import SweepFolder, sweep_folder
-from tests.executors.ray_program import PORT, kill_node, started
+from tests.executors.ray_program import PATIENT, PORT, kill_node, started
 from tests.proofs.sweep_trial_worker import PLANTED, WORKER, HangsEndSoon
 
 
@@ -52,7 +52,11 @@ def main() -> None:
     logs = sweeps.parent
     token = logs / "token"
     token.write_text(secrets.token_hex(32))
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    os.environ |= PATIENT | {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+    }
     os.environ[PLANTED] = "yes"
     started(logs, "--head", f"--port={PORT}", "--include-dashboard=false", num_cpus=1)
     second = started(logs, f"--address=127.0.0.1:{PORT}", num_cpus=1)

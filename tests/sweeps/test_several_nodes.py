@@ -25,7 +25,7 @@ from tests.waiting import HANG_S
 
 ROOT = Path(__file__).parents[2]
 SLURM = ROOT / ".ci" / "slurm"
-STEPS = 60
+STEPS = 30
 
 
 @pytest.mark.parametrize("executor", ["local", "ray"])

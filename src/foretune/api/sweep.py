@@ -46,8 +46,10 @@ class SweepOutcome:
 
     @property
     def problems(self) -> "dict[str, str]":
-        """Trials that were run and did not finish, with the reason."""
-        decided = ("done", "refused", "predicted not to fit")
+        """Trials that were run and did not finish, with the reason. In a frontier, what does not fit is an answer."""
+        from foretune.sweeps.strategies.seam import NOT_FITTING
+
+        decided = ("done", "refused", "predicted not to fit", *(NOT_FITTING if self.summary.frontier else ()))
         return {
             result.name: result.outcome.reason or result.outcome.kind
             for result in self.results

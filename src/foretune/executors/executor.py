@@ -85,7 +85,8 @@ def require_nodes(executor: str, num_nodes: int) -> None:
     if num_nodes > 1 and executor not in WITH_SEVERAL_NODES:
         raise UserError(
             f"resources.nodes: {num_nodes}, and the {executor} executor runs each task on one node. "
-            "Nearest: resources.nodes: 1, with parallel.devices for the devices of one node; or: --executor slurm"
+            "Nearest: resources.nodes: 1, with parallel.devices for the devices of one node. "
+            "Or run: foretune sweep ... --executor slurm"
         )
 
 

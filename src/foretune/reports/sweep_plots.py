@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foretune.choices.sweep import value_label
 from foretune.config.sweep_files import axis_word
 from foretune.core.units import GIB
 from foretune.reports.figures import COLOURS, INK, name_below, new_figure, plain, save_figure
@@ -28,6 +29,8 @@ _STYLES = ("-", "--", ":")
 _ROOM_ABOVE = 1.05
 _LARGEST_GAP, _WIDTH_OF_NAME = 0.12, 0.6
 """Between values that stand side by side, and of all of them; names are 1 apart."""
+_MARGIN = 0.05
+"""Beside the first and the last value, of the width between them."""
 _WIDE_RATIO = 20
 """Values that lie farther apart than this are drawn on a logarithmic axis."""
 
@@ -62,7 +65,7 @@ def _against(summary: Mapping[str, Any], axis: str, options: Sequence["AxisOptio
             style = _STYLES[number // len(COLOURS) % len(_STYLES)] if _are_numbers(options) else "none"
             _draw_line(panel, members, key, unit, xs, name, COLOURS[number % len(COLOURS)], style)
         _mark_failures(panel, combinations, axis, places)
-        _label_places(panel, options, places)
+        _label_places(panel, options, places, [places[one["labels"][axis]] for one in combinations])
         panel.set_xlabel(axis)
         panel.set_ylabel(title)
         if key != "quality":
@@ -156,12 +159,23 @@ def _are_numbers(options: Sequence["AxisOption"]) -> bool:
     return all(isinstance(option.value, int | float) and not isinstance(option.value, bool) for option in options)
 
 
-def _label_places(panel: Any, options: Sequence["AxisOption"], places: Mapping[str, float]) -> None:
-    used = sorted(places.values())
-    if _are_numbers(options) and used[0] > 0 and used[-1] / used[0] > _WIDE_RATIO:
-        panel.set_xscale("log")
-        panel.minorticks_off()
-    if len(options) <= _MOST_NAMED:
-        panel.set_xticks([places[option.label] for option in options], [option.label for option in options])
+def _label_places(
+    panel: Any, options: Sequence["AxisOption"], places: Mapping[str, float], used: Sequence[float]
+) -> None:
+    """`used` are the places of what was tried: of 512 sizes, a frontier tries a few."""
+    are_few = len(options) <= _MOST_NAMED
     if not _are_numbers(options):
         panel.set_xlim(-0.5, len(options) - 0.5)
+    else:
+        low, high = min(used), max(used)
+        if low > 0 and high / low > _WIDE_RATIO:
+            panel.set_xscale("log")
+            margin = (high / low) ** _MARGIN
+            panel.set_xlim(low / margin, high * margin)
+            panel.xaxis.set_major_formatter(lambda value, _: value_label(value))
+            if are_few:
+                panel.minorticks_off()
+        elif high > low:
+            panel.set_xlim(low - _MARGIN * (high - low), high + _MARGIN * (high - low))
+    if are_few:
+        panel.set_xticks([places[option.label] for option in options], [option.label for option in options])

@@ -14,9 +14,9 @@ from foretune.core.errors import UserError
 from foretune.core.input_files import read_text
 from foretune.record.atomic import write_text
 from foretune.record.redaction import redacted
-from foretune.sweeps.trial_facts import TRIAL
+from foretune.sweeps.trial_facts import SWEEP_FILE, TRIAL, TRIALS
 
-SWEEP_FILE, TRIALS, LOCK = "sweep.yaml", "trials", "sweep.lock"
+LOCK = "sweep.lock"
 _NUMBERED = re.compile(r"sweep_(\d{3,})")
 _MOST_BYTES = 16 * 2**20
 

@@ -10,7 +10,8 @@ from foretune.core.input_files import read_json
 from foretune.record.atomic import write_text
 from foretune.record.redaction import redacted
 
-TRIAL = "trial.json"
+SWEEP_FILE, TRIALS, TRIAL = "sweep.yaml", "trials", "trial.json"
+"""In the folder of a sweep, and in that of each trial."""
 _MOST_BYTES = 2**20
 
 

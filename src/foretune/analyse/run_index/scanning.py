@@ -7,11 +7,9 @@ from pathlib import Path
 
 from foretune.analyse.evaluations import EVALUATION_FILE
 from foretune.executors.task_files import OUTCOME, TASK
-from foretune.sweeps.sweep_folder import SWEEP_FILE, TRIALS
+from foretune.sweeps.trial_facts import SWEEP_FILE, TRIAL, TRIALS
 
 _EXPERIMENT, _RECORD, _EVENTS, _BENCH = "experiment.yaml", "record.json", "events.jsonl", "bench.json"
-TRIAL = "trial.json"
-"""What a sweep knows of a trial before it runs."""
 _TASK_FILES = frozenset({TASK, OUTCOME, TRIAL})
 _YOUNG_S = 2.0
 """A file that changed a moment before it was looked at may change again within the same tick of its file system."""

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from foretune.analyse.run_index.cells import NO_RECORD, Row, flat
-from foretune.analyse.run_index.scanning import TRIAL
 from foretune.core.input_files import MOST_JSON_BYTES, read_json
 from foretune.executors.outcome import TaskOutcome
 from foretune.executors.task_files import OUTCOME, TASK
+from foretune.sweeps.trial_facts import TRIAL
 
 _MOST_SETTINGS = 300
 
