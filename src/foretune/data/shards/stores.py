@@ -137,7 +137,7 @@ class LocalStore:
         (self.folder / name).unlink(missing_ok=True)
 
 
-@dataclass(slots=True)
+@dataclass
 class RemoteStore:
     """An address that fsspec opens. Connections belong to one process, so a copy in another one opens its own."""
 
