@@ -50,7 +50,7 @@ def open_shard_source(
 ) -> "ShardSource":
     """The same with the waits of a test."""
     if not is_remote(choice.path):
-        existing_folder(choice.path.removeprefix("file://"), "data.path", "shards")
+        existing_folder(choice.path, "data.path", "shards")
     store = open_store(choice.path, patience)
     manifest = read_manifest(store, retry)
     if manifest.holds not in ("images", "clips"):
