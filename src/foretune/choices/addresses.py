@@ -18,11 +18,11 @@ def remote_protocol(place: str) -> str:
 def checked_place(place: str) -> str:
     """Returns a folder or an address as it is; raises ValueError for one that cannot be read or carries a secret."""
     protocol = remote_protocol(place)
-    if not protocol and "::" not in place:
+    if not protocol:
         return place
-    if protocol not in PROTOCOLS or "::" in place:
+    if protocol not in PROTOCOLS:
         # The rest may hold a password.
-        raise ValueError(f"{protocol.rpartition('::')[2]}:// addresses are not read: use a folder, or http://, https:// or s3://")
+        raise ValueError(f"{protocol}:// addresses are not read: use a folder, or http://, https:// or s3://")
     parts = urlsplit(place)
     if "@" in parts.netloc:
         raise ValueError(
