@@ -30,7 +30,7 @@ _SIZES_PX = ((16, 16), (24, 8), (8, 24))
 
 
 class TinyImages:
-    """Images of three shapes, each with its own pixels, as uncompressed BMP: the cost is that of packing, not of PNG."""
+    """Images of three shapes, each with its own pixels, as BMP: the cost is that of packing, not of PNG."""
 
     def __init__(self, num_samples: int) -> None:
         self._num_samples = num_samples
@@ -72,7 +72,7 @@ def _streamed(tmp_path: Path, name: str, **request: Any) -> dict[str, Any]:
 def test_streaming_many_samples_with_flat_memory(
     tmp_path: Path, proof_size: ProofSize, report_figure: Callable[[str], None]
 ) -> None:
-    num = proof_size(1_000_000, 20_000)
+    num = proof_size(1_000_000, 10_000)
     rss: list[int] = []
     process, began_s = psutil.Process(), time.process_time()
 
