@@ -7,7 +7,7 @@ import pytest
 
 from foretune.api.sharing import share
 from foretune.backtests.shared.forecasting import baseline_bytes, baseline_step_s
-from foretune.backtests.shared.scoring import Compared, forecaster, score_shared
+from foretune.backtests.shared.scoring import RowComparison, forecaster, score_shared
 from foretune.cli.main import app
 from foretune.core.errors import UserError
 from foretune.planner.asking import Wanted, asked_of, devices_named, plan_question
@@ -83,7 +83,7 @@ def test_the_baselines_are_those_anybody_can_compute() -> None:
      (None, None, (1.0, 3.0), True), (3.1, 4.0, (2.0, 3.0), False)],
 )  # fmt: skip
 def test_within_the_band(low: float | None, high: float | None, planned: tuple[float, float], is_in: bool) -> None:
-    one = Compared(
+    one = RowComparison(
         row=row(), measured=1.0, low=low, high=high, planned=planned[0], planned_low=planned[0],
         planned_high=planned[1], baseline=None, origin="now",
     )  # fmt: skip
