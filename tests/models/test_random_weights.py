@@ -19,7 +19,7 @@ class Allocations(TorchDispatchMode):
     """Bytes of all storages that operators make outside of meta, and the largest in fp32."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen: set[int] = set()
         self.kept: list[torch.Tensor] = []
         self.num_bytes = self.largest_fp32 = 0
