@@ -23,8 +23,8 @@ def family_without_weights(model: ModelReference) -> TrainableFamily:
         return open_family(model.folder)
     if model.kind != "catalogue":
         raise UserError(
-            f"{model.asked} is not in the catalogue, so its sizes are not known without a download. Leave out "
-            "--random-weights, or choose a model of the catalogue. Run: foretune list models"
+            f"{model.asked} is not in the catalogue, so its sizes are not known without a download. "
+            "Measure it with its own weights, or choose a model of the catalogue. Run: foretune list models"
         )
     family = family_from_catalogue(model.asked)
     if not isinstance(family, TrainableFamily):
