@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from foretune.api.sharing import share
 from foretune.backtests.shared.forecasting import baseline_bytes, baseline_step_s
 from foretune.backtests.shared.scoring import RowComparison, forecaster, score_shared
+from foretune.choices.experiment import Experiment
 from foretune.cli.main import app
 from foretune.core.errors import UserError
 from foretune.planner.asking import Wanted, asked_of, devices_named, plan_question
@@ -66,6 +68,30 @@ def test_memory_of_a_cpu_is_that_of_the_process() -> None:
     held = measured(process_bytes=2 * 2**30, context_bytes=2**29, reserved_bytes=None, allocated_bytes=None)
     (memory,) = score_shared([row(model=UNLISTED, environment=on_cpu, measured=held)], forecaster()).memory
     assert (memory.measured, memory.planned) == (2 * 2**30, PLAN.process_bytes)
+
+
+@pytest.mark.parametrize("device_bytes", [2**28, 2**42])
+@pytest.mark.parametrize("kind", ["cpu", "cuda", "rocm", "mps"])
+def test_the_smallest_and_the_largest_device_are_forecast(kind: str, device_bytes: int) -> None:
+    held = measured(process_bytes=2**30, context_bytes=2**29)
+    one = row(environment=environment(device_kind=kind, device="X", device_bytes=device_bytes), measured=held)
+    (memory,) = score_shared([one], forecaster()).memory
+    assert memory.origin == "now"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"levers": {"block_swap": 10**9}},
+        {"levers": {"checkpoint_segment": 10**9}},
+        {"method": {"kind": "lora", "targets": ["(" * 200]}},
+        {"quantize": {"denoiser": "int8", "keep": ["(a+)+$"]}},
+    ],
+)
+def test_settings_that_no_model_has_are_a_reason_not_an_end(changes: dict[str, Any]) -> None:
+    asked = {"model": "sdxl-unet", "data": {"kind": "shapes"}, "train": {"steps": 1}, **changes}
+    (memory,) = score_shared([row(experiment=Experiment.model_validate(asked))], forecaster()).memory
+    assert memory.origin == "then"
 
 
 def test_the_baselines_are_those_anybody_can_compute() -> None:

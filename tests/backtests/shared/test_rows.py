@@ -122,6 +122,8 @@ HOSTILE: dict[str, tuple[Callable[[Cells], Cells], str]] = {
         lambda c: with_json(c, "environment", packages={f"p{n}": "1" for n in range(99)}),
         "environment: packages",
     ),
+    "a device without memory": (lambda c: with_json(c, "environment", device_bytes=1), "environment: device_bytes"),
+    "a device of a petabyte": (lambda c: with_json(c, "environment", device_bytes=2**50), "environment: device_bytes"),
     "a huge cell": (lambda c: {**c, "notes": "x" * (MOST_CELL_CHARACTERS + 1)}, "notes: more than"),
     "an empty cell": (lambda c: {**c, "environment": ""}, "environment: it is not JSON"),
 }
