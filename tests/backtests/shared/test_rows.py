@@ -92,6 +92,14 @@ HOSTILE: dict[str, tuple[Callable[[Cells], Cells], str]] = {
         lambda c: {**c, "experiment": json.dumps({**json.loads(c["experiment"]), "data": {"path": "/etc/passwd"}})},
         "experiment:",
     ),
+    "a folder to write to": (
+        lambda c: with_json(c, "experiment", data={"max_text_tokens": None, "cache_dir": "/etc"}),
+        "experiment: data.cache_dir is not a choice of a step",
+    ),
+    "a section that is no choice of a step": (
+        lambda c: with_json(c, "experiment", save={"every": 1}),
+        "experiment: save.every is not a choice of a step",
+    ),
     "an adapter to read": (
         lambda c: {
             **c,
