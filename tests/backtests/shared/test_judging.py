@@ -83,7 +83,7 @@ def test_the_smallest_and_the_largest_device_are_forecast(kind: str, device_byte
     "changes",
     [
         {"levers": {"block_swap": 10**9}},
-        {"levers": {"checkpoint_segment": 10**9}},
+        {"levers": {"gradient_checkpointing": 1.0, "checkpoint_segment": 10**9}},
         {"method": {"kind": "lora", "targets": ["(" * 200]}},
         {"quantize": {"denoiser": "int8", "keep": ["(a+)+$"]}},
     ],
