@@ -19,7 +19,7 @@ class Allocations(TorchDispatchMode):
     """Bytes of all storages that operators make outside of meta, and the largest in fp32."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen: set[int] = set()
         self.kept: list[torch.Tensor] = []
         self.num_bytes = self.largest_fp32 = 0
@@ -51,10 +51,8 @@ def test_weights_are_allocated_once_in_their_own_dtype() -> None:
     denoiser, allocations = built(ddpm())
     weights = sum(parameter.nbytes for parameter in denoiser.parameters())
     assert weights > 70e6
-    # Beside the weights: the numbers that are drawn, once in fp32 and for each tensor in its dtype; describing the
-    # model allocates each weight once, untouched, and lets go of it.
-    drawn = 4 * _NUM_DRAWN + 2 * _NUM_DRAWN * len(list(denoiser.parameters()))
-    assert allocations.num_bytes <= 2 * weights + drawn
+    # Described once without being touched, allocated once; and the numbers that weights repeat, in fp32 and in bf16.
+    assert allocations.num_bytes <= 2 * weights + 8 * _NUM_DRAWN
     assert allocations.largest_fp32 <= 4 * _NUM_DRAWN
 
 

@@ -67,7 +67,7 @@ def test_control_other_lines_are_seen(line: str) -> None:
 
 def audit(report: dict[str, object], folder: Path) -> tuple[int, str]:
     (folder / "report.json").write_text(json.dumps(report))
-    command = [sys.executable, _ROOT / ".ci" / "audit", "--report", folder / "report.json"]
+    command: list[str | Path] = [sys.executable, _ROOT / ".ci" / "audit", "--report", folder / "report.json"]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     return finished.returncode, finished.stdout + finished.stderr
 

@@ -3,15 +3,12 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from foretune.cli.options import refuse_given
 from foretune.core.errors import UserError
-
-if TYPE_CHECKING:
-    from foretune.measure.bench import Bench
 
 _OF_A_PRESET = {
     "batch": "is what a preset decides. Leave out one of the two.",
@@ -105,7 +102,7 @@ def _refuse_share(file: Path | None, *, yes: bool) -> None:
         raise UserError("--share asks before it writes, and nobody is there to answer. Add --yes.")
 
 
-def _share(measured: "Bench", file: Path, *, yes: bool, to_stderr: bool) -> None:
+def _share(measured: Any, file: Path, *, yes: bool, to_stderr: bool) -> None:
     from foretune.api.sharing import share, shared_row
     from foretune.cli.status import StatusObserver
     from foretune.reports.terminal.shared_rows import row_lines
@@ -122,7 +119,7 @@ def _share(measured: "Bench", file: Path, *, yes: bool, to_stderr: bool) -> None
         typer.echo("Nothing was written.", err=to_stderr)
 
 
-def _training(experiment: Path, overrides: list[str], *, as_json: bool, **options: Any) -> "Bench":
+def _training(experiment: Path, overrides: list[str], *, as_json: bool, **options: Any) -> Any:
     from foretune.api.bench import bench as bench_training
     from foretune.cli.progress import ProgressObserver
     from foretune.reports.terminal.bench import print_bench

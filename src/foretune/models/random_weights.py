@@ -23,8 +23,8 @@ def family_without_weights(model: ModelReference) -> TrainableFamily:
         return open_family(model.folder)
     if model.kind != "catalogue":
         raise UserError(
-            f"{model.asked} is not in the catalogue, so its sizes are not known without a download. Run: foretune list "
-            "models, or leave out --random-weights"
+            f"{model.asked} is not in the catalogue, so its sizes are not known without a download. "
+            "Measure it with its own weights, or choose a model of the catalogue. Run: foretune list models"
         )
     family = family_from_catalogue(model.asked)
     if not isinstance(family, TrainableFamily):
@@ -42,6 +42,7 @@ def random_denoiser(family: Family, dtype: torch.dtype, device: torch.device) ->
     denoiser = _described(family, dtype)
     cast_as_loaded(denoiser, dtype)
     drawn = torch.randn(_NUM_DRAWN, generator=torch.Generator().manual_seed(0)).to(device)
+    drawn_as = {drawn.dtype: drawn}
     made: dict[int, nn.Parameter] = {}
     for part in denoiser.modules():
         for name, parameter in list(part._parameters.items()):
@@ -49,7 +50,9 @@ def random_denoiser(family: Family, dtype: torch.dtype, device: torch.device) ->
                 continue
             if id(parameter) not in made:
                 weights = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
-                _fill(weights, name, drawn.to(parameter.dtype))
+                if parameter.dtype not in drawn_as:
+                    drawn_as[parameter.dtype] = drawn.to(parameter.dtype)
+                _fill(weights, name, drawn_as[parameter.dtype])
                 made[id(parameter)] = nn.Parameter(weights, requires_grad=parameter.requires_grad)
             part._parameters[name] = made[id(parameter)]
     return denoiser.to(device)

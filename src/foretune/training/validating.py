@@ -74,6 +74,7 @@ class Validator:
     def _sample(self, steps_done: int) -> Iterator[Path]:
         """The pipeline is put together around the live denoiser and taken apart again: nothing stays in memory."""
         left_out = dict.fromkeys((*self.family.text_parts, *self.family.image_parts))
+        assert self.folder is not None, "a run with random weights does not validate"
         pipeline = self.family.load_pipeline(
             self.folder, torch.float32, **{self.family.denoiser_part: self.step.denoiser}, **left_out
         )

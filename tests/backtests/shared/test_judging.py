@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from foretune.api.sharing import share
 from foretune.backtests.shared.forecasting import baseline_bytes, baseline_step_s
-from foretune.backtests.shared.scoring import Compared, forecaster, score_shared
+from foretune.backtests.shared.scoring import RowComparison, forecaster, score_shared
+from foretune.choices.experiment import Experiment
 from foretune.cli.main import app
 from foretune.core.errors import UserError
 from foretune.planner.asking import Wanted, asked_of, devices_named, plan_question
@@ -68,6 +70,30 @@ def test_memory_of_a_cpu_is_that_of_the_process() -> None:
     assert (memory.measured, memory.planned) == (2 * 2**30, PLAN.process_bytes)
 
 
+@pytest.mark.parametrize("device_bytes", [2**28, 2**42])
+@pytest.mark.parametrize("kind", ["cpu", "cuda", "rocm", "mps"])
+def test_the_smallest_and_the_largest_device_are_forecast(kind: str, device_bytes: int) -> None:
+    held = measured(process_bytes=2**30, context_bytes=2**29)
+    one = row(environment=environment(device_kind=kind, device="X", device_bytes=device_bytes), measured=held)
+    (memory,) = score_shared([one], forecaster()).memory
+    assert memory.origin == "now"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"levers": {"block_swap": 10**9}},
+        {"levers": {"gradient_checkpointing": 1.0, "checkpoint_segment": 10**9}},
+        {"method": {"kind": "lora", "targets": ["(" * 200]}},
+        {"quantize": {"denoiser": "int8", "keep": ["(a+)+$"]}},
+    ],
+)
+def test_settings_that_no_model_has_are_a_reason_not_an_end(changes: dict[str, Any]) -> None:
+    asked = {"model": "sdxl-unet", "data": {"kind": "shapes"}, "train": {"steps": 1}, **changes}
+    (memory,) = score_shared([row(experiment=Experiment.model_validate(asked))], forecaster()).memory
+    assert memory.origin == "then"
+
+
 def test_the_baselines_are_those_anybody_can_compute() -> None:
     # 2 bytes of a frozen weight; of a trained one weight, gradient and two states in fp32.
     frozen, trained = 2_567_463_684 - 23_224_320, 23_224_320
@@ -83,7 +109,7 @@ def test_the_baselines_are_those_anybody_can_compute() -> None:
      (None, None, (1.0, 3.0), True), (3.1, 4.0, (2.0, 3.0), False)],
 )  # fmt: skip
 def test_within_the_band(low: float | None, high: float | None, planned: tuple[float, float], is_in: bool) -> None:
-    one = Compared(
+    one = RowComparison(
         row=row(), measured=1.0, low=low, high=high, planned=planned[0], planned_low=planned[0],
         planned_high=planned[1], baseline=None, origin="now",
     )  # fmt: skip

@@ -92,6 +92,14 @@ HOSTILE: dict[str, tuple[Callable[[Cells], Cells], str]] = {
         lambda c: {**c, "experiment": json.dumps({**json.loads(c["experiment"]), "data": {"path": "/etc/passwd"}})},
         "experiment:",
     ),
+    "a folder to write to": (
+        lambda c: with_json(c, "experiment", data={"max_text_tokens": None, "cache_dir": "/etc"}),
+        "experiment: data.cache_dir is not a choice of a step",
+    ),
+    "a section that is no choice of a step": (
+        lambda c: with_json(c, "experiment", save={"every": 1}),
+        "experiment: save.every is not a choice of a step",
+    ),
     "an adapter to read": (
         lambda c: {
             **c,
@@ -122,6 +130,8 @@ HOSTILE: dict[str, tuple[Callable[[Cells], Cells], str]] = {
         lambda c: with_json(c, "environment", packages={f"p{n}": "1" for n in range(99)}),
         "environment: packages",
     ),
+    "a device without memory": (lambda c: with_json(c, "environment", device_bytes=1), "environment: device_bytes"),
+    "a device of a petabyte": (lambda c: with_json(c, "environment", device_bytes=2**50), "environment: device_bytes"),
     "a huge cell": (lambda c: {**c, "notes": "x" * (MOST_CELL_CHARACTERS + 1)}, "notes: more than"),
     "an empty cell": (lambda c: {**c, "environment": ""}, "environment: it is not JSON"),
 }

@@ -101,7 +101,8 @@ class SharedEnvironment(_Cell):
     device_kind: Literal["cpu", "cuda", "rocm", "mps"]
     device: Word
     """As its driver calls it."""
-    device_bytes: Bytes
+    device_bytes: Annotated[int, Field(ge=2**28, le=2**42)]
+    """256 MiB to 4 TiB: what a device of the catalogue may have."""
     num_threads: Annotated[int, Field(ge=1, le=4096)]
     foretune: Word
     python: Word

@@ -28,7 +28,7 @@ Origin = Literal["now", "then"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared:
+class RowComparison:
     """A measured figure beside what was forecast, and what a rule of thumb gives. Bytes, or seconds of a step."""
 
     row: SharedRow
@@ -77,8 +77,8 @@ class Compared:
 class SharedScore:
     """All of it."""
 
-    memory: tuple[Compared, ...]
-    speed: tuple[Compared, ...]
+    memory: tuple[RowComparison, ...]
+    speed: tuple[RowComparison, ...]
     not_forecast: tuple[LeftOut, ...]
     """Rows without a forecast of memory or of speed, and why."""
     refused: tuple[LeftOut, ...] = ()
@@ -143,14 +143,14 @@ def _held_bytes(row: SharedRow) -> int | None:
     return measured.process_bytes if _is_on_host(row) else measured.reserved_bytes or measured.allocated_bytes
 
 
-def _memory(row: SharedRow, plan: SharedPlan, origin: Origin) -> Compared:
+def _memory(row: SharedRow, plan: SharedPlan, origin: Origin) -> RowComparison:
     measured, held, on_host = row.measured, _held_bytes(row), _is_on_host(row)
     assert held is not None, "only measured memory is compared"
     is_allocated = not on_host and measured.reserved_bytes is None
     likely = plan.process_bytes if on_host else plan.allocated_bytes if is_allocated else plan.reserved_bytes
     # The band is that of the process; what of it the allocator does not hold is the same at both ends.
     beside = plan.process_bytes - likely
-    return Compared(
+    return RowComparison(
         row=row,
         measured=float(held),
         low=None,
@@ -163,10 +163,10 @@ def _memory(row: SharedRow, plan: SharedPlan, origin: Origin) -> Compared:
     )
 
 
-def _speed(row: SharedRow, plan: SharedPlan, origin: Origin) -> Compared:
+def _speed(row: SharedRow, plan: SharedPlan, origin: Origin) -> RowComparison:
     assert plan.step_s is not None, "only plans with a time are compared"
     measured = row.measured
-    return Compared(
+    return RowComparison(
         row=row,
         measured=measured.step_s,
         low=measured.step_low_s,
@@ -179,7 +179,7 @@ def _speed(row: SharedRow, plan: SharedPlan, origin: Origin) -> Compared:
     )
 
 
-def _figures(found: Sequence[Compared]) -> dict[str, Any]:
+def _figures(found: Sequence[RowComparison]) -> dict[str, Any]:
     errors = [abs(one.error) for one in found]
     baseline = [abs(error) for one in found if (error := one.baseline_error) is not None]
     return {

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from foretune.backtests.shared.row_format import SharedRow
-    from foretune.backtests.shared.scoring import Compared, SharedScore
+    from foretune.backtests.shared.scoring import RowComparison, SharedScore
 
 _NONE = "-"
 
@@ -40,7 +40,7 @@ def print_shared(score: "SharedScore") -> None:
     _print_total(out, "step time", figures["speed"], "40 % of the device's peak")
 
 
-def _print_part(out: "Console", what: str, rows: Sequence["Compared"], text: Callable[[float], str]) -> None:
+def _print_part(out: "Console", what: str, rows: Sequence["RowComparison"], text: Callable[[float], str]) -> None:
     if not rows:
         return
     made = table(what, "model", "device", "measured", "planned", "low to high", "error", "baseline", "error")
@@ -62,7 +62,7 @@ def _print_part(out: "Console", what: str, rows: Sequence["Compared"], text: Cal
     out.print()
 
 
-def _with_interval(one: "Compared", text: Callable[[float], str]) -> str:
+def _with_interval(one: "RowComparison", text: Callable[[float], str]) -> str:
     if one.low is None or one.high is None:
         return text(one.measured)
     return f"{text(one.measured)} ({text(one.low)} to {text(one.high)})"

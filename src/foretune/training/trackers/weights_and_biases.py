@@ -17,6 +17,8 @@ class WeightsAndBiases(Tracker):
     """
 
     def __init__(self, directory: Path) -> None:
+        # Read when wandb is imported: otherwise also an offline run reports its start to the library's makers.
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         try:
             import wandb
         except ImportError as error:
