@@ -1,4 +1,4 @@
-"""The planner's page in a real browser: the command line's numbers, nothing from elsewhere, and links that are inert."""
+"""The planner's page in a real browser: the command line's numbers, nothing from elsewhere, links that are inert."""
 
 import json
 import shutil
