@@ -25,20 +25,24 @@ import json, sys
 served, forbidden, question = sys.argv[1], set(sys.argv[2].split(",")), json.loads(sys.argv[3])
 refused = []
 
-class Forbidden:
+# In place of all finders: what is not served is not found, as in a browser.
+class Served:
+    def __init__(self, finders):
+        self.finders = finders
+
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
         is_served = top in sys.argv[4].split(",") or top in sys.stdlib_module_names or top in ("foretune", "tools")
         # How this Python was built is read from a file whose name says it.
-        if top.startswith("_sysconfigdata"):
-            return
-        if top in forbidden or not is_served:
+        if top in forbidden or not (is_served or top.startswith("_sysconfigdata")):
             refused.append(name)
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+            return None
+        found = (finder.find_spec(name, path, target) for finder in self.finders)
+        return next((spec for spec in found if spec is not None), None)
 
 for name in forbidden:
     sys.modules.pop(name, None)
-sys.meta_path.insert(0, Forbidden())
+sys.meta_path[:] = [Served(list(sys.meta_path))]
 sys.path.insert(0, served)
 
 import _thread, os, signal, socket, subprocess, threading
