@@ -12,8 +12,13 @@ const sitePackages = "/lib/python3.14/site-packages";
 python.unpackArchive(bytes(packages), "zip", { extractDir: sitePackages });
 python.unpackArchive(bytes(traces), "zip", { extractDir: `${sitePackages}/foretune/trace/data` });
 python.globals.set("question", question);
-console.log(python.runPython(`
+try {
+  console.log(python.runPython(`
 import json
 from tools.browser_planner.answering import answer
 json.dumps(answer(json.loads(question)))
 `));
+} catch (error) {
+  console.error(error.message);
+  process.exitCode = 1;
+}

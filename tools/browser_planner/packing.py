@@ -33,7 +33,7 @@ _ENCODINGS = ("__init__", "aliases", "ascii", "charmap", "cp437", "idna", "latin
               "unicode_escape", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_8", "utf_8_sig")  # fmt: skip
 # Models of pydantic 1, which no field of ours has, and the plug-in of a type checker.
 _UNUSED_PACKAGES = ("pydantic/v1/", "pydantic/mypy", "annotated_types/test_cases")
-_UNUSED_DATA = ("published_measurements.csv", "backtest_record.json", "speed_record.json", "CORRECTIONS.md")
+_UNUSED_DATA = ("published_measurements.csv", "CORRECTIONS.md")
 
 
 @dataclass(frozen=True)
