@@ -7,7 +7,8 @@ import pytest
 
 from foretune.catalog.devices import devices
 from foretune.catalog.kernel_tables import AttentionFit, SdpaKernel, estimates, kernel_table, kernel_table_names
-from foretune.planner.timing.attention import attention_times
+from foretune.planner.timing.attention import MASKED_BACKWARD, MASKED_FORWARD, attention_times
+from foretune.planner.timing.device_speed import speed_of
 from foretune.planner.timing.formulas import attention_us, best_rate, padded_head_dim
 from foretune.planner.timing.speed import NotKnown
 
@@ -121,3 +122,18 @@ def test_consumer_cards_and_unknown_ones() -> None:
     assert 0.7 * 165.2e12 < rate < 165.2e12
     with pytest.raises(NotKnown, match="GPUs"):
         attention_times(devices()["laptop-cpu-8core"], "cudnn")
+
+
+def test_a_mask_forces_a_slower_kernel_where_flash_attention_runs() -> None:
+    """cuDNN takes masks; FlashAttention 2 does not."""
+
+    def over_unmasked(name: str, sdpa: SdpaKernel, *, is_backward: bool) -> float:
+        speed = speed_of(devices()[name], sdpa)
+        masked_s = speed.attention_s(1, 24, 4096, 4096, 128, is_backward=is_backward, is_masked=True)
+        return masked_s / speed.attention_s(1, 24, 4096, 4096, 128, is_backward=is_backward)
+
+    assert over_unmasked("l40s", "cudnn", is_backward=False) == pytest.approx(MASKED_FORWARD)
+    assert over_unmasked("l40s", "cudnn", is_backward=True) == pytest.approx(MASKED_BACKWARD)
+    assert over_unmasked("h100-sxm", "flash_attention_2", is_backward=False) == pytest.approx(MASKED_FORWARD)
+    for name in ("h100-sxm", "b200", "mi300x"):
+        assert over_unmasked(name, "cudnn", is_backward=True) == 1
