@@ -24,7 +24,7 @@ def encode_data(
     executor: Annotated[str, typer.Option("--executor", help="Where: local, slurm or ray.")] = "local",
     option: ExecutorOptions = None,
     part_size: Annotated[
-        int, typer.Option("--part-size", min=1, help="Samples of a part; each part is a task.")
+        int, typer.Option("--part-size", min=1, help="Samples of a part, which is a task.")
     ] = 2048,
     shard_mib: Annotated[float, typer.Option("--shard-mib", min=0.01, help="Size of a shard at most, in MiB.")] = 256.0,
     tasks: Annotated[
