@@ -128,7 +128,7 @@ def _choice(source: str | Path, kind: str, cache_dir: str | Path) -> "Data":
     from foretune.config.reading import read_experiment
 
     if Path(source).suffix in _EXPERIMENTS:
-        return read_experiment(source).experiment.data
+        return read_experiment(Path(source)).experiment.data
     adapter: TypeAdapter[Data] = TypeAdapter(Data)
     return adapter.validate_python({"kind": kind, "path": str(source), "cache_dir": str(cache_dir)})
 

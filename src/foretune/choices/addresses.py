@@ -3,7 +3,6 @@
 from urllib.parse import urlsplit
 
 PROTOCOLS = ("http", "https", "s3")
-_OWN_DISK = ("", "file")
 
 
 def is_remote(place: str) -> bool:
@@ -19,7 +18,7 @@ def remote_protocol(place: str) -> str:
 def checked_place(place: str) -> str:
     """Returns a folder or an address as it is; raises ValueError for one that cannot be read or carries a secret."""
     protocol = remote_protocol(place)
-    if protocol in _OWN_DISK:
+    if not protocol:
         return place
     if protocol not in PROTOCOLS:
         # The rest may hold a password.

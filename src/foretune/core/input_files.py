@@ -60,7 +60,10 @@ class OutsideFile(RefusedFile):
 
 def shown(name: str | Path) -> str:
     """A name as a message shows it: control characters, line breaks and bytes that are not UTF-8 as escapes."""
-    return "".join(_escape(letter) if _is_hidden(letter) else letter for letter in str(name))
+    text = str(name)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(letter) if _is_hidden(letter) else letter for letter in text)
 
 
 def shown_lines(text: str) -> str:

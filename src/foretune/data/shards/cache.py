@@ -57,13 +57,11 @@ class ShardCache:
         if not self.max_bytes:
             return None
         try:
-            descriptor = os.open(self.path(file.checksum), os.O_RDONLY)
+            with self.path(file.checksum).open("rb", buffering=0) as cached:
+                cached.seek(start)
+                data = cached.read(num_bytes)
         except FileNotFoundError:
             return None
-        try:
-            data = os.pread(descriptor, num_bytes, start)
-        finally:
-            os.close(descriptor)
         if len(data) != num_bytes:
             self.drop(file.checksum)
             return None

@@ -68,7 +68,7 @@ def open_store(place: str, patience: Patience = Patience()) -> ShardStore:  # no
     """Returns the store at a folder, an `http://`, `https://` or `s3://` address. Nothing is read yet."""
     if is_remote(place):
         return RemoteStore(place.rstrip("/"), patience)
-    return LocalStore(Path(place.removeprefix("file://")).expanduser().absolute())
+    return LocalStore(Path(place).expanduser().absolute())
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,8 @@ class LocalStore:
                 found_bytes = os.fstat(file.fileno()).st_size
                 if found_bytes != file_bytes:
                     raise ShardFault(f"it has {found_bytes:,} bytes where the index says {file_bytes:,}")
-                data = os.pread(file.fileno(), num_bytes, start)
+                file.seek(start)
+                data = file.read(num_bytes)
         except ShardFault:
             raise
         except OSError as error:
@@ -137,7 +138,7 @@ class LocalStore:
         (self.folder / name).unlink(missing_ok=True)
 
 
-@dataclass(slots=True)
+@dataclass
 class RemoteStore:
     """An address that fsspec opens. Connections belong to one process, so a copy in another one opens its own."""
 

@@ -20,7 +20,7 @@ from foretune.data.frame_rates import Sampling, Timing, sampling_at
 from foretune.data.images import Pixels
 from foretune.data.shards.ahead import ReadAhead
 from foretune.data.shards.cache import CachedStore, ShardCache
-from foretune.data.shards.index import SampleFacts
+from foretune.data.shards.index import IndexedSample, SampleFacts
 from foretune.data.shards.reader import ShardReader, read_manifest
 from foretune.data.shards.retrying import Retry
 from foretune.data.shards.stores import Patience, open_store
@@ -50,7 +50,7 @@ def open_shard_source(
 ) -> "ShardSource":
     """The same with the waits of a test."""
     if not is_remote(choice.path):
-        existing_folder(choice.path.removeprefix("file://"), "data.path", "shards")
+        existing_folder(choice.path, "data.path", "shards")
     store = open_store(choice.path, patience)
     manifest = read_manifest(store, retry)
     if manifest.holds not in ("images", "clips"):
@@ -130,15 +130,15 @@ class ShardSource(IndexedSource):
 
     def frames(self, index: int, num_frames: int) -> Sequence[Pixels]:
         """Returns the first frames of a clip; an image is its only one."""
-        suffix, data = self._main(index)
-        name = self.name(index)
+        sample = self.reader.sample(index)
+        suffix, data = self._main(index, sample)
+        facts, name = sample.facts, self.name(index)
         if f".{suffix}".endswith(videos.SUFFIXES):
             videos.require_decoder()
             with _as_file(data) as file:
-                frames = videos.read_frames(file, name, num_frames, self._sampling(self.reader.facts(index), index))
+                frames = videos.read_frames(file, name, num_frames, self._sampling(facts, index))
         else:
             frames = [images.decode(data, name)]
-        facts = self.reader.facts(index)
         if len(frames) < num_frames or frames[0].shape[:2] != (facts.height_px, facts.width_px):
             raise UserError(f"The sample {name} differs from its index. Pack the data again.")
         return frames
@@ -182,8 +182,7 @@ class ShardSource(IndexedSource):
         manifest = self.reader.manifest
         return ReadAhead(order, store, manifest, micros_per_step=micros_per_step, reads_samples=reads_samples)
 
-    def _main(self, index: int) -> tuple[str, bytes]:
-        sample = self.reader.sample(index)
+    def _main(self, index: int, sample: IndexedSample) -> tuple[str, bytes]:
         suffix = next((suffix for suffix in sample.members if f".{suffix}".lower().endswith(_SUFFIXES)), None)
         if suffix is None:
             raise UserError(f"The sample {self.name(index)} has no image ({shown(', '.join(sample.members))}).")
