@@ -82,6 +82,7 @@ def encode_data(
     """
     from foretune.choices.addresses import is_remote
     from foretune.config import read_experiment
+    from foretune.config.readiness import TO_ENCODE
 
     if executor not in _EXECUTORS:
         raise UnknownName("executor", executor, _EXECUTORS)
@@ -93,7 +94,7 @@ def encode_data(
     # A set that is read is not what is encoded.
     overrides = (*overrides_of(changes), "data.encoded=null")
     checks = [absent_device] if is_here else []
-    asked = read_experiment(Path(experiment), overrides, needs=("data",), checks=checks)
+    asked = read_experiment(Path(experiment), overrides, needs=TO_ENCODE, checks=checks)
     import_libraries(observer, "foretune.training.encoded_sets.job", warns_if_busy=is_here)
     from foretune.data.shards import ShardLimits
     from foretune.sweeps.trial_resources import resources_of

@@ -14,6 +14,7 @@ from foretune.core.trackers import TRACKER_SPECS
 
 Need = Literal["data", "adapters", "trackers"]
 TO_TRAIN: tuple[Need, ...] = ("data", "adapters", "trackers")
+TO_ENCODE: tuple[Need, ...] = ("data",)
 
 
 def missing_here(experiment: Experiment, needs: Collection[Need]) -> Iterator[tuple[str, str]]:

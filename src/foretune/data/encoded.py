@@ -245,7 +245,7 @@ class EncodedSource:
         return int(self._times[np.searchsorted(self._ends, index, side="right")])
 
     def notes(self) -> tuple[str, ...]:
-        """Returns nothing: who encoded it was told."""
+        """Returns nothing: they were reported when it was encoded."""
         return ()
 
     def fingerprint(self) -> str:

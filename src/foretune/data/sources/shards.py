@@ -56,7 +56,7 @@ def open_shard_source(
     if manifest.holds not in ("images", "clips"):
         raise UserError(
             f"{store.where()} holds {shown(manifest.holds)}, not images or clips. Set data.path to a set that "
-            "`foretune data pack` made."
+            "`foretune data pack` made; one that `foretune data encode` made is read with data.encoded."
         )
     cache = None
     if is_remote(choice.path):
