@@ -15,7 +15,10 @@ from foretune.cli.main import app
 # Verbs of the command line that are several functions, or have another name than theirs.
 _OTHER_NAMES = {
     "list": ("list_models", "list_devices", "list_methods"),
-    "data": ("encode_data", "import_archive",),
+    "data": (
+        "encode_data",
+        "import_archive",
+    ),
     "import": ("import_config",),
     "import-accelerate": ("import_accelerate",),
     "import-checkpoint": ("import_checkpoint",),

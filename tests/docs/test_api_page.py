@@ -20,7 +20,9 @@ def test_every_public_name_has_an_entry_with_a_sentence() -> None:
     entries = re.split(r"^### `(\w+)`$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     texts = dict(zip(entries[1::2], entries[2::2], strict=True))
     assert sorted(texts) == sorted(foretune.__all__)
-    assert [name for name, text in texts.items() if not re.search(r"^(?!Parameters:|Raises:)[A-Z]", text, re.MULTILINE)] == []
+    assert [
+        name for name, text in texts.items() if not re.search(r"^(?!Parameters:|Raises:)[A-Z]", text, re.MULTILINE)
+    ] == []
 
 
 def test_the_examples_run_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,9 +23,7 @@ def encode_data(
     workers: Annotated[int, typer.Option("--workers", min=1, help="Parts that are encoded at once.")] = 1,
     executor: Annotated[str, typer.Option("--executor", help="Where: local, slurm or ray.")] = "local",
     option: ExecutorOptions = None,
-    part_size: Annotated[
-        int, typer.Option("--part-size", min=1, help="Samples of a part, which is a task.")
-    ] = 2048,
+    part_size: Annotated[int, typer.Option("--part-size", min=1, help="Samples of a part, which is a task.")] = 2048,
     shard_mib: Annotated[float, typer.Option("--shard-mib", min=0.01, help="Size of a shard at most, in MiB.")] = 256.0,
     tasks: Annotated[
         Path | None, typer.Option("--tasks", help="Folder for logs and unfinished work. Default: OUTPUT.tasks.")
