@@ -92,9 +92,8 @@ def test_streaming_in_two_ranks_from_s3_is_resumed_bit_exactly_in_mid_epoch(
     reads = Counter(found for found in requests if found[0].endswith(".tar"))
     # The validation set is read by each rank when it starts.
     manifest = open_set(place)
-    record = whole.run.read_record()
-    assert record is not None
-    num_train, num_held_out = (record.effective[f"num_{part}_samples"] for part in ("train", "held_out"))
+    _, _, effective = whole.run.read_experiment()
+    num_train, num_held_out = (effective[f"num_{part}_samples"] for part in ("train", "held_out"))
     assert num_train + num_held_out == len(manifest) == num
     once = sum(count == 1 for count in reads.values())
     differences = end_of(from_disk.run).differences(end_of(whole.run))

@@ -49,6 +49,7 @@ class Processes:
         """By part: how its training ends; an outcome of a process that left no run directory."""
         self.requests: list[TrialRequest] = []
         self._ended: list[str] = []
+        self.notes: list[str] = []
 
     def submit(self, task: Task) -> None:
         write_task(task)

@@ -52,6 +52,7 @@ class InThisProcess:
         self._perform = perform
         self._ended: list[str] = []
         self.performed: list[str] = []
+        self.notes: list[str] = []
 
     def submit(self, task: Task) -> None:
         if read_state(task.folder).outcome is None:

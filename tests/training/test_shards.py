@@ -28,7 +28,7 @@ def test_training_on_shards_is_the_same_run_after_run(
     assert one.record.outcome.status == "finished"
     assert len(losses_of(one.run)) == 3
     assert losses_of(one.run) == losses_of(other.run)
-    effective = one.record.effective
+    _, _, effective = one.run.read_experiment()
     assert effective["num_train_samples"] + effective["num_held_out_samples"] == manifest.num_samples
     assert 0 < effective["num_held_out_samples"] < 10
     assert effective["num_steps_per_epoch"] == -(-effective["num_train_samples"] // 2)

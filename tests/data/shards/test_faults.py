@@ -11,6 +11,7 @@ pytest.importorskip("s3fs")
 from foretune.choices.data import ShardsData
 from foretune.core.errors import UserError
 from foretune.data.shards import LostShard, Retry, open_set
+from foretune.data.shards.cache import CachedStore
 from foretune.data.shards.stores import Patience, open_store
 from foretune.data.sources.shards import ShardSource, open_shard_source
 from tests.data.shards.packed import sample, write_set
@@ -76,6 +77,7 @@ def test_shard_in_the_cache_that_is_damaged_is_read_again(server: FailingServer,
     source = _source(server, tmp_path, Retry(sleep=sleep), cache_gib=1.0)
     assert source.cache is not None
     store = source.reader.store
+    assert isinstance(store, CachedStore)
     entry = source.reader.manifest.shards[0]
     assert source.cache.fetch(store.store, store.file(entry.name))
     num_before = len(server.requests)
@@ -91,6 +93,8 @@ def test_download_whose_checksum_differs_is_retried_and_never_kept(server: Faili
     noted, sleep = waits()
     source = _source(server, tmp_path, Retry(num_attempts=3, sleep=sleep), cache_gib=1.0)
     store = source.reader.store
+    assert source.cache is not None
+    assert isinstance(store, CachedStore)
     file = store.file("000003.tar")
     server.faults["000003.tar"] = ["garbage"] * 3
     with pytest.raises(LostShard, match=r"000003\.tar failed in 3 attempts: its content differs from its checksum"):

@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_packed_folder_has_the_same_samples_and_the_same_held_out_ones(tmp_path:
     packed = foretune.pack_data(folder, tmp_path / "set", shard_samples=10, cache_dir=tmp_path / "cache")
     assert (packed.num_samples, packed.num_captions, packed.num_shards) == (23, 23, 3)
     assert not (tmp_path / "set" / UNFINISHED).exists()
-    common = {"cache_dir": str(tmp_path / "cache"), "resolution": 8}
+    common: dict[str, Any] = {"cache_dir": str(tmp_path / "cache"), "resolution": 8}
     size = Bucket(8, 8)
     files = open_source(FolderData(kind="folder", path=str(folder), **common), largest=size)
     shards = open_source(ShardsData(kind="shards", path=str(tmp_path / "set"), **common), largest=size)

@@ -159,8 +159,10 @@ class _Sample:
         if not self.members:
             return
         main = next((suffix for suffix in self.members if f".{suffix}".endswith(images.SUFFIXES)), None)
-        reason = "samples without an image" if main is None else None
-        if main is not None:
+        data, width_px, height_px, reason = b"", 0, 0, None
+        if main is None:
+            reason = "samples without an image"
+        else:
             data = self.members[main][1]
             if not is_image(data):
                 reason = "named as images, and none"

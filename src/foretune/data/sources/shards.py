@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -207,9 +207,9 @@ def _timing(facts: SampleFacts) -> Timing:
 
 
 @contextmanager
-def _as_file(data: bytes) -> Iterator[IO[bytes]]:
+def _as_file(data: bytes) -> Iterator[BinaryIO]:
     """Yields a file on the disk: the decoder looks at its descriptor."""
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.seek(0)
-        yield file
+        yield cast("BinaryIO", file)

@@ -21,8 +21,8 @@ def console(*, markup: bool = True) -> "Console":
     """
     from rich.console import Console
 
-    colours = None if os.environ.get("NO_COLOR") else "auto"
-    found = Console(highlight=False, soft_wrap=True, color_system=colours, markup=markup)
+    plain = bool(os.environ.get("NO_COLOR"))
+    found = Console(highlight=False, soft_wrap=True, color_system=None if plain else "auto", markup=markup)
     if not found.is_terminal:
         found.width = _WIDTH_OF_A_PIPE
     return found
