@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from foretune.choices.experiment import Experiment
 from foretune.choices.model import ModelReference
 from foretune.core.errors import Refused, UserError
 from foretune.models.family import Family, cast_as_loaded
@@ -89,3 +90,11 @@ def _fill(weights: Tensor, name: str, drawn: Tensor) -> None:
 def _parts(flat: Tensor) -> Iterator[Tensor]:
     for start in range(0, flat.numel(), _NUM_DRAWN):
         yield flat[start : start + _NUM_DRAWN]
+
+
+def first_device(experiment: Experiment, device: torch.device) -> torch.device:
+    """Where random weights are made: on the host what loading also leaves there, because the device may be too small
+    for all of it.
+    """
+    stays = experiment.quantize.denoiser != "none" or experiment.levers.block_swap
+    return torch.device("cpu") if stays or experiment.parallel.sharding != "none" else device

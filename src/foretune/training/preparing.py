@@ -28,7 +28,7 @@ from foretune.data.split import split
 from foretune.models.adapters import checksums_of_read
 from foretune.models.family import Conditioning, Family
 from foretune.models.locating import open_family
-from foretune.models.random_weights import random_denoiser
+from foretune.models.random_weights import first_device, random_denoiser
 from foretune.models.trainable import TrainableFamily
 from foretune.step.building import Assembled, assemble, attach_method, build_step
 from foretune.step.engine import ALONE as ONE_PROCESS
@@ -219,7 +219,7 @@ def build_model(
     load_dtype = METHODS[experiment.method.kind].load_dtype(PrecisionPolicy.of(experiment.train))
     if folder is None:
         observer.message(f"Building {family.name} with random weights on {device}.")
-        denoiser = random_denoiser(family, load_dtype, _first_device(experiment, device))
+        denoiser = random_denoiser(family, load_dtype, first_device(experiment, device))
     else:
         observer.message(f"Loading {family.name} from {folder} on {device}.")
         denoiser = family.load_denoiser(folder, load_dtype)
@@ -242,14 +242,6 @@ def build_model(
         base_checksum=base_checksum,
         effective=_effective_model(family, folder, device, assembled, step),
     )
-
-
-def _first_device(experiment: Experiment, device: torch.device) -> torch.device:
-    """Where random weights are made: on the host what loading also leaves there, because the device may be too small
-    for all of it.
-    """
-    stays = experiment.quantize.denoiser != "none" or experiment.levers.block_swap
-    return torch.device("cpu") if stays or experiment.parallel.sharding != "none" else device
 
 
 def checked_adapters(experiment: Experiment, family: Family) -> dict[str, str]:
