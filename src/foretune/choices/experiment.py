@@ -90,6 +90,11 @@ def _with_prefetch(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _with_shards(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 12 had no data of the kind `shards`; everything that it could say means the same."""
+    return body
+
+
 class Experiment(Value):
     """One fine-tuning, as asked for. Everything that follows is computed from it and from the catalogue."""
 
@@ -106,6 +111,7 @@ class Experiment(Value):
         9: _with_gather_dtype,
         10: _with_clips,
         11: _with_prefetch,
+        12: _with_shards,
     }
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
