@@ -95,6 +95,11 @@ def _with_shards(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _with_encoded_data(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 13 read images and clips only, which is the default."""
+    return body
+
+
 class Experiment(Value):
     """One fine-tuning, as asked for. Everything that follows is computed from it and from the catalogue."""
 
@@ -112,6 +117,7 @@ class Experiment(Value):
         10: _with_clips,
         11: _with_prefetch,
         12: _with_shards,
+        13: _with_encoded_data,
     }
 
     name: Annotated[str, INCIDENTAL] = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")

@@ -19,6 +19,7 @@ from foretune.data.shards.retrying import ShardFault
 from foretune.record.redaction import redacted_text
 
 _MOST_FILE_BYTES = 2**50
+_READABLE = 0o644
 _MOST_REASON_LETTERS = 300
 
 
@@ -132,6 +133,7 @@ class LocalStore:
         with _writing(self.where(name)):
             self.folder.mkdir(parents=True, exist_ok=True)
             shutil.move(local, unfinished)
+            unfinished.chmod(_READABLE)  # a temporary file is its owner's only
             unfinished.replace(self.folder / name)
 
     def remove(self, name: str) -> None:
