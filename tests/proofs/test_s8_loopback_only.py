@@ -25,7 +25,7 @@ pytestmark = [
 
 _SOURCE = Path(__file__).parents[2] / "src"
 _SERVERS = frozenset(
-    {"http.server", "socketserver", "wsgiref", "xmlrpc.server", "aiohttp", "flask", "fastapi", "uvicorn"}
+    {"http.server", "socketserver", "wsgiref", "xmlrpc.server", "aiohttp.web", "flask", "fastapi", "uvicorn"}
 )
 _LISTENS = frozenset({"listen", "create_server", "start_server", "start_unix_server", "serve_forever"})
 _EXPERIMENT = (
@@ -34,7 +34,7 @@ _EXPERIMENT = (
 
 
 def servers_in(text: str) -> Iterator[str]:
-    """Imports of servers and calls that begin to listen."""
+    """Imports of servers and calls that begin to listen. aiohttp is a client, too; its server is aiohttp.web."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in _SERVERS)
@@ -43,6 +43,8 @@ def servers_in(text: str) -> Iterator[str]:
             yield from sorted(names & _SERVERS)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LISTENS:
             yield node.func.attr
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) in _SERVERS:
+            yield ast.unparse(node)
 
 
 def test_s8_nothing_in_the_source_serves() -> None:
@@ -51,7 +53,15 @@ def test_s8_nothing_in_the_source_serves() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["import http.server", "from http import server", "from socketserver import TCPServer", "s.listen(1)"]
+    "text",
+    [
+        "import http.server",
+        "from http import server",
+        "from socketserver import TCPServer",
+        "from aiohttp import web",
+        "import aiohttp; app = aiohttp.web.Application()",
+        "s.listen(1)",
+    ],
 )
 def test_s8_control_a_server_in_the_source_is_seen(text: str) -> None:
     assert list(servers_in(text))
