@@ -76,6 +76,7 @@ def test_streaming_in_two_ranks_from_s3_is_resumed_bit_exactly_in_mid_epoch(
         "method": {"kind": "full"},
         "train": {"epochs": 1, "steps": None, "batch_size": 1},
         "save": {"every": 1, "keep": 2},
+        "validate": {"num_inference_steps": 2, "num_held_out": num},
     }
 
     def started(name: str, path: str, *, cache_gib: float) -> TwoProcesses:
