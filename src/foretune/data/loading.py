@@ -44,14 +44,18 @@ class BatchLoader(DataLoader[Batch]):
         assert isinstance(self.sampler, range)
         # Workers are forked before there are threads that download.
         items = super().__iter__()
-        with self.ahead or nullcontext() as ahead:
-            for micro_index in self.sampler:
-                if ahead is not None:
-                    ahead.reached(micro_index)
-                item = next(items)
-                if isinstance(item, _Failure):
-                    raise UserError(item.text)
-                yield item
+        try:
+            with self.ahead or nullcontext() as ahead:
+                for micro_index in self.sampler:
+                    if ahead is not None:
+                        ahead.reached(micro_index)
+                    item = next(items)
+                    if isinstance(item, _Failure):
+                        raise UserError(item.text)
+                    yield item
+        finally:
+            # Ends the workers now, also where a traceback keeps this frame.
+            del items
 
 
 def loader(
