@@ -18,6 +18,7 @@ BASES: dict[str, dict[str, Any]] = {
     "cifar10": {"kind": "cifar10", "path": "./cifar-10"},
     "huggingface": {"kind": "huggingface", "path": "./set"},
     "clips": {"kind": "clips", "path": "./clips"},
+    "shards": {"kind": "shards", "path": "./set"},
     "shapes": {"kind": "shapes"},
 }
 OF_ALL_IMAGES = {
@@ -55,6 +56,9 @@ QUESTION: dict[str, Any] = {
     "data<clips>.fps": 16.0,
     "data<clips>.repeats": 2,
     "data<clips>.trigger": "sks",
+    "data<shards>.fps": 16.0,
+    "data<shards>.shuffle_shards": 4,
+    "data<shards>.trigger": "sks",
     "data<huggingface>.image_column": "picture",
     "data<huggingface>.caption_column": "words",
     "data<huggingface>.trigger": "sks",
@@ -105,7 +109,9 @@ INCIDENTALS: dict[str, Any] = {
     **{f"data<{kind}>.num_workers": 3 for kind in BASES},
     **{f"data<{kind}>.path": "/data/elsewhere" for kind in BASES if kind != "shapes"},
     "data<folder>.folders[].path": "/data/elsewhere",
-    **{f"data<{kind}>.follow_links": True for kind in BASES if kind != "shapes"},
+    **{f"data<{kind}>.follow_links": True for kind in BASES if kind not in ("shapes", "shards")},
+    "data<shards>.shard_cache_gib": 1.0,
+    **{f"data<{kind}>.encoded": "/data/encoded" for kind in BASES},
     "levers.gradient_checkpointing": 1.0,
     "levers.cache_latents": False,
     "levers.cache_text": False,
