@@ -62,7 +62,7 @@ MISTAKES = {
         "method.rank: goes with kind lora, dora, rslora, loha or lokr, but this is kind full."
     ),
     "data: {kind: shapes, path: x}": (
-        "data.path: goes with kind folder, cifar10, huggingface or clips, but this is kind shapes."
+        "data.path: goes with kind folder, cifar10, huggingface, clips or shards, but this is kind shapes."
     ),
     "data: {kind: folder, folders: [{path: a}, {path: b, repats: 2}]}": (
         "data.folders.1.repats: unknown key. Did you mean 'repeats'?"
@@ -73,7 +73,7 @@ MISTAKES = {
     # missing
     "data: {kind: cifar10}": "data.path: is missing. Folder that contains train/ or data_batch_1.",
     "data: {kind: folder}": "data: needs path (one folder) or folders (several).",
-    "data: {path: x}": "data.kind: is missing. Known: folder, cifar10, huggingface, clips, shapes.",
+    "data: {path: x}": "data.kind: is missing. Known: folder, cifar10, huggingface, clips, shards, shapes.",
     "method: {rank: 8}": "method.kind: is missing. Known: full, lora, dora, rslora, loha, lokr, oft.",
     "method: {kind: null}": "method.kind: is missing. Known: full, lora, dora, rslora, loha, lokr, oft.",
     "train: {}": "train: needs steps (optimizer steps), epochs (passes over the data) or seconds (training time).",

@@ -102,7 +102,8 @@ def test_every_default_is_shown() -> None:
 
 
 def test_a_section_with_kinds_needs_one() -> None:
-    for key, kinds in (("method", set(METHODS)), ("data", {"folder", "cifar10", "huggingface", "clips", "shapes"})):
+    sources = {"folder", "cifar10", "huggingface", "clips", "shards", "shapes"}
+    for key, kinds in (("method", set(METHODS)), ("data", sources)):
         choices = [resolved(choice) for choice in SCHEMA["properties"][key]["oneOf"]]
         assert {choice["properties"]["kind"]["const"] for choice in choices} == kinds
         assert all("kind" in choice["required"] for choice in choices)

@@ -96,7 +96,7 @@ def _tests(work: Work) -> ProofResult:
 
 def _outcomes(report: Path) -> Iterator[tuple[str, str, str]]:
     """Each test of pytest's report: its name, its outcome, and why."""
-    for one in ET.parse(report).iter("testcase"):  # noqa: S314 - our own pytest wrote it just now
+    for one in ET.parse(report).iter("testcase"):  # nosec B314  # noqa: S314 - our own pytest wrote it
         name = f"{one.get('classname', '')}.{one.get('name', '')}"
         for tag, outcome in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
             found = one.find(tag)
