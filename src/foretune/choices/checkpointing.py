@@ -1,13 +1,17 @@
 """Which of the repeated blocks are recomputed: training and planning ask the same functions."""
 
+from functools import cache
+
 from foretune.choices.training import Levers
 
 
+@cache
 def chosen_blocks(num_blocks: int, share: float) -> tuple[int, ...]:
     """Which blocks are recomputed: the share of them, spread evenly, the last one first to be chosen."""
     return tuple(i for i in range(num_blocks) if int((i + 1) * share + 1e-9) > int(i * share + 1e-9))
 
 
+@cache
 def segments(stacks: tuple[int, ...], width: int, stride: int | None = None) -> tuple[tuple[int, ...], ...]:
     """The blocks, by their numbers, in groups of neighbours of one stack; the last of a stack may be smaller.
 

@@ -8,12 +8,13 @@ weights.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from foretune.choices.swapping import SwapSchedule, swap_schedule
 from foretune.core.errors import Refused
-from foretune.core.values.step_trace import NEVER, StepTrace, on_host
+from foretune.core.values.step_trace import StepTrace, on_host
 from foretune.core.vocabulary import MemoryPart, StepPhase
 
 
@@ -58,6 +59,12 @@ class SwappedUnit:
 
 def swapped_units(units: Sequence[Sequence[int]], num_swapped: int, prefetch: int) -> tuple[SwappedUnit, ...]:
     """Returns the units that contain the blocks which training would swap."""
+    return _swapped_units(tuple(map(tuple, units)), num_swapped, prefetch)
+
+
+@cache
+def _swapped_units(units: tuple[tuple[int, ...], ...], num_swapped: int, prefetch: int) -> tuple[SwappedUnit, ...]:
+    """A search asks for the same ones thousands of times: they depend on no device and no size."""
     num_blocks = sum(len(unit) for unit in units)
     if num_swapped > num_blocks:
         raise Refused(
@@ -102,13 +109,8 @@ def _stays(schedule: SwapSchedule, unit_of: dict[int, int]) -> Iterator[tuple[in
 def moved_bytes(trace: StepTrace, sizes: tuple[float, float, float, float], units: Sequence[SwappedUnit]) -> list[int]:
     """Returns the bytes of frozen weights on the host, for each unit."""
     by_unit: list[float] = []
-    for kind in trace.kinds:
-        frozen = sum(
-            trace.growths[storage.growth].at(sizes)
-            for storage in kind.of_block(0, kind.count)
-            if trace.categories[storage.category] == MemoryPart.FROZEN_WEIGHTS and storage.released.phase == NEVER
-        )
-        by_unit += [frozen] * kind.count
+    for kind, growths in zip(trace.kinds, trace.frozen_growths, strict=True):
+        by_unit += [sum(growth.at(sizes) for growth in growths)] * kind.count
     return [round(by_unit[unit.number] * unit.num_swapped / unit.num_blocks) for unit in units]
 
 

@@ -5,11 +5,13 @@ equal blocks there are. So a trace made once, at small sizes and a few blocks, a
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from foretune.core.values.base import Part, Upgrade, Value
+from foretune.core.vocabulary import MemoryPart
 
 Size = Literal["batch", "image", "text", "rank"]
 SIZES: tuple[Size, ...] = ("batch", "image", "text", "rank")
@@ -198,3 +200,15 @@ class StepTrace(Value):
     host_operators: tuple[HostOperators, ...] = ()
     made_with: dict[str, str] = Field(description="versions of the packages the trace was made with")
     made_from: str = Field(description="hash of the step's sources and the model's configuration")
+
+    @cached_property
+    def frozen_growths(self) -> tuple[tuple[Growth, ...], ...]:
+        """The frozen weights of a block of each kind: how the bytes of each storage grow."""
+        return tuple(
+            tuple(
+                self.growths[storage.growth]
+                for storage in kind.of_block(0, kind.count)
+                if self.categories[storage.category] == MemoryPart.FROZEN_WEIGHTS and storage.released.phase == NEVER
+            )
+            for kind in self.kinds
+        )
