@@ -1,4 +1,4 @@
-"""The plan judged on shared rows: forecast anew where that can be, else as the row has it; beside rules of thumb."""
+"""The plan judged on shared rows: forecast again where possible, else as the row has it; beside rules of thumb."""
 
 import json
 from pathlib import Path

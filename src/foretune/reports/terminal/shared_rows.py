@@ -34,7 +34,7 @@ def print_shared(score: "SharedScore") -> None:
     for one in score.not_forecast:
         out.print(f"No forecast for {one.row_id}, {one.reason}")
     if any(one.origin == "then" for one in (*score.memory, *score.speed)):
-        out.print("* forecast by the release that measured, as the row has it: here it cannot be made anew.")
+        out.print("* forecast by the release that measured, as the row has it: it cannot be repeated here.")
     figures = score.as_dict()["shared"]
     _print_total(out, "peak memory", figures["memory"], "parameters x bytes")
     _print_total(out, "step time", figures["speed"], "40 % of the device's peak")
