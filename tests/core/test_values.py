@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 import pytest
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 
 from foretune.core.errors import UserError
 from foretune.core.values import Finding, Interval, Plan, RunRecord, Value, WrongFormat
-from foretune.core.values.base import Upgrade, content_hash
+from foretune.core.values.base import Part, Upgrade, content_hash
 from foretune.core.values.plan import PhaseMemory
 from foretune.core.values.run_record import Measured
 from foretune.core.values.step_trace import Growth
@@ -41,6 +42,25 @@ def test_a_value_cannot_be_changed(sample: Value) -> None:
 def test_parts_of_a_value_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Interval(low=1, high=2).low = 0
+
+
+class Rectangle(Part):
+    """A part with a property that is computed once."""
+
+    width: int
+    height: int
+
+    @cached_property
+    def area(self) -> int:
+        return self.width * self.height
+
+
+def test_a_copy_computes_its_cached_properties_again() -> None:
+    rectangle = Rectangle(width=2, height=3)
+    assert rectangle.area == 6
+    wider = rectangle.model_copy(update={"width": 5})
+    assert (wider.area, rectangle.area) == (15, 6)
+    assert wider == Rectangle(width=5, height=3)
 
 
 def test_a_value_is_closed_to_unknown_fields(sample: Value) -> None:

@@ -41,6 +41,14 @@ class Part(BaseModel):
         object.__setattr__(made, "__pydantic_private__", None)
         return made
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy without what cached properties computed from the fields before the update: pydantic would keep it."""
+        copied = super().model_copy(update=update, deep=deep)
+        if len(copied.__dict__) > len(_fields_of(type(self))):
+            for name in copied.__dict__.keys() - _fields_of(type(self)):
+                del copied.__dict__[name]
+        return copied
+
 
 @cache
 def _fields_of(part: type[Part]) -> set[str]:
