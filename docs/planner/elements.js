@@ -18,7 +18,7 @@ export function fill(parent, contents) {
   parent.replaceChildren(...contents);
 }
 
-/** A picture that the planner drew, built anew from the shapes and attributes that it uses; all else is left out. */
+/** A picture that the planner drew, rebuilt from the shapes and attributes that it uses; all else is left out. */
 export function drawing(source) {
   const read = new DOMParser().parseFromString(source.replace("<svg ", `<svg xmlns="${SVG}" `), "image/svg+xml");
   const made = rebuilt(read.documentElement);

@@ -108,7 +108,7 @@ def write_evaluation(
 ) -> None:
     """An evaluation over 24 prompts, without differences. `raw`: of the run, one number a prompt."""
     columns = (("base", base or {}), ("run", scores))
-    told = [
+    reported = [
         Score.model_validate(
             {
                 "metric": metric,
@@ -126,7 +126,7 @@ def write_evaluation(
     ]
     evaluation = Evaluation(
         evaluation_id="e", subject=run.name, base="base", run_id=run.name, model="m", settings={}, environment_hash="h",
-        scores=tuple(told),
+        scores=tuple(reported),
     )  # fmt: skip
     (run / "quality").mkdir()
     (run / "quality" / "evaluation.json").write_text(evaluation.to_json(), encoding="utf-8")

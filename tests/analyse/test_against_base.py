@@ -1,4 +1,4 @@
-"""A gain over the base is told with what was paid for it."""
+"""A gain over the base is reported with what was paid for it."""
 
 from pathlib import Path
 
@@ -50,18 +50,18 @@ def evaluated(*changes: tuple[str, float, float]) -> Evaluation:
 
 
 @pytest.mark.parametrize(
-    ("after", "is_told"),
+    ("after", "is_reported"),
     [(0.2, True), (0.88, False), (0.99, False)],
     ids=["shown to be worse", "not shown", "better"],
 )
-def test_what_a_gain_was_paid_with_is_told(after: float, is_told: bool, tmp_path: Path) -> None:
+def test_what_a_gain_was_paid_with_is_reported(after: float, is_reported: bool, tmp_path: Path) -> None:
     make_run(tmp_path / "a", [0.1] * 60)
     found = configurations(runs_in(tmp_path))
     run = found[0].runs[0]
     (finding,) = base_findings(found, {run.path: evaluated(_GAIN, ("caption accuracy", 0.9, after))}, "style")
     assert "raised style from 0.10 to 0.60" in finding.sentence
-    assert ("Worse than its base in caption accuracy by 0.70 (0.65 to 0.75)" in finding.sentence) == is_told
-    assert ("orse" in finding.sentence) == is_told
+    assert ("Worse than its base in caption accuracy by 0.70 (0.65 to 0.75)" in finding.sentence) == is_reported
+    assert ("orse" in finding.sentence) == is_reported
 
 
 def test_a_loss_that_is_hardly_shown_is_not_told_as_none(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_set_of_unlike_runs_is_refused_too(tmp_path: Path) -> None:
         compared(a, make_repeats(tmp_path / "b", LEVELS_S))
 
 
-def test_the_users_own_source_may_differ_and_is_told(tmp_path: Path) -> None:
+def test_the_users_own_source_may_differ_and_is_reported(tmp_path: Path) -> None:
     a = make_repeats(tmp_path / "a", LEVELS_S)
     b = make_repeats(
         tmp_path / "b", LEVELS_S, environment={**ENVIRONMENT, "source": {"commit": "3c4d", "dirty": False}}
@@ -150,8 +150,8 @@ def test_settings_that_change_speed_are_told_between_the_sides_and_refused_withi
     make_run(a / "threads", [0.1] * 20, experiment=asked(parallel={"threads": 2}))
     with pytest.raises(Unlike, match=r"The runs of a were made with different settings \(parallel.threads: none"):
         compared(a, b)
-    told = compared(a, b, across_questions=True).labels
-    assert told[0].startswith("a mixes settings: parallel.threads")
+    reported = compared(a, b, across_questions=True).labels
+    assert reported[0].startswith("a mixes settings: parallel.threads")
 
 
 def test_runs_of_several_seeds_are_repeats(tmp_path: Path) -> None:

@@ -148,22 +148,24 @@ def test_the_largest_share_comes_first() -> None:
     ]
 
 
-def told(num: int, **quantities: Any) -> list[dict[str, Any]]:
+def reported(num: int, **quantities: Any) -> list[dict[str, Any]]:
     return [{"sensors": {"nvidia:0": quantities, "host": {"clock_mhz": 800}}}] * num
 
 
 def test_throttled_by_its_own_word_or_by_its_clock() -> None:
-    hot = told(10, clock_mhz=1200, throttled=["heat (hardware)"], temperature_c=95)
+    hot = reported(10, clock_mhz=1200, throttled=["heat (hardware)"], temperature_c=95)
     (found,) = diagnose(Evidence(steps=steps(), telemetry=hot))
     assert found.text.startswith(
         "throttled: nvidia:0 slows itself down in 100% of the samples (heat (hardware)): up to 95 °C"
     )
     slower = [*steps(30), *({**step, "step": 30 + step["step"]} for step in steps(30, step_s=0.14))]
-    falling = [*told(10, clock_mhz=1800), *told(10, clock_mhz=1200)]
+    falling = [*reported(10, clock_mhz=1800), *reported(10, clock_mhz=1200)]
     (found,) = diagnose(Evidence(steps=slower, telemetry=falling))
     assert found.text.startswith("throttled: the clock of nvidia:0 fell: its clock is at 67% of what it was")
     # At its power cap, as devices are; and a clock that moves while the steps do not.
-    assert kinds(Evidence(steps=steps(), telemetry=told(10, clock_mhz=1500, throttled=["power cap"]))) == ["healthy"]
+    assert kinds(Evidence(steps=steps(), telemetry=reported(10, clock_mhz=1500, throttled=["power cap"]))) == [
+        "healthy"
+    ]
     assert kinds(Evidence(steps=steps(), telemetry=falling)) == ["healthy"]
     assert kinds(Evidence(steps=slower)) == ["healthy"], "no sensor reported anything"
 

@@ -38,7 +38,7 @@ def test_nothing_is_missing_where_each_has_three(tmp_path: Path) -> None:
     assert task.missing == ()
 
 
-def test_one_run_far_behind_would_soon_be_told(tmp_path: Path) -> None:
+def test_one_run_far_behind_would_soon_be_reported(tmp_path: Path) -> None:
     task = made(tmp_path, full=(0.90, 0.91, 0.92), lora=(0.60,))
     assert said(task).startswith(
         "A (LoRA rank 4) has one run: style 0.60, so far 0.31 behind B (full fine-tuning). It can be shown neither best"
@@ -72,7 +72,7 @@ def test_single_runs_do_not_hide_the_best_of_the_others(tmp_path: Path) -> None:
 
 
 def test_of_single_runs_none_is_recommended(tmp_path: Path) -> None:
-    """The cheapest could be far worse: who leads is told, and nothing is marked."""
+    """The cheapest could be far worse: the report says who leads, and nothing is marked."""
     task = made(tmp_path, full=(0.9,), lora=(0.3,))
     sentence = task.recommendation.finding.sentence
     assert task.recommendation.chosen is None
@@ -91,11 +91,11 @@ def test_models_are_told_apart_over_their_prompts(tmp_path: Path) -> None:
         raw = tuple(value + gain + rng.gauss(0, 0.02) for value in hard)
         write_evaluation(path, {"style": statistics.fmean(raw)}, raw={"style": raw})
     (task,) = run_report(gather([tmp_path]), tmp_path).tasks
-    told = re.search(
+    reported = re.search(
         r"Over the same 24 prompts, the model of B is better than that of A by (\S+) \((\S+) to (\S+)\);", said(task)
     )
-    assert told is not None
-    value, low, high = map(float, told.groups())
+    assert reported is not None
+    value, low, high = map(float, reported.groups())
     assert 0.07 < low < value < high < 0.13
 
 

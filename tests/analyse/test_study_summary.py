@@ -140,7 +140,7 @@ def test_a_batch_that_did_not_fit_is_said_and_not_compared(tmp_path: Path) -> No
     assert any("small: a batch of 256 did not fit: inference, steps/s with 64" in one for one in summary.warnings)
 
 
-def test_settings_are_apart_and_unfinished_runs_are_told(tmp_path: Path) -> None:
+def test_settings_are_apart_and_unfinished_runs_are_reported(tmp_path: Path) -> None:
     for number, setting in enumerate(("smallest", "largest")):
         for seed in range(3):
             for place, name in enumerate(("one", "two")):

@@ -14,7 +14,7 @@ LORA = {"method.kind": "lora", "method.rank": 32}
 
 
 class Heard(ft.Observer):
-    """Remembers what it was told."""
+    """Remembers what was reported to it."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []

@@ -19,7 +19,7 @@ PROMPT = "a small red circle on blue"
 
 
 class Heard(ft.Observer):
-    """Counts what it was told."""
+    """Counts what was reported to it."""
 
     patience_s = 0.0
 

@@ -19,11 +19,11 @@ SOME = ("GT0416", "GT0417", "GT0104", "GT0003", "GT0080")
 
 def test_several_processes_say_what_one_says() -> None:
     rows = [ROWS[row_id] for row_id in SOME]
-    told: list[tuple[str, int, int]] = []
-    several = Backtest(progress=lambda *what: told.append(what), num_processes=2).score(rows)
+    reported: list[tuple[str, int, int]] = []
+    several = Backtest(progress=lambda *what: reported.append(what), num_processes=2).score(rows)
     assert several.as_dict() == Backtest(num_processes=1).score(rows).as_dict()
     assert len(several.results) >= 4
-    assert told[-1][1] == told[-1][2]
+    assert reported[-1][1] == reported[-1][2]
 
 
 class Counting(Traces):

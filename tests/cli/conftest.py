@@ -40,7 +40,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 @pytest.fixture
 def foretune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Foretune:
-    """Runs the entry point in this process: quick, but what it imports and how it starts is not told."""
+    """Runs the entry point in this process: quick, but what it imports and how it starts is not checked."""
     monkeypatch.chdir(tmp_path)
     for name in _TERMINAL:
         monkeypatch.delenv(name, raising=False)

@@ -27,9 +27,9 @@ def test_check(tmp_path: Path, tiny_pipeline: Callable[..., Path], foretune: For
     assert "the lines before it are not those that were written" in answer.stdout
     assert "samples_per_s is" in answer.stdout
     assert "not valid" in answer.stdout
-    told = json.loads(foretune("check", str(run), "--json").stdout)
-    assert told["valid"] is False
-    assert len(told["faults"]) >= 3
+    reported = json.loads(foretune("check", str(run), "--json").stdout)
+    assert reported["valid"] is False
+    assert len(reported["faults"]) >= 3
 
     (run / "record.json").unlink()
     (run / "events.jsonl").write_text("".join(lines[:4]))

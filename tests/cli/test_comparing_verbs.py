@@ -57,15 +57,15 @@ def test_compare_as_json(foretune: Foretune) -> None:
     assert found["sides"][0]["a"]["num_values"] == 100
 
 
-def test_compare_refuses_other_environments_unless_told(foretune: Foretune, tmp_path: Path) -> None:
+def test_compare_refuses_other_environments_unless_asked(foretune: Foretune, tmp_path: Path) -> None:
     make_repeats(tmp_path / "here", LEVELS_S)
     make_repeats(tmp_path / "there", LEVELS_S, environment={**ENVIRONMENT, "cpu": "other"})
     refused = foretune("compare", "here", "there")
     assert refused.returncode == 2
     assert "cpu: one against other" in refused.stderr
-    told = foretune("compare", "here", "there", "--across-environments")
-    assert told.returncode == 0
-    assert "! across environments: cpu: one against other" in told.stdout
+    reported = foretune("compare", "here", "there", "--across-environments")
+    assert reported.returncode == 0
+    assert "! across environments: cpu: one against other" in reported.stdout
 
 
 def test_compare_knows_an_experiment_from_a_run(foretune: Foretune, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_ctrl_c_before_the_first_step_says_what_there_is(
     answer = foretune("train", "x.yaml")
     assert answer.returncode == 130
     assert answer.stderr.endswith(
-        "Interrupted. No step was made. What was encoded is kept: the same command continues with it.\n"
+        "Interrupted. No step was made. Encoded samples are kept: the same command continues.\n"
     )
     assert not (tmp_path / "runs").exists()
 

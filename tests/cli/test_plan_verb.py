@@ -310,7 +310,7 @@ def test_the_exam_on_another_file(foretune: Foretune, tmp_path: Path) -> None:
         assert part in shown
 
 
-def test_the_exam_records_nothing_unless_told(foretune: Foretune, tmp_path: Path) -> None:
+def test_the_exam_records_nothing_unless_asked(foretune: Foretune, tmp_path: Path) -> None:
     """torch is installed here, and a step that does not ship could be recorded; that takes minutes for many rows."""
     some_rows(tmp_path / "mine.csv", "GT0416")
     text = (tmp_path / "mine.csv").read_text(encoding="utf-8")

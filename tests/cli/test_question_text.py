@@ -2,7 +2,7 @@
 
 import pytest
 
-from foretune.planner.asking import Wanted, asked_of
+from foretune.planner.asking import PlanRequest, asked_of
 from foretune.reports.question_text import _plain_words, question_text
 
 PLAIN = "LoRA rank 16, bf16, gradient checkpointing on all blocks"
@@ -51,12 +51,12 @@ PLAIN = "LoRA rank 16, bf16, gradient checkpointing on all blocks"
     ],
 )
 def test_choices_in_words(overrides: str, expected: str) -> None:
-    asked = asked_of(Wanted(target="flux.1-dev", overrides=tuple(overrides.split())))
+    asked = asked_of(PlanRequest(target="flux.1-dev", overrides=tuple(overrides.split())))
     assert question_text(asked) == f"{expected}, gradient accumulation 4"
 
 
 def test_one_batch_a_step_is_not_accumulation() -> None:
-    asked = asked_of(Wanted(target="flux.1-dev", overrides=("train.gradient_accumulation=1",)))
+    asked = asked_of(PlanRequest(target="flux.1-dev", overrides=("train.gradient_accumulation=1",)))
     assert question_text(asked) == PLAIN
 
 

@@ -10,7 +10,7 @@ from foretune.cli.tiny import tiny as tiny_verb
 from tests.cli.conftest import Foretune
 
 
-def test_a_folder_with_files_is_written_over_only_if_told(tmp_path: Path, foretune: Foretune) -> None:
+def test_a_folder_with_files_is_written_over_only_if_asked(tmp_path: Path, foretune: Foretune) -> None:
     (tmp_path / "model").mkdir()
     precious = tmp_path / "model" / "model_index.json"
     precious.write_text("{}")

@@ -82,7 +82,7 @@ class Story:
     answers: dict[str, Answer]
 
     @classmethod
-    def told_in(cls, folder: Path) -> Self:
+    def started_in(cls, folder: Path) -> Self:
         """A tiny model is written, trained, exported and sampled from."""
         answers = {"tiny": run_program(folder, "tiny", "flux", "model", "--seed", "3")}
         (folder / "experiment.yaml").write_text(yaml.safe_dump({"model": "./model", **EXPERIMENT}))
@@ -143,7 +143,7 @@ def check_sample(story: Story) -> None:
 @pytest.mark.slow
 @pytest.mark.every_run
 def test_from_a_tiny_model_to_a_picture(tmp_path: Path) -> None:
-    story = Story.told_in(tmp_path)
+    story = Story.started_in(tmp_path)
     check_tiny(story)
     check_train(story)
     check_export(story)

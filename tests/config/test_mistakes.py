@@ -227,7 +227,7 @@ def test_all_mistakes_come_at_once() -> None:
     ]
 
 
-def test_an_error_without_a_sentence_of_its_own_is_still_told() -> None:
+def test_an_error_without_a_sentence_of_its_own_is_still_reported() -> None:
     error = ValidationError.from_exception_data(
         "Experiment", [{"type": "url_parsing", "loc": ("model",), "input": "x", "ctx": {"error": "odd"}}]
     )

@@ -1,4 +1,4 @@
-"""A full disk or a folder that may not be written is told in a sentence."""
+"""A full disk or a folder that may not be written is reported in a sentence."""
 
 import errno
 

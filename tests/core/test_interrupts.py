@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from foretune.core.interrupts import Interrupted, stop_on_signals, told_if_interrupted
+from foretune.core.interrupts import Interrupted, explained_if_interrupted, stop_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
@@ -70,6 +70,6 @@ def test_in_another_thread_nothing_is_listened_to() -> None:
 def test_out_at_once_is_told_what_there_is() -> None:
     with (
         pytest.raises(Interrupted, match=r"^Interrupted\. Nothing is lost\.$"),
-        told_if_interrupted("Nothing is lost."),
+        explained_if_interrupted("Nothing is lost."),
     ):
         os.kill(os.getpid(), signal.SIGINT)

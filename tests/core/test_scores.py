@@ -1,4 +1,4 @@
-"""What is told of scores once: bounds that their values keep, and names that metrics have."""
+"""What is stated of scores once: bounds that their values keep, and names that metrics have."""
 
 import inspect
 from typing import TypeGuard
@@ -20,7 +20,7 @@ def test_a_score_of_another_release_has_no_bounds() -> None:
     assert bounds_of("held-out loss").width is None
 
 
-def test_every_metric_of_one_score_names_one_that_is_told() -> None:
+def test_every_metric_of_one_score_names_one_that_is_reported() -> None:
     named = [metric.score for metric in map(METRICS.__getitem__, METRICS) if _is_one_score(metric)]
     assert len(named) == 12
     assert set(named) <= set(SCORES)

@@ -48,7 +48,7 @@ def test_batches_are_the_same_with_any_number_of_processes(num_workers: int):
     assert all(_same(batch, maker[micro]) for micro, batch in zip(range(3, 12), batches, strict=True))
 
 
-def test_a_process_that_begins_anew_makes_the_same_batches(monkeypatch: pytest.MonkeyPatch):
+def test_a_process_that_starts_again_makes_the_same_batches(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(loading, "start_method", lambda: "spawn")
     maker = make_maker(_source(), **_GIVEN)
     batches = list(loader(maker, 0, 3, num_workers=1))

@@ -23,7 +23,7 @@ def test_the_figures_are_those_of_the_records(drawn: dict[str, str]) -> None:
     if f"Matplotlib v{mpl.__version__}" in next(iter(stored.values())):
         assert stored == drawn, AGAIN
     else:
-        # Another version sets its ticks and paths anew, but draws as many marks.
+        # Another version places its ticks and paths differently, but draws as many marks.
         assert {name: text.count("<use ") for name, text in stored.items()} == {
             name: text.count("<use ") for name, text in drawn.items()
         }, AGAIN

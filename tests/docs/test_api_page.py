@@ -13,7 +13,7 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_the_reference_is_that_of_the_package() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "write it anew: python -m tests.docs.api_page"
+    assert PAGE.read_text(encoding="utf-8") == page(), "write it again: python -m tests.docs.api_page"
 
 
 def test_every_public_name_has_an_entry_with_a_sentence() -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from benchmarks.practitioners import PAGE, answer_lines, command
-from foretune.planner.asking import Wanted, asked_of
+from foretune.planner.asking import PlanRequest, asked_of
 from foretune.planner.sizing import size_of
 from foretune.trace.shipped import geometries
 
@@ -28,7 +28,7 @@ def test_each_question_has_its_own_id() -> None:
 def test_plan_accepts_the_question(question: dict[str, Any]) -> None:
     ask = question["ask"]
     keys = {key: value for key, value in ask.items() if key != "model" and key not in SIZE_OPTIONS}
-    asked = asked_of(Wanted(target=ask["model"], overrides=tuple(f"{key}={value}" for key, value in keys.items())))
+    asked = asked_of(PlanRequest(target=ask["model"], overrides=tuple(f"{key}={value}" for key, value in keys.items())))
     geometry = geometries()[question["model"]]
     size_of(
         asked.experiment,

@@ -95,7 +95,7 @@ def main() -> None:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
     }
-    # Ray hands out as many GPUs as it is told that there are.
+    # Ray hands out as many GPUs as it is started with.
     started(folder, "--head", f"--port={PORT}", "--include-dashboard=false", "--num-gpus=2")
     second = started(folder, f"--address=127.0.0.1:{PORT}")
     executor = open_executor("ray", {"address": f"127.0.0.1:{PORT}", "grace_s": 1.0})

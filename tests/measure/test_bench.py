@@ -96,17 +96,17 @@ def test_a_fresh_process_measures(tmp_path: Path, tiny_pipeline: TinyPipeline) -
 
 
 def test_the_process_tells_what_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = io.StringIO()
+    reported = io.StringIO()
     question = TrainingRequest(asked={"model": str(tmp_path / "nowhere")}, directory=str(tmp_path)).to_mapping()
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(question)))
-    monkeypatch.setattr(worker_output, "own_output", lambda: contextlib.nullcontext(told))
+    monkeypatch.setattr(worker_output, "own_output", lambda: contextlib.nullcontext(reported))
     worker_output.answer_once(bench_worker.answer)
-    (line,) = map(json.loads, told.getvalue().splitlines())
+    (line,) = map(json.loads, reported.getvalue().splitlines())
     assert line["failed"] == "refused"
     assert "nowhere" in line["reason"]
 
 
-def test_a_process_that_dies_is_told_apart_from_one_out_of_memory() -> None:
+def test_a_process_that_dies_is_kept_apart_from_one_out_of_memory() -> None:
     assert fresh_process._died(-9, "").status == "out of memory"
     other = fresh_process._died(1, "first\nTypeError: planted\n")
     assert other.status == "failed"
@@ -223,7 +223,7 @@ def _never(request: InferenceRequest, observer: Observer) -> dict[str, Any]:
 
 def test_denoising_steps_and_images_are_timed(tiny_pipeline: TinyPipeline, tmp_path: Path) -> None:
     model = str(tiny_pipeline("ddpm"))
-    with (tmp_path / "told").open("w") as file:
+    with (tmp_path / "reported").open("w") as file:
         steps = measure_inference(InferenceRequest(model=model, batch_size=2, num_steps=3), Teller(file))
         images = measure_inference(InferenceRequest(model=model, num_steps=2, num_images=2), Teller(file))
     assert len(steps["times_s"]) == 3

@@ -35,7 +35,7 @@ def test_losses_are_the_same_with_and_without(tmp_path: Path, tiny_pipeline: Tin
         "levers": {"gradient_checkpointing": 1.0},
     }
     plain = short_run(tiny_pipeline("flux"), tmp_path, **sections)
-    # An observer in a hurry: so that steps are told, which is a phase, while the profiler looks.
+    # An observer in a hurry: so that steps are reported, which is a phase, while the profiler looks.
     observer = Recording(on_step=lambda _: None)
     looked = short_run(tiny_pipeline("flux"), tmp_path, observer=observer, profile=LOOK, **sections)
     assert losses_of(looked.run) == losses_of(plain.run)

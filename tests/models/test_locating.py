@@ -39,7 +39,7 @@ for name in sys.argv[1:]:
 
 
 def ask_hub(endpoint: str, home: Path, *models: str, **variables: str) -> tuple[list[dict[str, Any]], str]:
-    """What a fresh process is told about each model, and everything it printed."""
+    """What a fresh process learns about each model, and everything it printed."""
     hub_variables = ("HF_", "HUGGING", "TRANSFORMERS_OFFLINE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(hub_variables)}
     own = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", **variables}

@@ -220,7 +220,7 @@ BUGS = (
         "training/test_ranks.py::test_two_processes_save_nothing_that_is_not_finite",
     ),
     bug(
-        "a resumed run begins its data anew",
+        "a resumed run begins its data again",
         "training/loop.py",
         "            first_step * accumulation,\n",
         "            0,\n",
@@ -327,7 +327,7 @@ BUGS = (
         "record/test_redaction.py",
     ),
     bug(
-        "trackers are told secrets",
+        "trackers receive secrets",
         "training/trackers/tracker.py",
         "redacted(experiment.to_mapping())",
         "experiment.to_mapping()",

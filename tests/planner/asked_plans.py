@@ -4,7 +4,7 @@ from typing import Any
 
 from foretune.catalog.devices import Device
 from foretune.core.values.plan import Plan, Remedy
-from foretune.planner.asking import Wanted, devices_named, plan_everything
+from foretune.planner.asking import PlanRequest, devices_named, plan_everything
 from foretune.planner.knobs import EXPANDABLE, FRAMES
 
 VERDICTS = ("fits", "tight", "does not fit")
@@ -14,7 +14,7 @@ GIB = 2**30
 def plans(target: str, *overrides: str, on: str | list[Device] = "l4", **wanted: Any) -> tuple[Plan, ...]:
     """One question, without torch."""
     devices = devices_named(on) if isinstance(on, str) else on
-    asked = Wanted(target=target, overrides=overrides, **wanted)
+    asked = PlanRequest(target=target, overrides=overrides, **wanted)
     ((_, found),) = plan_everything(asked, devices, None)
     return found
 

@@ -11,7 +11,7 @@ from foretune.choices.step_form import StepForm
 from foretune.core.units import GIB
 from foretune.core.values.plan import Plan, Remedy
 from foretune.core.values.step_trace import StepTrace
-from foretune.planner.asking import Wanted, asked_of
+from foretune.planner.asking import PlanRequest, asked_of
 from foretune.planner.host_memory import budget_named
 from foretune.planner.knobs import larger_batches
 from foretune.planner.overheads import usable_bytes
@@ -324,7 +324,7 @@ def test_a_model_that_is_too_large_for_full_fine_tuning_gets_an_adapter_with_blo
 
 def test_a_larger_batch_is_not_larger_than_the_data() -> None:
     target = {"model": "ddpm-cifar10-32", "data": {"kind": "shapes", "num_samples": 40}, "train": {"steps": 9}}
-    experiment = asked_of(Wanted(target=target)).experiment
+    experiment = asked_of(PlanRequest(target=target)).experiment
     batches = [change.settings["train.batch_size"] for change in larger_batches(experiment)]
     assert batches
     assert max(batches) <= 40

@@ -9,7 +9,7 @@ import pytest
 from foretune import catalog
 from foretune.core.errors import ExperimentErrors, MissingExtra, UnknownName, UserError
 from foretune.core.values import Plan
-from foretune.planner.asking import Wanted, asked_of, devices_named, plan_everything
+from foretune.planner.asking import PlanRequest, asked_of, devices_named, plan_everything
 from foretune.planner.overheads import usable_bytes
 from foretune.planner.traces import NotTraced
 from tests.planner import asked_plans
@@ -103,7 +103,7 @@ def test_a_hub_id_that_is_not_in_the_catalogue_is_not_downloaded() -> None:
 
 
 def folder_with(folder: Path, name: str, pipeline: str, **changes: object) -> Path:
-    """A checkpoint's folder without weights: what it is can be told from its configuration."""
+    """A checkpoint's folder without weights: its configuration says what it is."""
     (folder / "transformer").mkdir(parents=True)
     (folder / "model_index.json").write_text(json.dumps({"_class_name": pipeline}), encoding="utf-8")
     config = {**dict(catalog.denoiser(name).config), "_class_name": "X", "_diffusers_version": "0.0", **changes}
@@ -149,7 +149,7 @@ def test_a_model_that_refuses_does_not_stop_the_others(monkeypatch: pytest.Monke
     few = {name: catalog.denoisers()[name] for name in ("sd3-medium", "flux.1-schnell", "flux.1-dev")}
     monkeypatch.setattr(catalog, "denoisers", lambda: few)
     refused: dict[str, str] = {}
-    wanted = Wanted(target="all", overrides=("method.kind=full",), advice="none")
+    wanted = PlanRequest(target="all", overrides=("method.kind=full",), advice="none")
     found = plan_everything(
         wanted, devices_named("h100-sxm"), None, lambda name, error: refused.update({name: str(error)})
     )
@@ -160,22 +160,22 @@ def test_a_model_that_refuses_does_not_stop_the_others(monkeypatch: pytest.Monke
 
 
 def test_a_mistake_that_refuses_every_model_is_raised() -> None:
-    wanted = Wanted(target="all", overrides=("method.kind=lroa",), advice="none")
+    wanted = PlanRequest(target="all", overrides=("method.kind=lroa",), advice="none")
     with pytest.raises(ExperimentErrors, match="lroa"):
         list(plan_everything(wanted, devices_named("h100-sxm"), None, lambda name, error: None))
 
 
 def test_a_name_is_canonical_in_the_question() -> None:
-    asked = asked_of(Wanted(target="sdxl"))
+    asked = asked_of(PlanRequest(target="sdxl"))
     assert (asked.experiment.model, asked.model.note) == ("sdxl-unet", "'sdxl' resolved to sdxl-unet")
-    assert asked_of(Wanted(target="sdxl-unet")).model.note is None
+    assert asked_of(PlanRequest(target="sdxl-unet")).model.note is None
 
 
 @pytest.mark.takes_turns
 def test_all_models_are_asked_one_after_another() -> None:
     """Every denoiser of the catalogue, in its order, from what ships."""
     names = list(catalog.denoisers())
-    asked = list(plan_everything(Wanted(target="all", advice="none"), devices_named("h100-sxm"), None))
+    asked = list(plan_everything(PlanRequest(target="all", advice="none"), devices_named("h100-sxm"), None))
     assert [question.experiment.model for question, _ in asked] == names
     assert [found.model for _, (found,) in asked] == names
     assert all(found.allocated_bytes > 0 for _, (found,) in asked)

@@ -7,7 +7,7 @@ import pytest
 
 from foretune import catalog
 from foretune.choices.optimizers import OPTIMIZER_SPECS
-from foretune.planner.asking import Wanted, asked_of, find_subject, plan_question
+from foretune.planner.asking import PlanRequest, asked_of, find_subject, plan_question
 from foretune.planner.sizing import size_of, with_default_targets
 from foretune.planner.traces import Traces, is_at_hand
 from foretune.trace.stamps import sources_hash
@@ -42,7 +42,7 @@ QUESTIONS = (*LORA, *(("method.kind=full", "accept=[distilled-base]", *choices) 
 
 
 def is_answered(model: str, overrides: tuple[str, ...]) -> bool:
-    asked = asked_of(Wanted(target=model, overrides=overrides))
+    asked = asked_of(PlanRequest(target=model, overrides=overrides))
     subject = find_subject(asked.model, None)
     experiment = with_default_targets(asked.experiment, subject.geometry)
     return is_at_hand(Traces(), experiment, size_of(experiment, subject.geometry), subject.geometry)
@@ -62,7 +62,7 @@ def test_what_is_answered_is_a_plan(
     asked_for = random.Random(sources_hash()).sample(every, proof_size(len(every) // 10, 8))
     peaks = []
     for model, overrides in asked_for:
-        wanted = Wanted(target=model, overrides=overrides, advice="none")
+        wanted = PlanRequest(target=model, overrides=overrides, advice="none")
         (plan,) = plan_question(asked_of(wanted), wanted, [device], None)
         least_bytes = catalog.denoiser(model).num_params / 2
         assert plan.allocated_bytes > least_bytes, (model, overrides)

@@ -154,7 +154,7 @@ def test_accumulated_gradients_are_there_from_the_start() -> None:
     plain, accumulating = (expand(KEPT, ONE, (4,), Variant(accumulates=flag)) for flag in (False, True))
     assert alive_at(plain, "forward")["gradients"] == 0
     assert alive_at(accumulating, "forward")["gradients"] == 4 * 40
-    # Each pass makes a gradient anew and adds it to what is there.
+    # Each pass makes a new gradient and adds it to what is there.
     assert made(accumulating, "temporaries") == [1, 40, 40, 40, 40]
     assert find_peak(accumulating).num_bytes == 4 * 40 + 4 * 40 + 4 * 100 + 40
 

@@ -8,7 +8,7 @@ import pytest
 
 from foretune.catalog.devices import Device
 from foretune.core.errors import UserError
-from foretune.planner.asking import Wanted, asked_of, devices_named, find_subject
+from foretune.planner.asking import PlanRequest, asked_of, devices_named, find_subject
 from foretune.planner.knobs import SettingChange
 from foretune.planner.planning import Footprint, footprint, plan_on
 from foretune.planner.search.asking import search_question, sought_of
@@ -31,7 +31,7 @@ UNLIMITED = PlanLimits()
 
 @cache
 def base(model: str, *overrides: str) -> Footprint:
-    asked = asked_of(Wanted(target=model, overrides=overrides))
+    asked = asked_of(PlanRequest(target=model, overrides=overrides))
     subject = find_subject(asked.model, None)
     return footprint(asked.experiment, subject, size_of(asked.experiment, subject.geometry), Traces())
 
@@ -178,7 +178,7 @@ def test_groups_of_hybrid_sharding_are_those_of_a_machine() -> None:
 
 
 def test_typed_devices_stay() -> None:
-    wanted = Wanted(target="sd3-medium", overrides=("parallel.devices=2", "levers.gradient_checkpointing=1"))
+    wanted = PlanRequest(target="sd3-medium", overrides=("parallel.devices=2", "levers.gradient_checkpointing=1"))
     _, answer = search_question(wanted, sought_of(wanted, goal="cheapest"), cards("h100-sxm"), None)
     assert answer.counts == (2,)
     assert answer.num_samples == 8
@@ -269,7 +269,7 @@ def test_no_answer_says_what_to_change(on: str, limits: PlanLimits, says: str) -
 
 
 def test_a_request_is_read_as_a_whole() -> None:
-    wanted = Wanted(target="sd3-medium", overrides=("train.batch_size=2",))
+    wanted = PlanRequest(target="sd3-medium", overrides=("train.batch_size=2",))
     sought = sought_of(wanted, goal="fastest", deadline="90min", budget="$20", min_batch=2)
     assert sought.limits == PlanLimits(deadline_s=5400, budget_usd=20)
     assert sought.typed == {"train.batch_size"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from foretune.planner import verdict
-from foretune.planner.asking import AdviceScope, Wanted, devices_named, plan_everything
+from foretune.planner.asking import AdviceScope, PlanRequest, devices_named, plan_everything
 from foretune.planner.block_events import Event, Templates, Variant
 from foretune.planner.expansion import Expansions, expand_step, expand_variant, peaks_by_phase
 from foretune.planner.overheads import Overhead, Range
@@ -47,7 +47,7 @@ def num_requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_devices_and_settings_share_replays(
     devices: str, advice: AdviceScope, num_trainings: int, num_requests: list[int]
 ) -> None:
-    wanted = Wanted(target="flux.1-dev", overrides=("method.kind=lora",), advice=advice)
+    wanted = PlanRequest(target="flux.1-dev", overrides=("method.kind=lora",), advice=advice)
     for _ in plan_everything(wanted, devices_named(devices), None):
         pass
     assert sum(number > MANY for number in num_requests) == num_trainings

@@ -20,7 +20,7 @@ from tests.proofs.h14_cells import CellCase
 MIB = 2**20
 PAGE_BYTES = 4096
 MMAP_THRESHOLD_BYTES = 65536
-"""What is larger gets pages of its own; the worker's C library is told so, because by itself it moves the threshold."""
+"""What is larger gets pages of its own; set in the worker's C library, which by itself moves the threshold."""
 _KERNEL_MIB = {
     ("bf16", "matmul"): 0.88,
     ("bf16", "conv"): 0.33,

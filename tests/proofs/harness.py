@@ -53,7 +53,7 @@ class Turns:
         return added_s / self._bare_s(clock, kinds) + self.sensors_share
 
     def overhead_interval(self, clock: int) -> tuple[float, float]:
-        """Where the overhead lies in 95 of 100 measurements like this one: turns of each kind are drawn anew."""
+        """Where the overhead lies in 95 of 100 measurements like this one: turns of each kind are resampled."""
         draw, kinds = random.Random("h13"), self._differences(clock)
         bare_s = self._bare_s(clock, kinds)
         drawn = sorted(

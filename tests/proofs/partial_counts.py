@@ -28,7 +28,7 @@ class PartialCounts:
         return result
 
     def forget(self) -> None:
-        """Called when all is counted and before it is judged: the next run measures anew."""
+        """Called when all is counted and before it is judged: the next run measures again."""
         self._path.unlink(missing_ok=True)
 
 

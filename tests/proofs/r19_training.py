@@ -30,7 +30,7 @@ def train_and_note(arguments: list[str]) -> dict[str, Any]:
 
         run = Loop.run
         if isinstance(run, FunctionType) and run.__name__ == "timed":
-            return  # told again, because a step was recorded for the forecast
+            return  # asked again, because a step was recorded for the forecast
 
         def timed(loop: Loop, first_step: int) -> Any:
             sys.stdout.write(f"{STEPS_BEGIN}\n")

@@ -21,7 +21,7 @@ class RemovesFirst(CheckpointStore):
 
 
 def save_many(directory: str, num_saves: int, keep: int, removes_first: bool) -> None:
-    """Saves one step after the other and stops itself before every file operation, until it is told to go on."""
+    """Saves one step after the other and stops itself before every file operation, until it is asked to go on."""
     kind = RemovesFirst if removes_first else CheckpointStore
     before_each_operation_of_a_save(kind, lambda _: os.kill(os.getpid(), signal.SIGSTOP))
     store = kind(Path(directory), keep)

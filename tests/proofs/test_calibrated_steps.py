@@ -70,7 +70,7 @@ def _calibrated(budget_s: float) -> DeviceProfile:
 
 
 def _low_end(errors: Sequence[float]) -> float:
-    """Of the interval of the median error: configurations are drawn anew."""
+    """Of the interval of the median error: configurations are resampled."""
     draw = random.Random("calibrated")
     medians = sorted(statistics.median(draw.choices(errors, k=len(errors))) for _ in range(_NUM_DRAWS))
     return medians[round(_NUM_DRAWS * 0.025)]

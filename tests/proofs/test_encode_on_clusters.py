@@ -55,15 +55,15 @@ def test_a_cluster_makes_the_same_set(
         check=False,
     )
     assert answer.returncode == 0, answer.stderr
-    told: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    assert {name: part["kind"] for name, part in told["parts"].items()} == dict.fromkeys(
+    reported: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    assert {name: part["kind"] for name, part in reported["parts"].items()} == dict.fromkeys(
         ("000000", "000001", "prompts"), "done"
     )
     assert encode(experiment, tmp_path / "here", part_size=8, limits=ShardLimits(), executor=InThisProcess())
     found, expected = contents(tmp_path / "cluster"), contents(tmp_path / "here")
     different = [name for name in {*found, *expected} if found.get(name) != expected.get(name)]
     report_figure(
-        f"{told['num_samples']} samples in {len(told['parts'])} parts by 2 workers on {executor}: "
+        f"{reported['num_samples']} samples in {len(reported['parts'])} parts by 2 workers on {executor}: "
         f"{len(different)} of {len(expected)} files differ from those of one process"
     )
     assert different == []

@@ -72,7 +72,7 @@ def asked_for(folder: Path, method: dict[str, Any], train: dict[str, Any], check
 
 
 def counted(asked: Asked, *, knows_attention: bool = True) -> int:
-    """What torch's counter sees of one real step. Of a CPU's attention it knows nothing, so it is told."""
+    """What torch's counter sees of one real step. Of a CPU's attention it knows nothing, so that is added."""
     family = open_family(Path(asked.experiment.model))
     loader: Any = family.denoiser_class()
     denoiser = loader.from_config(dict(family.architecture.denoiser))

@@ -37,7 +37,7 @@ def test_h13_phases_sum_to_the_wall_time(
 ) -> None:
     """The whole time is taken around the loop; validation, saving and encoding are in it.
 
-    Both are told by the processor's clock of the loop's thread, so that what the machine gives to others between two
+    Both use the processor's clock of the loop's thread, so that what the machine gives to others between two
     looks at the clock is in neither.
     """
     monkeypatch.setattr(session, "PhaseClock", partial(PhaseClock, now=time.thread_time))
@@ -56,15 +56,15 @@ def test_h13_phases_sum_to_the_wall_time(
     phases_s = record.measured.phases_s or {}
     off = sum(phases_s.values()) / record.wall_s - 1
     events = [event for event in read_events(trained.run.events) if event["kind"] in ("step", "paused")]
-    told_s = sum(sum(event["phases_s"].values()) for event in events)
+    logged_s = sum(sum(event["phases_s"].values()) for event in events)
     # The control: without the pauses, or with the steps' time counted as their forward and backward pass alone.
     without_pauses = sum(record_s for record_s in _step_times(events)) / record.wall_s - 1
     report_figure(
         f"{family}: {len(phases_s)} phases sum to {off:+.3%} of {record.wall_s:.2f} s, events to "
-        f"{told_s / record.wall_s - 1:+.3%}; steps alone would be {without_pauses:+.0%} off"
+        f"{logged_s / record.wall_s - 1:+.3%}; steps alone would be {without_pauses:+.0%} off"
     )
     assert abs(off) <= 0.01
-    assert abs(told_s / record.wall_s - 1) <= 0.01
+    assert abs(logged_s / record.wall_s - 1) <= 0.01
     assert without_pauses < -0.01
     assert {"data", "forward", "backward", "optimizer", "logging", "validation", "save"} <= set(phases_s)
 

@@ -68,13 +68,13 @@ def test_h17_faster_but_worse_is_caught(
             if chosen_rank(folder / "evaluated", metric) != (WHOLE_RANK, metric):
                 preferred[metric].append(case.name)
     num = len(chosen) * NUM_DRAWS
-    told = [
+    reported = [
         f"{metric} {found['worse']} worse, {found['better']} better, recommended {len(preferred[metric])}"
         for metric, found in answers.items()
     ]
     report_figure(
         f"faster but worse, {len(chosen)} cases ({'all' if len(chosen) == len(cases) else chosen[0].name}) with "
-        f"{NUM_DRAWS} seeds, of {num}: {'; '.join(told)}; {how_to_repeat(number)}"
+        f"{NUM_DRAWS} seeds, of {num}: {'; '.join(reported)}; {how_to_repeat(number)}"
     )
     assert set(answers) == {*CATCHES_ALL, *CATCHES_SOME, *TOO_FEW_IMAGES}
     assert {metric: found["better"] for metric, found in answers.items() if found["better"]} == {}

@@ -152,8 +152,10 @@ def test_h18_every_number_is_that_of_its_runs(made: Path, report_figure: Callabl
         name, anchors = node.attributes["data-of"], node.attributes["data-runs"].split()
         names[name] = names.get(name, 0) + 1
         expected = statistics.fmean(runs[anchor].value(name) for anchor in anchors)
-        told = float(node.attributes["value"])
-        assert math.isclose(told, expected, rel_tol=1e-9, abs_tol=1e-12), f"{name} of {anchors}: {told}, raw {expected}"
+        reported = float(node.attributes["value"])
+        assert math.isclose(reported, expected, rel_tol=1e-9, abs_tol=1e-12), (
+            f"{name} of {anchors}: {reported}, raw {expected}"
+        )
         assert _inside_link(node) or name in _UNLINKED, f"{name} leads nowhere"
     targets = {node.attributes["id"] for node in page.root.find("*") if "id" in node.attributes}
     for link in page.root.find("a"):

@@ -158,8 +158,10 @@ def fake_run(work: Work, number: int, slow_after: float | None = None) -> tuple[
     steps = [as_event(reading) for reading in readings]
     for step in range(num_steps):
         is_slow = step >= begins
-        told = {"clock_mhz": 1260 if is_slow else 1800, "throttled": ["hot"] if is_slow else ["power cap"]}
-        sensors.append({"kind": "telemetry", "sensors": {"fake:0": {**told, "temperature_c": 92 if is_slow else 70}}})
+        reported = {"clock_mhz": 1260 if is_slow else 1800, "throttled": ["hot"] if is_slow else ["power cap"]}
+        sensors.append(
+            {"kind": "telemetry", "sensors": {"fake:0": {**reported, "temperature_c": 92 if is_slow else 70}}}
+        )
     return diagnose(Evidence(steps=steps, telemetry=sensors, num_workers=work.num_workers, num_usable_cpus=8))
 
 

@@ -36,8 +36,8 @@ def test_r10_no_task_is_lost_or_performed_twice(
         check=False,
     )
     assert answer.returncode == 0, answer.stderr
-    told = json.loads(answer.stdout.splitlines()[-1])
-    expected, found = told["expected"], told["found"]
+    reported = json.loads(answer.stdout.splitlines()[-1])
+    expected, found = reported["expected"], reported["found"]
     lost = [name for name in expected if found[name][0] is None]
     wrong = [name for name in expected if name not in lost and found[name][0] != expected[name][0]]
     more = [name for name in expected if found[name][1] > expected[name][1]]

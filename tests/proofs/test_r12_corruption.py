@@ -1,4 +1,4 @@
-"""R12: a damaged checkpoint is never used; the newest good one is, and where none is good nothing begins anew."""
+"""R12: a damaged checkpoint is never used; the newest good one is, and with no good one nothing starts again."""
 
 import collections
 import json
@@ -118,7 +118,7 @@ def _judge(step: TrainingStep, folder: Path, num_damaged: int, good: str | None)
     checkpoint, faults = found
     if f"step-{checkpoint.step:09d}" != good:
         return f"it took step {checkpoint.step}"
-    return None if len(faults) == num_damaged else f"it told of {len(faults)} faults"
+    return None if len(faults) == num_damaged else f"it reported {len(faults)} faults"
 
 
 def _naive_reader_is_content(checkpoint: Path) -> bool:

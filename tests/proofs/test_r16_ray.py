@@ -50,8 +50,8 @@ def test_r16_a_lost_ray_node_and_faults(
     namespaces: None, tmp_path: Path, proof_size: ProofSize, report_figure: Callable[[str], None]
 ) -> None:
     num = proof_size(50, 14)
-    told = run_apart("tests.executors.ray_program", str(tmp_path), str(num))
-    expected, found, on_lost_node = told["expected"], told["found"], told["lost_with_the_node"]
+    reported = run_apart("tests.executors.ray_program", str(tmp_path), str(num))
+    expected, found, on_lost_node = reported["expected"], reported["found"], reported["lost_with_the_node"]
     lost = [name for name in expected if found[name][0] is None]
     wrong = [name for name in expected if found[name][0] != expected[name][0]]
     more = [name for name in expected if found[name][1] > expected[name][1]]
@@ -61,10 +61,10 @@ def test_r16_a_lost_ray_node_and_faults(
     )
     assert on_lost_node, "the second node had something to do"
     assert found == expected
-    assert told["gpus"]["visible"] == "0,1", "a task of two devices has both on one node"
-    (note,) = told["gpus"]["notes"]
+    assert reported["gpus"]["visible"] == "0,1", "a task of two devices has both on one node"
+    (note,) = reported["gpus"]["notes"]
     assert note.startswith("A task takes 1 CPU, 3 GPU on one node, and no node of the Ray cluster has that. Tasks wait")
-    assert told["gpus"]["three"] == "never started"
+    assert reported["gpus"]["three"] == "never started"
 
 
 def test_r16_a_sweep_survives_a_lost_ray_node_and_faults(

@@ -78,7 +78,7 @@ def test_images_show_captions_that_were_not_seen(
 
 
 def trained_adapter(work: Path, style: ShapesStyle, num_steps: int) -> tuple[Path, float]:
-    """A LoRA of the shipped model on images of a style, and the processor seconds it took, all told."""
+    """A LoRA of the shipped model on images of a style, and the processor seconds it took in all."""
     from foretune.core.observer import Observer
     from foretune.training.train import train
 

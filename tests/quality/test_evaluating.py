@@ -98,10 +98,10 @@ def test_it_is_kept_in_the_run_directory(evaluation: Evaluation, run: Path) -> N
     assert pictures[0].read_bytes() != pictures[1].read_bytes()
 
 
-def test_progress_is_told(evaluation: Evaluation, heard: Recording) -> None:
+def test_progress_is_reported(evaluation: Evaluation, heard: Recording) -> None:
     assert evaluation.wall_s is not None
-    told = {what for what, _, _ in heard.of("preparing")}
-    assert {"sampling, base", "sampling, run", "held-out losses, base", "noising and denoising, run"} <= told
+    reported = {what for what, _, _ in heard.of("preparing")}
+    assert {"sampling, base", "sampling, run", "held-out losses, base", "noising and denoising, run"} <= reported
 
 
 def test_prompts_are_captions_that_are_never_trained_on(evaluation: Evaluation) -> None:

@@ -146,6 +146,6 @@ def test_an_adapter_of_another_model_is_refused_before_anything_is_sampled(
             side_by_side(
                 comparison(base, adapters=(tmp_path / "adapter",)),
                 tmp_path / "sheet.png",
-                lambda *told, heard=progress: heard.append(told),
+                lambda *reported, heard=progress: heard.append(reported),
             )
         assert progress == []

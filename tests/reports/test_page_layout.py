@@ -10,7 +10,7 @@ from foretune.analyse.run_data import gather
 from foretune.analyse.run_report import run_report
 from foretune.core.values import Finding
 from foretune.core.values.evaluation import sample_file
-from foretune.planner.asking import Wanted, devices_named, plan_everything
+from foretune.planner.asking import PlanRequest, devices_named, plan_everything
 from foretune.reports.plan_page import plan_page
 from foretune.reports.run_page import report_page
 from tests.reports.browser import measured
@@ -37,7 +37,7 @@ def one(folder: Path) -> str:
 
 def planned(folder: Path) -> str:
     # With block swap, a table has the most columns.
-    wanted = Wanted(target="flux.1-dev", overrides=("method.kind=lora", "levers.block_swap=10"))
+    wanted = PlanRequest(target="flux.1-dev", overrides=("method.kind=lora", "levers.block_swap=10"))
     ((_, plans),) = plan_everything(wanted, devices_named("rtx-4090,h100-sxm"), None)
     return plan_page(plans, {plans[0].experiment: "FLUX.1-dev with LoRA"})
 

@@ -1,4 +1,4 @@
-"""What forward passes are told that read values where there are none."""
+"""What forward passes are given that read values where there are none."""
 
 from contextlib import nullcontext
 

@@ -15,13 +15,13 @@ SIZES = StepSizes(batch_size=1, height_px=64, width_px=64, num_text_tokens=16)
 def test_progress_counts_the_recordings_and_a_kept_trace_needs_none(
     tiny_pipeline: Callable[..., Path], tmp_path: Path
 ) -> None:
-    told: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
     form = StepForm(model="tiny", method="full")
     for _ in range(2):
-        live = LiveTraces(open_family(tiny_pipeline("flux")), tmp_path, lambda *progress: told.append(progress))
+        live = LiveTraces(open_family(tiny_pipeline("flux")), tmp_path, lambda *progress: reported.append(progress))
         live(form, SIZES, rank=4)
     # Base, batch, image, and one that checks: text has one length, and there is no rank.
-    assert told == [(form.slug(), number, 4) for number in (1, 2, 3, 4)]
+    assert reported == [(form.slug(), number, 4) for number in (1, 2, 3, 4)]
 
 
 def test_a_caption_of_one_length_needs_one_recording_less() -> None:

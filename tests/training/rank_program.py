@@ -55,7 +55,7 @@ def trained(request: dict[str, Any]) -> dict[str, Any]:
         run = resume_in_ranks(RunDirectory.open(Path(request["resume"])), observer, request.get("overrides", ()))
     else:
         run = train_in_ranks(understand(request["mapping"], source=None), Path(request["runs"]), observer)
-    return _told(run)
+    return _outcome_of(run)
 
 
 def _fail_at_save(number: int) -> None:
@@ -70,7 +70,7 @@ def _fail_at_save(number: int) -> None:
     mock.patch.object(checkpoint_files, "save_file", full).start()
 
 
-def _told(run: Trained) -> dict[str, Any]:
+def _outcome_of(run: Trained) -> dict[str, Any]:
     return {
         "run": str(run.run.path),
         "status": run.record.outcome.status,

@@ -1,4 +1,4 @@
-"""Other processes are told from our own, and reported where they take cores that we could use."""
+"""Other processes are kept apart from our own, and reported where they take cores that we could use."""
 
 import subprocess
 import sys
@@ -13,10 +13,10 @@ from foretune.training.telemetry.host import HostSensor
 
 class Heard(Observer):
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def warning(self, text: str) -> None:
-        self.told.append(text)
+        self.reported.append(text)
 
 
 class FixedSensor:
@@ -30,7 +30,7 @@ class FixedSensor:
 
 
 @pytest.mark.parametrize(
-    ("other", "num_cores", "num_usable", "is_told"),
+    ("other", "num_cores", "num_usable", "is_reported"),
     [
         (0.1, 2, 2, False),
         (0.5, 2, 2, False),
@@ -41,8 +41,8 @@ class FixedSensor:
         (70.0, 64, 8, True),
     ],
 )
-def test_a_quarter_of_our_cores_is_the_most(other: float, num_cores: int, num_usable: int, is_told: bool) -> None:
-    assert bool(busy_warnings_of(other, num_cores, num_usable)) == is_told
+def test_a_quarter_of_our_cores_is_the_most(other: float, num_cores: int, num_usable: int, is_reported: bool) -> None:
+    assert bool(busy_warnings_of(other, num_cores, num_usable)) == is_reported
 
 
 def test_the_sentence_names_the_cores() -> None:
@@ -52,14 +52,14 @@ def test_the_sentence_names_the_cores() -> None:
     assert "use 8.0 of 8 cores" in text
 
 
-@pytest.mark.parametrize(("other", "num_told"), [(0.0, 0), (1000.0, 1)])
-def test_the_observer_hears_it_once(other: float, num_told: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("other", "num_reported"), [(0.0, 0), (1000.0, 1)])
+def test_the_observer_hears_it_once(other: float, num_reported: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HostSensor, "open", lambda: FixedSensor(other))
     monkeypatch.setattr(time, "sleep", lambda _: None)
     heard = Heard()
     found = BusyWatch().warn(heard)
-    assert len(found) == num_told
-    assert heard.told == found
+    assert len(found) == num_reported
+    assert heard.reported == found
 
 
 def test_without_psutil_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,16 +13,16 @@ Series = Sequence[Step]
 
 def alarms(series: Series, sensors: Callable[[int], dict[str, Any]] | None = None) -> list[Alarm]:
     """Hears a series; `sensors` says what they tell at each step, one reading a step."""
-    told: list[Alarm] = []
+    reported: list[Alarm] = []
     readings: list[tuple[float, dict[str, Any]]] = []
-    alarm = DriftAlarm(told.append, lambda: readings[-120:])
+    alarm = DriftAlarm(reported.append, lambda: readings[-120:])
     now_s = 0.0
     for step, phases_s in enumerate(series):
         now_s += sum(phases_s.values())
         if sensors is not None:
             readings.append((now_s, sensors(step)))
         alarm.stepped(report(step, phases_s))
-    return told
+    return reported
 
 
 def test_20_healthy_series_raise_none() -> None:
@@ -55,8 +55,8 @@ def test_a_throttled_device_is_named() -> None:
     def sensors(step: int) -> dict[str, Any]:
         hot = step >= 150
         reasons = ["heat (hardware)"] if hot else []
-        told = {"throttling": reasons, "clock_hz": 1.2e9 if hot else 1.8e9, "temperature_c": 89 if hot else 60}
-        return {"nvidia:0": told, "host": {"other_cpus": 0.2}}
+        reported = {"throttling": reasons, "clock_hz": 1.2e9 if hot else 1.8e9, "temperature_c": 89 if hot else 60}
+        return {"nvidia:0": reported, "host": {"other_cpus": 0.2}}
 
     (alarm,) = alarms(steps(300, slower_from(150, 1.4), 0), sensors)
     assert alarm.cause == "throttled"

@@ -25,7 +25,7 @@ STEP_S = 1.0
 
 
 class Clock:
-    """A clock that goes on only when told."""
+    """A clock that advances only when asked."""
 
     def __init__(self) -> None:
         self.now_s = 100.0

@@ -156,7 +156,7 @@ def test_a_skipped_step_of_a_scaled_loss_is_no_failure(
 
 
 class Unhurried(Recording):
-    """Is told of the first step at once, and of the others when something else makes the loop tell."""
+    """Hears of the first step at once, and of the others when something else makes the loop tell."""
 
     patience_s = math.inf
 
@@ -171,23 +171,23 @@ def test_steps_are_told_in_order_and_none_is_missing(
     assert [report.step for report in observer.of("stepped")] == list(range(7))
     assert [event["step"] for event in events_of(trained.run, "step")] == list(range(7))
     assert trained.record.measured.num_step_times == 7
-    # Before a checkpoint everything is told: it makes the steps before it irreversible.
+    # Before a checkpoint everything is reported: it makes the steps before it irreversible.
     kinds = [event["kind"] for event in events_of(trained.run, "step", "saved")]
     assert kinds == ["step"] * 4 + ["saved"] + ["step"] * 3 + ["saved"]
 
 
-def told_at_once(prepared: Prepared, work: Path, *observers: Observer) -> list[int]:
+def reported_at_once(prepared: Prepared, work: Path, *observers: Observer) -> list[int]:
     """How many steps each report tells of, in a run whose steps take 0.2 s each and whose end drains the rest."""
-    told: list[int] = []
+    reported: list[int] = []
 
     report = Loop._report
 
     def counted(loop: Loop, readings: Iterable[StepReading]) -> None:
         found = list(readings)
-        told.append(len(found))
+        reported.append(len(found))
         report(loop, found)
 
-    clock, run = VirtualClock(), RunDirectory.create(work / "runs", "told")
+    clock, run = VirtualClock(), RunDirectory.create(work / "runs", "reported")
     # Without the drift alarm, which wants to know of steps as soon as other observers do.
     session = Session(run, prepared, Observers(*observers), steps_only=True, now=clock)
     with mock.patch.object(Loop, "_report", counted):
@@ -195,18 +195,18 @@ def told_at_once(prepared: Prepared, work: Path, *observers: Observer) -> list[i
             clock.advance(0.2)
         session.loop.drain()
     session.events.close()
-    return [number for number in told if number]
+    return [number for number in reported if number]
 
 
 def test_several_steps_are_told_at_once(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
-    """The first is told at once, the others when the most impatient observer has waited long enough."""
+    """The first is reported at once, the others when the most impatient observer has waited long enough."""
     sections: dict[str, Any] = {"train": {"steps": 8}, "validate": {"num_held_out": 0}}
     prepared = short_prepared(tiny_pipeline("ddpm"), tmp_path, "full", **sections)
     hurried = Recording(on_step=lambda _: None)
-    assert told_at_once(prepared, tmp_path, Unhurried()) == [1, 7]
+    assert reported_at_once(prepared, tmp_path, Unhurried()) == [1, 7]
     assert Observer.patience_s == 0.5
-    assert told_at_once(prepared, tmp_path, Unhurried(), Observer()) == [1, 3, 3, 1]
-    assert told_at_once(prepared, tmp_path, Unhurried(), Observer(), hurried) == [1] * 8
+    assert reported_at_once(prepared, tmp_path, Unhurried(), Observer()) == [1, 3, 3, 1]
+    assert reported_at_once(prepared, tmp_path, Unhurried(), Observer(), hurried) == [1] * 8
     assert [report.step for report in hurried.of("stepped")] == list(range(8))
 
 

@@ -169,10 +169,10 @@ def test_preparing_twice_gives_the_same_step(tmp_path: Path, tiny_pipeline: Tiny
 
 
 @pytest.mark.parametrize(
-    ("family", "trigger", "is_told"), [("flux", "", True), ("flux", "xyz", False), ("ddpm", "", False)]
+    ("family", "trigger", "is_reported"), [("flux", "", True), ("flux", "xyz", False), ("ddpm", "", False)]
 )
-def test_images_without_captions_are_told(
-    tmp_path: Path, tiny_pipeline: TinyPipeline, family: str, trigger: str, is_told: bool
+def test_images_without_captions_are_reported(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, family: str, trigger: str, is_reported: bool
 ) -> None:
     """The captions may lie elsewhere; a model that reads none, or a word for all, needs none."""
     images = tmp_path / "images"
@@ -184,8 +184,8 @@ def test_images_without_captions_are_told(
     asked = short_asked(tiny_pipeline(family), tmp_path, data={**data, "resolution": 32})
     prepare(asked.experiment, tiny_pipeline(family), recording)
     said = [warning for warning in recording.of("warning") if "caption" in warning]
-    assert len(said) == is_told
-    if is_told:
+    assert len(said) == is_reported
+    if is_reported:
         assert said[0].startswith("None of the 3 images has a caption")
 
 

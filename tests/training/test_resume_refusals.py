@@ -111,7 +111,7 @@ def test_images_that_are_not_here(stopped_run: RunDirectory, tmp_path: Path) -> 
 
 
 def test_checkpoints_that_are_gone(stopped_run: RunDirectory) -> None:
-    """What was trained is not thrown away by starting anew."""
+    """What was trained is not thrown away by starting again."""
     shutil.rmtree(stopped_run.checkpoints)
     stopped_run.checkpoints.mkdir()
     with pytest.raises(

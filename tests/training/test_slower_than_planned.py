@@ -88,8 +88,8 @@ def test_a_changed_event_is_found(
     shutil.copytree(slow[0].run.path, copied)
     log = copied / "events.jsonl"
     events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    told = [event | (changes if event["kind"] == SLOWER else {}) for event in events]
-    log.write_text("".join(json.dumps(event) + "\n" for event in told), encoding="utf-8")
+    reported = [event | (changes if event["kind"] == SLOWER else {}) for event in events]
+    log.write_text("".join(json.dumps(event) + "\n" for event in reported), encoding="utf-8")
     assert any(fault in found for found in faults_in(copied))
 
 

@@ -10,7 +10,7 @@ from foretune.config.reading import understand
 from foretune.core.errors import UserError
 from foretune.core.units import GIB
 from foretune.core.values import Plan
-from foretune.planner.asking import Wanted, plan_question
+from foretune.planner.asking import PlanRequest, plan_question
 
 _IMAGE_STEPS, _VIDEO_STEPS = 20, 6
 _REPEATS = 2
@@ -137,7 +137,7 @@ def case_of(name: str, experiment: dict[str, Any], plan: Plan, num_steps: int, n
 def plan_of(experiment: dict[str, Any], device: Device) -> Plan:
     """The plan on a device with what ships; raises `UserError` where there can be none."""
     asked = understand(experiment, source=None, only_planned=True)
-    (plan,) = plan_question(asked, Wanted(target=experiment, advice="none"), [device], None)
+    (plan,) = plan_question(asked, PlanRequest(target=experiment, advice="none"), [device], None)
     return plan
 
 

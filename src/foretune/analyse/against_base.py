@@ -52,9 +52,9 @@ def change_of(
         shares = ((mean, num_outcomes),) if num_outcomes else ()
         value, low, high = bounded_difference(differences, confidence, bounds_of(metric), shares=shares)
     else:
-        told = evaluations[runs[0].path].difference(metric)
-        if told is not None and told.difference is not None:
-            value, low, high = told.difference, told.low, told.high
+        reported = evaluations[runs[0].path].difference(metric)
+        if reported is not None and reported.difference is not None:
+            value, low, high = reported.difference, reported.low, reported.high
     score = evaluations[runs[0].path].score(metric)
     assert score is not None, "it was one of the pair"
     base, after = (sum(pair[side] for pair in pairs) / len(pairs) for side in (0, 1))

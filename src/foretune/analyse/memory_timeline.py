@@ -1,6 +1,6 @@
 """What memory held while a trace was made, by what it was for.
 
-An allocation is told by when it came and when it went: what the forward pass leaves for the backward pass are
+An allocation is classified by when it came and went: what the forward pass leaves for the backward pass are
 activations, what the backward pass leaves for the optimizer are gradients, what the optimizer keeps is its state, and
 what goes in the phase in which it came is temporary, also what checkpointing computes a second time. Parameters and
 older state were there before.

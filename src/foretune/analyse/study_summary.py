@@ -111,7 +111,7 @@ class StudySummary:
                     "seeds": [part.seed for part in cell.parts],
                     "runs": list(cell.run_ids),
                     "unfinished": list(cell.unfinished),
-                    "values": {title: _told(number) for title, number in cell.numbers.items()},
+                    "values": {title: _plain_number(number) for title, number in cell.numbers.items()},
                     "notes": list(cell.notes),
                     **({} if self.varied is None else {"at": cell.parts[0].about["changes"][self.varied]}),
                 }
@@ -271,7 +271,7 @@ def _label(cell: StudyCell, cells: Sequence[StudyCell]) -> str:
     return f"{cell.configuration}, {cell.setting}" if has_settings else cell.configuration
 
 
-def _told(number: Any) -> dict[str, Any]:
+def _plain_number(number: Any) -> dict[str, Any]:
     assert math.isfinite(number.value), "numbers that are not finite are left out before"
     by_seed = {str(seed): value for seed, value in number.by_seed.items()}
     return {"value": number.value, "low": number.low, "high": number.high, "by_seed": by_seed}

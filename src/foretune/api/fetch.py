@@ -127,10 +127,10 @@ def _fetched_dataset(row: "Dataset", free_bytes: FreeBytes, observer: Observer, 
 
 
 def _model_of(target: ExperimentLike, overrides: tuple[str, ...]) -> "ModelReference":
-    from foretune.planner.asking import Wanted, asked_of
+    from foretune.planner.asking import PlanRequest, asked_of
 
-    wanted = Wanted(target=target if isinstance(target, Mapping) else str(target), overrides=overrides)
-    return asked_of(wanted).model
+    request = PlanRequest(target=target if isinstance(target, Mapping) else str(target), overrides=overrides)
+    return asked_of(request).model
 
 
 def _planned(model: "ModelReference", free_bytes: FreeBytes) -> DownloadPlan:

@@ -133,9 +133,9 @@ def plan(
     )
     devices, host, terms = devices_and_host(target, overrides, on, ram, typed, observer, is_live=live)
     check_spot_prices(terms, devices, any_is_enough=False)
-    from foretune.planner.asking import Wanted, plan_everything
+    from foretune.planner.asking import PlanRequest, plan_everything
 
-    wanted = Wanted(
+    request = PlanRequest(
         target=target if isinstance(target, Mapping) else str(target),
         overrides=overrides,
         height_px=height,
@@ -154,7 +154,7 @@ def plan(
         observer.preparing(what, len(groups), 0)
 
     source = live_steps(observer, progress, needed=live)
-    for asked, plans in plan_everything(wanted, devices, source, refused.__setitem__):
+    for asked, plans in plan_everything(request, devices, source, refused.__setitem__):
         if interconnect is not None and asked.experiment.parallel.devices == 1:
             raise UserError(
                 "foretune plan --interconnect is for several devices. Run: foretune plan ... parallel.devices=8"
@@ -187,7 +187,7 @@ def devices_and_host(
     is_live: bool,
 ) -> "tuple[list[Device], HostBudget | None, Terms]":
     """What `on`, `ram`, prices and links mean. Where they are wrong, reports with them what else is wrong."""
-    from foretune.planner.asking import Wanted, check_question, devices_named
+    from foretune.planner.asking import PlanRequest, check_question, devices_named
     from foretune.planner.host_memory import budget_named
 
     mistakes = Mistakes()
@@ -199,7 +199,7 @@ def devices_and_host(
         mistakes.attempt(require, "train", "Recording a step")
     if mistakes:
         asked = target if isinstance(target, Mapping) else str(target)
-        check_question(Wanted(target=asked, overrides=overrides), mistakes)
+        check_question(PlanRequest(target=asked, overrides=overrides), mistakes)
     mistakes.raise_all()
     assert devices is not None, "nothing was wrong with them"
     return devices, host, terms

@@ -134,12 +134,12 @@ def recommend(
     )
     devices, _, terms = devices_and_host(target, overrides, on, None, typed, observer, is_live=False)
     check_spot_prices(terms, devices, any_is_enough=True)
-    from foretune.planner.asking import Wanted
+    from foretune.planner.asking import PlanRequest
     from foretune.planner.search.asking import search_question, sought_of
 
     if file is not None and Path(file).exists():
         raise Refused(f"{file} exists already. Choose another name")
-    wanted = Wanted(
+    request = PlanRequest(
         target=target if isinstance(target, Mapping) else str(target),
         overrides=overrides,
         height_px=height,
@@ -147,15 +147,15 @@ def recommend(
         num_frames=frames,
         terms=terms,
     )
-    if wanted.target == ALL:
+    if request.target == ALL:
         raise UserError("A search is for one model. Run: foretune plan flux.1-dev --goal cheapest")
     budget_text = None if budget is None else str(budget)
     counts = num_devices if num_devices is None or isinstance(num_devices, str) else ",".join(map(str, num_devices))
     sought = sought_of(
-        wanted, goal=goal, deadline=deadline, budget=budget_text, min_batch=min_batch, num_devices=counts
+        request, goal=goal, deadline=deadline, budget=budget_text, min_batch=min_batch, num_devices=counts
     )
     source = live_steps(observer, lambda what: observer.preparing(what, 0, 0), needed=False)
-    asked, answer = search_question(wanted, sought, devices, source, draws=draws)
+    asked, answer = search_question(request, sought, devices, source, draws=draws)
     found = Recommended(asked, answer)
     if file is not None:
         write_file(Path(file), found.experiment_text())

@@ -87,7 +87,7 @@ class Backtest:
         if num_processes <= 1:
             yield from ((part, _answered(part, self._traces)) for part in parts)
             return
-        # Started anew, so that it does not matter what else this process has loaded or which threads it runs.
+        # Started fresh, so that it does not matter what else this process has loaded or which threads it runs.
         # Hundreds of thousands of small objects, next to none of them in cycles: looking for those costs a quarter.
         with ProcessPoolExecutor(num_processes, get_context("spawn"), initializer=gc.disable) as pool:
             yield from zip(parts, pool.map(_answered, parts), strict=True)

@@ -57,14 +57,18 @@ def _together(backend: str, world: int) -> Iterator[CheckResult]:
             for rank in range(world)
         ]
         answers = [_answer(process) for process in processes]
-    told: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     for line in answers[0][0].splitlines():
-        told |= json.loads(line) if line.startswith("{") else {}
+        reported |= json.loads(line) if line.startswith("{") else {}
     rest_s = time.perf_counter() - began_s
     for name in COLLECTIVES:
-        if name in told:
+        if name in reported:
             yield _finding(
-                backend, name, told[name]["works"], told[name]["seconds"], f"{world} processes: {told[name]['detail']}"
+                backend,
+                name,
+                reported[name]["works"],
+                reported[name]["seconds"],
+                f"{world} processes: {reported[name]['detail']}",
             )
         else:
             words = answers[0][1].strip().splitlines() or ["no answer"]

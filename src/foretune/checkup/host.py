@@ -55,13 +55,13 @@ def _profiler(device: torch.device) -> str:
 def _sensors(device: torch.device) -> str:  # noqa: ARG001 - of everything that tells
     from foretune.training.telemetry.sampler import open_sensors
 
-    told: dict[str, list[str]] = {}
+    reported: dict[str, list[str]] = {}
     for sensor in open_sensors():
-        told |= {source: sorted(quantities) for source, quantities in sensor.read().items()}
+        reported |= {source: sorted(quantities) for source, quantities in sensor.read().items()}
         sensor.close()
-    assert told, "nothing reports power, clocks, temperature or load"
-    has_power = any("power_w" in names or "energy_j" in names for names in told.values())
-    sources = ", ".join(f"{source} ({len(names)})" for source, names in told.items())
+    assert reported, "nothing reports power, clocks, temperature or load"
+    has_power = any("power_w" in names or "energy_j" in names for names in reported.values())
+    sources = ", ".join(f"{source} ({len(names)})" for source, names in reported.items())
     return f"quantities by source: {sources}; {'with' if has_power else 'no sensor for'} power or energy"
 
 

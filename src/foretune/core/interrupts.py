@@ -51,7 +51,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def told_if_interrupted(what_now: str) -> Iterator[None]:
+def explained_if_interrupted(what_now: str) -> Iterator[None]:
     """Gives a Ctrl-C inside a sentence on what there is and what to type next."""
     try:
         yield

@@ -47,7 +47,7 @@ class LineObserver(Observer):
         self.tell("ended")
 
 
-def tell_observer(line: str, observer: Observer) -> tuple[str, dict[str, Any]]:
+def notify_observer(line: str, observer: Observer) -> tuple[str, dict[str, Any]]:
     """Lets an observer hear a line; returns its kind and fields, for kinds that observers do not know."""
     fields = json.loads(line)
     kind = fields.pop("kind")

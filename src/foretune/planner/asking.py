@@ -42,7 +42,7 @@ COMMON_CARDS = ("rtx-3080-10gb", "rtx-3060", "rtx-4080", "rtx-4090", "rtx-5090",
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class PlanRequest:
     """A plan request as the user typed it."""
 
     target: str | Mapping[str, Any]
@@ -97,7 +97,7 @@ def devices_named(text: str, say: Callable[[str], None] = lambda _: None) -> lis
 
 
 def plan_everything(
-    wanted: Wanted,
+    request: PlanRequest,
     devices: Sequence[Device],
     live: LiveSource | None,
     refused: Callable[[str, UserError], None] | None = None,
@@ -107,14 +107,14 @@ def plan_everything(
     With `all` models, one that cannot be planned does not stop the others: `refused` is called with its name and the
     reason. If every model is refused, the first reason is raised.
     """
-    is_all = wanted.target == ALL
+    is_all = request.target == ALL
     first_error: UserError | None = None
     num_planned = 0
-    targets: list[str | Mapping[str, Any]] = [*catalog.denoisers()] if is_all else [wanted.target]
+    targets: list[str | Mapping[str, Any]] = [*catalog.denoisers()] if is_all else [request.target]
     for target in targets:
         try:
-            asked = asked_of(replace(wanted, target=target))
-            plans = plan_question(asked, wanted, devices, live)
+            asked = asked_of(replace(request, target=target))
+            plans = plan_question(asked, request, devices, live)
         except UserError as error:
             if not is_all or refused is None:
                 raise
@@ -127,7 +127,9 @@ def plan_everything(
         raise first_error
 
 
-def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live: LiveSource | None) -> tuple[Plan, ...]:
+def plan_question(
+    asked: Asked, request: PlanRequest, devices: Sequence[Device], live: LiveSource | None
+) -> tuple[Plan, ...]:
     """Plans one experiment on every device."""
     subject = find_subject(asked.model, live)
     # Traces are stored under the catalogue's name, wherever the model is.
@@ -135,11 +137,11 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
     size = size_of(
         experiment,
         subject.geometry,
-        height_px=wanted.height_px,
-        width_px=wanted.width_px,
-        num_frames=wanted.num_frames,
+        height_px=request.height_px,
+        width_px=request.width_px,
+        num_frames=request.num_frames,
     )
-    traces = Traces(live.tracer(asked.model) if live is not None else None, always_live=wanted.always_live)
+    traces = Traces(live.tracer(asked.model) if live is not None else None, always_live=request.always_live)
     habits = NO_HABITS if asked.origin is None else asked.origin.habits
     if not is_at_hand(traces, experiment, size, subject.geometry, habits=habits):
         # A step with habits can be read from a trace, but not recorded here.
@@ -151,7 +153,7 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
         _check_cards(device, experiment)
         on_host = device.kind == "cpu"
         if on_host not in by_host:
-            numerics: Numerics = "cpu" if on_host and (wanted.host_numerics or wanted.always_live) else "cuda"
+            numerics: Numerics = "cpu" if on_host and (request.host_numerics or request.always_live) else "cuda"
             by_host[on_host] = footprint(
                 experiment,
                 subject,
@@ -159,16 +161,16 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
                 traces,
                 trains_on_host=on_host,
                 numerics=numerics,
-                context_bytes=wanted.host_context_bytes if on_host else None,
+                context_bytes=request.host_context_bytes if on_host else None,
                 habits=habits,
             )
         found = by_host[on_host]
-        segments = wanted.expandable_segments
-        plan = plan_on(found, device, expandable_segments=segments, host=wanted.host, terms=wanted.terms)
-        plan = with_run_or_runs(plan, found, device, wanted.terms)
+        segments = request.expandable_segments
+        plan = plan_on(found, device, expandable_segments=segments, host=request.host, terms=request.terms)
+        plan = with_run_or_runs(plan, found, device, request.terms)
         plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash(), **_of_origin(asked, plan, habits)})
         same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
-        if wanted.advice != "none":
+        if request.advice != "none":
             # With many devices, the user wants to know which one fits, not how to use free memory.
             has_headroom = len(devices) <= _MOST_WITH_HEADROOM
             plan = with_advice(
@@ -177,9 +179,9 @@ def plan_question(asked: Asked, wanted: Wanted, devices: Sequence[Device], live:
                 device,
                 same_kind,
                 has_headroom=has_headroom,
-                only_first=wanted.advice == "first",
-                host=wanted.host,
-                terms=wanted.terms,
+                only_first=request.advice == "first",
+                host=request.host,
+                terms=request.terms,
             )
         plans.append(plan)
     return tuple(plans)
@@ -250,45 +252,45 @@ def _essential(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if not key.startswith("_")}
 
 
-def check_question(wanted: Wanted, mistakes: Mistakes) -> None:
+def check_question(request: PlanRequest, mistakes: Mistakes) -> None:
     """Adds what is wrong with a request to `mistakes`; for `all`, only what is wrong with every model."""
-    if wanted.target == ALL:
-        parse_overrides(wanted.overrides, mistakes)
+    if request.target == ALL:
+        parse_overrides(request.overrides, mistakes)
     else:
-        mistakes.attempt(asked_of, wanted)
+        mistakes.attempt(asked_of, request)
 
 
-def _refuse_two_sizes(wanted: Wanted) -> None:
+def _refuse_two_sizes(request: PlanRequest) -> None:
     """Raises for a size that is requested twice: an option would win over the setting that is typed beside it."""
-    for option, key in ((wanted.height_px, "data.resolution"), (wanted.num_frames, "data.num_frames")):
-        if option is not None and any(override.startswith(f"{key}=") for override in wanted.overrides):
+    for option, key in ((request.height_px, "data.resolution"), (request.num_frames, "data.num_frames")):
+        if option is not None and any(override.startswith(f"{key}=") for override in request.overrides):
             raise UserError(f"{key} is also requested by an option of `foretune plan`. Leave out one of the two.")
 
 
-def asked_of(wanted: Wanted) -> Asked:
+def asked_of(request: PlanRequest) -> Asked:
     """Returns the experiment of a request: from a file, or as `foretune init` would write it for a model."""
-    _refuse_two_sizes(wanted)
-    if isinstance(wanted.target, Mapping):
-        mapping = apply_overrides(dict(wanted.target), wanted.overrides)
+    _refuse_two_sizes(request)
+    if isinstance(request.target, Mapping):
+        mapping = apply_overrides(dict(request.target), request.overrides)
         return understand(mapping, source=None, only_planned=True)
-    path = Path(wanted.target)
+    path = Path(request.target)
     if path.is_file():
         from foretune.config.from_trainers.detecting import find  # takes a tenth of all imports
 
         found = find(path)
         if found is not None:
-            return _asked_of_another(path, found, wanted.overrides)
+            return _asked_of_another(path, found, request.overrides)
     is_model = path.suffix in SINGLE_FILE_SUFFIXES
     if path.suffix in (".yaml", ".yml", ".json") or (path.is_file() and not is_model):
-        return read_experiment(path, wanted.overrides, only_planned=True)
+        return read_experiment(path, request.overrides, only_planned=True)
     mistakes = Mistakes()
-    reference = mistakes.attempt(resolve_model, wanted.target)
-    model, family = (wanted.target, None) if reference is None else (reference.asked, reference.family)
+    reference = mistakes.attempt(resolve_model, request.target)
+    model, family = (request.target, None) if reference is None else (reference.asked, reference.family)
     form = parse(starting_text("experiment.yaml", model, "lora", None, family=family))
     # The model's native size, and a method that the request may change.
     for key in ("resolution", "num_frames"):
         form["data"].pop(key, None)
-    mapping = overridden(form, wanted.overrides, mistakes)
+    mapping = overridden(form, request.overrides, mistakes)
     if any(mapping["optimizer"].get("kind") == spec.name for spec in OPTIMIZER_SPECS.values() if spec.finds_lr):
         # A question about memory need not name the factor.
         mapping["optimizer"].setdefault("lr", FOUND_LR_FACTOR)

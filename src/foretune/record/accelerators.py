@@ -37,29 +37,29 @@ def torch_facts() -> dict[str, Any] | None:
     torch = sys.modules.get("torch")
     if torch is None:
         return None
-    config = _told(torch, "__config__.show")
-    nccl = _told(torch, "cuda.nccl.version") if torch.version.cuda else None
-    flags = _told(torch, "__config__._cxx_flags")
+    config = _asked(torch, "__config__.show")
+    nccl = _asked(torch, "cuda.nccl.version") if torch.version.cuda else None
+    flags = _asked(torch, "__config__._cxx_flags")
     return {
         "version": torch.__version__,
-        "revision": _told(torch, "version.git_version"),
+        "revision": _asked(torch, "version.git_version"),
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "cudnn": _told(torch, "backends.cudnn.version"),
+        "cudnn": _asked(torch, "backends.cudnn.version"),
         "nccl": None if nccl is None else ".".join(map(str, nccl)),
         "mps": bool(torch.backends.mps.is_available()),
         "compiler_flags": None if flags is None else flags.strip(),
-        # Long; which libraries it was built with is told by whether two are equal.
+        # Long; equal hashes mean that both were built with the same libraries.
         "build": None if config is None else content_hash(config),
-        "cpu_capability": _told(torch, "backends.cpu.get_cpu_capability"),
-        "mkldnn": _told(torch, "backends.mkldnn.enabled"),
+        "cpu_capability": _asked(torch, "backends.cpu.get_cpu_capability"),
+        "mkldnn": _asked(torch, "backends.mkldnn.enabled"),
         "num_threads": torch.get_num_threads(),
-        "num_interop_threads": _told(torch, "get_num_interop_threads"),
+        "num_interop_threads": _asked(torch, "get_num_interop_threads"),
         "matmul_precision": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "cudnn_benchmark": _told(torch, "backends.cudnn.benchmark"),
-        "cudnn_fp32_precision": _told(torch, "backends.cudnn.conv.fp32_precision"),
-        "allocator": _told(torch, "cuda.get_allocator_backend") if torch.version.cuda else None,
+        "cudnn_benchmark": _asked(torch, "backends.cudnn.benchmark"),
+        "cudnn_fp32_precision": _asked(torch, "backends.cudnn.conv.fp32_precision"),
+        "allocator": _asked(torch, "cuda.get_allocator_backend") if torch.version.cuda else None,
         "devices": _devices(torch),
     }
 
@@ -150,7 +150,7 @@ def _devices(torch: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _told(torch: Any, path: str) -> Any:
+def _asked(torch: Any, path: str) -> Any:
     """What stands at a place of torch, called if it is a function; None where this torch has no such place."""
     try:
         found = attrgetter(path)(torch)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from foretune.choices.training import Train
 from foretune.core.values import RunRecord
 from foretune.record.log_order import LoggedSession
-from foretune.record.log_summary import told_of
+from foretune.record.log_summary import reported_events
 
 _ROUNDING_S = 1e-6
 
@@ -24,10 +24,10 @@ def budget_faults(record: RunRecord, sessions: list[LoggedSession], train: Train
         yield f"record.json: finished after {counted_s:.3f} s of {limit_s:g} s"
     if train.clock == "run":
         return
-    times_s = [event["step_s"] for event in told_of(sessions)[0]]
-    told_s = sum(times_s)
-    if abs(told_s - counted_s) > _ROUNDING_S * (len(times_s) + 1):
-        yield f"record.json: {counted_s:.6f} s were counted, by the log {told_s:.6f} s"
+    times_s = [event["step_s"] for event in reported_events(sessions)[0]]
+    logged_s = sum(times_s)
+    if abs(logged_s - counted_s) > _ROUNDING_S * (len(times_s) + 1):
+        yield f"record.json: {counted_s:.6f} s were counted, by the log {logged_s:.6f} s"
     # A device may owe the numbers of some steps when the next one begins, so that more than one may come too late.
     num_early = len(times_s) - 1 - max((event.get("num_owed", 0) for event in sessions[-1].of("step")), default=0)
     if sum(times_s[: max(0, num_early)]) >= limit_s:

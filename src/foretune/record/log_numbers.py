@@ -47,15 +47,15 @@ def clock_faults(session: LoggedSession) -> Iterator[str]:
     if len(steps) < 2:  # noqa: PLR2004 - a stretch has two ends
         return
     between = timed[steps[0] + 1 : steps[-1] + 1]
-    told_s = sum(event["step_s"] if event["kind"] == "step" else sum(event["phases_s"].values()) for event in between)
+    logged_s = sum(event["step_s"] if event["kind"] == "step" else sum(event["phases_s"].values()) for event in between)
     passed_s = timed[steps[-1]]["time_s"] - timed[steps[0]]["time_s"]
     # A profiler that is stopped after the last step may be stopped before that step is logged.
     late_s = sum(event.get("stop_s", 0.0) for event in session.of("profiled"))
     has_pauses = any(event["kind"] == "paused" for event in timed) or not session.of("saved")
-    if told_s > passed_s + slack_s(passed_s):
-        yield f"line {timed[steps[-1]]['line']}: steps and pauses take {told_s:.3f} s, but only {passed_s:.3f} s passed"
-    elif has_pauses and told_s < passed_s - late_s - slack_s(passed_s):
-        yield f"line {timed[steps[-1]]['line']}: steps and pauses take {told_s:.3f} s, but {passed_s:.3f} s passed"
+    if logged_s > passed_s + slack_s(passed_s):
+        yield f"line {timed[steps[-1]]['line']}: steps and pauses take {logged_s:.3f} s, only {passed_s:.3f} s passed"
+    elif has_pauses and logged_s < passed_s - late_s - slack_s(passed_s):
+        yield f"line {timed[steps[-1]]['line']}: steps and pauses take {logged_s:.3f} s, but {passed_s:.3f} s passed"
 
 
 def telemetry_faults(session: LoggedSession) -> Iterator[str]:

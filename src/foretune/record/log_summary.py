@@ -87,7 +87,7 @@ def plan_faults(plan: Plan | None, session: LoggedSession) -> Iterator[str]:
             yield f"line {line}: slower than planned, but {measured} samples/s are not less than {planned}"
 
 
-def told_of(sessions: list[LoggedSession]) -> tuple[list[Event], dict[int, float]]:
+def reported_events(sessions: list[LoggedSession]) -> tuple[list[Event], dict[int, float]]:
     """Steps and held-out losses of the whole run: what was repeated after a resume counts once, the last time."""
     steps: dict[int, Event] = {}
     held_out: dict[int, float] = {}
@@ -106,7 +106,7 @@ def told_of(sessions: list[LoggedSession]) -> tuple[list[Event], dict[int, float
 
 def measured_faults(record: RunRecord, sessions: list[LoggedSession], experiment: Experiment) -> Iterator[str]:
     """Every summary, recomputed from the raw numbers."""
-    measured, (steps, held_out) = record.measured, told_of(sessions)
+    measured, (steps, held_out) = record.measured, reported_events(sessions)
     times_s = [event["step_s"] for event in steps if experiment.shows_speed(event["step"])]
     if measured.num_step_times == len(steps):
         # Records of earlier releases counted profiled steps, too.
@@ -141,18 +141,18 @@ def _phase_faults(record: RunRecord, last: LoggedSession) -> Iterator[str]:
     if phases_s is None or last.ended is None:
         return
     timed = [*last.of("step"), *last.of("paused")]
-    told: dict[str, float] = {}
+    reported: dict[str, float] = {}
     for event in timed:
         for name, seconds in event.get("phases_s", {}).items():
-            told[name] = told.get(name, 0.0) + seconds
+            reported[name] = reported.get(name, 0.0) + seconds
     rounding_s = _ROUNDING_S * (len(timed) + 1)
-    for name in told.keys() | phases_s.keys():
-        if phases_s.get(name, 0.0) < told.get(name, 0.0) - rounding_s:
-            yield f"record.json: phases_s.{name} is {phases_s.get(name, 0.0):.6f}, by the log {told[name]:.6f}"
+    for name in reported.keys() | phases_s.keys():
+        if phases_s.get(name, 0.0) < reported.get(name, 0.0) - rounding_s:
+            yield f"record.json: phases_s.{name} is {phases_s.get(name, 0.0):.6f}, by the log {reported[name]:.6f}"
     rest_s = last.ended["time_s"] - max((event["time_s"] for event in timed), default=last.started["time_s"])
     # Stopping a profiler takes a second or so, and may come before the step that it follows is logged.
     rest_s += sum(event.get("stop_s", 0.0) for event in last.of("profiled"))
-    more_s = sum(phases_s.values()) - sum(told.values())
+    more_s = sum(phases_s.values()) - sum(reported.values())
     if more_s > rest_s + _CLOCKS_APART_S + len(phases_s) * rounding_s:
         yield f"record.json: the phases add up to {more_s:.6f} s more than the log has"
 

@@ -148,7 +148,7 @@ def _cpuinfo(root: Path) -> dict[str, str]:
 
 
 def _num_distinct(root: Path, field: str) -> int | None:
-    """Cores are numbered anew in each socket, so both numbers name one."""
+    """Each socket numbers its cores from 0, so both numbers name one."""
     found = {
         (_text(topology / "physical_package_id"), _text(topology / field))
         for topology in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/topology")

@@ -11,7 +11,7 @@ from foretune.training.devices import choose_device
 
 
 @contextmanager
-def compiled_anew() -> Iterator[None]:
+def with_empty_compile_cache() -> Iterator[None]:
     """Code is compiled as on a machine that has none yet, whatever trials before this one left."""
     with tempfile.TemporaryDirectory(prefix="foretune-compiled-") as folder:
         os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/compiled", "TRITON_CACHE_DIR": f"{folder}/triton"}

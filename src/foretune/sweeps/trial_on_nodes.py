@@ -11,7 +11,7 @@ from foretune.core.values import Plan
 from foretune.executors.outcome import TaskFailed, TaskInterrupted
 from foretune.measure.bench_worker import measure_steps
 from foretune.record.run_directory import RunDirectory
-from foretune.sweeps.trial_ends import compiled_anew, require_finished
+from foretune.sweeps.trial_ends import require_finished, with_empty_compile_cache
 from foretune.sweeps.trial_request import TrialRequest, finished_run, newest_run, resumable_run
 from foretune.training.launching import RunEnded
 from foretune.training.ranks import Ranks, is_of_lost_process
@@ -26,7 +26,7 @@ def run_on_nodes(trial: TrialRequest, observer: Observer) -> RunDirectory:
     """
     asked = trial.understood()
     parallel = asked.experiment.parallel
-    with _whose_failure(parallel), in_ranks(parallel) as ranks, compiled_anew():
+    with _whose_failure(parallel), in_ranks(parallel) as ranks, with_empty_compile_cache():
         observer = observer if ranks.is_first else Observer()
         finished = _run_of_first(finished_run(Path(trial.folder)) if ranks.is_first else None, ranks)
         if finished is not None:

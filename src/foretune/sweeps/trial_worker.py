@@ -13,7 +13,7 @@ from foretune.executors.outcome import TaskFailed
 from foretune.measure.bench_worker import measure_training
 from foretune.record.progress_file import ProgressFile
 from foretune.record.run_directory import RunDirectory
-from foretune.sweeps.trial_ends import compiled_anew, kind_of, require_finished
+from foretune.sweeps.trial_ends import kind_of, require_finished, with_empty_compile_cache
 from foretune.sweeps.trial_on_nodes import run_on_nodes
 from foretune.sweeps.trial_request import (
     INFERENCE,
@@ -53,7 +53,7 @@ def _run_here(trial: TrialRequest, observer: Observer) -> RunDirectory:
     run = finished_run(Path(trial.folder))
     if run is not None:
         return run
-    with compiled_anew():
+    with with_empty_compile_cache():
         return _measure_speed(trial, observer) if trial.measure == "speed" else _train(trial, observer)
 
 

@@ -40,7 +40,7 @@ class DriftAlarm(Observer):
         self._before: Window | None = None
         self._level_s = self._error_s = 0.0
         self._recent: deque[StepReport] = deque(maxlen=2 * _NUM_RECENT)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def stepped(self, report: StepReport) -> None:
         if self._before is None:
@@ -73,9 +73,9 @@ class DriftAlarm(Observer):
         if min(levels_s) <= least_s:
             return
         cause = likely_cause(self._before, window_of(later, self._readings))
-        if cause.name in self._told:
+        if cause.name in self._reported:
             return
-        self._told.add(cause.name)
+        self._reported.add(cause.name)
         slower = levels_s[1] / self._level_s - 1
         was, became = duration_text(self._level_s), duration_text(levels_s[1])
         text = f"Steps take {slower:.0%} longer than at the start ({was} to {became}): {cause.text}."

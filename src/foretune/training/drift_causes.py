@@ -44,20 +44,20 @@ class Window:
 
     def values(self, quantity: str, *prefixes: str) -> list[Any]:
         return [
-            told[quantity]
+            reported[quantity]
             for _, reading in self.readings
-            for source, told in reading.items()
-            if source.startswith(prefixes) and quantity in told
+            for source, reported in reading.items()
+            if source.startswith(prefixes) and quantity in reported
         ]
 
     def rate(self, counter: str) -> float | None:
         """How much a counter of the host grew in a second; None where it was not reported twice."""
-        told = [
+        reported = [
             (at_s, reading["host"][counter]) for at_s, reading in self.readings if counter in reading.get("host", {})
         ]
-        if len(told) < 2 or told[-1][0] <= told[0][0]:  # noqa: PLR2004 - growth has two ends
+        if len(reported) < 2 or reported[-1][0] <= reported[0][0]:  # noqa: PLR2004 - growth has two ends
             return None
-        return float(told[-1][1] - told[0][1]) / (told[-1][0] - told[0][0])
+        return float(reported[-1][1] - reported[0][1]) / (reported[-1][0] - reported[0][0])
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ def _shared_device(before: Window, now: Window) -> Cause | None:
 
 
 def _throttled(before: Window, now: Window) -> Cause | None:
-    told = now.values("throttling", "nvidia:", "amd:")
-    if told and sum(map(bool, told)) >= _LEAST_THROTTLED * len(told):
-        reasons = ", ".join(dict.fromkeys(reason for reasons in told for reason in reasons))
+    reported = now.values("throttling", "nvidia:", "amd:")
+    if reported and sum(map(bool, reported)) >= _LEAST_THROTTLED * len(reported):
+        reasons = ", ".join(dict.fromkeys(reason for reasons in reported for reason in reasons))
         return Cause(
             "throttled", f"the device slows itself down ({reasons}){_heat(now)}. Look at cooling and power limit"
         )
@@ -140,8 +140,8 @@ def _throttled(before: Window, now: Window) -> Cause | None:
 
 
 def _heat(now: Window) -> str:
-    told = now.values("temperature_c", "nvidia:", "amd:") or now.values("temperature_c", "host")
-    return f" at {max(told):.0f} °C" if told else ""
+    reported = now.values("temperature_c", "nvidia:", "amd:") or now.values("temperature_c", "host")
+    return f" at {max(reported):.0f} °C" if reported else ""
 
 
 def _swapping(before: Window, now: Window) -> Cause | None:

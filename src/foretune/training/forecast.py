@@ -11,7 +11,7 @@ from foretune.core.errors import UserError
 from foretune.core.importing import collector_paused
 from foretune.core.units import GIB, MIB
 from foretune.core.values.plan import Plan
-from foretune.planner.asking import LiveSource, Wanted, plan_question
+from foretune.planner.asking import LiveSource, PlanRequest, plan_question
 from foretune.planner.device_requests import cpu_here
 from foretune.planner.overheads import overhead_for
 from foretune.planner.timing.measured_here import speeds_of_this_machine
@@ -30,13 +30,13 @@ def plan_here(asked: Asked, live: LiveSource, tell: Callable[[str], None]) -> Pl
         return None
     # The threads that the run will compute with; torch is imported, so it knows its own choice.
     threads = asked.experiment.parallel.threads or torch.get_num_threads()
-    wanted = Wanted(
+    request = PlanRequest(
         target=asked.experiment.model,
         host_numerics=True,
         host_context_bytes=host_context_bytes(asked),
         terms=Terms(speeds=speeds_of_this_machine(threads)),
     )
-    return _plan(asked, wanted, device, live, tell)
+    return _plan(asked, request, device, live, tell)
 
 
 def plan_on_device(asked: Asked, live: LiveSource, device: Device, *, context_bytes: int) -> Plan | None:
@@ -44,13 +44,17 @@ def plan_on_device(asked: Asked, live: LiveSource, device: Device, *, context_by
 
     `context_bytes` is what a process takes that has imported the libraries, if it computes on the host.
     """
-    wanted = Wanted(target=asked.experiment.model, host_numerics=True, host_context_bytes=context_bytes, advice="none")
-    return _plan(asked, wanted, device, live, lambda _: None)
+    request = PlanRequest(
+        target=asked.experiment.model, host_numerics=True, host_context_bytes=context_bytes, advice="none"
+    )
+    return _plan(asked, request, device, live, lambda _: None)
 
 
-def _plan(asked: Asked, wanted: Wanted, device: Device, live: LiveSource, tell: Callable[[str], None]) -> Plan | None:
+def _plan(
+    asked: Asked, request: PlanRequest, device: Device, live: LiveSource, tell: Callable[[str], None]
+) -> Plan | None:
     try:
-        (plan,) = plan_question(asked, wanted, [device], live)
+        (plan,) = plan_question(asked, request, [device], live)
     except (IrregularStep, UserError) as error:
         # Nothing about a forecast should keep a run from starting that would start without it.
         tell(f"No plan, so no estimate of memory and speed: {error}")

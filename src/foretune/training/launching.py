@@ -19,7 +19,7 @@ from typing import Any
 from foretune.choices.running import Parallel
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer
-from foretune.core.observer_lines import tell_observer
+from foretune.core.observer_lines import notify_observer
 from foretune.core.thread_waiting import with_passive_waiting
 from foretune.core.values import RunRecord
 from foretune.record.run_directory import RunDirectory
@@ -152,7 +152,7 @@ def _heard(scratch: Path, observer: Observer, result: Launched) -> Iterator[None
                 if line == "\n":
                     return
                 try:
-                    kind, fields = tell_observer(line, observer)
+                    kind, fields = notify_observer(line, observer)
                 except BaseException as error:  # noqa: BLE001 - raised where the processes are waited for
                     errors.append(error)
                     return

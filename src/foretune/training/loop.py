@@ -124,7 +124,7 @@ class Loop:
             ends = False
             if self._last_saved != self.num_done > first_step:
                 self._save(self.num_done)
-        self._tell_saved(self.saver.take(waits=True))
+        self._report_saved(self.saver.take(waits=True))
         self.drain()
         self._raise_failure()
         return "finished" if ends else "interrupted"
@@ -147,7 +147,7 @@ class Loop:
     def _fail(self) -> NoReturn:
         if self._failure is None:
             self.drain()  # what another process has read before is still on its way
-            self._tell_saved(self.saver.take(waits=True))
+            self._report_saved(self.saver.take(waits=True))
         raise self._failure or NotFinite("another process failed after its last step")
 
     def _raise_failure(self) -> None:
@@ -245,7 +245,7 @@ class Loop:
             if self.tally.first_loss is None:
                 self.tally.first_loss = reading.loss
             self.tally.last_loss = reading.loss
-            self.events.append("step", **_told(reading))
+            self.events.append("step", **_step_fields(reading))
             self.observer.stepped(
                 StepReport(
                     **vars(reading),
@@ -278,11 +278,11 @@ class Loop:
         self._report(self.meter.drain())
         # The numbers of the steps are on the disk before the checkpoint that makes repeating them needless.
         self.events.flush()
-        self._tell_saved(self.saver.take(waits=True))
+        self._report_saved(self.saver.take(waits=True))
         counted_s = None if self.length.limit_s is None else self.length.counted_s
-        self._tell_saved(self.saver.save(collect(self.prepared.step, done, counted_s)))
+        self._report_saved(self.saver.save(collect(self.prepared.step, done, counted_s)))
 
-    def _tell_saved(self, saved: Saved | None) -> None:
+    def _report_saved(self, saved: Saved | None) -> None:
         if saved is None or not self.prepared.ranks.is_first:
             return
         done, path = saved
@@ -293,7 +293,7 @@ class Loop:
     def _look_for_saved(self) -> None:
         """Reports an asynchronous save that is done. One that failed ends the run in all processes after a step."""
         try:
-            self._tell_saved(self.saver.take(waits=False))
+            self._report_saved(self.saver.take(waits=False))
         except Exception as failure:
             if self.prepared.ranks.size == 1:
                 raise
@@ -302,7 +302,7 @@ class Loop:
     def _finish_save(self) -> None:
         """Of a run that fails for another reason: what was copied before is still good."""
         try:
-            self._tell_saved(self.saver.take(waits=True))
+            self._report_saved(self.saver.take(waits=True))
         except Exception as error:  # noqa: BLE001 - the reason of the run's end is the other one
             self.tally.warnings.append(f"A checkpoint was not written: {type(error).__name__}: {error}")
 
@@ -357,7 +357,7 @@ class Loop:
         return "The training continues."
 
 
-def _told(reading: StepReading) -> dict[str, Any]:
+def _step_fields(reading: StepReading) -> dict[str, Any]:
     """A step as an event. What was not measured is left out; phases are rounded to a tenth of a microsecond."""
     fields = {name: value for name, value in vars(reading).items() if name in _ALWAYS or value}
     for name in ("phases_s", "host_phases_s"):

@@ -10,7 +10,7 @@ from typing import Any
 from foretune.choices.experiment import Experiment
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
-from foretune.core.interrupts import StopRequest, stop_on_signals, told_if_interrupted
+from foretune.core.interrupts import StopRequest, explained_if_interrupted, stop_on_signals
 from foretune.core.observer import Observer, Observers
 from foretune.core.values import Outcome, Plan, RunRecord
 from foretune.core.values.run_record import Measured
@@ -72,7 +72,7 @@ def train(
     for warning in asked.warnings:
         observer.warning(warning)
     try:
-        with told_if_interrupted("No step was made. What was encoded is kept: the same command continues with it."):
+        with explained_if_interrupted("No step was made. Encoded samples are kept: the same command continues."):
             prepared = _prepared(asked.experiment, folder, observer, ranks)
     except UserError:
         raise  # said before anything was made
@@ -91,7 +91,7 @@ def train(
         run.write_plan(plan)
     observer.began(run.path)
     observer.message(f"Run directory: {run.path}")
-    with locked(run.lock) if ranks.is_first else nullcontext(), told_if_interrupted(_go_on(run)):
+    with locked(run.lock) if ranks.is_first else nullcontext(), explained_if_interrupted(_go_on(run)):
         return _run(run, prepared, observer, list(asked.warnings), begun_s, handles_signals=handles_signals)
 
 
@@ -135,7 +135,7 @@ def resume(
     if "data_fingerprint" not in effective:
         raise UserError(
             f"{run.path} failed before its first step, so there is nothing to resume. Fix what its record.json "
-            "names and start anew: foretune train experiment.yaml"
+            "names and start again: foretune train experiment.yaml"
         )
     folder = Path(effective["model_folder"])
     if not folder.is_dir():
@@ -143,7 +143,7 @@ def resume(
     # Sums are split over threads: another number of them gives other last bits.
     use_threads(effective.get("num_threads"))
     observer.began(run.path)
-    with locked(run.lock) if ranks.is_first else nullcontext(), told_if_interrupted(_go_on(run)):
+    with locked(run.lock) if ranks.is_first else nullcontext(), explained_if_interrupted(_go_on(run)):
         begun_s = time.perf_counter()
         try:
             prepared = _prepared(experiment, folder, observer, ranks)
@@ -187,7 +187,7 @@ def _refuse_another_run(run: RunDirectory, before: dict[str, object], prepared: 
         if before.get(key) != prepared.effective.get(key):
             raise UserError(
                 f"The {what} of {run.path} changed since it started, so it cannot continue as the same run. "
-                "Restore what it was, or start anew: foretune train experiment.yaml"
+                "Restore what it was, or start again: foretune train experiment.yaml"
             )
 
 
@@ -199,7 +199,7 @@ def _refuse_without_checkpoints(run: RunDirectory, observer: Observer) -> None:
     if saved:
         raise UserError(
             f"The checkpoints of {run.path} are gone: its log has a save after step {saved[-1]}, and "
-            f"{run.checkpoints} is empty. Put them back, or start anew: foretune train experiment.yaml"
+            f"{run.checkpoints} is empty. Put them back, or start again: foretune train experiment.yaml"
         )
     observer.message("It was stopped before its first checkpoint: starting again at the first step.")
 

@@ -12,7 +12,7 @@ from foretune.backtests.shared.scoring import RowComparison, forecaster, score_s
 from foretune.choices.experiment import Experiment
 from foretune.cli.main import app
 from foretune.core.errors import UserError
-from foretune.planner.asking import Wanted, asked_of, devices_named, plan_question
+from foretune.planner.asking import PlanRequest, asked_of, devices_named, plan_question
 from foretune.reports.terminal.shared_rows import print_shared, row_lines
 from tests.backtests.shared.rows import PLAN, environment, experiment, measured, row
 
@@ -24,9 +24,11 @@ def test_a_listed_model_is_forecast_as_plan_forecasts_it() -> None:
     (memory,), (speed,) = score.memory, score.speed
     (plan,) = plan_question(
         asked_of(
-            Wanted(target={**json.loads(experiment().model_dump_json(by_alias=True)), "validate": {"num_held_out": 0}})
+            PlanRequest(
+                target={**json.loads(experiment().model_dump_json(by_alias=True)), "validate": {"num_held_out": 0}}
+            )
         ),
-        Wanted(target="", advice="none"),
+        PlanRequest(target="", advice="none"),
         devices_named("rtx-4090"),
         None,
     )

@@ -1,4 +1,4 @@
-"""Real servers on loopback: moto's S3, and an HTTP server that fails as it is told."""
+"""Real servers on loopback: moto's S3, and an HTTP server that fails on request."""
 
 import os
 import threading

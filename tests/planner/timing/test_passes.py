@@ -9,7 +9,7 @@ import pytest
 from foretune import catalog
 from foretune.choices.forward_form import ForwardForm
 from foretune.core.values.step_trace import StepTrace
-from foretune.planner.asking import Wanted, asked_of, find_subject
+from foretune.planner.asking import PlanRequest, asked_of, find_subject
 from foretune.planner.planning import Footprint, footprint
 from foretune.planner.sizing import size_of
 from foretune.planner.timing.device_speed import speed_of
@@ -27,7 +27,7 @@ TERA = 1e12
 
 
 def footprint_of(model: str, *overrides: str) -> Footprint:
-    asked = asked_of(Wanted(target=model, overrides=overrides))
+    asked = asked_of(PlanRequest(target=model, overrides=overrides))
     subject = find_subject(asked.model, None)
     return footprint(asked.experiment, subject, size_of(asked.experiment, subject.geometry), Traces())
 

@@ -8,7 +8,7 @@ import pytest
 
 from foretune import catalog
 from foretune.catalog import Measurement
-from foretune.planner.asking import Wanted, asked_of, find_subject
+from foretune.planner.asking import PlanRequest, asked_of, find_subject
 from foretune.planner.planning import footprint
 from foretune.planner.sizing import size_of
 from foretune.planner.timing.device_speed import speed_of
@@ -74,7 +74,7 @@ def predicted_s(row: Measurement) -> float:
     ]
     if (row.num_frames or 1) > 1:
         overrides.append(f"data.num_frames={row.num_frames}")
-    asked = asked_of(Wanted(target=MODELS[row.model], overrides=tuple(overrides)))
+    asked = asked_of(PlanRequest(target=MODELS[row.model], overrides=tuple(overrides)))
     subject = find_subject(asked.model, None)
     run = footprint(asked.experiment, subject, size_of(asked.experiment, subject.geometry), Traces())
     work, speed, times = run.job, speed_of(catalog.device(DEVICES[row.gpu])), WorkTimes()

@@ -25,7 +25,7 @@ def deep_step(
     device: torch.device = CPU,
     **sections: Any,
 ) -> SmallStep:
-    """The step of the family in a folder, at other depths if any are given, with weights drawn anew and placed as a run
+    """A step of the family in a folder, at other depths if any are given, with new weights, placed as a run
     places them.
     """
     experiment = small_experiment(method, **sections)

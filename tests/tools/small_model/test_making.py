@@ -142,8 +142,8 @@ def test_the_way_from_nothing_to_what_ships(
     """Every command of the page, as it is typed, at the smallest size: the recipes are those that ship."""
     monkeypatch.chdir(tmp_path)
     assert main(["start", "./start", "--steps", "3", "--decoder-steps", "2", "--images", "8"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert set(told["psnr_db_by_style"]) == {"plain", "hollow", "halved", "framed"}
+    reported = json.loads(capsys.readouterr().out)
+    assert set(reported["psnr_db_by_style"]) == {"plain", "hollow", "halved", "framed"}
     small = {"data.num_samples": 12, "data.held_out": 0.25, "train.steps": 2, "train.batch_size": 2}
     for recipe, shipped in (("earlier-recipe.yaml", "./first"), ("recipe.yaml", "./foretune-shapes")):
         content = yaml.safe_load((SHIPPED / recipe).read_text(encoding="utf-8"))

@@ -72,11 +72,11 @@ def test_events_are_written_by_the_runs_own_thread(tmp_path: Path) -> None:
     sampler.close()
     sampler.close()
     events.close()
-    told = list(read_events(tmp_path / "events.jsonl"))
-    assert len(told) >= 3
-    assert told[0]["devices"] == [{"source": "nvidia:0", "power_w": 100.0}]
-    assert "host" not in told[0]
-    assert [event["read_s"] for event in told] == sorted(event["read_s"] for event in told)
+    reported = list(read_events(tmp_path / "events.jsonl"))
+    assert len(reported) >= 3
+    assert reported[0]["devices"] == [{"source": "nvidia:0", "power_w": 100.0}]
+    assert "host" not in reported[0]
+    assert [event["read_s"] for event in reported] == sorted(event["read_s"] for event in reported)
     assert sensor.is_closed
     assert sampler.energy.energy_j is not None
 
@@ -101,10 +101,10 @@ def test_this_machine_for_real(tmp_path: Path) -> None:
     wait_for_readings(sampler, 1)
     sampler.close()
     events.close()
-    told = list(read_events(tmp_path / "events.jsonl"))
-    assert [event["kind"] for event in told] == ["telemetry"] * 2
-    assert told[0]["host"]["memory_available_bytes"] > 0
-    sources = [source for event in told for source in (*event.get("devices", ()), *event.get("packages", ()))]
+    reported = list(read_events(tmp_path / "events.jsonl"))
+    assert [event["kind"] for event in reported] == ["telemetry"] * 2
+    assert reported[0]["host"]["memory_available_bytes"] > 0
+    sources = [source for event in reported for source in (*event.get("devices", ()), *event.get("packages", ()))]
     has_power = any("power_w" in source or "energy_j" in source for source in sources)
     assert (sampler.energy.energy_j is not None) is has_power
 

@@ -109,11 +109,11 @@ def test_rapl_counts_on_when_its_counter_turns_over(tmp_path: Path) -> None:
     make_zone(tmp_path, "intel-rapl:0:1", 1)
     sensor = RaplSensor.open(tmp_path)
     assert sensor is not None
-    told = []
+    reported = []
     for energy_uj in (900_000_000, 990_000_000, 40_000_000):
         (zone / "energy_uj").write_text(f"{energy_uj}\n")
-        told.append(sensor.read()["rapl:package-0"]["energy_j"])
-    assert told == [0.0, 90.0, 140.0]
+        reported.append(sensor.read()["rapl:package-0"]["energy_j"])
+    assert reported == [0.0, 90.0, 140.0]
     assert set(sensor.read()) == {"rapl:package-0"}, "a part of a package is in the package already"
 
 

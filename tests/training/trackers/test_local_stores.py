@@ -133,7 +133,7 @@ def test_trackio_in_its_own_folder(
     (path,) = folder.glob("short*.db")
     with sqlite3.connect(path) as database:
         rows = database.execute("SELECT step, metrics FROM metrics WHERE run_name = ?", (run.run_id,)).fetchall()
-    told = {step: metrics for step, metrics in ((s, json.loads(m)) for s, m in rows) if "train/loss" in metrics}
-    assert sorted(told) == [1, 2, 3]
-    assert [told[step]["train/loss"] for step in (1, 2, 3)] == pytest.approx(losses_of(run))
+    reported = {step: metrics for step, metrics in ((s, json.loads(m)) for s, m in rows) if "train/loss" in metrics}
+    assert sorted(reported) == [1, 2, 3]
+    assert [reported[step]["train/loss"] for step in (1, 2, 3)] == pytest.approx(losses_of(run))
     assert_no_secret(folder)

@@ -8,7 +8,7 @@ from foretune.config.overrides import parse_overrides
 from foretune.config.reading import Asked
 from foretune.core.errors import Mistakes, UnknownName, UserError
 from foretune.core.units import seconds_of_text, usd_of_text
-from foretune.planner.asking import LiveSource, Wanted, asked_of, find_subject
+from foretune.planner.asking import LiveSource, PlanRequest, asked_of, find_subject
 from foretune.planner.planning import footprint
 from foretune.planner.search.best import GOALS, PlanLimits
 from foretune.planner.search.searching import Answer, search
@@ -22,7 +22,7 @@ _COUNT_KEY = "parallel.devices"
 
 
 def sought_of(
-    wanted: Wanted,
+    request: PlanRequest,
     *,
     goal: str,
     deadline: str | None = None,
@@ -36,7 +36,7 @@ def sought_of(
     deadline_s = mistakes.attempt(_seconds, deadline) if deadline is not None else None
     budget_usd = mistakes.attempt(_usd, budget) if budget is not None else None
     mistakes.attempt(_check, goal, min_batch)
-    typed = frozenset(".".join(path) for path, _ in parse_overrides(wanted.overrides, Mistakes()))
+    typed = frozenset(".".join(path) for path, _ in parse_overrides(request.overrides, Mistakes()))
     counts = mistakes.attempt(_counts, num_devices, typed)
     mistakes.raise_all()
     assert chosen is not None, "another goal is a mistake"
@@ -47,28 +47,28 @@ def sought_of(
         min_batch=min_batch,
         typed=typed,
         counts=counts,
-        terms=wanted.terms,
+        terms=request.terms,
     )
 
 
 def search_question(
-    wanted: Wanted, sought: Sought, devices: Sequence[Device], live: LiveSource | None, *, draws: bool = False
+    request: PlanRequest, sought: Sought, devices: Sequence[Device], live: LiveSource | None, *, draws: bool = False
 ) -> tuple[Asked, Answer]:
-    asked = asked_of(wanted)
+    asked = asked_of(request)
     subject = find_subject(asked.model, live)
     # Traces are stored under the catalogue's name, wherever the model is.
     experiment = with_default_targets(asked.experiment.model_copy(update={"model": subject.row.name}), subject.geometry)
     size = size_of(
         experiment,
         subject.geometry,
-        height_px=wanted.height_px,
-        width_px=wanted.width_px,
-        num_frames=wanted.num_frames,
+        height_px=request.height_px,
+        width_px=request.width_px,
+        num_frames=request.num_frames,
     )
     now = experiment.parallel.devices
     sought = replace(
         sought,
-        # It states the samples of a step, which the search divides anew.
+        # It states the samples of a step, which the search divides again.
         typed=sought.typed - {"train.gradient_accumulation"},
         counts=(now,) if _COUNT_KEY in sought.typed else tuple({*sought.counts, now}),
     )

@@ -24,12 +24,12 @@ class EnergySum:
         if self._begun_s is None:
             self._begun_s = time_s
         self._last_s = time_s
-        for source, told in reading.items():
-            if "energy_j" in told:
-                first_j = self._first_counter_j.setdefault(source, told["energy_j"])
-                self._note(source, told["energy_j"] - first_j)
-            elif "power_w" in told:
-                self._add_power(source, time_s, told["power_w"])
+        for source, reported in reading.items():
+            if "energy_j" in reported:
+                first_j = self._first_counter_j.setdefault(source, reported["energy_j"])
+                self._note(source, reported["energy_j"] - first_j)
+            elif "power_w" in reported:
+                self._add_power(source, time_s, reported["power_w"])
 
     def _add_power(self, source: str, time_s: float, power_w: float) -> None:
         before_s, before_w = self._last_power.get(source, (time_s, power_w))

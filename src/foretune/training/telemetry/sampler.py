@@ -99,10 +99,10 @@ class Sampler:
 
 def grouped(reading: Mapping[str, Quantities]) -> dict[str, Any]:
     """As an event tells it: the host, the processors whose energy is counted, the devices; nothing empty."""
-    named = {source: {"source": source, **told} for source, told in reading.items() if told}
+    named = {source: {"source": source, **reported} for source, reported in reading.items() if reported}
     found = {
         "host": dict(reading.get("host", {})),
-        "packages": [told for source, told in named.items() if source.startswith("rapl:")],
-        "devices": [told for source, told in named.items() if source.startswith(("nvidia:", "amd:"))],
+        "packages": [reported for source, reported in named.items() if source.startswith("rapl:")],
+        "devices": [reported for source, reported in named.items() if source.startswith(("nvidia:", "amd:"))],
     }
-    return {name: told for name, told in found.items() if told}
+    return {name: reported for name, reported in found.items() if reported}

@@ -26,8 +26,8 @@ class Sensor(Protocol):
         """Lets go of the library."""
 
 
-def told(**asked: Callable[[], Any]) -> Quantities:
-    """What can be told of what is asked: a question that fails, or is answered by None, is left out.
+def reported(**asked: Callable[[], Any]) -> Quantities:
+    """Asks each question and returns the answers. One that fails, or is answered by None, is left out.
 
     Libraries raise errors of their own for what a device does not support, each its own class.
     """

@@ -12,8 +12,8 @@ from foretune.training.trackers.tracker import Tracker, settings_of, status_of, 
 class WeightsAndBiases(Tracker):
     """A run of the same id in the project that is named like the experiment.
 
-    What the library would collect by itself (program, git, environment, console, host) is switched off: what is told
-    of a run stands in its directory.
+    What the library would collect by itself (program, git, environment, console, host) is switched off: what
+    describes a run is in its directory.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -56,10 +56,10 @@ class WeightsAndBiases(Tracker):
         self._run.log({"step": report.step + 1, **step_scalars(report)})
 
     def validated(self, step: int, held_out_loss: float | None, samples: tuple[Path, ...]) -> None:
-        told: dict[str, Any] = {} if held_out_loss is None else {"validate/held_out_loss": held_out_loss}
-        told |= {f"samples/{index}": self._wandb.Image(str(path)) for index, path in enumerate(samples)}
-        if told:
-            self._run.log({"step": step, **told})
+        reported: dict[str, Any] = {} if held_out_loss is None else {"validate/held_out_loss": held_out_loss}
+        reported |= {f"samples/{index}": self._wandb.Image(str(path)) for index, path in enumerate(samples)}
+        if reported:
+            self._run.log({"step": step, **reported})
 
     def ended(self) -> None:
         self._run.finish(exit_code=0 if status_of(self._directory) == "finished" else 1)
