@@ -13,7 +13,7 @@ import yaml
 
 from foretune.core.units import duration_text, memory_text, rate_text, usd_text
 from foretune.core.values.plan import Plan
-from foretune.planner.asking import AdviceScope, Wanted, devices_named, plan_everything
+from foretune.planner.asking import AdviceScope, PlanRequest, devices_named, plan_everything
 from foretune.planner.knobs import EXPANDABLE
 from foretune.planner.search.asking import search_question, sought_of
 from foretune.planner.search.searching import Choice
@@ -81,14 +81,14 @@ def first_option(question: Mapping[str, Any], plan: Plan) -> Plan:
 
 
 def _plan(question: Mapping[str, Any], more: tuple[str, ...], advice: AdviceScope) -> Plan:
-    wanted = Wanted(target=question["ask"]["model"], overrides=(*_settings(question), *more), advice=advice)
+    wanted = PlanRequest(target=question["ask"]["model"], overrides=(*_settings(question), *more), advice=advice)
     ((_, (plan,)),) = plan_everything(wanted, devices_named(card(question)), None)
     return plan
 
 
 def recommended(question: Mapping[str, Any]) -> tuple[Choice, Choice | None]:
     """The best settings and device of a question with a goal, and the runner-up."""
-    wanted = Wanted(target=question["ask"]["model"], overrides=_settings(question))
+    wanted = PlanRequest(target=question["ask"]["model"], overrides=_settings(question))
     sought = sought_of(wanted, goal=question["goal"], deadline=question["deadline"])
     _, found = search_question(wanted, sought, devices_named(card(question)), None)
     return found.best, found.runner_up

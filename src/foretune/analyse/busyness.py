@@ -22,8 +22,8 @@ def busier(a: Environments, b: Environments, names: tuple[str, str]) -> list[str
     if abs(of_a - of_b) <= _MOST_APART * num_cpus:
         return []
     name = names[1] if of_b > of_a else names[0]
-    loads = f"a load of {of_a:.1f} for {names[0]} and {of_b:.1f} for {names[1]} on {num_cpus} processors"
-    return [f"the machine was busier for {name}: {loads}, which can make the difference; measure in turns"]
+    described = f"a load of {of_a:.1f} for {names[0]} and {of_b:.1f} for {names[1]} on {num_cpus} processors"
+    return [f"the machine was busier for {name}: {described}, which can make the difference; measure in turns"]
 
 
 def _load(environment: Mapping[str, Any]) -> float | None:
