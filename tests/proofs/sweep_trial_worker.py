@@ -32,7 +32,7 @@ PLANTED = "FORETUNE_TEST_FAULTS"
 def perform(request: dict[str, Any], observer: Observer) -> dict[str, Any]:
     """Performs the trial; returns the processor time of its own work, too."""
     fault = fault_of(request)
-    if PLANTED in os.environ and fault is not None:
+    if fault is not None:
         _fail(fault)
     begin_s = time.process_time()
     answer = trial_worker.perform(request, observer)
@@ -40,8 +40,8 @@ def perform(request: dict[str, Any], observer: Observer) -> dict[str, Any]:
 
 
 def fault_of(request: Mapping[str, Any]) -> str | None:
-    """What is planted in a trial; None in every second one."""
-    return planted(float(request["experiment"]["optimizer"]["lr"]))
+    """What is planted in a trial; None in every second one, and where nothing is planted."""
+    return planted(float(request["experiment"]["optimizer"]["lr"])) if PLANTED in os.environ else None
 
 
 def planted(learning_rate: float) -> str | None:
