@@ -97,11 +97,9 @@ class ShardCache:
     def _download(self, store: ShardStore, file: CachedFile, is_stopped: Callable[[], bool]) -> bool:
         unfinished = self.folder / f"{uuid.uuid4().hex}{_UNFINISHED}"
         try:
-            if not self._make_room(file.num_bytes):
+            if not self._reserve(unfinished, file.num_bytes):
                 return False
-            with unfinished.open("xb") as target:
-                # Reserved at once, so that other processes count it.
-                target.truncate(file.num_bytes)
+            with unfinished.open("r+b") as target:
 
                 def attempt() -> None:
                     target.seek(0)
@@ -133,6 +131,18 @@ class ShardCache:
         if digest.hexdigest() != file.checksum:
             raise ShardFault("its content differs from its checksum")
 
+    def _reserve(self, unfinished: Path, num_bytes: int) -> bool:
+        """Makes room and takes it with an empty file of the size. Returns False if there is no room.
+
+        One download at a time: two that both saw the same room would exceed the limit.
+        """
+        with self._locked("room", waits=True):
+            if not self._make_room(num_bytes):
+                return False
+            with unfinished.open("xb") as target:
+                target.truncate(num_bytes)
+        return True
+
     def _make_room(self, num_bytes: int) -> bool:
         """Removes the oldest files until there is room; False if what is needed now leaves none."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -159,26 +169,33 @@ class ShardCache:
 
     @contextmanager
     def _claimed(self, checksum: str) -> Iterator[bool]:
-        """Whether this process is the one to download a file; a lock that ends with the process."""
+        """Whether this process is the one to download a file."""
+        with self._locked(checksum, waits=False) as is_ours:
+            try:
+                yield is_ours
+            finally:
+                if is_ours:
+                    (self.folder / f"{checksum}{_LOCK}").unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self, name: str, *, waits: bool) -> Iterator[bool]:
+        """Holds a lock that ends with the process; yields whether it was free."""
         try:
             import fcntl
         except ModuleNotFoundError:
-            # Without locks, two processes may download the same, which is slower and as correct.
+            # Without locks, two processes may download the same and exceed the limit together: slower and as correct.
             yield True
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{checksum}{_LOCK}"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(self.folder / f"{name}{_LOCK}", os.O_RDWR | os.O_CREAT, 0o600)
+        is_free = True
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            yield False
-            return
-        try:
-            yield True
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                is_free = False
+            yield is_free
         finally:
-            path.unlink(missing_ok=True)
             os.close(descriptor)
 
 
