@@ -123,8 +123,10 @@ def check_computed(page: Page, server: SiteServer, num_questions: int) -> None:
         found = page.evaluate("answers.at(-1)")
         (plan,) = ft.plan(question.model, question.changes(), on=question.on)
         expected = json.loads(json.dumps(numbers(plan)))
-        seconds = {key: pytest.approx(expected.pop(key), rel=1e-9) for key in ("step_s", "job_s", "usd")}
-        assert found["numbers"] == {**expected, **seconds}, question.command()
+        for key in ("step_s", "job_s", "usd"):
+            if expected[key] is not None:  # a card without a price, a step without shapes
+                expected[key] = pytest.approx(expected[key], rel=1e-9)
+        assert found["numbers"] == expected, question.command()
         assert text_of(page, "sentence") == found["sentence"]
         assert text_of(page, "command") == question.command()
         assert page.evaluate("location.hash") == f"#{question.fragment}"
