@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -99,10 +100,15 @@ def ask(page: Page, server: SiteServer, question: Question) -> None:
     page.evaluate(f"location.hash = {question.fragment!r}")
 
 
-def check_first_answer(page: Page, server: SiteServer) -> None:
-    """What was computed in advance stands while nothing of the planner was requested, let alone sent."""
+def check_first_answer(page: Page, server: SiteServer) -> float:
+    """What was computed in advance stands while nothing of the planner was requested, let alone sent.
+
+    Returns the seconds until then.
+    """
+    begin_s = time.monotonic()
     page.open(f"{server.origin}/planner/index.html")
     shown = page.wait_for("document.getElementById('sentence')?.textContent")
+    shown_s = time.monotonic() - begin_s
     assert not [path for path in server.asked if "/assets/" in path]
     assert page.evaluate("location.hash") == "#model=flux.1-dev&on=rtx-4090"
     (plan,) = ft.plan("flux.1-dev", {"method.kind": "lora"}, on="rtx-4090")
@@ -111,14 +117,18 @@ def check_first_answer(page: Page, server: SiteServer) -> None:
     assert computed["numbers"] == numbers(plan)
     assert text_of(page, "experiment") == computed["experiment"]
     assert page.evaluate("document.querySelectorAll('#bars svg .part').length") > 10
+    return shown_s
 
 
-def check_computed(page: Page, server: SiteServer, num_questions: int) -> None:
-    """The same numbers as the command line's, from a link."""
+def check_computed(page: Page, server: SiteServer, num_questions: int) -> list[float]:
+    """The same numbers as the command line's, from a link. Returns the seconds of each; the first loads the planner."""
+    answered_s = []
     for count, question in enumerate(QUESTIONS[:num_questions], start=1):
+        begin_s = time.monotonic()
         ask(page, server, question)
         server.may_send_assets.set()
         page.wait_for(f"answers.length === {count} || !document.getElementById('notice').hidden")
+        answered_s.append(time.monotonic() - begin_s)
         assert not text_of(page, "notice"), question.command()
         found = page.evaluate("answers.at(-1)")
         (plan,) = ft.plan(question.model, question.changes(), on=question.on)
@@ -130,6 +140,7 @@ def check_computed(page: Page, server: SiteServer, num_questions: int) -> None:
         assert text_of(page, "sentence") == found["sentence"]
         assert text_of(page, "command") == question.command()
         assert page.evaluate("location.hash") == f"#{question.fragment}"
+    return answered_s
 
 
 def check_remedy(page: Page) -> None:
@@ -175,9 +186,9 @@ def test_the_page_in_chromium(
     page: Page, server: SiteServer, proof_size: ProofSize, report_figure: Callable[[str], None], tmp_path: Path
 ) -> None:
     """One test with parts, so that the planner is loaded once."""
-    check_first_answer(page, server)
+    shown_s = check_first_answer(page, server)
     num_questions = proof_size(len(QUESTIONS), 2)
-    check_computed(page, server, num_questions)
+    cold_s, *warm_s = check_computed(page, server, num_questions)
     for width_px in (390, 1200):
         page.resize(width_px, 900)
         assert page.evaluate("document.documentElement.scrollWidth") <= width_px
@@ -187,6 +198,11 @@ def test_the_page_in_chromium(
     report_figure(
         f"planner's page: {num_questions} questions as on the command line; {sum(sent.values()) / 1e6:.1f} MB are "
         f"transferred before the first computed answer, {first_bytes / 1e3:.0f} kB before one computed in advance"
+    )
+    report_figure(
+        f"planner's page, by the clock: an answer computed in advance is there after {shown_s:.2f} s; the first "
+        f"computed one, with loading the planner, after {cold_s:.1f} s; further ones after {min(warm_s):.1f} to "
+        f"{max(warm_s):.1f} s"
     )
     check_hostile_link(page)
     check_requests(page, server)
