@@ -81,16 +81,16 @@ def first_option(question: Mapping[str, Any], plan: Plan) -> Plan:
 
 
 def _plan(question: Mapping[str, Any], more: tuple[str, ...], advice: AdviceScope) -> Plan:
-    wanted = PlanRequest(target=question["ask"]["model"], overrides=(*_settings(question), *more), advice=advice)
-    ((_, (plan,)),) = plan_everything(wanted, devices_named(card(question)), None)
+    request = PlanRequest(target=question["ask"]["model"], overrides=(*_settings(question), *more), advice=advice)
+    ((_, (plan,)),) = plan_everything(request, devices_named(card(question)), None)
     return plan
 
 
 def recommended(question: Mapping[str, Any]) -> tuple[Choice, Choice | None]:
     """The best settings and device of a question with a goal, and the runner-up."""
-    wanted = PlanRequest(target=question["ask"]["model"], overrides=_settings(question))
-    sought = sought_of(wanted, goal=question["goal"], deadline=question["deadline"])
-    _, found = search_question(wanted, sought, devices_named(card(question)), None)
+    request = PlanRequest(target=question["ask"]["model"], overrides=_settings(question))
+    sought = sought_of(request, goal=question["goal"], deadline=question["deadline"])
+    _, found = search_question(request, sought, devices_named(card(question)), None)
     return found.best, found.runner_up
 
 

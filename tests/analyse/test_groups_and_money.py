@@ -33,7 +33,7 @@ def test_a_run_without_data_joins_its_likes(tmp_path: Path) -> None:
     make_run(tmp_path / "c", [0.1] * 20, effective={"data_fingerprint": "y"})
     found = configurations(runs_in(tmp_path))
     assert sorted(len(one.runs) for one in found) == [1, 2]
-    assert len({one.label for one in found}) == 2, "kept apart by a piece of their hash"
+    assert len({one.label for one in found}) == 2, "distinguished by a piece of their hash"
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_a_price_says_how_old_it_is(tmp_path: Path) -> None:
     assert price is not None
     assert "old when the run was made" in price.source
     assert price.usd(1800, num_devices=2) == pytest.approx(price.usd_per_hour)
-    reported = pricing(1.5)(run)
-    assert reported is not None
-    assert reported.usd_per_hour == 1.5
+    price = pricing(1.5)(run)
+    assert price is not None
+    assert price.usd_per_hour == 1.5
     make_run(tmp_path / "b" / "own", [0.1] * 20)
     (own,) = runs_in(tmp_path / "b")
     assert catalogue_price(own) is None

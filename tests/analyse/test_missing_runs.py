@@ -91,11 +91,11 @@ def test_models_are_told_apart_over_their_prompts(tmp_path: Path) -> None:
         raw = tuple(value + gain + rng.gauss(0, 0.02) for value in hard)
         write_evaluation(path, {"style": statistics.fmean(raw)}, raw={"style": raw})
     (task,) = run_report(gather([tmp_path]), tmp_path).tasks
-    reported = re.search(
+    lead = re.search(
         r"Over the same 24 prompts, the model of B is better than that of A by (\S+) \((\S+) to (\S+)\);", said(task)
     )
-    assert reported is not None
-    value, low, high = map(float, reported.groups())
+    assert lead is not None
+    value, low, high = map(float, lead.groups())
     assert 0.07 < low < value < high < 0.13
 
 

@@ -82,10 +82,10 @@ def test_what_the_rows_of_the_exam_ask() -> None:
 
 
 def test_rows_that_fitted_or_ran_out_of_memory() -> None:
-    reported = [(row.fitted, question(row)) for row in ROWS.values() if row.task == "train" and row.fitted is not None]
-    taken = Counter(fitted for fitted, answer in reported if isinstance(answer, BacktestQuestion))
+    questions = [(row.fitted, question(row)) for row in ROWS.values() if row.task == "train" and row.fitted is not None]
+    taken = Counter(fitted for fitted, answer in questions if isinstance(answer, BacktestQuestion))
     assert taken == {True: 180, False: 16}
-    assert all(answer.device_bytes for _, answer in reported if isinstance(answer, BacktestQuestion))
+    assert all(answer.device_bytes for _, answer in questions if isinstance(answer, BacktestQuestion))
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.id)

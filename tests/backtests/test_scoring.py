@@ -199,8 +199,8 @@ def test_a_row_is_asked_and_scored() -> None:
     assert row.peak_mem_bytes == found.published_bytes
     assert found.baseline_bytes == baseline_bytes(asked())
     assert abs(found.error) < 0.02 < abs(found.baseline_error)
-    (reported,) = score.fits
-    assert (reported.fitted, reported.verdict) == (True, "fits")
+    (fit,) = score.fits
+    assert (fit.fitted, fit.verdict) == (True, "fits")
     assert (score.left_out, score.num_exact) == ((), 1)
 
 

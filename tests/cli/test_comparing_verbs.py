@@ -63,9 +63,9 @@ def test_compare_refuses_other_environments_unless_asked(foretune: Foretune, tmp
     refused = foretune("compare", "here", "there")
     assert refused.returncode == 2
     assert "cpu: one against other" in refused.stderr
-    reported = foretune("compare", "here", "there", "--across-environments")
-    assert reported.returncode == 0
-    assert "! across environments: cpu: one against other" in reported.stdout
+    result = foretune("compare", "here", "there", "--across-environments")
+    assert result.returncode == 0
+    assert "! across environments: cpu: one against other" in result.stdout
 
 
 def test_compare_knows_an_experiment_from_a_run(foretune: Foretune, tmp_path: Path) -> None:

@@ -30,10 +30,10 @@ def test_the_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(running, "MOST_SECONDS", 1.0)
     monkeypatch.setattr(running, "WHOLE_S", 0.0)
     folder = tmp_path / "made"
-    reported = CliRunner().invoke(app, ["demo", "--no-open", "--folder", str(folder)], catch_exceptions=False)
-    assert reported.exit_code == 0, reported.output
-    assert "rtx-4090" in reported.output
-    assert "does not fit" in reported.output
+    result = CliRunner().invoke(app, ["demo", "--no-open", "--folder", str(folder)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "rtx-4090" in result.output
+    assert "does not fit" in result.output
     runs = runs_in(folder / "demo")
     assert len(runs) == 2
     for run in runs:

@@ -219,12 +219,12 @@ def test_what_cannot_be_trained_is_refused_before_its_weights(client: Client, hu
 
 
 def test_a_dry_run_asks_nobody(client: Client, hub: HubServer, tmp_path: Path) -> None:
-    reported = client.foretune("fetch", "flux.1-dev", "--dry-run", HUGGING_FACE_HUB_TOKEN=TOKEN)
-    assert reported.returncode == 0, reported.stderr
-    assert "black-forest-labs/FLUX.1-dev" in reported.stdout
-    assert "Token       HUGGING_FACE_HUB_TOKEN is set" in reported.stdout
-    assert f"Goes to     {client.home / 'hub'}" in reported.stdout
-    assert TOKEN not in reported.stdout + reported.stderr
+    answer = client.foretune("fetch", "flux.1-dev", "--dry-run", HUGGING_FACE_HUB_TOKEN=TOKEN)
+    assert answer.returncode == 0, answer.stderr
+    assert "black-forest-labs/FLUX.1-dev" in answer.stdout
+    assert "Token       HUGGING_FACE_HUB_TOKEN is set" in answer.stdout
+    assert f"Goes to     {client.home / 'hub'}" in answer.stdout
+    assert TOKEN not in answer.stdout + answer.stderr
     by_file = tmp_path / "experiment.yaml"
     by_file.write_text("model: flux.1-dev\ndata: {kind: folder, path: images}\ntrain: {steps: 10}\n")
     other = client.foretune("fetch", str(by_file), "model=sdxl", "--dry-run")
@@ -250,9 +250,9 @@ def test_every_catalogued_model_has_a_dry_run(name: str) -> None:
     is_all_known = system is not None and not system.not_in_catalogue
     assert plan.fits == ("yes" if is_all_known else "perhaps")
     assert ft.fetch(name, dry_run=True, free_bytes=lambda folder: 10**9).plan.fits == "no"  # type: ignore[union-attr]
-    reported = str(ft.fetch(name, dry_run=True))
-    assert f"{plan.low_bytes / 1e9:.3g} GB" in reported or f"{plan.low_bytes / 1e6:.3g} MB" in reported
-    assert "estimate" in reported
+    answer = str(ft.fetch(name, dry_run=True))
+    assert f"{plan.low_bytes / 1e9:.3g} GB" in answer or f"{plan.low_bytes / 1e6:.3g} MB" in answer
+    assert "estimate" in answer
 
 
 def test_a_local_folder_needs_no_download() -> None:
@@ -298,10 +298,10 @@ def test_a_data_set_is_fetched_and_read_by_the_printed_settings(client: Client, 
 
 
 def test_the_benchmark_has_a_dry_run(client: Client, hub: HubServer) -> None:
-    reported = client.foretune("fetch", "--benchmark", "--dry-run")
-    assert reported.returncode == 0, reported.stderr
+    answer = client.foretune("fetch", "--benchmark", "--dry-run")
+    assert answer.returncode == 0, answer.stderr
     for repo in ("FLUX.1-dev", "stable-diffusion-xl-base-1.0", "mochi-1", "HunyuanVideo", "Wan2.1-I2V", DATASET):
-        assert repo in reported.stdout
+        assert repo in answer.stdout
     assert hub.requests == []
 
 

@@ -71,11 +71,11 @@ def _not_with(index: int, value: str) -> str:
         for pair in covering(family).unsupported:
             if here in pair and not any(_is_always_refused(family, place) for place in pair):
                 families[pair[pair[0] == here]].append(family)
-    reported = []
+    conditions = []
     for place, of in sorted(families.items()):
         both = [f for f in TRAINABLE if not (_is_always_refused(f, here) or _is_always_refused(f, place))]
-        reported.append(place[1] if of == both else f"{place[1]} ({', '.join(of)})")
-    return "; ".join(reported)
+        conditions.append(place[1] if of == both else f"{place[1]} ({', '.join(of)})")
+    return "; ".join(conditions)
 
 
 def _is_always_refused(family: str, place: tuple[int, str]) -> bool:

@@ -106,7 +106,7 @@ def test_the_process_tells_what_it_refuses(tmp_path: Path, monkeypatch: pytest.M
     assert "nowhere" in line["reason"]
 
 
-def test_a_process_that_dies_is_kept_apart_from_one_out_of_memory() -> None:
+def test_a_process_that_dies_is_distinguished_from_one_out_of_memory() -> None:
     assert fresh_process._died(-9, "").status == "out of memory"
     other = fresh_process._died(1, "first\nTypeError: planted\n")
     assert other.status == "failed"

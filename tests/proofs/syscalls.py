@@ -8,7 +8,7 @@ from collections.abc import Callable
 PTRACE = "Linux, and leave for a process to trace its child (ptrace): docker run --cap-add SYS_PTRACE"
 """What is lacking where NotPermitted is raised."""
 _TRACEME, _SYSCALL, _SETOPTIONS = 0, 24, 0x4200
-# Stops at system calls are kept apart from signals; the traced process never outlives this one.
+# Stops at system calls are distinguished from signals; the traced process never outlives this one.
 _OPTIONS = 0x1 | 0x100000
 AT_SYSCALL = signal.SIGTRAP | 0x80
 

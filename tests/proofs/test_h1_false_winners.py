@@ -79,9 +79,9 @@ def test_h1_live_runs_have_no_false_winner(proof_size: ProofSize, report_figure:
     if not num:
         pytest.skip("minutes of training, and too few comparisons to judge below full size: FORETUNE_PROOFS=full")
     command = [sys.executable, "-m", "tests.proofs.h1_recording", "--live", str(num)]
-    reported = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     answers = []
-    for line in reported.splitlines():
+    for line in output.splitlines():
         compared = json.loads(line)
         a, b = (typical(compared[side]).run_values for side in ("a", "b"))
         answers.append(decide(a, b, is_paired=True).answer)

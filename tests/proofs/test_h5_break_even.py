@@ -1,4 +1,4 @@
-"""H5, the part of compilation: its time is kept apart from the steps, with the step from which on it has paid."""
+"""H5, the part of compilation: its time is measured apart from the steps, with the step from which on it has paid."""
 
 import random
 from collections.abc import Callable

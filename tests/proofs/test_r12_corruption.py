@@ -1,4 +1,4 @@
-"""R12: a damaged checkpoint is never used; the newest good one is, and with no good one nothing starts again."""
+"""R12: a damaged checkpoint is never used; the newest good one is, and without a good one nothing starts over."""
 
 import collections
 import json

@@ -84,7 +84,7 @@ def test_a_step_that_is_not_there_is_missed() -> None:
 def test_the_time_adds_up(counted_s: float | None, limit_s: float | None, fault: str | None, tmp_path: Path) -> None:
     record = RunDirectory(make_run(tmp_path / "run", [STEP_S] * 7)).read_record()
     assert isinstance(record, RunRecord)
-    reported = record.model_copy(update={"measured": record.measured.model_copy(update={"counted_s": counted_s})})
+    changed = record.model_copy(update={"measured": record.measured.model_copy(update={"counted_s": counted_s})})
     train = Train(seconds=limit_s) if limit_s is not None else Train(steps=7)
-    found = list(budget_faults(reported, [session(0, 7, end="finished")], train))
+    found = list(budget_faults(changed, [session(0, 7, end="finished")], train))
     assert found == [] if fault is None else any(fault in text for text in found)

@@ -91,7 +91,7 @@ def test_the_environment_and_its_hash(run: RunDirectory, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("without_text_layer")
-def test_what_trackers_are_reported(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_trackers_receive(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of a run that was written before a rule was known: what a tracker sends leaves the machine."""
     with monkeypatch.context() as older:
         older.setattr(run_directory, "redacted", lambda value: value)

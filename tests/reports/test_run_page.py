@@ -170,9 +170,9 @@ def test_phases_stand_in_one_order_in_all_bars(tmp_path: Path) -> None:
         log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     page = Page(report_page(run_report(gather([tmp_path]), tmp_path)))
     (bars,) = page.root.find("svg", class_="bars")
-    reported = [part.text.split(", ")[1].split(":")[0] for part in bars.find("rect")]
-    assert reported[:2] == reported[2:]
-    assert set(reported) == {"forward", "backward"}
+    parts = [part.text.split(", ")[1].split(":")[0] for part in bars.find("rect")]
+    assert parts[:2] == parts[2:]
+    assert set(parts) == {"forward", "backward"}
 
 
 def test_other_models_and_data_do_not_lengthen_names(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_short_curves_say_nothing_alone_and_something_together() -> None:
     assert gain([[1.0] * 5] * 3) is None
 
 
-def test_a_curve_that_rises_is_kept_apart_and_ends_the_training_too() -> None:
+def test_a_curve_that_rises_is_distinguished_and_ends_the_training_too() -> None:
     rising = noisy([1 + 0.002 * step for step in range(LENGTH)], 0.01, random.Random(2))
     found = settling([rising])
     assert found.last is not None

@@ -1,4 +1,4 @@
-"""Other processes are kept apart from our own, and reported where they take cores that we could use."""
+"""Other processes are distinguished from our own, and reported where they take cores that we could use."""
 
 import subprocess
 import sys

@@ -54,8 +54,8 @@ def test_a_peak_is_not_inherited_from_a_large_parent() -> None:
     asked = "from foretune.training.devices import peak_host_bytes; print(peak_host_bytes())"
     # Larger than a process that has imported torch, and written to while the other one is started.
     held = np.ones(768 * 2**20, dtype=np.uint8)
-    reported = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert 10 * 2**20 < int(reported.stdout) < held.nbytes
+    result = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert 10 * 2**20 < int(result.stdout) < held.nbytes
 
 
 @pytest.mark.parametrize(("capability", "has"), [((8, 6), False), ((8, 9), True), ((9, 0), True), ((12, 0), True)])

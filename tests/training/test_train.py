@@ -183,7 +183,7 @@ def test_a_crash_while_preparing_has_a_record(
     assert record.num_params is None
 
 
-def test_running_out_of_memory_is_kept_apart() -> None:
+def test_running_out_of_memory_is_distinguished() -> None:
     assert status_of(torch.OutOfMemoryError("x")) == "out of memory"
     assert status_of(MemoryError()) == "out of memory"
     assert status_of(RuntimeError("shapes do not match")) == "failed"

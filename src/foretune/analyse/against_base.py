@@ -52,9 +52,9 @@ def change_of(
         shares = ((mean, num_outcomes),) if num_outcomes else ()
         value, low, high = bounded_difference(differences, confidence, bounds_of(metric), shares=shares)
     else:
-        reported = evaluations[runs[0].path].difference(metric)
-        if reported is not None and reported.difference is not None:
-            value, low, high = reported.difference, reported.low, reported.high
+        compared = evaluations[runs[0].path].difference(metric)
+        if compared is not None and compared.difference is not None:
+            value, low, high = compared.difference, compared.low, compared.high
     score = evaluations[runs[0].path].score(metric)
     assert score is not None, "it was one of the pair"
     base, after = (sum(pair[side] for pair in pairs) / len(pairs) for side in (0, 1))

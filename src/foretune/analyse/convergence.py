@@ -68,13 +68,13 @@ def curves(groups: Mapping[str, Sequence[RunData]]) -> tuple[Curve, ...]:
     """
     found = []
     for label, runs in groups.items():
-        reported = [run for run in runs if run.losses]
-        if reported:
-            ids = tuple(run.run_id for run in reported)
-            held_out = _held_out_points(reported)
+        with_losses = [run for run in runs if run.losses]
+        if with_losses:
+            ids = tuple(run.run_id for run in with_losses)
+            held_out = _held_out_points(with_losses)
             if held_out:
                 found.append(Curve(label, "held-out", held_out, ids))
-            points, width = _smoothed_points(reported)
+            points, width = _smoothed_points(with_losses)
             if points:
                 found.append(Curve(label, "training", points, ids, width))
     return tuple(found)
@@ -82,8 +82,8 @@ def curves(groups: Mapping[str, Sequence[RunData]]) -> tuple[Curve, ...]:
 
 def convergence(label: str, runs: Sequence[RunData], *, least: float = LEAST_GAIN) -> Convergence:
     """Whether and when more steps no longer showed in runs that differ in their seed only."""
-    reported = [run for run in runs if run.losses]
-    steps, series, kind = _asked_series(reported)
+    with_losses = [run for run in runs if run.losses]
+    steps, series, kind = _asked_series(with_losses)
     found = settling(series, least=least)
     third = len(steps) // 3
     final = statistics.fmean(statistics.fmean(values[-third:]) for values in series) if third else None
@@ -93,8 +93,8 @@ def convergence(label: str, runs: Sequence[RunData], *, least: float = LEAST_GAI
         settled_at_step=None if found.at is None else steps[found.at - 1],
         last=found.last,
         final=final,
-        num_steps=min((len(run.losses) for run in reported), default=0),
-        run_ids=tuple(run.run_id for run in reported),
+        num_steps=min((len(run.losses) for run in with_losses), default=0),
+        run_ids=tuple(run.run_id for run in with_losses),
     )
 
 

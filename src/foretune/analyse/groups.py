@@ -123,7 +123,7 @@ def labelled(found: Sequence[Configuration]) -> list[Configuration]:
     )
 
 
-def kept_apart(groups: Sequence[Sequence[Configuration]], names: Sequence[str]) -> list[list[Configuration]]:
+def distinguished(groups: Sequence[Sequence[Configuration]], names: Sequence[str]) -> list[list[Configuration]]:
     """Groups, each labelled by itself, in which a label of several groups gets the name of its own."""
     holders: dict[str, set[int]] = {}
     for number, group in enumerate(groups):

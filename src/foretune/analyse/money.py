@@ -39,8 +39,8 @@ class Price:
 def pricing(usd_per_hour: float | None) -> Callable[[RunData], Price | None]:
     """What a device of a run costs: as the user says, else as the catalogue does."""
     if usd_per_hour is not None:
-        reported = Price(usd_per_hour, "as given")
-        return lambda run: reported  # noqa: ARG005
+        price = Price(usd_per_hour, "as given")
+        return lambda run: price  # noqa: ARG005
     return catalogue_price
 
 

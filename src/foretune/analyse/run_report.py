@@ -10,7 +10,7 @@ from foretune.analyse.against_base import base_findings
 from foretune.analyse.comparable import Comparable, comparable_groups
 from foretune.analyse.evaluations import evaluation_of
 from foretune.analyse.frontier import Placed, placed
-from foretune.analyse.groups import Configuration, configurations, differing, environment_key, kept_apart, labelled
+from foretune.analyse.groups import Configuration, configurations, differing, distinguished, environment_key, labelled
 from foretune.analyse.missing_runs import missing_findings
 from foretune.analyse.money import Price, pricing
 from foretune.analyse.recommending import Recommendation, has_one_price, is_time_held_equal, recommend
@@ -185,7 +185,7 @@ def _comparable(groups: Sequence[Configuration]) -> list[Comparable]:
     found = comparable_groups(groups, _subject)
     models = [model_name(group.configurations[0].runs[0]) for group in found]
     unlike = [_apart(number, models, group) for number, group in enumerate(found)]
-    named = kept_apart([labelled(group.configurations) for group in found], unlike)
+    named = distinguished([labelled(group.configurations) for group in found], unlike)
     num = sum(map(len, named))
     letters = iter(_letters(num))
     return [

@@ -28,9 +28,9 @@ def find_throttling(telemetry: Sequence[Mapping[str, Any]], steps: Sequence[Mapp
     """None where nothing was throttled, or no sensor reported."""
     by_device: dict[str, list[Mapping[str, Any]]] = {}
     for event in telemetry:
-        for source, reported in event.get("sensors", {}).items():
+        for source, sample in event.get("sensors", {}).items():
             if not source.startswith(_NOT_DEVICES):
-                by_device.setdefault(source, []).append(reported)
+                by_device.setdefault(source, []).append(sample)
     slowed = _slowdown([step["step_s"] for step in steps])
     found = (_of_device(device, samples, slowed) for device, samples in by_device.items())
     return next((one for one in found if one is not None), None)
@@ -39,12 +39,12 @@ def find_throttling(telemetry: Sequence[Mapping[str, Any]], steps: Sequence[Mapp
 def _of_device(device: str, samples: Sequence[Mapping[str, Any]], slowed: float) -> Throttling | None:
     if len(samples) < _LEAST_SAMPLES:
         return None
-    reasons = [[reason for reason in reported.get("throttled") or () if reason != _USUAL] for reported in samples]
+    reasons = [[reason for reason in sample.get("throttled") or () if reason != _USUAL] for sample in samples]
     share = sum(map(bool, reasons)) / len(samples)
-    clock = _clock_change([reported["clock_mhz"] for reported in samples if reported.get("clock_mhz")])
+    clock = _clock_change([sample["clock_mhz"] for sample in samples if sample.get("clock_mhz")])
     consequences = _words(clock, slowed, samples)
     if share >= _LEAST_SHARE:
-        why = " and ".join(dict.fromkeys(reason for reported in reasons for reason in reported))
+        why = " and ".join(dict.fromkeys(reason for of_sample in reasons for reason in of_sample))
         return Throttling(share, f"{device} slows itself down in {share:.0%} of the samples ({why}){consequences}")
     if clock is not None and clock <= _LOWER_CLOCK and slowed >= _SLOWER:
         return Throttling(1 - clock, f"the clock of {device} fell{consequences}")
@@ -76,7 +76,7 @@ def _words(clock: float | None, slowed: float, samples: Sequence[Mapping[str, An
         parts.append(f"its clock is at {clock:.0%} of what it was")
     if slowed >= _SLOWER:
         parts.append(f"steps take {slowed:.2f} times as long")
-    temperatures = [reported["temperature_c"] for reported in samples if reported.get("temperature_c") is not None]
+    temperatures = [sample["temperature_c"] for sample in samples if sample.get("temperature_c") is not None]
     if temperatures:
         parts.append(f"up to {max(temperatures):.0f} °C")
     return f": {', '.join(parts)}" if parts else ""

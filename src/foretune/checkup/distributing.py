@@ -57,18 +57,18 @@ def _together(backend: str, world: int) -> Iterator[CheckResult]:
             for rank in range(world)
         ]
         answers = [_answer(process) for process in processes]
-    reported: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for line in answers[0][0].splitlines():
-        reported |= json.loads(line) if line.startswith("{") else {}
+        results |= json.loads(line) if line.startswith("{") else {}
     rest_s = time.perf_counter() - began_s
     for name in COLLECTIVES:
-        if name in reported:
+        if name in results:
             yield _finding(
                 backend,
                 name,
-                reported[name]["works"],
-                reported[name]["seconds"],
-                f"{world} processes: {reported[name]['detail']}",
+                results[name]["works"],
+                results[name]["seconds"],
+                f"{world} processes: {results[name]['detail']}",
             )
         else:
             words = answers[0][1].strip().splitlines() or ["no answer"]

@@ -55,13 +55,13 @@ def _profiler(device: torch.device) -> str:
 def _sensors(device: torch.device) -> str:  # noqa: ARG001 - of everything that tells
     from foretune.training.telemetry.sampler import open_sensors
 
-    reported: dict[str, list[str]] = {}
+    names_by_source: dict[str, list[str]] = {}
     for sensor in open_sensors():
-        reported |= {source: sorted(quantities) for source, quantities in sensor.read().items()}
+        names_by_source |= {source: sorted(quantities) for source, quantities in sensor.read().items()}
         sensor.close()
-    assert reported, "nothing reports power, clocks, temperature or load"
-    has_power = any("power_w" in names or "energy_j" in names for names in reported.values())
-    sources = ", ".join(f"{source} ({len(names)})" for source, names in reported.items())
+    assert names_by_source, "nothing reports power, clocks, temperature or load"
+    has_power = any("power_w" in names or "energy_j" in names for names in names_by_source.values())
+    sources = ", ".join(f"{source} ({len(names)})" for source, names in names_by_source.items())
     return f"quantities by source: {sources}; {'with' if has_power else 'no sensor for'} power or energy"
 
 

@@ -18,9 +18,9 @@ def check(
 
     found = check_run(run)
     if as_json:
-        reported = {"run": str(run), "valid": found.is_valid, "faults": found.faults, "notes": found.notes}
+        answer = {"run": str(run), "valid": found.is_valid, "faults": found.faults, "notes": found.notes}
         counts = {"num_events": found.num_events, "num_steps": found.num_steps, "num_sessions": found.num_sessions}
-        typer.echo(json.dumps({**reported, **counts}, indent=2))
+        typer.echo(json.dumps({**answer, **counts}, indent=2))
     else:
         for fault in found.faults[:_MOST_FAULTS]:
             typer.secho(f"  {fault}", fg="red")

@@ -39,7 +39,7 @@ class MeasurementFailed(UserError):
 
 
 def ask_fresh_process(request: Request, observer: Observer) -> dict[str, Any]:
-    """What a new process answers. It compiles again, as on a machine that has none yet."""
+    """What a new process answers. It compiles again, as on a machine without compiled code."""
     with tempfile.TemporaryDirectory(prefix="foretune-bench-") as scratch:
         errors = Path(scratch) / "errors.txt"
         with errors.open("wb") as error_file:
@@ -52,16 +52,16 @@ def ask_fresh_process(request: Request, observer: Observer) -> dict[str, Any]:
                 env=with_passive_waiting({**os.environ, **_variables(Path(scratch))}),
             )
             try:
-                reported = _followed(process, request.to_mapping(), observer)
+                event = _followed(process, request.to_mapping(), observer)
             except BaseException:
                 process.kill()
                 raise
             finally:
                 process.wait()
-        if "answer" in reported:
-            return dict(reported["answer"])
-        if "failed" in reported:
-            raise MeasurementFailed(reported["failed"], reported["reason"])
+        if "answer" in event:
+            return dict(event["answer"])
+        if "failed" in event:
+            raise MeasurementFailed(event["failed"], event["reason"])
         raise _died(process.returncode, errors.read_text(encoding="utf-8", errors="replace"))
 
 
@@ -78,17 +78,17 @@ def _followed(process: "subprocess.Popen[str]", question: dict[str, Any], observ
         process.stdin.close()
     except BrokenPipeError:
         return {}  # it died before it listened; why is in its errors
-    reported: dict[str, Any] = {}
+    event: dict[str, Any] = {}
     for line in process.stdout:
-        reported = json.loads(line)
-        if "message" in reported:
-            observer.message(reported["message"])
-        elif "warning" in reported:
-            observer.warning(reported["warning"])
-        elif "progress" in reported:
-            what, done, total = reported["progress"]
+        event = json.loads(line)
+        if "message" in event:
+            observer.message(event["message"])
+        elif "warning" in event:
+            observer.warning(event["warning"])
+        elif "progress" in event:
+            what, done, total = event["progress"]
             observer.preparing(what, done, total)
-    return reported
+    return event
 
 
 def _died(return_code: int, errors: str) -> MeasurementFailed:

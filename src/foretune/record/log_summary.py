@@ -141,18 +141,18 @@ def _phase_faults(record: RunRecord, last: LoggedSession) -> Iterator[str]:
     if phases_s is None or last.ended is None:
         return
     timed = [*last.of("step"), *last.of("paused")]
-    reported: dict[str, float] = {}
+    logged_s: dict[str, float] = {}
     for event in timed:
         for name, seconds in event.get("phases_s", {}).items():
-            reported[name] = reported.get(name, 0.0) + seconds
+            logged_s[name] = logged_s.get(name, 0.0) + seconds
     rounding_s = _ROUNDING_S * (len(timed) + 1)
-    for name in reported.keys() | phases_s.keys():
-        if phases_s.get(name, 0.0) < reported.get(name, 0.0) - rounding_s:
-            yield f"record.json: phases_s.{name} is {phases_s.get(name, 0.0):.6f}, by the log {reported[name]:.6f}"
+    for name in logged_s.keys() | phases_s.keys():
+        if phases_s.get(name, 0.0) < logged_s.get(name, 0.0) - rounding_s:
+            yield f"record.json: phases_s.{name} is {phases_s.get(name, 0.0):.6f}, by the log {logged_s[name]:.6f}"
     rest_s = last.ended["time_s"] - max((event["time_s"] for event in timed), default=last.started["time_s"])
     # Stopping a profiler takes a second or so, and may come before the step that it follows is logged.
     rest_s += sum(event.get("stop_s", 0.0) for event in last.of("profiled"))
-    more_s = sum(phases_s.values()) - sum(reported.values())
+    more_s = sum(phases_s.values()) - sum(logged_s.values())
     if more_s > rest_s + _CLOCKS_APART_S + len(phases_s) * rounding_s:
         yield f"record.json: the phases add up to {more_s:.6f} s more than the log has"
 

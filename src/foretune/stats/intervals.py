@@ -170,7 +170,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def _steadiness_warnings(summaries: Sequence[RunSummary]) -> list[str]:
-    """What is too short to be asked is kept apart from what was asked and does not settle."""
+    """What is too short to be asked is distinguished from what was asked and does not settle."""
     short = [summary.steady.why for summary in summaries if summary.steady.is_short]
     unsteady = [s.steady.why for s in summaries if not s.steady.is_steady and not s.steady.is_short]
     if len(summaries) == 1:

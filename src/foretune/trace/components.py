@@ -43,8 +43,8 @@ def encode(vae: Any, pixels: Tensor) -> Tensor:
 def decode(vae: Any, latents: Tensor) -> Tensor:
     """Decodes latents to pixels in [0, 1], as a pipeline does."""
     # An autoencoder conditioned on the noise level gets its pipeline's default.
-    reported = {"temb": torch.full((len(latents),), 0.05)} if vae.config.get("timestep_conditioning") else {}
-    pixels: Tensor = vae.decode(latents, return_dict=False, **reported)[0]
+    conditioning = {"temb": torch.full((len(latents),), 0.05)} if vae.config.get("timestep_conditioning") else {}
+    pixels: Tensor = vae.decode(latents, return_dict=False, **conditioning)[0]
     return (pixels * 0.5 + 0.5).clamp(0, 1)
 
 

@@ -31,7 +31,7 @@ _NAME = re.compile(r"^step-(\d{9})$")
 
 
 class NoGoodCheckpoint(UserError):
-    """There are checkpoints and none can be trusted: going on would silently start again from step 0."""
+    """There are checkpoints and none can be trusted: going on would silently start over."""
 
 
 class OtherProcessFailed(Exception):

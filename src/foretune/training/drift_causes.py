@@ -52,12 +52,12 @@ class Window:
 
     def rate(self, counter: str) -> float | None:
         """How much a counter of the host grew in a second; None where it was not reported twice."""
-        reported = [
+        counts = [
             (at_s, reading["host"][counter]) for at_s, reading in self.readings if counter in reading.get("host", {})
         ]
-        if len(reported) < 2 or reported[-1][0] <= reported[0][0]:  # noqa: PLR2004 - growth has two ends
+        if len(counts) < 2 or counts[-1][0] <= counts[0][0]:  # noqa: PLR2004 - growth has two ends
             return None
-        return float(reported[-1][1] - reported[0][1]) / (reported[-1][0] - reported[0][0])
+        return float(counts[-1][1] - counts[0][1]) / (counts[-1][0] - counts[0][0])
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ def _shared_device(before: Window, now: Window) -> Cause | None:
 
 
 def _throttled(before: Window, now: Window) -> Cause | None:
-    reported = now.values("throttling", "nvidia:", "amd:")
-    if reported and sum(map(bool, reported)) >= _LEAST_THROTTLED * len(reported):
-        reasons = ", ".join(dict.fromkeys(reason for reasons in reported for reason in reasons))
+    by_reading = now.values("throttling", "nvidia:", "amd:")
+    if by_reading and sum(map(bool, by_reading)) >= _LEAST_THROTTLED * len(by_reading):
+        reasons = ", ".join(dict.fromkeys(reason for reasons in by_reading for reason in reasons))
         return Cause(
             "throttled", f"the device slows itself down ({reasons}){_heat(now)}. Look at cooling and power limit"
         )
@@ -140,8 +140,8 @@ def _throttled(before: Window, now: Window) -> Cause | None:
 
 
 def _heat(now: Window) -> str:
-    reported = now.values("temperature_c", "nvidia:", "amd:") or now.values("temperature_c", "host")
-    return f" at {max(reported):.0f} °C" if reported else ""
+    temperatures_c = now.values("temperature_c", "nvidia:", "amd:") or now.values("temperature_c", "host")
+    return f" at {max(temperatures_c):.0f} °C" if temperatures_c else ""
 
 
 def _swapping(before: Window, now: Window) -> Cause | None:

@@ -135,7 +135,7 @@ def resume(
     if "data_fingerprint" not in effective:
         raise UserError(
             f"{run.path} failed before its first step, so there is nothing to resume. Fix what its record.json "
-            "names and start again: foretune train experiment.yaml"
+            "names and start over: foretune train experiment.yaml"
         )
     folder = Path(effective["model_folder"])
     if not folder.is_dir():
@@ -187,7 +187,7 @@ def _refuse_another_run(run: RunDirectory, before: dict[str, object], prepared: 
         if before.get(key) != prepared.effective.get(key):
             raise UserError(
                 f"The {what} of {run.path} changed since it started, so it cannot continue as the same run. "
-                "Restore what it was, or start again: foretune train experiment.yaml"
+                "Restore what it was, or start over: foretune train experiment.yaml"
             )
 
 
@@ -199,7 +199,7 @@ def _refuse_without_checkpoints(run: RunDirectory, observer: Observer) -> None:
     if saved:
         raise UserError(
             f"The checkpoints of {run.path} are gone: its log has a save after step {saved[-1]}, and "
-            f"{run.checkpoints} is empty. Put them back, or start again: foretune train experiment.yaml"
+            f"{run.checkpoints} is empty. Put them back, or start over: foretune train experiment.yaml"
         )
     observer.message("It was stopped before its first checkpoint: starting again at the first step.")
 

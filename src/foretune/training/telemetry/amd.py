@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from foretune.core.thread_waiting import with_passive_waiting
-from foretune.training.telemetry.sensor import Quantities, reported
+from foretune.training.telemetry.sensor import Quantities, answered
 
 _ANSWER_WITHIN_S = 10.0
 # What the library writes where a device does not tell.
@@ -79,7 +79,7 @@ def read_all(library: Any) -> dict[str, Quantities]:
 
 def _of(library: Any, handle: Any) -> Quantities:
     metrics = library.amdsmi_get_gpu_metrics_info(handle)
-    return reported(
+    return answered(
         power_w=lambda: _first(metrics, "current_socket_power", "average_socket_power"),
         energy_j=lambda: _energy_j(library.amdsmi_get_energy_count(handle)),
         clock_hz=lambda: _hz(_first(metrics, "current_gfxclk", "average_gfxclk_frequency")),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from foretune.training.telemetry.sensor import Quantities, Questions, reported
+from foretune.training.telemetry.sensor import Quantities, Questions, answered
 
 _IDLE = ("idle", "iowait", "guest", "guest_nice")
 _LONGEST_PAUSE_S = 30.0
@@ -34,14 +34,14 @@ class HostSensor:
 
     def read(self) -> Mapping[str, Quantities]:
         memory = self._psutil.virtual_memory()
-        found = reported(
+        found = answered(
             memory_used_bytes=lambda: memory.total - memory.available,
             memory_available_bytes=lambda: memory.available,
             process_memory_bytes=lambda: self._process.memory_info().rss,
             quota_throttled_s=quota_throttled_s,
         )
         for group in tuple(self._hardware):
-            answers = reported(**group())
+            answers = answered(**group())
             if not answers:
                 # Asking costs as much where there is nothing to tell, and hardware does not come while a run lasts.
                 self._hardware.remove(group)

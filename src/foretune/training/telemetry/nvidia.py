@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from foretune.training.telemetry.sensor import Quantities, reported
+from foretune.training.telemetry.sensor import Quantities, answered
 
 # Bits of "clocks event reasons" that mean: slower than it could be. Being idle, or set so by the user, is none.
 _THROTTLE_BITS = {
@@ -43,7 +43,7 @@ class NvidiaSensor:
 
     def _of(self, handle: Any) -> Quantities:
         nvml = self._nvml
-        return reported(
+        return answered(
             power_w=lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
             energy_j=lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3,
             clock_hz=lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6,

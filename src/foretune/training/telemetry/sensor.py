@@ -26,7 +26,7 @@ class Sensor(Protocol):
         """Lets go of the library."""
 
 
-def reported(**asked: Callable[[], Any]) -> Quantities:
+def answered(**asked: Callable[[], Any]) -> Quantities:
     """Asks each question and returns the answers. One that fails, or is answered by None, is left out.
 
     Libraries raise errors of their own for what a device does not support, each its own class.

@@ -36,10 +36,10 @@ class TrackioBoard(Tracker):
         self._run.log(step_scalars(report), step=report.step + 1)
 
     def validated(self, step: int, held_out_loss: float | None, samples: tuple[Path, ...]) -> None:
-        reported: dict[str, Any] = {} if held_out_loss is None else {"validate/held_out_loss": held_out_loss}
-        reported |= {f"samples/{index}": self._trackio.Image(str(path)) for index, path in enumerate(samples)}
-        if reported:
-            self._run.log(reported, step=step)
+        metrics: dict[str, Any] = {} if held_out_loss is None else {"validate/held_out_loss": held_out_loss}
+        metrics |= {f"samples/{index}": self._trackio.Image(str(path)) for index, path in enumerate(samples)}
+        if metrics:
+            self._run.log(metrics, step=step)
 
     def ended(self) -> None:
         with redirect_stdout(io.StringIO()):

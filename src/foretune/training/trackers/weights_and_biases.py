@@ -56,10 +56,10 @@ class WeightsAndBiases(Tracker):
         self._run.log({"step": report.step + 1, **step_scalars(report)})
 
     def validated(self, step: int, held_out_loss: float | None, samples: tuple[Path, ...]) -> None:
-        reported: dict[str, Any] = {} if held_out_loss is None else {"validate/held_out_loss": held_out_loss}
-        reported |= {f"samples/{index}": self._wandb.Image(str(path)) for index, path in enumerate(samples)}
-        if reported:
-            self._run.log({"step": step, **reported})
+        metrics: dict[str, Any] = {} if held_out_loss is None else {"validate/held_out_loss": held_out_loss}
+        metrics |= {f"samples/{index}": self._wandb.Image(str(path)) for index, path in enumerate(samples)}
+        if metrics:
+            self._run.log({"step": step, **metrics})
 
     def ended(self) -> None:
         self._run.finish(exit_code=0 if status_of(self._directory) == "finished" else 1)
