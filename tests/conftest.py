@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -271,14 +271,37 @@ def _why_no_gpu() -> str | None:
     return None if torch.cuda.is_available() else "there is no CUDA device"
 
 
+def _why_no_real_gpu() -> str | None:
+    return "this cannot be simulated" if os.environ.get("SIMACCEL") else _why_no_gpu()
+
+
+def _why_no_simulated_gpu() -> str | None:
+    """The reason to skip tests of the simulated GPU; torch loads it if this variable is set before its import."""
+    if not os.environ.get("SIMACCEL"):
+        return "SIMACCEL is not set: see simaccel/README.md"
+    return _why_no_gpu()
+
+
+def _why_no_simulated_mps() -> str | None:
+    return None if os.environ.get("SIMACCEL") == "mps" else "SIMACCEL is not mps: see simaccel/README.md"
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests marked `gpu` where there is none. It is last, so that deselected tests import nothing."""
     seconds = slow_tests.read_seconds(SLOW_TESTS)
     turns.deselect(config, items, seconds)
     items[:] = slow_tests.slow_first(items, getattr(config, "workerinput", {}).get("workercount", 1), seconds)
-    gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
-    reason = _why_no_gpu() if gpu_tests else None
+    _skip(items, "gpu", _why_no_gpu)
+    _skip(items, "real_gpu", _why_no_real_gpu)
+    _skip(items, "simulated", _why_no_simulated_gpu)
+    _skip(items, "simulated_mps", _why_no_simulated_mps)
+
+
+def _skip(items: Sequence[pytest.Item], marker: str, why_not: Callable[[], str | None]) -> None:
+    """Skip the tests with a marker if there is a reason to; without such tests, nothing is asked."""
+    marked = [item for item in items if item.get_closest_marker(marker)]
+    reason = why_not() if marked else None
     if reason is not None:
-        for item in gpu_tests:
+        for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))

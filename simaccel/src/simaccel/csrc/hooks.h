@@ -1,0 +1,5 @@
+#pragma once
+
+namespace simaccel {
+void install_hooks();
+}

@@ -1,0 +1,91 @@
+// Functions of Python that order threads are made to pass on what the threads know: the pointers to their C functions
+// are replaced by functions that call them. So every lock is seen, whoever made it and whatever name it goes by:
+// conditions, events, semaphores, queues and futures are built on these.
+//
+//   lock.release, queue.put     the object gets to know what the thread knows
+//   lock.acquire, queue.get     the thread gets to know what the object knows
+//   time.sleep, select          what ends this wait cannot be seen: until the thread is ordered by an object again, it
+//                               may know what any thread knows
+//   backward                    autograd's threads follow all threads; their caller knows what they know
+//
+// Threads that hand on data through Python objects alone (an attribute, a list, a deque) are ordered by the GIL, which
+// is not seen; `simaccel.threads_are_ordered()` says so.
+#include "host_threads.h"
+
+#include "clocks.h"
+
+namespace simaccel {
+enum class Order { kReleases, kAcquires, kWaits, kRunsThreads };
+
+static std::unordered_map<const void*, Clock>& known_to_object = *new std::unordered_map<const void*, Clock>;
+
+static void release(const void* object) {
+  Lock lock(mutex);
+  auto& clock = thread_clock();
+  if (!clock.empty()) merge(known_to_object[object], clock);
+}
+static void acquire(const void* object) {
+  static const Clock nothing;
+  Lock lock(mutex);
+  auto entry = known_to_object.find(object);
+  learn(entry == known_to_object.end() ? nothing : entry->second);
+}
+
+// All C functions of Python are called with up to four words, of which each reads those that it has.
+using Function = PyObject* (*)(PyObject*, void*, void*, void*);
+struct Followed {
+  Function function;
+  Order order;
+};
+constexpr size_t kMostFollowed = 40;
+static Followed followed[kMostFollowed];
+static size_t num_followed = 0;
+
+template <size_t number>
+static PyObject* call(PyObject* self, void* a, void* b, void* c) {
+  auto& [function, order] = followed[number];
+  if (order == Order::kReleases) release(self);
+  PyObject* result = function(self, a, b, c);
+  if (order == Order::kAcquires && result && result != Py_False) acquire(self);
+  if (order == Order::kWaits) follow_all_threads();
+  if (order == Order::kRunsThreads) learn_from_all_threads();
+  return result;
+}
+template <size_t... numbers>
+static constexpr std::array<Function, sizeof...(numbers)> calls_of(std::index_sequence<numbers...>) {
+  return {&call<numbers>...};
+}
+
+static void follow(py::handle owner, const char* name, Order order) {
+  static constexpr auto calls = calls_of(std::make_index_sequence<kMostFollowed>());
+  if (!py::hasattr(owner, name)) return;
+  py::object attribute = owner.attr(name);
+  PyMethodDef* definition = nullptr;
+  if (PyObject_TypeCheck(attribute.ptr(), &PyMethodDescr_Type)) definition = ((PyMethodDescrObject*)attribute.ptr())->d_method;
+  else if (PyCFunction_Check(attribute.ptr())) definition = ((PyCFunctionObject*)attribute.ptr())->m_ml;
+  TORCH_CHECK(definition && num_followed < kMostFollowed, "simaccel cannot follow ", name, " in this version of Python");
+  followed[num_followed] = {(Function)(void*)definition->ml_meth, order};
+  definition->ml_meth = (PyCFunction)(void*)calls[num_followed++];
+}
+
+void follow_python_threads() {
+  if (num_followed) return;
+  auto module = [](const char* name) { return py::module_::import(name); };
+  for (auto type : {py::type::of(module("_thread").attr("allocate_lock")()), py::type::of(module("_thread").attr("RLock")())}) {
+    for (auto* name : {"release", "release_lock", "__exit__", "_release_save"}) follow(type, name, Order::kReleases);
+    for (auto* name : {"acquire", "acquire_lock", "__enter__", "_acquire_restore"}) follow(type, name, Order::kAcquires);
+  }
+  py::object queue = module("_queue").attr("SimpleQueue");
+  for (auto* name : {"put", "put_nowait"}) follow(queue, name, Order::kReleases);
+  for (auto* name : {"get", "get_nowait"}) follow(queue, name, Order::kAcquires);
+  follow(module("time"), "sleep", Order::kWaits);
+  follow(module("select"), "select", Order::kWaits);
+  for (auto* type : {"poll", "epoll"})
+    if (py::hasattr(module("select"), type)) {
+      auto poll = module("select").attr(type)();
+      follow(py::type::of(poll), "poll", Order::kWaits);
+    }
+  py::object engine = module("torch.autograd.variable").attr("Variable").attr("_execution_engine");
+  follow(py::type::of(engine), "run_backward", Order::kRunsThreads);
+}
+}  // namespace simaccel
