@@ -23,6 +23,7 @@ LAYERS = (
     "step",
     "models",
     "data",
+    "accelerator",
     "hub",
     "executors",
     "record",

@@ -11,7 +11,7 @@ MOST_FUNCTION_LINES = 60
 VAGUE_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
 # Folders of tests that mirror no layer.
 TEST_TOPICS = frozenset(
-    {"tools", "architecture", "matrix", "cli", "docs", "examples", "mutants", "packaging", "proofs"}
+    {"tools", "architecture", "matrix", "cli", "docs", "examples", "mutants", "packaging", "proofs", "simulated"}
 )
 
 _NAMES_OTHER_THINGS = ("core.vocabulary", "choices.matrix")

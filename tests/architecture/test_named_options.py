@@ -22,7 +22,7 @@ from tests.architecture.source_tree import PACKAGE, SOURCE, Module, Plant, by_na
 
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 _VERB = re.compile(r"\bforetune ([a-z]+(?:-[a-z]+)*)\b(?! (?:is|was|has|needs|and|or|the)\b)")
-_OTHER_PROGRAM = re.compile(r"\b(?:(?:pip|uv|git) [a-z]+|torchrun) ")
+_OTHER_PROGRAM = re.compile(r"\b(?:(?:docker|git|pip|uv) [a-z]+|sbatch|srun|torchrun) ")
 _KEY = re.compile(r"(?<![\w./-])([a-z_]+(?:\.[a-z_0-9]+)+)=")
 _MODULES = {"list": "listing", "import": "importing", "import-accelerate": "import_accelerate"}
 _tree = cache(read_tree)

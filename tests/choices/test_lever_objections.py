@@ -17,9 +17,13 @@ SWAPPED = {**AGAIN, "block_swap": 2}
 
 
 def refused(
-    family: str = "flux", device_type: DeviceType | None = None, method: str = "lora", **sections: Any
+    family: str = "flux",
+    device_type: DeviceType | None = None,
+    method: str | dict[str, Any] = "lora",
+    **sections: Any,
 ) -> list[str]:
-    mapping = {"model": "owner/any", "data": {"kind": "shapes"}, "train": {"steps": 1}, "method": {"kind": method}}
+    kind = {"kind": method} if isinstance(method, str) else method
+    mapping = {"model": "owner/any", "data": {"kind": "shapes"}, "train": {"steps": 1}, "method": kind}
     experiment = Experiment.model_validate({**mapping, **sections})
     found = objections(experiment, family, distilled=None, only_planned=True, device_type=device_type)
     return [objection.text for objection in found if objection.severity == "refused"]
@@ -170,3 +174,14 @@ def test_unets_are_the_families_without_stacks_of_blocks(name: str) -> None:
 @pytest.mark.parametrize("family", TRAINABLE)
 def test_channels_last_is_for_unets(family: str) -> None:
     assert (refused(family, levers={"channels_last": True}) == []) == family_facts(family).is_unet
+
+
+@pytest.mark.parametrize("levers", [AGAIN, {"gradient_checkpointing": 0.5}, {**AGAIN, "checkpoint_segment": 2}])
+def test_dropout_with_checkpointing_is_refused_where_torch_restores_no_random_state(levers: dict[str, Any]) -> None:
+    dropping = {"kind": "lora", "dropout": 0.1}
+    (text,) = refused(device_type="mps", method=dropping, levers=levers)
+    assert text.startswith("method.dropout:")
+    assert text.endswith("Nearest: method.dropout=0, or levers.gradient_checkpointing=0")
+    assert refused(device_type="mps", levers=levers) == []
+    assert refused(device_type="mps", method=dropping) == []
+    assert refused(device_type="cuda", method=dropping, levers=levers) == []

@@ -37,6 +37,8 @@ def test_products_in_fewer_bits_go_with_every_method() -> None:
     [
         ({"denoiser": "float8"}, "mps", "quantize.denoiser=int8"),
         ({"text_encoders": "float8"}, "mps", "quantize.text_encoders=int8"),
+        ({"denoiser": "nf4"}, "mps", "quantize.denoiser=int8"),
+        ({"text_encoders": "int8-bnb"}, "mps", "quantize.text_encoders=int8"),
         ({"denoiser": "float8-dynamic"}, "rocm", "quantize.denoiser=float8"),
         ({"denoiser": "float8-training"}, "rocm", "quantize.denoiser=float8"),
     ],
@@ -56,7 +58,7 @@ def test_these_go_on_every_gpu(kind) -> None:
     ("quantize", "arguments", "words"),
     [
         ({"denoiser": "float8-dynamic"}, {"device": "cpu"}, "made in a wider type"),
-        ({"denoiser": "int8-bnb"}, {}, "above 65504"),
+        ({"denoiser": "int8-bnb"}, {}, "and on GPUs its outputs, too, so that values above 65504"),
         ({"denoiser": "int8"}, {"family": "ddpm"}, "convolutions"),
         ({"text_encoders": "int8"}, {"family": "ddpm"}, "quantize.text_encoders has no effect"),
         ({"keep": ["norm"]}, {}, "quantize.keep has no effect"),

@@ -111,12 +111,13 @@ def test_a_name_says_what_it_is() -> None:
     assert named.slug() == "m.lora.bf16.checkpointed.bf16-weights.kahan.dropout"
 
 
-def test_fp16_has_the_form_of_bf16() -> None:
+def test_tf32_has_the_form_of_fp32_and_fp16_has_its_own() -> None:
     def form(precision: str) -> StepForm:
         return StepForm.of(asked(precision=precision), is_checkpointed=False)
 
-    assert form("fp16").precision == "bf16"
-    assert form("fp16") == form("bf16") != form("fp32")
+    assert form("tf32") == form("fp32")
+    assert len({form(precision) for precision in ("fp32", "bf16", "fp16")}) == 3
+    assert form("fp16").slug() == form("bf16").slug().replace("bf16", "fp16")
 
 
 @pytest.mark.parametrize(

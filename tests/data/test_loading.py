@@ -56,6 +56,17 @@ def test_a_process_that_starts_again_makes_the_same_batches(monkeypatch: pytest.
     assert all(_same(batch, maker[micro]) for micro, batch in enumerate(batches))
 
 
+@pytest.mark.gpu
+def test_workers_of_a_process_that_uses_a_gpu_start_anew():
+    device = torch.device("cuda")
+    torch.zeros(1, device=device)
+    assert loading.start_method() == "spawn"
+    maker = make_maker(_source(), **_GIVEN)
+    batches = list(loader(maker, 0, 2, num_workers=1, device=device))
+    assert all(batch.noise.is_pinned() and batch.uniform.is_pinned() for batch in batches)
+    assert all(_same(batch, maker[micro]) for micro, batch in enumerate(batches))
+
+
 def test_a_process_that_holds_a_device_is_not_copied(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "platform", "linux")
     assert loading.start_method() == "fork"

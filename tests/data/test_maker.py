@@ -235,7 +235,7 @@ def test_a_cut_is_part_of_the_key_and_so_is_the_encoder(tmp_path: Path):
 
 def test_a_batch_moves_as_a_whole(tmp_path: Path):
     maker, _, _ = _cached(tmp_path)
-    batch = maker[0].to("meta", non_blocking=True)
+    batch = maker[0].to("meta")
     for tensor in (
         batch.noise,
         batch.moments,

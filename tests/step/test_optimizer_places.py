@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from foretune.accelerator.copies import watching_host
 from foretune.step.ema import MovingAverage
-from foretune.step.host import watching_host
 from foretune.step.weights import checksums
 from tests.step.small_steps import SmallStep, made_batch, small_step
 

@@ -1,6 +1,8 @@
 """Every kind of optimizer: what it keeps is what its layout says, its rate is the step's, and it goes on as it was."""
 
+import gc
 import importlib.util
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -177,3 +179,15 @@ def test_adafactor_moves_a_weight_of_zeros_by_the_rate() -> None:
     weight.grad = torch.ones_like(weight)
     updater.step()
     torch.testing.assert_close(weight.detach(), torch.full((4, 4), -1e-2))
+
+
+@pytest.mark.parametrize("levers", LEVERS.values(), ids=LEVERS)
+def test_weights_are_freed_with_their_optimizer(levers: Levers) -> None:
+    weights = made_weights()
+    updater = build_optimizer(choice("adamw"), weights, levers=levers)
+    torch.stack([(weight * weight).sum() for weight in weights]).sum().backward()
+    updater.step()
+    alive = [weakref.ref(weight) for weight in weights]
+    del weights, updater
+    gc.collect()
+    assert not any(weight() is not None for weight in alive)

@@ -42,6 +42,20 @@ def test_on_the_host_is_near_on_the_device(kind: str) -> None:
         assert float((one - other).abs().median()) < 1e-5
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_update_on_the_host_does_not_depend_on_the_device(kind: str, dtype: torch.dtype) -> None:
+    """The same CPU computes the update: only copies that are read too early make a difference."""
+    cpu, gpu = made_weights(dtype), on_gpu(made_weights(dtype))
+    updaters = [build_optimizer(choice(kind), weights, levers=Levers(optimizer_offload=True)) for weights in (cpu, gpu)]
+    for step in range(3):
+        for updater, weights in zip(updaters, (cpu, gpu), strict=True):
+            updater.set_lr(1e-2)
+            gpu_gradients(weights, step)
+            updater.step()
+    assert all(torch.equal(one, other.cpu()) for one, other in zip(cpu, gpu, strict=True))
+
+
 def test_in_backward_is_the_same() -> None:
     found = []
     for levers in (Levers(), Levers(fused_backward=True)):
@@ -74,6 +88,7 @@ def test_average_on_the_host() -> None:
     torch.testing.assert_close(here.cpu(), there)
 
 
+@pytest.mark.real_gpu("CUDA's managed memory")
 def test_paged_states_are_paged_and_come_back() -> None:
     """Below 100,000 numbers the library does not page."""
     weights = [[nn.Parameter(torch.ones(400, 400, device="cuda"))] for _ in range(2)]

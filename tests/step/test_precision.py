@@ -166,6 +166,7 @@ def test_a_step_in_tf32_computes_in_it_and_leaves_no_trace(
 
 
 @pytest.mark.gpu
+@pytest.mark.real_gpu("the rounding of TF32 products")
 def test_tf32_rounds_products_and_fp32_does_not() -> None:
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(256, 256, generator=generator) for _ in range(2))

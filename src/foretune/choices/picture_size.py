@@ -4,6 +4,8 @@ import re
 
 from foretune.core.errors import Refused
 
+SMALL_SIDE_PX = 256
+"""Longer side of what a model is tried with where any size will do."""
 _LEAST_PX, _MOST_PX = 8, 8192
 _WANTED = 'must be a whole number of pixels such as 512, or a width and a height such as "416x240"'
 _SIDES = re.compile(r"([0-9]{1,5}) ?[x×] ?([0-9]{1,5})")
@@ -47,6 +49,22 @@ def sides_px(
 def legal_num_frames(most: int, frames_per_latent: int) -> int:
     """Returns the longest length up to `most` that gives whole latent frames: 4n + 1 if four frames share one."""
     return max(0, most - 1) // frames_per_latent * frames_per_latent + 1
+
+
+def small_sides_px(width_px: int, height_px: int, multiple_px: int) -> tuple[int, int]:
+    """Returns width and height of a picture of at most `SMALL_SIDE_PX`, in about the same shape; small ones stay."""
+    share = SMALL_SIDE_PX / max(width_px, height_px)
+    if share >= 1:
+        return width_px, height_px
+    small_width_px, small_height_px = (
+        max(1, round(side_px * share / multiple_px)) * multiple_px for side_px in (width_px, height_px)
+    )
+    return small_width_px, small_height_px
+
+
+def small_num_frames(num_frames: int, frames_per_latent: int) -> int:
+    """Returns the fewest frames that are more than one latent frame; no more than there are."""
+    return min(num_frames, 1 + frames_per_latent)
 
 
 def refuse_illegal_length(num_frames: int, frames_per_latent: int, key: str) -> None:

@@ -71,7 +71,8 @@ class Parallel(Section):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """auto: an accelerator if there is one, otherwise the CPU."""
     threads: Annotated[int | None, LATER] = Field(default=None, ge=1)
-    """Number of CPU threads of each process. Left out: OMP_NUM_THREADS, or torch's default."""
+    """Number of CPU threads of each process. Left out: OMP_NUM_THREADS, or torch's default; of several devices of this
+    machine, the processors divided by the devices."""
     sharding: Annotated[Sharding, LATER] = "none"
     """none: each device holds the whole model (DDP). full: weights, gradients and optimizer states are sharded over all
     devices (FSDP2). hybrid: sharded inside each group of shard_devices, replicated across the groups (HSDP)."""

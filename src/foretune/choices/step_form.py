@@ -49,14 +49,15 @@ class StepForm:
     """Steps of equal form differ in how many bytes their storages have, and in which blocks are recomputed.
 
     Accumulated gradients and a moving average are added to a form when it is run, and a share of checkpointed blocks is
-    made of the two forms in which all or none are. Clipping of gradients and loss scaling work in place. fp16 is taken
-    to have the bytes of bf16; FLUX clips its blocks' results in fp16 alone, so that there 2 to 3 % are missing where
-    blocks are kept.
+    made of the two forms in which all or none are. Clipping of gradients and loss scaling work in place.
+
+    fp16 differs from bf16 in a few families, FLUX among them: their blocks clip what they return in fp16 alone, and
+    autograd stores what was clipped.
     """
 
     model: str
     method: MethodKind
-    precision: Literal["fp32", "bf16"] = "bf16"
+    precision: Literal["fp32", "bf16", "fp16"] = "bf16"
     weights: Literal["fp32", "bf16"] = "fp32"
     compensation: Literal["none", "kahan", "stochastic"] = "none"
     targets: tuple[str, ...] | None = None
@@ -80,7 +81,7 @@ class StepForm:
         return cls(
             model=experiment.model,
             method=method.kind,
-            precision="fp32" if train.precision in ("fp32", "tf32") else "bf16",
+            precision="fp32" if train.precision == "tf32" else train.precision,
             weights=train.weight_dtype,
             compensation=experiment.optimizer.compensation,
             targets=method.targets if isinstance(method, Adapter) else None,

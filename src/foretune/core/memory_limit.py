@@ -7,7 +7,11 @@ from foretune.core.units import KIB
 
 
 def limit_memory(limit_bytes: int | None) -> None:
-    """Beyond the limit, allocations fail with "out of memory". Only where the system can limit them."""
+    """Beyond the limit, allocations fail with "out of memory". Only where the system can limit them.
+
+    The limit counts private memory that the process may write to. That includes what a GPU's driver maps for itself,
+    which can be gigabytes, and not page-locked memory.
+    """
     if limit_bytes is None or os.name == "nt":
         return
     import resource

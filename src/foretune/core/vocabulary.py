@@ -17,6 +17,25 @@ class RunPhase(StrEnum):
     SAVE = "saving"
 
 
+class Command(StrEnum):
+    """What follows a training, each in a process of its own."""
+
+    EVALUATE = "evaluate"
+    SAMPLE = "sample"
+    EXPORT = "export"
+
+
+class CommandPhase(StrEnum):
+    """What such a command does."""
+
+    ENCODE_TEXT = "encoding text"
+    SAMPLE = "sampling"
+    HELD_OUT = "held-out loss"
+    WRITE = "writing files"
+    CHECK_TEXT = "encoding text for the check"
+    CHECK = "sampling for the check"
+
+
 class TimePhase(StrEnum):
     """Where the time of a run goes: every moment belongs to exactly one."""
 

@@ -2,6 +2,8 @@
 
 IN_A_BATCH = 8
 """Number of jobs, or captions, that are encoded in one batch."""
+CAPTIONS_AT_ONCE = 16
+"""Number of captions that are encoded in one batch where nothing is trained."""
 # An autoencoder's memory grows with the pixels: in fp32 a megapixel takes about 2.5 GiB, so that eight might not fit on
 # a device where a training step fits.
 _MOST_PIXELS = 1 << 20

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foretune.accelerator.copies import PageLockable, moved
 from foretune.data.buckets import Bucket
 from foretune.data.cache import Entry
 from foretune.data.lookup import MOMENTS, Lookup
@@ -21,7 +22,7 @@ _BELOW_ONE_FP32 = 1 - 2**-24
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Batch:
+class Batch(PageLockable):
     """The samples of one forward pass, with all random numbers that it needs."""
 
     step: int
@@ -51,24 +52,20 @@ class Batch:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
-        """Moves all tensors of the batch to a device."""
+    def to(self, device: torch.device | str) -> "Batch":
+        """Returns the batch with all tensors on a device."""
         place = torch.device(device)
         batch = self
         if place.type == "mps":
             # MPS has no fp64; the largest draws must not round up to 1.
             batch = replace(self, uniform=self.uniform.to(torch.float32).clamp(max=_BELOW_ONE_FP32))
-        return batch._mapped(lambda tensor: tensor.to(place, non_blocking=non_blocking))
-
-    def pin_memory(self) -> "Batch":
-        """Pins the batch's memory, so that a device can copy from it asynchronously; called by the loader."""
-        return self._mapped(lambda tensor: tensor.pin_memory())
+        return batch.mapped(lambda tensor: moved(tensor, place))
 
     def conditioned(self, further: dict[str, Tensor]) -> "Batch":
         """Adds tensors to the conditioning."""
         return replace(self, conditioning={**(self.conditioning or {}), **further}) if further else self
 
-    def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         changed: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)

@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from foretune.accelerator.copies import loader_settings
 from foretune.core.errors import UserError
 from foretune.data.batch import Batch
 from foretune.data.maker import BatchMaker
 from foretune.data.shards.ahead import ReadAhead
+
+_HOST = torch.device("cpu")
 
 
 class _Failure:
@@ -63,10 +66,11 @@ def loader(
     first_micro: int,
     last_micro: int,
     num_workers: int = 0,
-    pin_memory: bool = False,
+    device: torch.device = _HOST,
 ) -> BatchLoader:
     """Loads the batches `first_micro` to `last_micro` (exclusive) in order, with `num_workers` processes.
 
+    `device` is where they go next.
     In training they are numbered by forward pass: step * gradient_accumulation + micro.
     """
     batches = BatchLoader(
@@ -74,10 +78,10 @@ def loader(
         batch_size=None,
         sampler=range(first_micro, last_micro),
         num_workers=num_workers,
-        pin_memory=pin_memory,
         multiprocessing_context=start_method() if num_workers else None,
         # Without its own generator, the loader would draw from the global one and change it.
         generator=torch.Generator().manual_seed(0),
+        **loader_settings(device),
     )
     batches.ahead = batch_maker.ahead() if isinstance(batch_maker, BatchMaker) else None
     return batches

@@ -135,14 +135,23 @@ def read_adapter(family: Family, directory: Path) -> StoredAdapter:
     """Reads an adapter written by `foretune export`."""
     path = adapter_file(directory)
     if path.name == PEFT_FILE:
-        settings = read_json(directory / PEFT_SETTINGS)
-        prefix = _PEFT_PREFIX
+        settings, described = read_json(directory / PEFT_SETTINGS), directory / PEFT_SETTINGS
     else:
-        prefix = f"{family.denoiser_part}."
-        settings = {"peft_type": "LORA", **read_settings(path, prefix)}
-    weights = {name.removeprefix(prefix): tensor for name, tensor in read_tensors(path).items()}
-    described = directory / PEFT_SETTINGS if path.name == PEFT_FILE else path
-    return StoredAdapter(read_config(settings, described), weights)
+        settings, described = {"peft_type": "LORA", **read_settings(path, f"{family.denoiser_part}.")}, path
+    return StoredAdapter(read_config(settings, described), read_weights(family, directory))
+
+
+def read_weights(family: Family, directory: Path) -> dict[str, Tensor]:
+    """Reads the tensors of an adapter alone, under peft's names."""
+    path = adapter_file(directory)
+    prefix = _PEFT_PREFIX if path.name == PEFT_FILE else f"{family.denoiser_part}."
+    return {name.removeprefix(prefix): tensor for name, tensor in read_tensors(path).items()}
+
+
+def changes_text_encoders(directory: Path) -> bool:
+    """Whether an adapter of another trainer has tensors for text encoders, in diffusers' names or in kohya's."""
+    with open_tensors(adapter_file(directory)) as file:
+        return any(name.startswith(("text_encoder", "lora_te")) for name in file.keys())  # noqa: SIM118 - not a mapping
 
 
 def adapter_file(directory: Path) -> Path:

@@ -1,7 +1,7 @@
 """What a plan needs to know of a model family: shapes, blocks, the loss and a forward pass, all without weights."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -10,6 +10,9 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from foretune.accelerator import page_locked
+from foretune.accelerator.copies import moved
+from foretune.accelerator.page_locked import copies_in_background
 from foretune.catalog import FamilyFacts
 from foretune.choices.model import read_json
 from foretune.choices.training import ObjectiveChoice
@@ -83,6 +86,10 @@ class Family(ABC):
     default_text_tokens: ClassVar[int] = 0
     most_text_tokens: ClassVar[int | None] = None
     """The most that its pipeline takes; None if it takes any number."""
+    read_by_host: ClassVar[tuple[str, ...]] = ()
+    """Keys of the conditioning that the host reads in each forward pass. They stay in its memory, because it would wait
+    for the device to read them there.
+    """
     goes_by_samples: ClassVar[bool] = False
     """Whether the forward pass loops over the samples of a batch, so that a larger batch means more operators."""
     stacks: ClassVar[tuple[tuple[str, str], ...]] = ()
@@ -124,16 +131,17 @@ class Family(ABC):
 
     def denoiser_on_meta(self, dtype: torch.dtype) -> nn.Module:
         """Returns the denoiser on meta: shapes only, no memory."""
-        previous = torch.get_default_dtype()
-        torch.set_default_dtype(dtype)
-        try:
-            with torch.device("meta"):
-                config = {k: v for k, v in self.architecture.denoiser.items() if not k.startswith("_")}
-                denoiser: nn.Module = self.denoiser_class()(**config)
-        finally:
-            torch.set_default_dtype(previous)
-        cast_as_loaded(denoiser, dtype)
-        return denoiser
+        config = {key: value for key, value in self.architecture.denoiser.items() if not key.startswith("_")}
+        with torch.device("meta"):
+            return _built(lambda: self.denoiser_class()(**config), dtype)
+
+    def denoiser_without_weights(self, dtype: torch.dtype) -> nn.Module:
+        """Returns the denoiser with its parameters on meta and its buffers computed, as before its weights are read."""
+        from accelerate import init_empty_weights
+        from diffusers.models.modeling_utils import no_init_weights
+
+        with no_init_weights(), init_empty_weights(include_buffers=False):
+            return _built(lambda: self.denoiser_class().from_config(dict(self.architecture.denoiser)), dtype)
 
     # ---- shapes
 
@@ -272,7 +280,7 @@ class Family(ABC):
         if self._vae.get("latents_mean") is None:
             return (sample - float(self._vae.get("shift_factor") or 0.0)) * float(self._vae["scaling_factor"])
         mean, std = (
-            torch.tensor(self._vae[key], device=sample.device).view(1, -1, *([1] * (sample.dim() - 2)))
+            numbers_on(sample.device, self._vae[key]).view(1, -1, *([1] * (sample.dim() - 2)))
             for key in ("latents_mean", "latents_std")
         )
         return (sample - mean) * float(self._vae.get("scaling_factor", 1.0)) / std
@@ -289,13 +297,37 @@ class Family(ABC):
         return float((self.architecture.scheduler or {}).get(key, default))
 
 
-def cast_as_loaded(denoiser: nn.Module, dtype: torch.dtype, *, all_buffers: bool = False) -> None:
+def numbers_on(device: torch.device, values: Sequence[float]) -> Tensor:
+    """Returns the numbers as a tensor on the device, to which they are copied without a wait of the host.
+
+    `torch.tensor(values, device=device)` would wait until the device has done everything before it.
+    """
+    numbers = torch.tensor(values)
+    return moved(page_locked.locked(numbers, device) if copies_in_background(device) else numbers, device)
+
+
+def _built(build: Callable[[], nn.Module], dtype: torch.dtype) -> nn.Module:
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        denoiser = build()
+    finally:
+        torch.set_default_dtype(previous)
+    cast_as_loaded(denoiser, dtype)
+    return denoiser
+
+
+def cast_as_loaded(
+    denoiser: nn.Module, dtype: torch.dtype, *, all_buffers: bool = False, only: str | None = None
+) -> None:
     """Sets the dtypes as loading would: `dtype`, except for modules that the class keeps in fp32.
 
-    `all_buffers` includes those that are not stored; a model that is built in `dtype` has them in their dtype.
+    `all_buffers` includes those that are not stored; a model that is built in `dtype` has them in their dtype. `only`
+    is a part of the names of the tensors that are cast.
     """
     kept = set(getattr(denoiser, "_keep_in_fp32_modules", None) or ())
     others = dict(denoiser.named_buffers()) if all_buffers else {}
     for name, tensor in {**others, **denoiser.state_dict(keep_vars=True)}.items():
-        if tensor.is_floating_point():
-            tensor.data = tensor.data.to(torch.float32 if kept & set(name.split(".")) else dtype)
+        parts = set(name.split("."))
+        if tensor.is_floating_point() and (only is None or only in parts):
+            tensor.data = tensor.data.to(torch.float32 if kept & parts else dtype)

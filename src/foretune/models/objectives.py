@@ -96,7 +96,8 @@ class FlowMatching:
         # Away from 0 and 1, where the normal quantile or a weight of sigma ** -2 would be infinite.
         u = uniform.float().clamp(1e-5, 1 - 1e-5)
         if self.density == "logit_normal":
-            u = torch.sigmoid(self.logit_mean + self.logit_std * torch.special.ndtri(u))
+            # The normal quantile is sqrt(2) * erfinv(2u - 1). torch.special.ndtri has no kernel on MPS.
+            u = torch.sigmoid(self.logit_mean + self.logit_std * math.sqrt(2) * (2 * u).sub_(1).erfinv_())
         elif self.density == "mode":
             u = 1 - u - self.mode_scale * (torch.cos(math.pi * u / 2) ** 2 - 1 + u)
         sigma = self.shift * u / (1 + (self.shift - 1) * u)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from foretune.choices.experiment import Experiment
 from foretune.choices.model import ModelReference
 from foretune.core.errors import Refused, UserError
-from foretune.models.family import Family, cast_as_loaded
+from foretune.models.family import Family
 from foretune.models.locating import family_from_catalogue, open_family
 from foretune.models.trainable import TrainableFamily
 
@@ -40,8 +40,7 @@ def random_denoiser(family: Family, dtype: torch.dtype, device: torch.device) ->
     Weights are described on meta, then allocated in their own dtype and filled in place, one tensor after another: at
     no time does one exist twice or in a wider dtype. Buffers and position tables are computed as the class does it.
     """
-    denoiser = _described(family, dtype)
-    cast_as_loaded(denoiser, dtype)
+    denoiser = family.denoiser_without_weights(dtype)
     drawn = torch.randn(_NUM_DRAWN, generator=torch.Generator().manual_seed(0)).to(device)
     drawn_as = {drawn.dtype: drawn}
     made: dict[int, nn.Parameter] = {}
@@ -57,21 +56,6 @@ def random_denoiser(family: Family, dtype: torch.dtype, device: torch.device) ->
                 made[id(parameter)] = nn.Parameter(weights, requires_grad=parameter.requires_grad)
             part._parameters[name] = made[id(parameter)]
     return denoiser.to(device)
-
-
-def _described(family: Family, dtype: torch.dtype) -> nn.Module:
-    from accelerate import init_empty_weights
-    from diffusers.models.modeling_utils import no_init_weights
-
-    config = {key: value for key, value in family.architecture.denoiser.items() if not key.startswith("_")}
-    previous = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with no_init_weights(), init_empty_weights(include_buffers=False):
-            denoiser: nn.Module = family.denoiser_class()(**config)
-    finally:
-        torch.set_default_dtype(previous)
-    return denoiser
 
 
 @torch.no_grad()

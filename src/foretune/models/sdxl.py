@@ -9,7 +9,7 @@ from torch import Tensor
 
 from foretune.catalog import family_facts
 from foretune.choices.model import read_json
-from foretune.models.family import Conditioning
+from foretune.models.family import Conditioning, numbers_on
 from foretune.models.trainable import TrainableFamily
 from foretune.models.unet import SizedUNet
 
@@ -33,7 +33,7 @@ class StableDiffusionXl(SizedUNet, TrainableFamily):
         prompt, _, pooled, _ = encoders.encode_prompt(prompt=list(captions), do_classifier_free_guidance=False)
         if encoders.config.force_zeros_for_empty_prompt:
             # Without a caption the base was trained on zeros, and its pipeline guides away from them.
-            is_empty = torch.tensor([not caption for caption in captions], device=prompt.device)
+            is_empty = numbers_on(prompt.device, [not caption for caption in captions])
             prompt = prompt.masked_fill(is_empty[:, None, None], 0.0)
             pooled = pooled.masked_fill(is_empty[:, None], 0.0)
         return {"prompt_embeds": prompt, "pooled_embeds": pooled}

@@ -16,23 +16,33 @@ from foretune.core.tensor_files import require_tensor_file
 @contextmanager
 def open_tensors(path: Path) -> Iterator[Any]:
     """Yields the file as `safe_open` does. Raises `UserError` where it is damaged, a pipe, a device or too large."""
+    with opened_tensors(path) as file:
+        yield file
+
+
+def opened_tensors(path: Path) -> Any:
+    """Returns the file as `safe_open` does, for a caller that reads from it for longer."""
     require_tensor_file(path)
     try:
-        opened = safe_open(path, framework="pt")
+        return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
         raise _damaged(path, error) from error
-    with opened as file:
-        yield file
+
+
+def get_tensor(opened: Any, path: Path, name: str) -> Tensor:
+    """Returns one tensor of an opened file. It is pages of the file until it is moved or put into another dtype."""
+    try:
+        tensor: Tensor = opened.get_tensor(name)
+    # What tensors of impossible shapes do to torch.
+    except (SafetensorError, RuntimeError, ValueError, OverflowError, TypeError) as error:
+        raise _damaged(path, error) from error
+    return tensor
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Returns all tensors of a file by name."""
     with open_tensors(path) as file:
-        try:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-        # What tensors of impossible shapes do to torch.
-        except (SafetensorError, RuntimeError, ValueError, OverflowError, TypeError) as error:
-            raise _damaged(path, error) from error
+        return {name: get_tensor(file, path, name) for name in file.keys()}  # noqa: SIM118 - not a mapping
 
 
 def _damaged(path: Path, error: Exception) -> UserError:

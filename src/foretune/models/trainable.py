@@ -1,6 +1,6 @@
 """What training and sampling need of a model family besides what a plan needs: weights, captions, images, pipelines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +10,10 @@ from torch import Tensor, nn
 
 from foretune.core.errors import Refused
 from foretune.models.family import Conditioning, Family, part_folder
+from foretune.models.stored_weights import StoredWeights
+
+Finish = Callable[[nn.Module, str], None]
+"""Called with a denoiser and the name of a module in it."""
 
 
 class TrainableFamily(Family):
@@ -43,12 +47,35 @@ class TrainableFamily(Family):
 
     # ---- loading
 
-    def load_denoiser(self, folder: Path, dtype: torch.dtype) -> nn.Module:
-        """Loads the denoiser from safetensors to the CPU."""
-        loader: Any = self.denoiser_class()
-        part = _with_safetensors(part_folder(folder, self.denoiser_part))
-        module: nn.Module = loader.from_pretrained(part, dtype=dtype, use_safetensors=True)
-        return module
+    def load_denoiser(
+        self,
+        folder: Path,
+        dtype: torch.dtype,
+        finish: Finish | None = None,
+        stored: StoredWeights | None = None,
+    ) -> nn.Module:
+        """Loads the denoiser from safetensors to the CPU, module by module.
+
+        `finish` is called with the name of each module as soon as its own tensors are read. It may move, quantise or
+        replace the module: the host then never holds more than one in another dtype than the file's. `stored` has
+        other weights than the folder.
+        """
+        part = part_folder(folder, self.denoiser_part)
+        if stored is None:
+            stored = StoredWeights.of(_with_safetensors(part))
+        denoiser: Any = self.denoiser_without_weights(dtype)
+        if stored is None or not stored.fit(denoiser):
+            stored = None
+            denoiser = self.denoiser_class().from_pretrained(part, dtype=dtype, use_safetensors=True)
+        # By name: a list of the modules would hold those that are replaced.
+        for name in [name for name, _ in denoiser.named_modules()]:
+            if stored is not None:
+                stored.put(denoiser.get_submodule(name), f"{name}." if name else "")
+            if finish is not None:
+                finish(denoiser, name)
+        denoiser.register_to_config(_name_or_path=str(part))
+        whole: nn.Module = denoiser.eval()
+        return whole
 
     def load_pipeline(self, folder: Path, dtype: torch.dtype, **parts: Any) -> Any:
         """Loads the pipeline from a folder. Keyword arguments replace parts; None leaves a part out."""

@@ -18,6 +18,7 @@ class ZImage(LatentTransformer, TrainableFamily):
     facts = family_facts("z_image")
     denoiser_class_name = "ZImageTransformer2DModel"
     text_parts = ("text_encoder", "tokenizer")
+    read_by_host = ("prompt_mask",)
     goes_by_samples = True
     default_text_tokens = 512
     stacks = (("noise_refiner", "n_refiner_layers"), ("context_refiner", "n_refiner_layers"), ("layers", "n_layers"))
@@ -60,12 +61,11 @@ class ZImage(LatentTransformer, TrainableFamily):
         found, _ = encoders.encode_prompt(
             prompt=list(captions), do_classifier_free_guidance=False, max_sequence_length=num_text_tokens
         )
-        lengths = torch.tensor([len(tokens) for tokens in found], device=found[0].device)
-        places = torch.arange(num_text_tokens, device=found[0].device)
+        lengths = torch.tensor([len(tokens) for tokens in found])
         padded = found[0].new_zeros(len(found), num_text_tokens, found[0].shape[1])
         for row, tokens in zip(padded, found, strict=True):
             row[: len(tokens)] = tokens
-        return {"prompt_embeds": padded, "prompt_mask": places < lengths[:, None]}
+        return {"prompt_embeds": padded, "prompt_mask": torch.arange(num_text_tokens) < lengths[:, None]}
 
     def pipeline_text(self, conditioning: Conditioning, unconditional: Conditioning) -> dict[str, Any]:
         return {

@@ -43,13 +43,15 @@ def assemble(
     contexts: Callable[[], ContextPair] = noop_context_fn,
     *,
     quantize_on: torch.device | None = None,
+    quantized: Quantized | None = None,
 ) -> Assembled:
     """Quantises the base, attaches the method and applies the levers, in this order.
 
     `quantize_on` is the device to which weights are moved, one by one, to be quantised; None leaves them where
-    they are.
+    they are. `quantized` is the result if the base was quantised while it was loaded.
     """
-    quantized = quantize_denoiser(experiment.quantize, family, denoiser, quantize_on)
+    if quantized is None:
+        quantized = quantize_denoiser(experiment.quantize, family, denoiser, quantize_on)
     method = attach_method(experiment, family, denoiser)
     levers = apply_levers(experiment.levers, family, denoiser, keeps_rng=method.has_dropout, contexts=contexts)
     denoiser.train()

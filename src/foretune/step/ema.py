@@ -5,15 +5,16 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from foretune.accelerator.copies import CopiesIssued, computing_on_host, to_host, wait_for_copies
+from foretune.choices.memory_pieces import averaged_group_bytes
 from foretune.step.engine import sharded_like
-from foretune.step.host import computing_on_host, to_host, wait_for_copies
 
 
 class MovingAverage:
     """average <- decay * average + (1 - decay) * weights, after each optimizer step.
 
     The average is always fp32, because it moves by far less than bf16 can represent. On the host it takes no device
-    memory; the weights are copied there one by one.
+    memory; the weights are copied there in groups.
     """
 
     def __init__(self, weights: Mapping[str, nn.Parameter], decay: float, *, on_host: bool = False) -> None:
@@ -21,6 +22,7 @@ class MovingAverage:
         self.on_host = on_host
         self._weights = dict(weights)
         self.average = {name: self._started(weight) for name, weight in weights.items()}
+        self._groups = _groups({name: weight.numel() * weight.element_size() for name, weight in weights.items()})
 
     @torch.no_grad()
     def update(self) -> None:
@@ -28,8 +30,7 @@ class MovingAverage:
         weights: list[Tensor] = list(self._weights.values())
         if self.on_host:
             with computing_on_host():
-                for average, weight in zip(averages, weights, strict=True):
-                    average.lerp_(self._copied(weight), 1 - self.decay)
+                self._update_on_host()
             return
         if all(weight.dtype == torch.float32 for weight in weights):
             torch._foreach_lerp_(averages, weights, 1 - self.decay)
@@ -37,6 +38,23 @@ class MovingAverage:
         # One by one, so that the fp32 copies of all weights never exist at the same time.
         for average, weight in zip(averages, weights, strict=True):
             average.lerp_(weight.float(), 1 - self.decay)
+
+    def _update_on_host(self) -> None:
+        """Averages a group of weights while the next one is copied, so that the device rarely waits for the host."""
+        copied: list[tuple[list[Tensor], list[Tensor], CopiesIssued]] = []
+        for names in self._groups:
+            weights = [self._weights[name].detach() for name in names]
+            averages = [self.average[name] for name in names]
+            copied.append((averages, [to_host(weight) for weight in weights], CopiesIssued(weights[0].device)))
+            if len(copied) > 1:
+                self._average(*copied.pop(0))
+        for group in copied:
+            self._average(*group)
+
+    def _average(self, averages: list[Tensor], copies: list[Tensor], issued: CopiesIssued) -> None:
+        issued.wait()
+        for average in averages:
+            average.lerp_(copies.pop(0).to(torch.float32), 1 - self.decay)
 
     @torch.no_grad()
     def load(self, average: Mapping[str, Tensor]) -> None:
@@ -58,3 +76,16 @@ class MovingAverage:
             copy = to_host(weight.detach())
             wait_for_copies(weight.device)
             return copy.to(torch.float32)
+
+
+def _groups(sizes: Mapping[str, int]) -> list[list[str]]:
+    """Splits the weights, in order, into groups that reach the size of a group."""
+    wanted_bytes, filled_bytes = averaged_group_bytes(sum(sizes.values())), 0
+    groups: list[list[str]] = []
+    for name, num_bytes in sizes.items():
+        if not groups or filled_bytes >= wanted_bytes:
+            groups.append([])
+            filled_bytes = 0
+        groups[-1].append(name)
+        filled_bytes += num_bytes
+    return groups

@@ -72,6 +72,10 @@ def share(
     if sharding == "none":
         from torch.nn.parallel import DistributedDataParallel
 
+        # Frozen weights have no gradients to send, and those of swapped blocks are in host memory: DDP refuses a model
+        # that is on devices of two types, but looks only at what it is not told to ignore.
+        frozen = [name for name, weight in denoiser.named_parameters() if not weight.requires_grad]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(denoiser, frozen)
         wrapped = DistributedDataParallel(
             denoiser,
             device_ids=[device] if device.type == "cuda" else None,

@@ -13,8 +13,9 @@ from foretune.core.vocabulary import StepPhase
 from foretune.data.batch import Batch
 from foretune.models.family import Family
 from foretune.models.objectives import Objective
+from foretune.step.clipping import clip_gradients
 from foretune.step.ema import MovingAverage
-from foretune.step.engine import ALONE, Engine, whole
+from foretune.step.engine import ALONE, Engine
 from foretune.step.optimizers.base import Updater
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.sample_loss import clean_sample, sample_losses
@@ -112,8 +113,7 @@ class TrainingStep:
         grad_norm = None
         if self.max_grad_norm is not None:
             self.scaler.unscale_(self.optimizer)
-            norm = nn.utils.clip_grad_norm_(self.trained.values(), self.max_grad_norm, foreach=self.foreach)
-            grad_norm = whole(norm)
+            grad_norm = clip_gradients(self.trained.values(), self.max_grad_norm, foreach=self.foreach)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from foretune.choices.memory_pieces import SUMMED_AT_ONCE
 from foretune.step.engine import own_part, sums_over_shards
 from foretune.step.methods import AppliedMethod
 from foretune.step.quantizing import QuantizedLinear
@@ -32,10 +33,10 @@ def checksums(parameters: Mapping[str, nn.Parameter]) -> dict[str, int]:
     """Returns a sum over the bits of each tensor; any single change alters it.
 
     It is computed on the device at memory bandwidth, and all sums are copied to the host at once. It makes no copy of
-    the weights, which may fill half of the device.
+    a whole weight: the weights may fill the device.
     """
     sums = {
-        name: flat.view(_INTEGER_OF_SIZE[flat.element_size()]).sum(dtype=torch.int64)
+        name: _sum_of_bits(flat.view(_INTEGER_OF_SIZE[flat.element_size()]))
         for name, flat in ((name, own_part(parameter.detach()).reshape(-1)) for name, parameter in parameters.items())
     }
     found: dict[str, int] = {}
@@ -43,6 +44,13 @@ def checksums(parameters: Mapping[str, nn.Parameter]) -> dict[str, int]:
         names = [name for name, total in sums.items() if total.device == device]
         found |= zip(names, torch.stack([sums[name] for name in names]).tolist(), strict=True)
     return sums_over_shards({name: found[name] for name in sums}, parameters)
+
+
+def _sum_of_bits(flat: Tensor) -> Tensor:
+    """Returns the sum in int64. In parts, because torch converts all that it adds: 8 bytes for each number."""
+    if flat.numel() <= SUMMED_AT_ONCE:
+        return flat.sum(dtype=torch.int64)
+    return torch.stack([part.sum(dtype=torch.int64) for part in flat.split(SUMMED_AT_ONCE)]).sum()
 
 
 def num_changed(before: Mapping[str, int], after: Mapping[str, int]) -> int:

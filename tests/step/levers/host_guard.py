@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from foretune.step.host import watching_host
+from foretune.accelerator.copies import watching_host
 
 _COPIES = ("copy_", "_to_copy", "detach", "alias")
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from foretune.accelerator.copies import watching_host
 from foretune.data.batch import Batch
-from foretune.step.host import watching_host
 from foretune.trace.recorder import Allocation, Recorder
 from tests.step.small_steps import SmallStep, made_batch
 

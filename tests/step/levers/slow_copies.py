@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foretune.step.host import fill, is_made_of_others, parts_of
-from foretune.step.levers.copy_queues import copying_with
+from foretune.accelerator.copies import fill, is_made_of_others, parts_of
+from foretune.accelerator.copy_queues import Arrival, CopiesInTurn, copying_with
 from tests.step.small_steps import SmallStep
 
 _NAN_BYTE = 255
@@ -45,8 +45,10 @@ class SlowCopies:
         for handle in handles:
             handle.remove()
 
-    def start(self, rooms: Sequence[Tensor], stored: Sequence[Tensor]) -> "_Late":
-        number = self._blocks[next(part for tensor in stored for part in _plain(tensor)).data_ptr()]
+    def start(self, rooms: Sequence[Tensor], stored: Sequence[Tensor]) -> Arrival:
+        number = self._blocks.get(next(part for tensor in stored for part in _plain(tensor)).data_ptr())
+        if number is None:  # activations
+            return CopiesInTurn().start(rooms, stored)
         self.events.append(("copy", number))
         late = _Late(self, number, list(stored))
         for room in rooms:

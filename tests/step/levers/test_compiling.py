@@ -1,6 +1,7 @@
 """Regional compile: one graph for all blocks of a kind, no part left out, the numbers the same but for rounding."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +122,21 @@ def test_names_stay_what_they_are() -> None:
     compiling.apply_compile((block,), backend="eager")
     assert list(block.state_dict()) == names
     assert not torch._dynamo.config.suppress_errors
+
+
+def test_a_recomputation_in_another_thread_may_need_its_ninth_graph() -> None:
+    """On a GPU autograd runs the backward pass in a thread of the device, where torch's global settings are the
+    defaults: eight graphs for a function.
+    """
+    block = Block()
+    compiling.apply_compile((block,), backend="eager")
+    apply_checkpointing([(block,)], keeps_rng=False)
+    loss = block(torch.ones(10, 16, requires_grad=True)).sum()
+    torch._dynamo.reset()  # so that the recomputation needs a graph, after eight others
+    for num_samples in range(2, 10):
+        block(torch.ones(num_samples, 16))
+    assert torch._dynamo.config.recompile_limit == 8
+    with ThreadPoolExecutor(1) as device_thread:
+        device_thread.submit(loss.backward).result()
+    assert block.inner.weight.grad is not None
+    assert block.inner.weight.grad.isfinite().all()

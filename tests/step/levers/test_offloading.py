@@ -1,7 +1,8 @@
 """Activation offload: everything the backward pass needs waits on the host, comes back, and is what it was."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foretune.step import host
-from foretune.step.host import watching_host
+from foretune.accelerator import copies as device_copies
+from foretune.accelerator.copies import copy, watching_host
+from foretune.accelerator.copy_queues import copying_with
 from foretune.step.levers import offloading
 from foretune.step.levers.offloading import activations_on_host, leaving_leaves, moving_from
 from foretune.step.quantizing.applying import quantizing_with
@@ -102,7 +104,7 @@ def test_weights_and_buffers_are_never_copied(
 
     def to_host(tensor: Tensor) -> Tensor:
         moved.append(tensor.untyped_storage().data_ptr())
-        return host.to_host(tensor)
+        return device_copies.to_host(tensor)
 
     monkeypatch.setattr(offloading, "to_host", to_host)
     loss_and_gradients(small, 8)
@@ -167,3 +169,75 @@ def test_small_storages_stay() -> None:
     assert not copies
     assert values.grad is not None
     assert torch.equal(values.grad, 2 * values.detach())
+
+
+class LateQueue:
+    """Implements `CopyQueue`: copies arrive, in order, when one of them is waited for. Until then targets hold NaN."""
+
+    def __init__(self) -> None:
+        self._owed: list[tuple[Tensor, Tensor]] = []
+        self.num_started = 0
+        self.most_owed = 0
+
+    def start(self, rooms: Sequence[Tensor], stored: Sequence[Tensor]) -> "_LateArrival":
+        for room, source in zip(rooms, stored, strict=True):
+            room.fill_(torch.nan)
+            self._owed.append((room, source))
+            self.num_started += 1
+        self.most_owed = max(self.most_owed, len(self._owed))
+        return _LateArrival(self, self.num_started)
+
+    def deliver(self, num: int) -> None:
+        while self.num_started - len(self._owed) < num:
+            room, source = self._owed.pop(0)
+            copy(room, source)
+
+
+@dataclass
+class _LateArrival:
+    queue: LateQueue
+    num: int
+
+    def wait(self) -> None:
+        self.queue.deliver(self.num)
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+@pytest.mark.parametrize(
+    "levers",
+    [
+        {},
+        {"gradient_checkpointing": 1},
+        {"gradient_checkpointing": 1, "checkpoint_segment": 2},
+        {"gradient_checkpointing": 1, "activation_offload_parts": "attention"},
+    ],
+    ids=["kept", "computed again", "segments", "attention"],
+)
+def test_late_copies_change_nothing(name: str, levers: dict[str, Any], tiny_pipeline: TinyPipeline) -> None:
+    """On a device with a second stream, copies to the host and back are awaited before they are needed, not earlier."""
+    queues: list[LateQueue] = []
+
+    def make(_: torch.device) -> LateQueue:
+        queues.append(LateQueue())
+        return queues[-1]
+
+    small = deep_step(tiny_pipeline(name), DEPTHS[name], DROPPING, levers={**levers, "activation_offload": True})
+    with copying_with(make), moving_from(0):
+        found = loss_and_gradients(small)
+    assert_equal(found, loss_and_gradients(deep_step(tiny_pipeline(name), DEPTHS[name], DROPPING)))
+    assert sum(queue.num_started for queue in queues) > 4
+    assert max(queue.most_owed for queue in queues) == 2, "one is copied while the next is awaited"
+
+
+def test_a_tensor_that_changes_while_it_is_copied_is_refused() -> None:
+    start = torch.randn(SMALLEST_BYTES // 4, requires_grad=True)
+
+    def change_what_was_saved() -> None:
+        with activations_on_host(nn.Identity()):
+            values = start * 1.0
+            values.square().sum()
+            with torch.no_grad():
+                values.mul_(2)
+
+    with copying_with(lambda _: LateQueue()), pytest.raises(RuntimeError, match="changed in place"):
+        change_what_was_saved()

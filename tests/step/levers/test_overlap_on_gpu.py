@@ -13,7 +13,7 @@ from foretune.choices.swapping import swap_schedule
 from foretune.step.levers.checkpointing import apply_checkpointing
 from foretune.step.levers.swapping import SwappedBlocks
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.real_gpu("the profiler's times of copies and kernels")]
 
 NUM_BLOCKS, WIDTH, NUM_TOKENS = 8, 4096, 4096
 BLOCK_BYTES = 2 * WIDTH * WIDTH * 2

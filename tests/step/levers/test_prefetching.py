@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foretune.step.levers.copy_queues import CopiesBeside, CopiesInTurn, queue_beside
+from foretune.accelerator.copy_queues import CopiesBeside, CopiesInTurn, queue_beside
 from tests.step.levers.deep_steps import DROPPING, LORA, assert_equal, deep_step, loss_and_gradients
 from tests.step.levers.slow_copies import SlowCopies
 from tests.step.small_steps import SmallStep, made_batch
@@ -208,7 +208,7 @@ def test_copies_beside_computation_wait_for_it_and_are_waited_for(monkeypatch: p
         streams.calls.append("copy")
         room.copy_(stored)
 
-    monkeypatch.setattr("foretune.step.levers.copy_queues.fill", noted)
+    monkeypatch.setattr("foretune.accelerator.copy_queues.fill", noted)
     queue = CopiesBeside(torch.device("cpu"), streams)
     rooms, stored = [torch.zeros(2), torch.zeros(3)], [torch.ones(2), torch.ones(3)]
     queue.start(rooms, stored).wait()

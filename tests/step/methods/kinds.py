@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import nn
 
 from foretune.models.adapters import save_adapter
 from foretune.step.methods.adapter import AppliedAdapter
@@ -39,3 +41,15 @@ def written(folder: Path, directory: Path, method: dict[str, Any], seed: int = 3
     disturb(made, seed)
     save_adapter(made.family, directory, made.weights(), made.peft_config())
     return {name: tensor.clone() for name, tensor in made.weights().items()}
+
+
+@torch.no_grad()
+def merge(method: AppliedAdapter) -> None:
+    """Merges every layer into the base, rounded once to its dtype, and removes the adapter."""
+    layers = {name: layer for name, layer in method.denoiser.named_modules() if isinstance(layer, BaseTunerLayer)}
+    for name, layer in layers.items():
+        base: nn.Module = layer.get_base_layer()
+        for key, tensor in method.merged_layer(name, dict(base.named_parameters())).items():
+            old = base.get_parameter(key)
+            base.register_parameter(key, nn.Parameter(tensor.to(old.dtype), requires_grad=False))
+        method.denoiser.set_submodule(name, base)

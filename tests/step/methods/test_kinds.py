@@ -18,7 +18,7 @@ from foretune.step.methods.adapter import AppliedAdapter
 from foretune.step.methods.tuners import inject
 from foretune.step.quantizing.applying import quantize_encoder
 from foretune.step.weights import checksums
-from tests.step.methods.kinds import KINDS, adapter_of, disturb
+from tests.step.methods.kinds import KINDS, adapter_of, disturb, merge
 from tests.step.methods.test_methods import predict, run_steps
 from tests.step.small_steps import small_experiment, small_step
 
@@ -139,7 +139,7 @@ def test_what_it_computes_is_what_its_paper_says(kind: str, tiny_pipeline: TinyP
             torch.testing.assert_close(layer.train(mode=mode)(x), expected, rtol=rtol, atol=atol)
         method.denoiser.eval()
         beside = layer(x)
-        method.merge()
+        merge(method)
         merged = method.denoiser.get_submodule(LAYER)
         assert type(merged) is torch.nn.Linear
         torch.testing.assert_close(merged(x), beside, rtol=1e-4, atol=1e-5)
@@ -159,7 +159,7 @@ def test_a_merged_weight_is_rounded_once(tiny_pipeline: TinyPipeline) -> None:
     layer: Any = denoiser.get_submodule(LAYER)
     with torch.no_grad():
         expected = update("lora", layer, layer.base_layer.weight.float()).bfloat16()
-    method.merge()
+    merge(method)
     assert torch.equal(denoiser.get_parameter(f"{LAYER}.weight"), expected)
 
 

@@ -43,7 +43,7 @@ def answer_and_gradient(layer: Any, values: Tensor, autocast: torch.dtype | None
     values = values.clone().requires_grad_()
     with torch.autocast("cpu", dtype=autocast) if autocast is not None else nullcontext():
         out = layer(values)
-    out.backward(torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(out.dtype))
+    out.backward(torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(out))
     assert values.grad is not None
     return out.detach(), values.grad
 
@@ -230,6 +230,13 @@ def test_an_input_of_zeros_is_no_division_by_zero() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", LAYERS)
+def test_a_layer_is_quantised_where_it_is(kind) -> None:
+    layer = quantised(kind, dense_layer(torch.bfloat16).cuda())
+    assert {tensor.device.type for tensor in (*layer.parameters(), *layer.buffers())} == {"cuda"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", LAYERS)
 def test_on_a_gpu(kind) -> None:
     """The bits are those of the CPU, and so is the answer, but for the order of sums."""
     if kind.startswith(("float8-dynamic", "float8-training")) and torch.cuda.get_device_capability() < (8, 9):
@@ -240,3 +247,15 @@ def test_on_a_gpu(kind) -> None:
     out, gradient = answer_and_gradient(layer, inputs(dtype=torch.bfloat16).cuda(), None)
     assert distance(out.cpu(), expected[0]) < 0.02
     assert distance(gradient.cpu(), expected[1]) < 0.02
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_does_not_round_a_product_of_integers(dtype: torch.dtype) -> None:
+    """Such sums exceed what fp16 can represent. Without a kernel for the device, the library adds them in torch."""
+    layer = quantised("int8-bnb", dense_layer(dtype)).to("cuda")
+    values = inputs(dtype=dtype).cuda()
+    with torch.autocast("cuda", dtype=dtype):
+        under_autocast = layer(values)
+    assert torch.equal(under_autocast, layer(values))
+    assert bool(under_autocast.isfinite().all())

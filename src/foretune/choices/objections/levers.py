@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from foretune.catalog import FamilyFacts
 from foretune.choices.experiment import Experiment
+from foretune.choices.method import Adapter
 from foretune.choices.objections.base import DeviceType, Objection, refused, warning
 from foretune.choices.training import AttentionBackend
 
@@ -18,6 +19,7 @@ _KERNELS: dict[DeviceType, tuple[AttentionBackend, ...]] = {
 
 def lever_objections(experiment: Experiment, facts: FamilyFacts, device_type: DeviceType | None) -> Iterable[Objection]:
     yield from _checkpointing_objections(experiment, facts)
+    yield from _dropout_objections(experiment, device_type)
     if experiment.levers.vae_tiling and not facts.has_latents:
         yield warning(f"levers.vae_tiling has no effect: {facts.name} models have no autoencoder")
     yield from _swap_objections(experiment)
@@ -68,6 +70,18 @@ def _checkpointing_objections(experiment: Experiment, facts: FamilyFacts) -> Ite
         yield refused(
             f"levers.checkpoint_parts: a {facts.name} model has no feed-forward parts. "
             "Nearest: levers.checkpoint_parts=blocks"
+        )
+
+
+def _dropout_objections(experiment: Experiment, device_type: DeviceType | None) -> Iterable[Objection]:
+    """torch restores the random state of CUDA devices for a recomputation, and not that of Apple's GPUs."""
+    method, levers = experiment.method, experiment.levers
+    has_dropout = isinstance(method, Adapter) and method.dropout > 0
+    if device_type == "mps" and has_dropout and levers.gradient_checkpointing > 0:
+        yield refused(
+            "method.dropout: on mps, torch recomputes checkpointed blocks with other random numbers, so that the "
+            "backward pass would drop other inputs than the forward pass. Nearest: method.dropout=0, or "
+            "levers.gradient_checkpointing=0"
         )
 
 

@@ -7,6 +7,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.objections.base import DeviceType, Objection, refused, warning
 from foretune.choices.quantize import Quantize
 
+_BITSANDBYTES = ("nf4", "int8-bnb")
 FLOAT8_PRODUCTS = ("float8-dynamic", "float8-training")
 
 
@@ -25,8 +26,8 @@ def quantization_objections(
         )
     if choice.denoiser == "int8-bnb" and experiment.train.precision != "fp16":
         yield warning(
-            "quantize.denoiser: int8-bnb rounds inputs by way of fp16, so that values above 65504 become infinite. "
-            "quantize.denoiser=int8 has no such limit"
+            "quantize.denoiser: int8-bnb rounds the inputs of each layer by way of fp16, and on GPUs its outputs, too, "
+            "so that values above 65504 become infinite. quantize.denoiser=int8 has no such limit"
         )
     if facts.is_mostly_convolutions:
         yield warning(
@@ -39,9 +40,10 @@ def _on_device(choice: Quantize, device_type: DeviceType | None) -> Iterable[Obj
     for key, kind in kinds.items():
         if device_type == "mps" and kind.startswith("float8"):
             yield refused(f"{key}: {kind} needs 8-bit floating-point numbers, which mps has not. Nearest: {key}=int8")
-        if device_type == "mps" and kind == "int8-bnb":
-            yield warning(
-                f"{key}: bitsandbytes has no kernel for 8-bit products on mps and makes slower ones of others"
+        if device_type == "mps" and kind in _BITSANDBYTES:
+            yield refused(
+                f"{key}: on mps, bitsandbytes compiles its code for {kind} or downloads it from a hub, and neither was "
+                f"tried. Nearest: {key}=int8"
             )
     if choice.denoiser in FLOAT8_PRODUCTS and device_type == "rocm":
         yield refused(

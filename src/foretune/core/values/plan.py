@@ -131,6 +131,28 @@ class ValidationMemory(Part):
     """What makes it fit where it does not; empty where it fits or nothing was found."""
 
 
+class CommandMemory(Part):
+    """A command after the training (evaluate, sample, export), in a process of its own."""
+
+    command: str
+    phases: tuple[PhaseMemory, ...]
+    worst_phase: str
+    """The phase with the most device memory, of those that must fit."""
+    process_low_bytes: int
+    process_bytes: int
+    """On the device, with driver and libraries; 0 for a command that does not need it."""
+    process_high_bytes: int
+    verdict: Verdict
+    """Of the device's memory."""
+    host: HostMemory | None = None
+    """None where the device computes in the host's memory."""
+    left_out: tuple[str, ...] = ()
+    """Phases that do not fit and are left out: the rest of the command succeeds without them."""
+    settings: dict[str, str] = Field(default_factory=dict)
+    """What makes it fit, or tight, where it does not; empty where it fits or nothing was found."""
+    verdict_with_settings: Verdict | None = None
+
+
 def _with_transfers(body: dict[str, Any]) -> dict[str, Any]:
     """Version 2 says what is moved between host and device, which before nothing was."""
     remedies = [{**remedy, "moves_bytes": 0} for remedy in body.get("remedies", ())]
@@ -167,6 +189,11 @@ def _with_hidden_copies_and_several_devices(body: dict[str, Any]) -> dict[str, A
     return body
 
 
+def _with_commands(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 6 did not plan what follows a training, or know drivers that move memory to the host."""
+    return body
+
+
 class Plan(Value):
     """Memory by part and phase with an error band, step time, cost, verdict, and what was assumed."""
 
@@ -176,6 +203,7 @@ class Plan(Value):
         3: _with_host_memory_of_remedies,
         4: _with_times,
         5: _with_hidden_copies_and_several_devices,
+        6: _with_commands,
     }
 
     experiment: str
@@ -221,6 +249,10 @@ class Plan(Value):
     """None where the run does not validate, or where an earlier release counted validation with the rest."""
     host: HostMemory | None = None
     """None where the device computes in the host's memory, so that there is one verdict over both."""
+    commands: tuple[CommandMemory, ...] = ()
+    """What follows the training; empty for a training of another program. Not in the verdict."""
+    pages_to_host: bool = False
+    """Whether the device's driver moves memory to the host instead of failing when the device is full."""
     warnings: tuple[str, ...] = ()
     """What the device does badly or not at all: bf16 on cards without it, float8 products."""
     remedies: tuple[Remedy, ...] = ()

@@ -86,6 +86,12 @@ def _with_plan_of_version_6(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "plan": None if plan is None else Plan.upgrades[5](plan)}
 
 
+def _with_plan_of_version_7(body: dict[str, Any]) -> dict[str, Any]:
+    """Version 8 holds a plan of version 7."""
+    plan = body.get("plan")
+    return {**body, "plan": None if plan is None else Plan.upgrades[6](plan)}
+
+
 class RunRecord(Value):
     """Written last. A run directory without one was stopped without warning."""
 
@@ -96,6 +102,7 @@ class RunRecord(Value):
         4: _with_plan_of_version_4,
         5: _with_plan_of_version_5,
         6: _with_plan_of_version_6,
+        7: _with_plan_of_version_7,
     }
 
     run_id: str

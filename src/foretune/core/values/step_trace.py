@@ -31,6 +31,10 @@ MARK = "mark: "
 ROOM = 256
 """Moments that can be inserted between two positions that follow each other."""
 _ON_HOST = " on the host"
+STATE_8BIT = MemoryPart.OPTIMIZER_STATE + ", 8-bit"
+"""Category of state with one byte for each trained weight, as large tensors have it. Small ones have fp32 state."""
+STATE_8BIT_SCALES = MemoryPart.OPTIMIZER_STATE + ", 8-bit scales"
+"""Category of the scales of such state, whose bytes follow from those of the state."""
 
 
 def on_host(category: str) -> str:
@@ -45,6 +49,10 @@ def is_on_host(category: str) -> bool:
 def off_host(category: str) -> str:
     """The category without the place."""
     return category.removesuffix(_ON_HOST)
+
+
+def is_optimizer_state(category: str) -> bool:
+    return category.startswith(MemoryPart.OPTIMIZER_STATE)
 
 
 class Growth(Part):

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import noop_context_fn
 
 from foretune.choices.checkpointing import chosen_segments, units
-from foretune.choices.swapping import swap_schedule
+from foretune.choices.swapping import SwapSchedule, swap_schedule
 from foretune.choices.training import Levers
 from foretune.core.errors import Refused
 from foretune.models.family import Family
@@ -19,7 +19,7 @@ from foretune.step.levers.attention import apply_attention
 from foretune.step.levers.channels_last import apply_channels_last
 from foretune.step.levers.checkpointing import apply_checkpointing
 from foretune.step.levers.compiling import apply_compile
-from foretune.step.levers.offloading import activations_on_host, offload_attention
+from foretune.step.levers.offloading import Traffic, activations_on_host, offload_attention
 from foretune.step.levers.segments import ContextPair
 from foretune.step.levers.swapping import SwappedBlocks
 
@@ -77,7 +77,7 @@ def apply_levers(
     apply_checkpointing(groups, keeps_rng=keeps_rng, moves_inputs=choice.activation_offload, contexts=contexts)
     around_forward: Callable[[], AbstractContextManager[object]] = nullcontext
     if choice.activation_offload and not offloads_attention:
-        around_forward = partial(activations_on_host, denoiser)
+        around_forward = partial(activations_on_host, denoiser, Traffic())
         effective["activation_offload"] = True
     return AppliedLevers(around_forward, swapped, effective)
 
@@ -97,17 +97,31 @@ def _swap(
 ) -> SwappedBlocks | None:
     if not choice.block_swap:
         return None
-    if choice.block_swap > len(blocks):
-        raise Refused(
-            f"levers.block_swap: {choice.block_swap} blocks cannot be swapped, this model has {len(blocks)}. "
-            f"Nearest: levers.block_swap={len(blocks)}"
-        )
-    schedule = swap_schedule(units(_stacks(family, blocks), choice), choice.block_swap, choice.block_swap_prefetch)
+    schedule = _swap_schedule(choice, family, blocks)
     swapped = SwappedBlocks(tuple(blocks[index] for index in schedule.forward), schedule)
     effective["swapped_blocks"] = list(schedule.forward)
     effective["swapped_bytes"] = swapped.num_bytes()
     effective["block_swap_prefetch"] = schedule.prefetch
     return swapped
+
+
+def _swap_schedule(choice: Levers, family: Family, blocks: tuple[nn.Module, ...]) -> SwapSchedule:
+    if choice.block_swap > len(blocks):
+        raise Refused(
+            f"levers.block_swap: {choice.block_swap} blocks cannot be swapped, this model has {len(blocks)}. "
+            f"Nearest: levers.block_swap={len(blocks)}"
+        )
+    return swap_schedule(units(_stacks(family, blocks), choice), choice.block_swap, choice.block_swap_prefetch)
+
+
+def modules_on_host(choice: Levers, family: Family, denoiser: nn.Module) -> frozenset[str]:
+    """Returns the names of the modules whose frozen weights stay on the host: those of swapped blocks."""
+    if not choice.block_swap:
+        return frozenset()
+    blocks = family.blocks(denoiser)
+    swapped = (blocks[number] for number in _swap_schedule(choice, family, blocks).forward)
+    inside = {id(module) for block in swapped for module in block.modules()}
+    return frozenset(name for name, module in denoiser.named_modules() if id(module) in inside)
 
 
 def _stacks(family: Family, blocks: tuple[nn.Module, ...]) -> tuple[int, ...]:

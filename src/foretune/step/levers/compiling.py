@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 # A block has one graph per image size, with and without gradients, in training and in sampling. torch's default limit
-# is eight, and exceeding it would raise an error here.
+# is eight, and exceeding it would raise an error here. A parameter of the compiled function, because torch's global
+# setting is valid in one thread, and on a GPU autograd recomputes checkpointed blocks in another.
 _MAX_GRAPHS = 64
 
 
@@ -19,7 +20,6 @@ def apply_compile(blocks: tuple[nn.Module, ...], backend: str = "inductor") -> N
     be compiled in full raises an error; it never runs uncompiled. Graphs have static sizes: with dynamic ones, the
     forward pass could choose another graph than the recomputation.
     """
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MAX_GRAPHS)
     for block in blocks:
         block.forward = _compiled(block.forward, backend)
 
@@ -27,8 +27,9 @@ def apply_compile(blocks: tuple[nn.Module, ...], backend: str = "inductor") -> N
 def _compiled(forward: Callable[..., Any], backend: str) -> Callable[..., Any]:
     # Compiled dropout draws the same numbers as uncompiled: every draw is a function of the seed, whatever the levers.
     options: dict[str, Any] | None = {"fallback_random": True} if backend == "inductor" else None
-    compiled: Callable[..., Any] = torch.compile(
-        forward, fullgraph=True, dynamic=False, backend=backend, options=options
+    # torch's stubs do not have the limit.
+    compiled: Callable[..., Any] = torch.compile(  # type: ignore[call-overload]
+        forward, fullgraph=True, dynamic=False, backend=backend, options=options, recompile_limit=_MAX_GRAPHS
     )
 
     @wraps(forward)

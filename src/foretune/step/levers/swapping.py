@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from foretune.accelerator.copies import lasting_copies, room_for, to_host
+from foretune.accelerator.copy_queues import Arrival, CopiesInTurn, CopyQueue, queue_beside
 from foretune.choices.swapping import SwapSchedule
-from foretune.step.host import room_for, to_host
-from foretune.step.levers.copy_queues import Arrival, CopiesInTurn, CopyQueue, queue_beside
 
 
 class _Copies(NamedTuple):
@@ -51,9 +51,12 @@ class SwappedBlocks:
         for module, name, _ in taken:
             module._parameters[name] = None
         denoiser.to(device)
-        while taken:  # one by one, so that the host never holds all of them twice
-            module, name, weight = taken.pop()
-            module._parameters[name] = nn.Parameter(to_host(weight, device), requires_grad=False)
+        places = [(module, name) for module, name, _ in taken]
+        weights: list[Tensor | None] = [weight for _, _, weight in taken]
+        del taken  # the host never holds all of them twice
+        for index, stored in lasting_copies(weights, device):
+            module, name = places[index]
+            module._parameters[name] = nn.Parameter(stored, requires_grad=False)
 
     def take_to_host(self, device: torch.device) -> None:
         """Does the same for a denoiser that is already on the device, as in a planner."""

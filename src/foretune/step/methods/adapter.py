@@ -1,12 +1,12 @@
 """Adapters through peft: the base is frozen, the adapter is trained."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoHaConfig, LoKrConfig, LoraConfig, OFTConfig, PeftConfig
 from peft.tuners.lokr.layer import LoKrLayer
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
 from foretune.choices.method import Adapter, AnyAdapter, Lokr, LowRank
@@ -77,18 +77,23 @@ class AppliedAdapter(AppliedMethod):
         return [f"{rows} x {columns}" for rows, columns in sorted(found)]
 
     @torch.no_grad()
-    def merge(self) -> None:
-        """Merges the adapter into the base, each layer in fp32 and rounded once, and removes it."""
-        layers: dict[str, Any] = {
-            name: module for name, module in self.denoiser.named_modules() if isinstance(module, BaseTunerLayer)
-        }
-        for name, layer in layers.items():
-            base: nn.Linear | nn.Conv2d = layer.get_base_layer()
-            dtype = base.weight.dtype
+    def merged_layer(self, name: str, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the tensors of one layer with the adapter merged into these of the base, in fp32.
+
+        The layer itself stays as it is: it may be one without weights.
+        """
+        layer: Any = self.denoiser.get_submodule(name)
+        held: nn.Module = layer.get_base_layer()
+        before = dict(held._parameters)
+        try:
+            for key, tensor in base.items():
+                held._parameters[key] = nn.Parameter(tensor.detach().to(torch.float32, copy=True), requires_grad=False)
             layer.float()
             layer.merge()
-            self.denoiser.set_submodule(name, base.to(dtype))
-        del self.denoiser.peft_config
+            return {key: tensor.detach() for key, tensor in held._parameters.items() if tensor is not None}
+        finally:
+            held._parameters.update(before)
+            layer.merged_adapters.clear()
 
     @torch.no_grad()
     def _start_from(self, directory: Path) -> None:

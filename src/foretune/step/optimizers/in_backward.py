@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +21,16 @@ class InBackward(Updater):
         parameters = list(parameters)
         super().__init__(parameters)
         self.updaters = {weight: make(index, weight) for index, weight in enumerate(parameters)}
+        # A weight's hook is out of the garbage collector's sight: a cycle through it would never be freed.
+        arrived = WeakMethod(self._arrived)
+
+        def update(weight: Tensor) -> None:
+            arrive = arrived()
+            assert arrive is not None, "the step holds its optimizer"
+            arrive(weight)
+
         for weight in parameters:
-            weight.register_post_accumulate_grad_hook(self._arrived)
+            weight.register_post_accumulate_grad_hook(update)
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """Does nothing: the backward pass has updated all weights."""

@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foretune.step.host import computing_on_host, to_host, wait_for_copies
+from foretune.accelerator import page_locked
+from foretune.accelerator.copies import computing_on_host, lasting_copies, to_host, wait_for_copies
+from foretune.accelerator.copies import copy as copy_tensor
 from foretune.step.optimizers.base import Form, Updater, like
 
 MASTER = "master"
@@ -23,8 +25,7 @@ class OnHost(Updater):
         parameters = list(parameters)
         super().__init__(parameters)
         with computing_on_host():
-            self._copies = {weight: nn.Parameter(_widened(to_host(weight.detach()))) for weight in parameters}
-            wait_for_copies(parameters[0].device)
+            self._copies = _copies_of(parameters)
             self.inner = make(list(self._copies.values()))
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
@@ -43,7 +44,7 @@ class OnHost(Updater):
             self.inner.step()
             self.inner.zero_grad(set_to_none=True)
             for weight, copy in moved:
-                weight.copy_(copy.to(weight.dtype), non_blocking=True)
+                copy_tensor(weight, _rounded(copy, weight))
 
     def set_lr(self, lr: float) -> None:
         self.inner.set_lr(lr)
@@ -93,3 +94,24 @@ class OnHost(Updater):
 
 def _widened(tensor: Tensor) -> Tensor:
     return tensor.to(torch.float32)
+
+
+def _copies_of(parameters: list[nn.Parameter]) -> dict[nn.Parameter, nn.Parameter]:
+    """Returns an fp32 copy in host memory of each weight."""
+    device = parameters[0].device
+    stay = [weight for weight in parameters if weight.dtype == torch.float32]
+    stored = {stay[index]: copy for index, copy in lasting_copies([weight.detach() for weight in stay], device)}
+    others = {weight: to_host(weight.detach()) for weight in parameters if weight not in stored}
+    # Widening reads the copies: before the wait they hold whatever was in the page-locked memory.
+    wait_for_copies(device)
+    return {
+        weight: nn.Parameter(stored[weight] if weight in stored else _widened(others.pop(weight)))
+        for weight in parameters
+    }
+
+
+def _rounded(copy: Tensor, weight: Tensor) -> Tensor:
+    """Returns the copy in the weight's dtype, in memory from which the device copies while the host goes on."""
+    if copy.dtype == weight.dtype or not page_locked.copies_in_background(weight.device):
+        return copy.to(weight.dtype)
+    return page_locked.empty_like(copy, weight.device, weight.dtype).copy_(copy)

@@ -20,7 +20,7 @@ class Backend(Protocol):
 
     def takes(self, num_inputs: int, num_outputs: int) -> bool: ...
 
-    def of(self, dense: nn.Linear, device: torch.device | None = None) -> nn.Module: ...
+    def of(self, dense: nn.Linear) -> nn.Module: ...
 
 
 _PACKAGE = "foretune.step.quantizing"
@@ -93,6 +93,18 @@ def quantize_denoiser(
     Weights are quantised one by one on `device`, and the result is moved back to where the weight was. Two CPU cores
     take 14 s (float8, int8-bnb) to 50 s (nf4) for a billion weights.
     """
+    quantizer = denoiser_quantizer(choice, family, denoiser, device)
+    return None if quantizer is None else quantizer.all_of(denoiser)
+
+
+def denoiser_quantizer(
+    choice: Quantize, family: Family, denoiser: nn.Module, device: torch.device | None = None
+) -> "Quantizer | None":
+    """Returns what quantises the layers of a denoiser one by one, for instance while it is loaded. None if no
+    quantisation is requested.
+
+    The denoiser may be without weights: only its layers and their names are looked at.
+    """
     if choice.denoiser == "none":
         return None
     if choice.keep is not None:
@@ -100,58 +112,93 @@ def quantize_denoiser(
         is_kept = _named(choice.keep)
     else:
         is_kept = kept_by_default(family, denoiser)
-    done = _quantize(choice.denoiser, denoiser, is_kept, device)
-    if not done.num_layers:
-        why = f"all {len(done.kept)} are kept" if done.kept else "it has none that would fit"
-        raise Refused(
-            f"quantize.denoiser: {choice.denoiser} is for linear layers, and of this {family.name} model no linear "
-            f"layer would be quantised: {why}. Nearest: quantize.denoiser=none"
-        )
-    return done
+
+    def check(done: Quantized) -> None:
+        if not done.num_layers:
+            why = f"all {len(done.kept)} are kept" if done.kept else "it has none that would fit"
+            raise Refused(
+                f"quantize.denoiser: {choice.denoiser} is for linear layers, and of this {family.name} model no linear "
+                f"layer would be quantised: {why}. Nearest: quantize.denoiser=none"
+            )
+
+    return Quantizer(choice.denoiser, is_kept, device, check)
 
 
 def quantize_encoder(kind: str, encoder: nn.Module, device: torch.device | None = None) -> Quantized:
-    """Quantises all linear layers of a text encoder. Its embeddings stay as they are."""
-    done = _quantize(kind, encoder, _named(()), device)
-    if done.unfit:
-        raise Refused(
-            f"quantize.text_encoders: {kind} cannot take the sizes of {', '.join(done.unfit[:5])}. "
-            "Nearest: quantize.text_encoders=int8"
-        )
-    return done
+    """Quantises all linear layers of a text encoder, one by one on `device`, where they stay. Its embeddings stay as
+    they are.
+    """
+
+    def check(done: Quantized) -> None:
+        if done.unfit:
+            raise Refused(
+                f"quantize.text_encoders: {kind} cannot take the sizes of {', '.join(done.unfit[:5])}. "
+                "Nearest: quantize.text_encoders=int8"
+            )
+
+    return Quantizer(kind, _named(()), device, check).all_of(encoder, device)
 
 
-def _quantize(kind: str, model: nn.Module, is_kept: Callable[[str], bool], device: torch.device | None) -> Quantized:
-    backend = _backend(kind)
-    # By name: a list of the layers would hold their dense weights in memory.
-    names = [name for name, module in model.named_modules() if type(module) is nn.Linear]
-    kept, unfit = [], []
-    num_layers = num_weights = num_dense_bytes = num_bytes = 0
-    for name in names:
+class Quantizer:
+    """Replaces linear layers of one model by quantised ones."""
+
+    def __init__(
+        self,
+        kind: str,
+        is_kept: Callable[[str], bool],
+        device: torch.device | None,
+        check: Callable[[Quantized], None],
+    ) -> None:
+        """`device` quantises; None leaves it to the device of each weight. `check` may refuse the result."""
+        self._kind, self._is_kept, self._device, self._check = kind, is_kept, device, check
+        self._backend = _backend(kind)
+        self._kept: list[str] = []
+        self._unfit: list[str] = []
+        self._num_layers = self._num_weights = self._num_dense_bytes = self._num_bytes = 0
+
+    def all_of(self, model: nn.Module, place: torch.device | None = None) -> Quantized:
+        """Quantises every layer that is to be."""
+        # By name: a list of the layers would hold their dense weights in memory.
+        for name in [name for name, module in model.named_modules() if type(module) is nn.Linear]:
+            self.take(model, name, place)
+        return self.done()
+
+    def take(self, model: nn.Module, name: str, place: torch.device | None) -> None:
+        """Quantises one layer if it is to be. `place` is where the result goes; None is where the weight was."""
         dense = model.get_submodule(name)
-        assert isinstance(dense, nn.Linear)
-        if is_kept(name):
-            kept.append(name)
-            continue
-        if not backend.takes(dense.in_features, dense.out_features):
-            unfit.append(name)
-            continue
-        made = backend.of(dense, device)
-        num_layers += 1
-        num_weights += dense.weight.numel()
-        num_dense_bytes += dense.weight.nbytes
-        num_bytes += sum(p.nbytes for key, p in made.named_parameters() if key != "bias")
-        model.set_submodule(name, made)
-    return Quantized(
-        kind=kind,
-        num_layers=num_layers,
-        num_weights=num_weights,
-        num_dense_bytes=num_dense_bytes,
-        num_bytes=num_bytes,
-        kept=tuple(kept),
-        unfit=tuple(unfit),
-        is_emulated=kind in _FLOAT8_PRODUCTS and device is not None and is_emulated(device.type),
-    )
+        if type(dense) is not nn.Linear:
+            return
+        if self._is_kept(name):
+            self._kept.append(name)
+        elif not self._backend.takes(dense.in_features, dense.out_features):
+            self._unfit.append(name)
+        else:
+            num_dense_bytes, place = dense.weight.nbytes, place or dense.weight.device
+            if self._device is not None and not dense.weight.is_meta:
+                dense.to(self._device)
+            made = self._backend.of(dense)
+            if place != dense.weight.device:
+                made.to(place)
+            self._num_layers += 1
+            self._num_weights += dense.weight.numel()
+            self._num_dense_bytes += num_dense_bytes
+            self._num_bytes += sum(p.nbytes for key, p in made.named_parameters() if key != "bias")
+            model.set_submodule(name, made)
+
+    def done(self) -> Quantized:
+        """Returns the result, once all layers were given."""
+        result = Quantized(
+            kind=self._kind,
+            num_layers=self._num_layers,
+            num_weights=self._num_weights,
+            num_dense_bytes=self._num_dense_bytes,
+            num_bytes=self._num_bytes,
+            kept=tuple(self._kept),
+            unfit=tuple(self._unfit),
+            is_emulated=self._kind in _FLOAT8_PRODUCTS and self._device is not None and is_emulated(self._device.type),
+        )
+        self._check(result)
+        return result
 
 
 def _backend(kind: str) -> Backend:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
+from foretune.step.quantizing.compute_type import without_autocast
 from foretune.step.quantizing.importing import quietly
 from foretune.step.quantizing.layer import Bits, QuantizedLinear
 
@@ -95,7 +96,10 @@ class BnbInt8Linear(QuantizedLinear):
         rows = values.reshape(-1, self.in_features).to(torch.float16)  # the only dtype of the library's kernel
         numbers, scale, _ = bnb.int8_vectorwise_quant(rows)
         del rows
-        sums = torch.ops.bitsandbytes.int8_linear_matmul(numbers, self.numbers)
+        # Where the library has no kernel it multiplies in fp32 (CPUs without AVX-512), of which autocast would make
+        # half precision.
+        with without_autocast(numbers):
+            sums = torch.ops.bitsandbytes.int8_linear_matmul(numbers, self.numbers)
         del numbers
         out: Tensor = torch.ops.bitsandbytes.int8_mm_dequant(
             sums, scale, self.scale, dtype=values.dtype, bias=self.bias

@@ -1,5 +1,7 @@
 """The compute dtype, for layers that torch's autocast does not cover."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
@@ -16,3 +18,11 @@ def in_compute_type(values: Tensor) -> Tensor:
     if device != "meta" and torch.is_autocast_enabled(device):
         return values.to(torch.get_autocast_dtype(device))
     return values
+
+
+def without_autocast(values: Tensor) -> AbstractContextManager[object]:
+    """Surrounds operators that must keep the dtype of these inputs, because autocast would round them."""
+    device = values.device.type
+    if device != "meta" and torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()

@@ -30,7 +30,7 @@ class Float8TrainingLinear(Float8Linear):  # type: ignore[misc]
         return fits(num_inputs, num_outputs)
 
     @classmethod
-    def of(cls, dense: nn.Linear, device: torch.device | None = None) -> Self:  # noqa: ARG003 - nothing to compute
+    def of(cls, dense: nn.Linear) -> Self:
         made: Self = cls.from_float(dense, _CONFIG)
         return made
 

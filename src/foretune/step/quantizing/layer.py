@@ -38,11 +38,9 @@ class QuantizedLinear(nn.Linear):
         return True
 
     @classmethod
-    def of(cls, dense: nn.Linear, device: torch.device | None = None) -> Self:
-        """Quantises a layer on `device`, by default where it is, and leaves the result on the weight's device."""
-        weight = dense.weight.detach()
-        bits = cls.quantised(weight if device is None or weight.is_meta else weight.to(device))
-        return cls(dense, {name: tensor.to(weight.device) for name, tensor in bits.items()})
+    def of(cls, dense: nn.Linear) -> Self:
+        """Quantises a layer on its device."""
+        return cls(dense, cls.quantised(dense.weight.detach()))
 
     @staticmethod
     @abstractmethod

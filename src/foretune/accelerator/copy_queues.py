@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from foretune.step.host import fill
+from foretune.accelerator.copies import fill
 
 
 class Arrival(Protocol):
