@@ -5,14 +5,16 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
 
 import foretune as ft
+from foretune.api.start import import_libraries
 from foretune.core.interrupts import Interrupted
 from tests.api.process import changed, process_state
+from tests.record.programs import make_program
 
 pytestmark = pytest.mark.usefixtures("processes_begin_at_once")
 PROMPT = "a small red circle on blue"
@@ -66,6 +68,48 @@ def experiment(**train: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def run(work: Path) -> ft.Run:
     return ft.train(experiment(), {"optimizer.lr": 1e-2})
+
+
+def test_a_card_that_torch_does_not_use_is_reported_before_training_on_the_cpu(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    make_program(tmp_path, "nvidia-smi", 'test "$1" = "--query-gpu=name" && echo NVIDIA GeForce RTX 4090', monkeypatch)
+    warnings: list[str] = []
+    observer = ft.Observer()
+    monkeypatch.setattr(observer, "warning", warnings.append)
+    import_libraries(observer, device="cpu")
+    assert warnings == [], "the CPU was requested"
+    ft.train(experiment(steps=1), {"parallel.device": "auto"}, runs=tmp_path / "runs", observer=observer)
+    (text,) = [text for text in warnings if "RTX 4090 is not used" in text]
+    assert "everything runs on the CPU. Run: uv pip install" in text
+    assert "\n" not in text
+
+
+class Reached(Exception):
+    """Raised where a verb would import torch."""
+
+
+def test_verbs_that_compute_look_for_cards_that_torch_does_not_use(
+    run: ft.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = []
+
+    def reached(*_: object, device: str | None = None, **__: object) -> NoReturn:
+        devices.append(device)
+        raise Reached
+
+    verbs: dict[str, Callable[[], object]] = {
+        "evaluate": lambda: ft.evaluate(run),
+        "sample": lambda: ft.sample("tiny-flux", prompts=[PROMPT], output=tmp_path / "a.png"),
+        "export": lambda: ft.export(run, tmp_path / "export"),
+    }
+    for name, call in verbs.items():
+        monkeypatch.setattr(f"foretune.api.{name}.import_libraries", reached)
+        with pytest.raises(Reached):
+            call()
+    assert devices == ["auto"] * 3
 
 
 def test_a_finished_run_is_a_value(run: ft.Run, work: Path) -> None:

@@ -8,13 +8,14 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from foretune.choices.quantize import Quantize
 from foretune.data.buckets import Bucket
 from foretune.quality.evidence import SampledEvidence
 from foretune.quality.extractors import PooledPixels
 from foretune.quality.request import EvaluationRequest
 from foretune.quality.setting import Setting
-from foretune.step.precision import PrecisionPolicy
 from foretune.training.sampling import Pixels, SampleRequest
+from foretune.training.sampling_setup import SamplingSetup
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,7 @@ def made_setting(
             num_text_tokens=8,
         ),
         data=cast(Any, data),
-        device=torch.device("cpu"),
-        policy=PrecisionPolicy("fp32"),
+        setup=SamplingSetup(device=torch.device("cpu"), precision="fp32", quantize=Quantize(), vae_tiling=False),
     )
 
 

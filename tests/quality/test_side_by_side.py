@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from foretune.core.errors import Refused, UserError
@@ -15,7 +16,9 @@ from foretune.models.adapters import ADAPTER_FILE, save_adapter
 from foretune.models.trainable import TrainableFamily
 from foretune.quality.side_by_side import SideBySideRequest, labelled_sheet, side_by_side
 from foretune.step.methods.adapter import AppliedAdapter
-from foretune.training.exporting import _save_pipeline, load_trained
+from foretune.training.export_files import PipelineFiles
+from foretune.training.sampling_setup import SamplingChoice
+from foretune.training.trained_run import TrainedRun, load_trained
 from tests.training.short_runs import short_run
 
 TinyPipeline = Callable[..., Path]
@@ -32,8 +35,7 @@ def comparison(base: Path, **changes: Any) -> SideBySideRequest:
         "size_px": 32,
         "guidance_scale": None,
         "num_text_tokens": 16,
-        "device": "cpu",
-        "precision": "fp32",
+        "setup": SamplingChoice(device="cpu", precision="fp32"),
     }
     return SideBySideRequest(**{**defaults, **changes})
 
@@ -48,7 +50,8 @@ def exports(base: Path, work: Path) -> tuple[Path, Path]:
     adapted = load_trained(short_run(base, work, "lora", **sections).run)
     assert isinstance(adapted.method, AppliedAdapter)
     save_adapter(adapted.family, work / "adapter", adapted.method.weights(), adapted.method.peft_config())
-    _save_pipeline(load_trained(short_run(base, work, "full", **sections).run), work / "full", follow_links=False)
+    whole = TrainedRun.open(short_run(base, work, "full", **sections).run)
+    PipelineFiles(whole, torch.float32, merge=False).write(work / "full", follow_links=False)
     return work / "adapter", work / "full"
 
 
@@ -58,23 +61,34 @@ def test_a_row_for_each_prompt_and_a_column_for_each_model(
     base = tiny_pipeline("flux")
     adapter, full = exports(base, tmp_path)
     alive: list[weakref.ref[Any]] = []
-    load = TrainableFamily.load_pipeline
+    load_denoiser, load_pipeline = TrainableFamily.load_denoiser, TrainableFamily.load_pipeline
 
-    def watched(self: TrainableFamily, *args: Any, **kwargs: Any) -> Any:
+    def only_one() -> None:
         gc.collect()
         assert [reference for reference in alive if reference() is not None] == [], "two models at once"
-        pipeline = load(self, *args, **kwargs)
-        alive.append(weakref.ref(pipeline.transformer))
+
+    def watched(self: TrainableFamily, *args: Any, **kwargs: Any) -> Any:
+        only_one()
+        denoiser = load_denoiser(self, *args, **kwargs)
+        alive.append(weakref.ref(denoiser))
+        return denoiser
+
+    def watched_encoders(self: TrainableFamily, *args: Any, **parts: Any) -> Any:
+        pipeline = load_pipeline(self, *args, **parts)
+        if pipeline.text_encoder is not None:
+            only_one()
+            alive.append(weakref.ref(pipeline.text_encoder))
         return pipeline
 
-    monkeypatch.setattr(TrainableFamily, "load_pipeline", watched)
+    monkeypatch.setattr(TrainableFamily, "load_denoiser", watched)
+    monkeypatch.setattr(TrainableFamily, "load_pipeline", watched_encoders)
     progress: list[tuple[str, int, int]] = []
     output = tmp_path / "deep" / "sheet.png"
     request = comparison(base, adapters=(adapter,), full=(full,))
     columns = side_by_side(request, output, lambda *said: progress.append(said))
     assert columns == ("base", f"adapter {adapter}", f"full {full}")
     assert [said[1:] for said in progress] == [(0, 3), (1, 3), (2, 3)]
-    assert len(alive) == 3
+    assert len(alive) == 5, "three denoisers, and the encoders of the base and of the full model"
     sheet = np.asarray(Image.open(output))
     # 32 px become 256, three of them and the gaps between and around.
     assert sheet.shape[1] == 3 * 256 + 4 * 12

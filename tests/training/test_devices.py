@@ -2,18 +2,21 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from foretune.accelerator.memory import peak_allocated_bytes
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import Refused
+from foretune.core.units import MIB
 from foretune.training import devices
 from foretune.training.devices import (
     available_devices,
     choose_device,
-    peak_device_bytes,
+    device_warnings,
     peak_host_bytes,
     refuse_what_the_device_cannot,
 )
@@ -40,7 +43,7 @@ def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_peaks() -> None:
-    assert peak_device_bytes(torch.device("cpu")) is None
+    assert peak_allocated_bytes(torch.device("cpu")) is None
     before = peak_host_bytes()
     assert 10 * 2**20 < before < 2**40
     block = torch.ones(64 * 2**20)  # 256 MiB, written to
@@ -98,6 +101,38 @@ def test_tf32_on_a_gpu_that_is_too_old(capability: tuple[int, int], has: bool, m
         refuse_what_the_device_cannot(experiment, "flux", cuda)
 
 
+@pytest.mark.parametrize(
+    ("precision", "capability", "hip", "is_slow"),
+    [
+        ("bf16", (7, 5), None, True),
+        ("fp16", (7, 5), None, False),
+        ("bf16", (8, 0), None, False),
+        ("bf16", (7, 5), "7.1", False),  # AMD numbers its architectures otherwise
+    ],
+)
+def test_bf16_on_a_gpu_without_it_is_warned_about(
+    precision: str, capability: tuple[int, int], hip: str | None, is_slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = Experiment.model_validate(
+        {
+            "model": "m",
+            "method": {"kind": "lora"},
+            "data": {"kind": "shapes"},
+            "train": {"steps": 1, "precision": precision},
+        }
+    )
+    properties = SimpleNamespace(name="Tesla T4", total_memory=14920 * MIB)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    found = device_warnings(experiment, torch.device("cuda", 0))
+    assert len(found) == is_slow
+    if is_slow:
+        assert "Tesla T4 has no bf16 units" in found[0]
+        assert "8.1 instead of 65 TFLOPS" in found[0]
+        assert "train.precision=fp16" in found[0]
+
+
 def test_no_gpu_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "available_devices", lambda: [torch.device("cpu")])
     text = devices.accelerators_text()
@@ -121,4 +156,16 @@ def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [torch.device("cuda", 0), torch.device("mps"), torch.device("cpu")]
     monkeypatch.setattr(devices, "available_devices", lambda: found)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA L4")
-    assert devices.accelerators_text() == "GPU found: NVIDIA L4 (cuda:0), Apple GPU (mps)"
+    expected = ["GPU found: NVIDIA L4 (cuda:0), Apple GPU (mps)", devices.UNTESTED_ON_MPS]
+    assert devices.accelerators_text().splitlines() == expected
+
+
+@pytest.mark.parametrize(("pages", "share"), [(True, 0.75), (False, None)])
+def test_the_share_of_a_card_that_is_reserved(
+    monkeypatch: pytest.MonkeyPatch, pages: bool, share: float | None
+) -> None:
+    monkeypatch.setattr(devices, "nvidia_pages_to_host", lambda: pages)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=8 * 2**30))
+    monkeypatch.setattr(devices, "reserved_bytes", lambda _: 6 * 2**30)
+    assert devices.reserved_share_of(torch.device("cuda", 0))() == share
+    assert devices.reserved_share_of(torch.device("cpu"))() is None

@@ -13,7 +13,7 @@ from foretune.core.errors import Refused
 from foretune.data.buckets import Bucket
 from foretune.models.adapters import load_adapter
 from foretune.models.locating import open_family
-from foretune.training.exporting import export
+from foretune.training.exporting import ExportRequest, export
 from foretune.training.sampling import Pixels, SampleRequest, sample
 from foretune.training.train import Trained
 from tests.step.methods.kinds import KINDS
@@ -76,7 +76,7 @@ def test_others_get_the_trained_model_back(
     family: str, kind: str, dtype: torch.dtype, tmp_path: Path, tiny_pipeline: TinyPipeline
 ) -> None:
     trained = trained_run(tiny_pipeline(family), tmp_path, kind, train={"steps": 1})
-    assert export(trained.run, tmp_path / "export", dtype).proof.holds
+    assert export(trained.run, tmp_path / "export", ExportRequest(dtype=dtype)).proof.holds
     (file,) = (tmp_path / "export").glob("*.safetensors")
     assert {tensor.dtype for tensor in load_file(file).values()} == {dtype}
 
@@ -85,7 +85,7 @@ def test_others_get_the_trained_model_back(
 def test_adapted_convolutions_are_exported_too(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     trained = trained_run(tiny_pipeline("ddpm"), tmp_path, {**KINDS["lokr"], "targets": ["conv1", "to_q"]})
     assert export(trained.run, tmp_path / "export").proof.holds
-    assert export(trained.run, tmp_path / "merged", merge=True).proof.holds
+    assert export(trained.run, tmp_path / "merged", ExportRequest(merge=True)).proof.holds
 
 
 @pytest.mark.takes_turns
@@ -99,7 +99,7 @@ def test_a_merged_adapter_is_a_whole_pipeline(
     folder = tiny_pipeline(family)
     trained = trained_run(folder, tmp_path, kind)
     assert export(trained.run, tmp_path / "adapter").proof.holds
-    exported = export(trained.run, tmp_path / "merged", merge=True)
+    exported = export(trained.run, tmp_path / "merged", ExportRequest(merge=True))
     assert exported.proof.holds
     assert exported.how_to_load.endswith(f'from_pretrained("{tmp_path / "merged"}")')
     files = {path.relative_to(tmp_path / "merged").as_posix() for path in (tmp_path / "merged").rglob("*.*")}
@@ -117,11 +117,11 @@ def test_an_adapter_of_a_quantised_base_goes_with_the_base_on_disk(
     folder = tiny_pipeline("flux")
     sections: dict[str, Any] = {"train": {"precision": "bf16"}, "quantize": {"denoiser": "nf4"}}
     trained = trained_run(folder, tmp_path, kind, **sections)
-    exported = export(trained.run, tmp_path / "adapter")
+    exported = export(trained.run, tmp_path / "adapter", ExportRequest(dtype=torch.float32))
     assert exported.proof.holds
     assert exported.note is not None
     assert "trained on a base in nf4" in exported.note
-    merged = export(trained.run, tmp_path / "merged", merge=True)
+    merged = export(trained.run, tmp_path / "merged", ExportRequest(dtype=torch.float32, merge=True))
     assert merged.proof.holds
     np.testing.assert_allclose(image(tmp_path / "merged"), image(folder, tmp_path / "adapter"), atol=1e-4)
     weights = load_file(tmp_path / "merged" / "transformer" / "diffusion_pytorch_model.safetensors")
@@ -135,5 +135,5 @@ def test_an_adapter_of_a_quantised_base_goes_with_the_base_on_disk(
 def test_there_is_nothing_to_merge_where_every_weight_was_trained(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     trained = trained_run(tiny_pipeline("ddpm"), tmp_path, METHODS["full"])
     with pytest.raises(Refused, match=r"trained every weight.* Run: foretune export .*, without --merge"):
-        export(trained.run, tmp_path / "export", merge=True)
+        export(trained.run, tmp_path / "export", ExportRequest(merge=True))
     assert not (tmp_path / "export").exists()

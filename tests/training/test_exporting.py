@@ -1,9 +1,9 @@
 """Exports load with diffusers alone, in another process, and give the trained model back; broken ones are caught."""
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +17,13 @@ from safetensors.torch import load_file, save_file
 from foretune.catalog import TRAINABLE
 from foretune.core.errors import UserError
 from foretune.models.adapters import ADAPTER_FILE, PEFT_FILE, save_adapter
-from foretune.training import exporting
-from foretune.training.exporting import ExportBroken, ExportProof, as_diffusers_finds, export, load_trained
+from foretune.training import export_files, exporting, reload_check
+from foretune.training.export_files import ExportBroken
+from foretune.training.exporting import ExportProof, ExportRequest, as_diffusers_finds, export
+from foretune.training.for_tools.export_file import export_file
+from foretune.training.streamed_files import write_model
 from foretune.training.train import Trained
+from foretune.training.trained_run import TrainedTensors, load_trained
 from tests.training.short_runs import METHODS, short_run
 
 TinyPipeline = Callable[..., Path]
@@ -54,7 +58,7 @@ def broken_adapter(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[dict[str, A
         save_file(tensors, path, metadata=metadata)
         return path
 
-    monkeypatch.setattr(exporting, "save_adapter", spoiled)
+    monkeypatch.setattr(export_files, "save_adapter", spoiled)
 
 
 @pytest.mark.takes_turns
@@ -95,7 +99,7 @@ def test_pixel_models(method: str, tmp_path: Path, tiny_pipeline: TinyPipeline) 
 def test_exports_in_bf16(family: str, method: str, tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     """Buffers count too: Stable Diffusion 3 keeps its positions in one, which a reader rounds. Wan has fp32 parts."""
     trained = trained_run(tiny_pipeline(family), tmp_path, method, train={"steps": 1})
-    assert export(trained.run, tmp_path / "export", torch.bfloat16).proof.holds
+    assert export(trained.run, tmp_path / "export", ExportRequest(dtype=torch.bfloat16)).proof.holds
     file = weights_file(tmp_path / "export", family, method)
     keeps_fp32 = TRAINABLE[family].keeps_fp32 and method == "full"
     kinds = {torch.bfloat16, torch.float32} if keeps_fp32 else {torch.bfloat16}
@@ -117,7 +121,7 @@ def test_an_fp32_average_of_bf16_weights_is_exported_unrounded(
         validate={"num_held_out": 1, "prompts": ["a circle"], "num_inference_steps": 1},
     )
     assert trained.record.outcome.status == "finished"
-    assert export(trained.run, tmp_path / "export").proof.holds
+    assert export(trained.run, tmp_path / "export", ExportRequest(dtype=torch.float32)).proof.holds
     tensors = load_file(weights_file(tmp_path / "export", "flux", method)).values()
     assert {tensor.dtype for tensor in tensors} == {torch.float32}
     assert any(not torch.equal(tensor, tensor.bfloat16().float()) for tensor in tensors)
@@ -139,9 +143,13 @@ def test_control_an_adapter_without_its_alpha_is_caught(
 ) -> None:
     broken_adapter(monkeypatch, lambda _, metadata: metadata.pop("lora_adapter_metadata"))
     trained = trained_run(tiny_pipeline(family), tmp_path, "lora")
-    proof = export(trained.run, tmp_path / "export").proof
+    with pytest.raises(ExportBroken, match="its alpha is unknown"):
+        export(trained.run, tmp_path / "export")
     # Every tensor arrives; only the image shows that alpha is taken to be the rank.
+    monkeypatch.setattr(export_files.AdapterFiles, "num_read_back", lambda files, _: files.num_tensors)
+    proof = export(trained.run, tmp_path / "export").proof
     assert proof.num_consumed == proof.num_tensors
+    assert proof.max_pixel_difference is not None
     assert proof.max_pixel_difference > 0
     assert not proof.holds
     assert not left_behind(tmp_path)
@@ -202,6 +210,7 @@ def test_control_an_adapter_with_another_tensor_is_caught(
     trained = trained_run(tiny_pipeline(family), tmp_path, "lora")
     proof = export(trained.run, tmp_path / "export").proof
     assert proof.num_consumed == proof.num_tensors - 1
+    assert proof.max_pixel_difference is None
     assert not proof.holds
 
 
@@ -211,17 +220,39 @@ def test_control_a_full_export_of_the_base_is_caught(
 ) -> None:
     """As if the trained weights had never been put in place."""
     trained = trained_run(tiny_pipeline("flux"), tmp_path, "full")
-    save = exporting._save_pipeline
+    save = export_files.save_denoiser
 
-    def save_base(loaded: exporting.TrainedModel, output: Path, *, follow_links: bool) -> None:
-        base = loaded.family.load_denoiser(loaded.folder, torch.float32)
-        method = type(loaded.method)(loaded.method.choice, loaded.family, base)
-        save(replace(loaded, method=method), output, follow_links=follow_links)
+    def save_base(tensors: TrainedTensors, directory: Path) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(TrainedTensors, "__getitem__", lambda one, name: one._of_base(name))
+            save(tensors, directory)
 
-    monkeypatch.setattr(exporting, "_save_pipeline", save_base)
+    monkeypatch.setattr(export_files, "save_denoiser", save_base)
+    monkeypatch.setattr(export_files.PipelineFiles, "num_read_back", lambda files, _: files.num_tensors)
     proof = export(trained.run, tmp_path / "export").proof
-    assert proof.num_consumed == 0
+    assert proof.max_pixel_difference is not None
     assert proof.max_pixel_difference > 0
+    assert not proof.holds
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_control_files_with_other_tensors_are_caught_without_images(
+    method: str, tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the trained weights had never been put in place: no image is sampled of what is known to be broken."""
+    trained = trained_run(tiny_pipeline("flux"), tmp_path, method, train={"steps": 1})
+    broken_adapter(monkeypatch, lambda tensors, _: tensors[first_b(tensors)].mul_(1.5))
+    monkeypatch.setattr(
+        export_files,
+        "write_model",
+        lambda folder, forms, read: write_model(folder, forms, lambda name: read(name) * 1.5),
+    )
+    asked: list[Any] = []
+    proof = export(trained.run, tmp_path / "export", reload=asked.append).proof
+    assert proof.num_consumed < proof.num_tensors
+    assert (proof.max_pixel_difference, asked) == (None, [])
+    assert not proof.holds
+    assert not left_behind(tmp_path)
 
 
 def test_what_cannot_be_loaded_is_said(
@@ -262,7 +293,7 @@ def test_an_export_holds_nothing_that_links_of_the_base_lead_to(tmp_path: Path, 
     with pytest.raises(UserError, match=r"notes\.txt leads to .*id_rsa, outside of .*base.*--follow-links"):
         export(trained.run, tmp_path / "export")
     assert not left_behind(tmp_path)
-    export(trained.run, tmp_path / "export", follow_links=True)
+    export(trained.run, tmp_path / "export", ExportRequest(follow_links=True))
     assert (tmp_path / "export" / "vae" / "notes.txt").read_text() == "private"
 
 
@@ -274,6 +305,117 @@ def test_the_moving_average_is_what_is_exported(method: str, tmp_path: Path, tin
     loaded = load_trained(trained.run).method.trained()
     assert all(torch.equal(loaded[name], average) for name, average in averages.items())
     assert any(not torch.equal(weights[name], average) for name, average in averages.items())
+
+
+def weights_gone(folder: Path, work: Path) -> Callable[[], None]:
+    """A copy of a base, and what removes the weights of its denoiser."""
+    shutil.copytree(folder, work / "base")
+
+    def remove() -> None:
+        for path in (work / "base").glob("transformer/*.safetensors"):
+            path.unlink()
+
+    return remove
+
+
+def answered(**answer: Any) -> Callable[[dict[str, Any]], None]:
+    """A clean process that gives this answer."""
+
+    def answer_it(question: dict[str, Any]) -> None:
+        Path(question["answer"]).write_text(json.dumps(answer))
+
+    return answer_it
+
+
+@pytest.mark.parametrize("format_", ["diffusers", "comfyui", "kohya"])
+def test_an_adapter_is_exported_without_its_base(
+    format_: Any, tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base's weights are gone, and no tensor of the size of its layers is made."""
+    remove = weights_gone(tiny_pipeline("flux"), tmp_path)
+    trained = trained_run(tmp_path / "base", tmp_path, "lora", train={"steps": 1})
+    remove()
+    if format_ == "diffusers":
+        proof = export(trained.run, tmp_path / "export", reload=answered(why_not="there is no base")).proof
+        assert proof.num_consumed == proof.num_tensors > 0
+        tensors = load_file(tmp_path / "export" / ADAPTER_FILE)
+        checkpoint = load_file(trained.run.checkpoints / "step-000000001" / "weights.safetensors")
+        assert {tuple(t.shape) for t in tensors.values()} == {tuple(t.shape) for t in checkpoint.values()}
+    else:
+        made = export_file(trained.run, tmp_path / "file.safetensors", format_)
+        assert made.proof.holds
+        assert made.path.is_file()
+
+
+@pytest.mark.parametrize("kind", ["lora", "full"])
+def test_an_export_is_written_where_images_cannot_be_compared(
+    kind: str, tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    """Hours of training are not lost because the check needs more memory than there is."""
+    trained = trained_run(tiny_pipeline("flux"), tmp_path, kind, train={"steps": 1})
+    output = tmp_path / "export"
+    proof = export(trained.run, output, reload=answered(why_not="the model takes 22 GiB")).proof
+    assert proof.holds
+    assert proof.num_consumed == proof.num_tensors
+    assert str(proof).endswith("images were not compared: the model takes 22 GiB")
+    expected = f"foretune export {trained.run.path} --check-only --output {output} --precision fp32 --device cpu"
+    assert proof.how_to_compare == expected
+    assert any(output.iterdir())
+    compared = export(trained.run, output, ExportRequest(check_only=True), reload=reload_check.check).proof
+    assert (compared.holds, compared.max_pixel_difference, compared.how_to_compare) == (True, 0, None)
+
+
+def test_a_process_that_the_system_ends_costs_the_check_and_not_the_export(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = trained_run(tiny_pipeline("flux"), tmp_path, "lora", train={"steps": 1})
+
+    def killed(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, -9, "", "")
+
+    monkeypatch.setattr(exporting, "subprocess", SimpleNamespace(run=killed))
+    proof = export(trained.run, tmp_path / "export").proof
+    assert proof.holds
+    assert proof.why_no_images is not None
+    assert "host memory ran out" in proof.why_no_images
+
+
+def test_nothing_to_check(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    trained = trained_run(tiny_pipeline("flux"), tmp_path, "lora", train={"steps": 1})
+    with pytest.raises(UserError, match=r"There is no export in .*nothing\. Run: foretune export"):
+        export(trained.run, tmp_path / "nothing", ExportRequest(check_only=True))
+
+
+def test_images_are_compared_at_a_small_size(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    """In the run's numbers and on its device, however large the images are that it was trained on."""
+    trained = trained_run(
+        tiny_pipeline("flux"), tmp_path, "lora", train={"steps": 1, "precision": "bf16"}, data={"resolution": 512}
+    )
+    asked: list[dict[str, Any]] = []
+
+    def ask(question: dict[str, Any]) -> None:
+        asked.append(question)
+        answered(num_consumed=0, max_pixel_difference=0.0)(question)
+
+    assert not export(trained.run, tmp_path / "export", reload=ask).proof.holds, "no tensor arrived"
+    (question,) = asked
+    assert (question["size_px"], question["precision"], question["device"]) == ([256, 256], "bf16", "cpu")
+    assert question["num_inference_steps"] == 2
+
+
+def test_a_model_that_does_not_fit_is_tried_as_in_training(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Free memory is less than the dense model takes; quantised, it is tried. Without a quantised base it is not."""
+    monkeypatch.setattr(reload_check, "free_host_bytes", lambda: 1000)
+    sections: dict[str, Any] = {"train": {"steps": 1, "precision": "bf16"}, "quantize": {"denoiser": "int8"}}
+    trained = trained_run(tiny_pipeline("flux"), tmp_path, "lora", **sections)
+    proof = export(trained.run, tmp_path / "export", reload=reload_check.check).proof
+    assert (proof.holds, proof.max_pixel_difference) == (True, 0)
+    dense = trained_run(tiny_pipeline("flux"), tmp_path / "dense", "lora", train={"steps": 1})
+    proof = export(dense.run, tmp_path / "dense" / "export", reload=reload_check.check).proof
+    assert proof.why_no_images is not None
+    assert "1000 B of memory are free" in proof.why_no_images
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:

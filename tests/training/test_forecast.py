@@ -1,15 +1,19 @@
 """The device that a run would take, as the catalogue knows it, with the memory it really has."""
 
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 import torch
 
 from foretune import catalog
 from foretune.catalog.devices import Device
+from foretune.config.reading import understand
 from foretune.core.errors import Refused
 from foretune.core.units import GIB, MIB
-from foretune.planner.overheads import usable_bytes
+from foretune.planner.asking import PlanRequest
+from foretune.planner.overheads import overhead_for, usable_bytes
+from foretune.planner.verdict import Ends, ErrorShares
 from foretune.record.machine import host_memory_bytes
 from foretune.training import devices, forecast
 from foretune.training.forecast import device_here
@@ -45,6 +49,34 @@ def test_a_card_of_the_catalogue_has_the_memory_that_torch_reports(
     assert (found.title, found.kind, found.arch) == (known.title, known.kind, known.arch)
     # torch's total is what is left when the driver has taken its share, which a plan takes off again.
     assert 0 <= total_bytes - usable_bytes(found) < MIB
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 4090", "NVIDIA H100 80GB HBM3", "Imaginary 9999"])
+def test_no_process_takes_less_than_its_tensors_on_a_card_that_was_measured(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The driver's part is not in torch's total, so nothing of it may be taken off the low end."""
+    found = card_here(monkeypatch, name, 20 * GIB)
+    ends = Ends(overhead_for(found), ErrorShares(0, 0), is_headless=True)
+    assert ends.low(MIB) >= MIB
+    context = overhead_for(found).context
+    assert (ends.low(0), ends.high(0)) == (context.low, context.high)
+
+
+def test_whatever_a_forecast_runs_into_does_not_keep_a_run_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> NoReturn:
+        raise ValueError("Height (40) cannot be greater than `pos_embed_max_size`: 24")
+
+    asked = understand(
+        {"model": "flux.1-dev", "method": {"kind": "lora"}, "data": {"kind": "shapes"}, "train": {"steps": 1}},
+        source=None,
+    )
+    monkeypatch.setattr(forecast, "plan_question", broken)
+    reported: list[str] = []
+    device = catalog.device("rtx-4090")
+    assert forecast._plan(asked, PlanRequest(target="m"), device, SimpleNamespace(), reported.append) is None
+    (text,) = reported
+    assert "ValueError: Height (40) cannot be greater" in text
 
 
 @pytest.mark.parametrize(("hip", "kind"), [(None, "cuda"), ("7.0", "rocm")])

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import pytest
 import yaml
 
 from foretune.record.run_directory import RunDirectory
+from foretune.training.launching import _variables
 from tests.training.short_runs import events_of, losses_of, short_mapping
 from tests.waiting import HANG_S, waited_until
 
@@ -51,6 +53,19 @@ def waited_for_step(work: Path, step: int) -> None:
             and any(event.get("step", 0) >= step for event in events_of(run_of(work), "step"))
         )
     )
+
+
+@pytest.mark.parametrize(("num_processors", "devices", "threads"), [(128, 8, "16"), (2, 2, "1"), (6, 4, "1")])
+def test_the_processes_share_the_processors(
+    num_processors: int, devices: int, threads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(num_processors)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with _variables(tmp_path, devices):
+        assert os.environ["OMP_NUM_THREADS"] == threads
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    with _variables(tmp_path, devices):
+        assert os.environ["OMP_NUM_THREADS"] == "3", "the user's own number stays"
 
 
 def test_two_processes_are_started_and_nothing_listens_on_a_public_address(

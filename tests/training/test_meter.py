@@ -1,8 +1,6 @@
-"""Logging never waits for the device: numbers are read when an event says that they have arrived."""
+"""Logging never waits for the device: numbers are read when they have arrived."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -14,46 +12,36 @@ from foretune.training.meter import Meter, StepReading
 from foretune.training.phases import PhaseClock
 
 
-class FakeEvent:
-    """A device's event whose work is done when the test says so."""
+class OnItsWay:
+    """Numbers that a device still owes, complete when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: Sequence[Tensor]) -> None:
+        self._values = [float(value) for value in values]
         self.done = False
         self.num_waits = 0
 
-    def query(self) -> bool:
+    def have_arrived(self) -> bool:
         return self.done
 
-    def synchronize(self) -> None:
+    def wait(self) -> None:
         self.num_waits += 1
         self.done = True
 
-    def record(self) -> None:
-        """Taken note of."""
-
-
-class OnItsWay:
-    """Numbers that a device still owes: whoever reads them too early would have to wait for it."""
-
-    def __init__(self, values: Tensor, event: FakeEvent) -> None:
-        self._values, self._event = values, event
-
-    def tolist(self) -> Any:
-        assert self._event.done, "read before it arrived"
-        return self._values.tolist()
+    def read(self) -> list[float]:
+        assert self.done, "read before it arrived"
+        return self._values
 
 
 @pytest.fixture
-def events(monkeypatch: pytest.MonkeyPatch) -> list[FakeEvent]:
-    """The events of all recorded steps, in order."""
-    made: list[FakeEvent] = []
+def owed(monkeypatch: pytest.MonkeyPatch) -> list[OnItsWay]:
+    """The numbers of all recorded steps, in order."""
+    made: list[OnItsWay] = []
 
-    def send(values: Sequence[Tensor]) -> tuple[Any, FakeEvent]:
-        event = FakeEvent()
-        made.append(event)
-        return OnItsWay(torch.stack(list(values)), event).tolist, event
+    def send(values: Sequence[Tensor]) -> OnItsWay:
+        made.append(OnItsWay(values))
+        return made[-1]
 
-    monkeypatch.setattr(meter_module, "_sent_to_host", send)
+    monkeypatch.setattr(meter_module, "NumbersToRead", send)
     return made
 
 
@@ -62,58 +50,30 @@ def record(meter: Meter, *losses: float) -> None:
         meter.record(step, 0.5, StepOutcome(torch.tensor(loss), torch.tensor(loss * 10)))
 
 
-def test_nothing_is_read_before_it_arrived(events: list[FakeEvent]) -> None:
+def test_nothing_is_read_before_it_arrived(owed: list[OnItsWay]) -> None:
     meter = Meter()
     record(meter, 1.0, 2.0, 3.0)
     assert list(meter.arrived()) == []
     # In order: the third has arrived, but the first has not.
-    events[2].done = True
+    owed[2].done = True
     assert list(meter.arrived()) == []
-    events[0].done = True
+    owed[0].done = True
     assert [reading.loss for reading in meter.arrived()] == [1.0]
-    events[1].done = True
+    owed[1].done = True
     assert [(reading.step, reading.loss, reading.grad_norm) for reading in meter.arrived()] == [
         (1, 2.0, 20.0),
         (2, 3.0, 30.0),
     ]
     assert list(meter.arrived()) == []
-    assert sum(event.num_waits for event in events) == 0
+    assert sum(numbers.num_waits for numbers in owed) == 0
 
 
-def test_draining_waits_for_each_once(events: list[FakeEvent]) -> None:
+def test_draining_waits_for_each_once(owed: list[OnItsWay]) -> None:
     meter = Meter()
     record(meter, 1.0, 2.0)
     assert [reading.loss for reading in meter.drain()] == [1.0, 2.0]
-    assert [event.num_waits for event in events] == [1, 1]
+    assert [numbers.num_waits for numbers in owed] == [1, 1]
     assert list(meter.drain()) == []
-
-
-def test_the_copy_to_the_host_is_made_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happens on a CUDA device, with its calls written down: page-locked memory, no waiting, the event last."""
-    calls: list[str] = []
-
-    class Host:
-        def copy_(self, values: Any, non_blocking: bool) -> None:
-            calls.append(f"copy non_blocking={non_blocking}")
-
-        def tolist(self) -> list[float]:
-            return [4.5]
-
-    class Event(FakeEvent):
-        def record(self) -> None:
-            calls.append("event")
-
-    def empty(shape: Any, dtype: Any, pin_memory: bool) -> Host:
-        calls.append(f"empty pin_memory={pin_memory}")
-        return Host()
-
-    value: Any = SimpleNamespace(device=SimpleNamespace(type="cuda"), shape=(2,), dtype=None, float=lambda: None)
-    cuda = SimpleNamespace(Event=Event)
-    monkeypatch.setattr(meter_module, "torch", SimpleNamespace(empty=empty, cuda=cuda, stack=lambda _: value))
-    read, arrived = meter_module._sent_to_host([value])
-    assert isinstance(arrived, Event)
-    assert read() == [4.5]
-    assert calls == ["empty pin_memory=True", "copy non_blocking=True", "event"]
 
 
 def test_on_the_host_numbers_are_there_at_once() -> None:

@@ -37,12 +37,13 @@ def alarms(
     series: Sequence[Step],
     sensors: Sensors | None = None,
     plan: StepTime | None = None,
+    reserved_share: float | None = None,
     **changes: Any,
 ) -> list[SlowerThanPlanned]:
     """Hears a series; `sensors` says what they report at each step. Its time is virtual."""
     found: list[SlowerThanPlanned] = []
     readings: list[tuple[float, Mapping[str, Mapping[str, Any]]]] = []
-    alarm = PlanAlarm(plan or planned(), found.append, lambda: readings[-120:])
+    alarm = PlanAlarm(plan or planned(), found.append, lambda: readings[-120:], reserved_share=lambda: reserved_share)
     now_s = 0.0
     for step, phases_s in enumerate(series):
         now_s += sum(phases_s.values())
@@ -124,6 +125,19 @@ def test_other_processes_on_the_device_are_named() -> None:
     (alarm,) = alarms(steps(400, slow(2.0), 0), lambda _: {"nvidia:0": {"num_processes": 2}})
     assert alarm.cause == "shared device"
     assert "2 processes use the device" in alarm.text
+
+
+@pytest.mark.parametrize(
+    ("share", "cause"), [(1.3, "paged to the host"), (0.92, "paged to the host"), (0.5, "throttled")]
+)
+def test_a_full_card_on_windows_is_named(share: float, cause: str) -> None:
+    """A card that waits for the host's memory may report a power cap, too."""
+    (alarm,) = alarms(
+        steps(400, slow(2.0), 0), lambda _: {"nvidia:0": {"throttling": ["power cap"]}}, reserved_share=share
+    )
+    assert alarm.cause == cause
+    if cause != "throttled":
+        assert f"the allocator holds {share:.0%} of the card's memory" in alarm.text
 
 
 def test_a_power_limit_is_named() -> None:

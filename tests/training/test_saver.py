@@ -11,8 +11,9 @@ import torch
 
 from foretune.core.observer import Observer
 from foretune.record.checking import check_run
-from foretune.training.checkpoint_files import Checkpoint, read
+from foretune.training.checkpoint_files import Checkpoint, copied_to_host, files_of, read
 from foretune.training.checkpoints import CheckpointStore
+from foretune.training.ranks import ALONE
 from foretune.training.saver import Saver
 from foretune.training.train import resume
 from tests.training.short_runs import Recording, events_of, short_run
@@ -48,6 +49,16 @@ def test_the_training_goes_on_while_a_copy_is_written(tmp_path: Path) -> None:
     assert saver.take(waits=True) == (1, store.path(1))
     assert read(store.path(1), ("weights",)).tensors["weights"]["w"].tolist() == [0, 1, 2, 3]
     assert saver.take(waits=True) is None, "each save is reported once"
+
+
+@pytest.mark.gpu
+def test_a_copy_of_what_is_on_a_gpu_is_complete_at_once() -> None:
+    """The thread that writes it waits for nothing."""
+    checkpoint = checkpoint_of(torch.full((1 << 20,), 2.5, device="cuda"), 3)
+    (shards,) = copied_to_host(files_of(checkpoint, ALONE)).values()
+    (shard,) = shards.values()
+    assert shard.tensor.device.type == "cpu"
+    assert bool((shard.tensor == 2.5).all())
 
 
 def test_what_went_wrong_is_raised_where_it_is_asked_for(tmp_path: Path) -> None:

@@ -186,6 +186,8 @@ def test_a_crash_while_preparing_has_a_record(
 def test_running_out_of_memory_is_distinguished() -> None:
     assert status_of(torch.OutOfMemoryError("x")) == "out of memory"
     assert status_of(MemoryError()) == "out of memory"
+    assert status_of(RuntimeError("MPS backend out of memory (MPS allocated: 17.93 GiB)")) == "out of memory"
+    assert status_of(torch.AcceleratorError("CUDA error: out of memory")) == "out of memory"
     assert status_of(RuntimeError("shapes do not match")) == "failed"
     with pytest.raises(RuntimeError) as real:
         torch.empty(2**50)

@@ -1,7 +1,10 @@
 """Looking at the model changes nothing of it, and the held-out loss is a mean over samples."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -12,9 +15,11 @@ from foretune.core.interrupts import StopRequest
 from foretune.record.run_directory import RunDirectory
 from foretune.step.training_step import TrainingStep
 from foretune.step.weights import checksums
+from foretune.training.ranks import Ranks
 from foretune.training.validating import Validator, mean_loss, validator_for
 from tests.step.small_steps import CPU, made_batch, small_step, split_batch
 from tests.training.short_runs import PROMPT, Recording, losses_of, short_prepared, short_run
+from tests.waiting import HANG_S
 
 TinyPipeline = Callable[..., Path]
 
@@ -178,3 +183,64 @@ def test_a_validation_that_runs_out_of_memory_names_the_setting(
     trained = short_run(tiny_pipeline("flux"), tmp_path, observer=observer, **sections)
     assert trained.record.outcome.status == "finished"
     assert "levers.vae_tiling=true" in observer.of("warning")[0]
+
+
+class VirtualGloo:
+    """Broadcasts of the first process to one other, by a clock that only the work of the first one moves.
+
+    A process gives up where more than `timeout_s` of that clock pass during a broadcast, as those of gloo do.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s, self.now_s, self.sent = timeout_s, 0.0, Queue[tuple[float, Any]]()
+
+
+@dataclass(frozen=True)
+class VirtualRanks(Ranks):
+    gloo: VirtualGloo = field(default_factory=lambda: VirtualGloo(0.0))
+    waited: list[float] = field(default_factory=list)
+    """When this process began to wait, by the clock of the one that it waits for."""
+
+    def from_first(self, value: Any) -> Any:
+        if self.is_first:
+            self.gloo.sent.put((self.gloo.now_s, value))
+            return value
+        sent_s, received = self.gloo.sent.get(timeout=HANG_S)
+        began_s = self.waited[-1] if self.waited else 0.0
+        self.waited.append(sent_s)
+        if sent_s - began_s > self.gloo.timeout_s:
+            raise RuntimeError("[/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting for recv")
+        return received
+
+
+@pytest.mark.parametrize("call_s", [40.0, 70.0])
+def test_others_wait_for_each_step_of_a_sample_and_not_for_all_of_it(
+    call_s: float, tmp_path: Path, tiny_pipeline: TinyPipeline
+) -> None:
+    """Twelve calls of the denoiser take longer than a process waits; one call does so only if it hangs."""
+    asked = {"prompts": [PROMPT], "num_inference_steps": 12}
+    first, other = (prepared_validator(tiny_pipeline("flux"), tmp_path, validate=asked) for _ in range(2))
+    gloo, progress = VirtualGloo(60.0), list[float]()
+    first = replace(first, ranks=VirtualRanks(0, 2, gloo=gloo))
+    other = replace(other, ranks=VirtualRanks(1, 2, gloo=gloo), progressed=lambda: progress.append(gloo.now_s))
+
+    def pass_time(*_: object) -> None:
+        gloo.now_s += call_s
+
+    first.step.denoiser.register_forward_hook(pass_time)
+
+    def sample_first() -> None:
+        assert len(first.samples(1)) == 1
+        first.ranks.from_first("the next step")
+
+    with ThreadPoolExecutor(1) as pool:
+        sampling = pool.submit(sample_first)
+        if call_s > gloo.timeout_s:
+            with pytest.raises(RuntimeError, match="Timed out"):
+                other.samples(1)
+        else:
+            assert other.samples(1) == ()
+            assert other.ranks.from_first(None) == "the next step"
+            assert len(progress) == 12
+        sampling.result()
+    assert gloo.now_s == 12 * call_s

@@ -45,7 +45,8 @@ def bench(
     synthetic = synthetic or random_weights
     needs: tuple[Need, ...] = ("adapters",) if synthetic else ("data", "adapters")
     asked = read_to_start(experiment, changes, "Measuring", needs)
-    import_libraries(observer, "foretune.measure.bench", "foretune.training.forecast")
+    device = asked.experiment.parallel.device
+    import_libraries(observer, "foretune.measure.bench", "foretune.training.forecast", device=device)
     from foretune.measure.bench import BenchChoices
     from foretune.measure.bench import bench as run_bench
     from foretune.training.forecast import plan_here
@@ -111,7 +112,7 @@ def bench_inference(
         batch, precision = PRESETS[preset].batch_size, PRESETS[preset].precision
     check_subject(target)
     require("train", "Measuring inference")
-    import_libraries(observer, "foretune.measure.bench_inference", warns_if_busy=True)
+    import_libraries(observer, "foretune.measure.bench_inference", warns_if_busy=True, device="auto")
     from foretune.measure.bench_inference import InferenceChoices
     from foretune.measure.bench_inference import bench_inference as run_bench
 

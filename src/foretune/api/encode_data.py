@@ -95,7 +95,8 @@ def encode_data(
     overrides = (*overrides_of(changes), "data.encoded=null")
     checks = [absent_device] if is_here else []
     asked = read_experiment(Path(experiment), overrides, needs=TO_ENCODE, checks=checks)
-    import_libraries(observer, "foretune.training.encoded_sets.job", warns_if_busy=is_here)
+    device = asked.experiment.parallel.device if is_here else None
+    import_libraries(observer, "foretune.training.encoded_sets.job", warns_if_busy=is_here, device=device)
     from foretune.data.shards import ShardLimits
     from foretune.sweeps.trial_resources import resources_of
     from foretune.training.encoded_sets.controller import EncodeController

@@ -13,6 +13,7 @@ from foretune.core.observer import Observer
 from foretune.core.output_files import require_writable
 
 if TYPE_CHECKING:
+    from foretune.choices.quantize import DenoiserNumbers, EncoderNumbers
     from foretune.core.values import Evaluation
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
@@ -35,8 +36,10 @@ def evaluate(
     metrics: Sequence[str] = (),
     extractor: str = "vae",
     clip: str | None = None,
-    device: DeviceName = "auto",
-    precision: SamplePrecision = "fp32",
+    device: DeviceName | None = None,
+    precision: SamplePrecision | None = None,
+    quantize: "DenoiserNumbers | None" = None,
+    quantize_text_encoders: "EncoderNumbers | None" = None,
     output: str | Path | None = None,
     observer: Observer | None = None,
 ) -> "tuple[Evaluation, ...]":
@@ -57,8 +60,10 @@ def evaluate(
         metrics: names, such as `("captions", "loss")`; all if left out.
         extractor: for FID and KID: vae, pixels, clip:WHERE or dino:WHERE.
         clip: CLIP score: a folder or a hub id.
-        device: auto takes an accelerator if there is one.
-        precision: dtype to compute with.
+        device: that of the run if left out; auto takes an accelerator if there is one.
+        precision: dtype to compute with; that of the run if left out.
+        quantize: quantise the base of both columns, as `quantize.denoiser`; as in the run if left out.
+        quantize_text_encoders: as `quantize.text_encoders`; as in the run if left out.
         output: folder to write to; RUN/quality if left out.
         observer: receives progress.
     """
@@ -75,7 +80,7 @@ def evaluate(
         check_subject(named)
     require("train", "Evaluating")
     observer = observer or Observer()
-    import_libraries(observer, "foretune.quality.evaluating", warns_if_busy=True)
+    import_libraries(observer, "foretune.quality.evaluating", warns_if_busy=True, device=device or "auto")
     from foretune.quality.evaluating import Evaluator
     from foretune.quality.request import EvaluationRequest
 
@@ -95,6 +100,8 @@ def evaluate(
         clip=clip,
         device=device,
         precision=precision,
+        quantize=quantize,
+        quantize_text_encoders=quantize_text_encoders,
         output=None if output is None else Path(output),
     )
     evaluator = Evaluator(observer)

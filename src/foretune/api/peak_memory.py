@@ -5,14 +5,16 @@ from collections.abc import Callable
 
 def measures_device() -> bool:
     """Whether the high-water mark is that of an accelerator's allocator."""
+    from foretune.accelerator.memory import peak_allocated_bytes
     from foretune.training.devices import available_devices
 
-    return available_devices()[0].type == "cuda"
+    return peak_allocated_bytes(available_devices()[0]) is not None
 
 
 def peak_memory() -> Callable[[], int]:
     """A function that reads it, in bytes."""
-    from foretune.training.devices import available_devices, peak_device_bytes, peak_host_bytes
+    from foretune.accelerator.memory import peak_allocated_bytes
+    from foretune.training.devices import available_devices, peak_host_bytes
 
     device = available_devices()[0]
-    return lambda: peak_device_bytes(device) or peak_host_bytes()
+    return lambda: peak_allocated_bytes(device) or peak_host_bytes()

@@ -67,7 +67,8 @@ def profile(
 
 def _profiled(experiment: ExperimentLike, changes: Changes | None, steps: int, runs: Path, observer: Observer) -> Path:
     asked = read_to_start(experiment, changes, "Profiling", ("data", "adapters"))
-    import_libraries(observer, "foretune.measure.profiling", warns_if_busy=True)
+    device = asked.experiment.parallel.device
+    import_libraries(observer, "foretune.measure.profiling", warns_if_busy=True, device=device)
     from foretune.measure.profiling import profile as run_profile
 
     with torch_kept():

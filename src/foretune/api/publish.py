@@ -4,9 +4,9 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from foretune.api.export import export
+from foretune.api.export import FilePrecision, export
 from foretune.api.run import RunLike, path_of
 from foretune.core.errors import UserError
 from foretune.core.extras import require
@@ -45,7 +45,7 @@ def publish(
     *,
     dry_run: bool = False,
     private: bool = True,
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32",
+    precision: FilePrecision | None = None,
     merge: bool = False,
     follow_links: bool = False,
     licence: str | None = None,
@@ -58,7 +58,7 @@ def publish(
         to: the repository, `owner/name`; it is made if it does not exist.
         dry_run: write RUN/publish, which would be uploaded, and upload nothing.
         private: whether a new repository is private.
-        precision: dtype of the weights.
+        precision: dtype of the weights; as the run computes if left out.
         merge: publish a whole pipeline with the adapter merged in.
         follow_links: also publish files that links of the model folder lead to elsewhere.
         licence: of the base model, where the catalogue does not know it.

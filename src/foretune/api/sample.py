@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from foretune.api.evaluate import DeviceName, SamplePrecision
 from foretune.api.process_state import torch_kept
@@ -10,6 +11,9 @@ from foretune.api.start import import_libraries
 from foretune.core.extras import require
 from foretune.core.observer import Observer
 from foretune.core.output_files import require_writable
+
+if TYPE_CHECKING:
+    from foretune.choices.quantize import DenoiserNumbers, EncoderNumbers
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,11 @@ def sample(
     frames: int | None = None,
     guidance: float | None = None,
     text_tokens: int | None = None,
-    device: DeviceName = "auto",
-    precision: SamplePrecision = "fp32",
+    device: DeviceName | None = None,
+    precision: SamplePrecision | None = None,
+    quantize: "DenoiserNumbers | None" = None,
+    quantize_text_encoders: "EncoderNumbers | None" = None,
+    vae_tiling: bool = False,
     observer: Observer | None = None,
 ) -> SideBySide:
     """Samples a base model and its fine-tuned versions with the same prompts and seed, in one labelled picture.
@@ -51,8 +58,11 @@ def sample(
         frames: number of frames of clips; the model's own if left out.
         guidance: the pipeline's own if left out.
         text_tokens: most tokens of a prompt.
-        device: auto takes an accelerator if there is one.
-        precision: dtype to compute with.
+        device: an accelerator if there is one, if left out.
+        precision: dtype to compute with; bf16 on an accelerator and fp32 on a CPU if left out.
+        quantize: quantise the base, as `quantize.denoiser` of an experiment.
+        quantize_text_encoders: quantise the text encoders, as `quantize.text_encoders`.
+        vae_tiling: decode in tiles, which needs less memory for large images.
         observer: receives progress.
     """
     from foretune.choices.model import resolve_model
@@ -62,8 +72,9 @@ def sample(
     require_writable(path)
     require("train", "Sampling")
     observer = observer or Observer()
-    import_libraries(observer, "foretune.quality.side_by_side")
+    import_libraries(observer, "foretune.quality.side_by_side", device=device or "auto")
     from foretune.quality.side_by_side import SideBySideRequest, side_by_side
+    from foretune.training.sampling_setup import SamplingChoice
 
     request = SideBySideRequest(
         base=base,
@@ -76,8 +87,13 @@ def sample(
         num_frames=frames,
         guidance_scale=guidance,
         num_text_tokens=text_tokens,
-        device=device,
-        precision=precision,
+        setup=SamplingChoice(
+            device=device,
+            precision=precision,
+            denoiser=quantize,
+            text_encoders=quantize_text_encoders,
+            vae_tiling=vae_tiling,
+        ),
     )
     with torch_kept():
         return SideBySide(path, tuple(side_by_side(request, path, observer.preparing)))

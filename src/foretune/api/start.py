@@ -83,9 +83,12 @@ def absent_device(experiment: "Experiment") -> Iterator[str]:
         yield str(refusal)
 
 
-def import_libraries(observer: Observer, *modules: str, warns_if_busy: bool = False) -> bool:
+def import_libraries(observer: Observer, *modules: str, warns_if_busy: bool = False, device: str | None = None) -> bool:
     """Imports torch, diffusers and transformers, and the modules that will use them. With `warns_if_busy`, warns if
     other processes use the machine meanwhile, and returns whether they do.
+
+    `device` is the one that was requested, for verbs that compute: "auto" would use the CPU without a word if torch
+    does not see the machine's card.
     """
     from foretune.training.busyness import BusyWatch
 
@@ -95,4 +98,16 @@ def import_libraries(observer: Observer, *modules: str, warns_if_busy: bool = Fa
         for name in ("torch", "diffusers.models.modeling_utils", "transformers.utils", *modules):
             import_module(name)
         observer.imported()
+    if device == "auto":
+        _warn_of_unused_cards(observer)
     return watch is not None and bool(watch.warn(observer))
+
+
+def _warn_of_unused_cards(observer: Observer) -> None:
+    import torch
+
+    from foretune.record.unused_cards import unused_cards
+
+    unused = None if torch.backends.mps.is_available() else unused_cards(torch)
+    if unused is not None:
+        observer.warning(f"{unused.text}: everything runs on the CPU. Run: {unused.remedy}")

@@ -116,7 +116,8 @@ def sweep(
 
     folder = sweep_folder(Path(sweeps), asked, is_new=new)
     observer.message(_announced(asked, folder, executor))
-    import_libraries(observer, "foretune.sweeps.forecasting", warns_if_busy=is_here)
+    device = "auto" if is_here else None
+    import_libraries(observer, "foretune.sweeps.forecasting", warns_if_busy=is_here, device=device)
     usd_per_hour = _usd_per_hour(file)
     store = _Store(asked, folder, usd_per_hour)
     limits_memory = file.limits.host_gib is not None

@@ -11,6 +11,7 @@ from foretune.api.run import Run, RunFailed, RunLike, open_run, path_of
 from foretune.api.start import Changes, ExperimentLike, import_libraries, overrides_of, read_to_start
 from foretune.core.errors import UserError
 from foretune.core.extras import require
+from foretune.core.main_guard import require_main_guard
 from foretune.core.observer import Observer
 from foretune.core.units import bytes_text
 from foretune.core.values import Plan
@@ -49,6 +50,7 @@ def train(
     """
     from foretune.config.readiness import TO_TRAIN
 
+    require_main_guard()
     observer = observer or Observer()
     asked = read_to_start(experiment, changes, "Training", TO_TRAIN, Path(runs))
     if _must_launch(asked.experiment):
@@ -58,7 +60,10 @@ def train(
         request = {"mapping": asked.as_asked, "name": asked.experiment.name, "runs": str(runs)}
         return _launched(asked.experiment, request, observer)
     is_alone = asked.experiment.parallel.devices == 1  # otherwise the other processes would count as busy ones
-    import_libraries(observer, "foretune.training.forecast", "foretune.training.several", warns_if_busy=is_alone)
+    device = asked.experiment.parallel.device
+    import_libraries(
+        observer, "foretune.training.forecast", "foretune.training.several", warns_if_busy=is_alone, device=device
+    )
     from foretune.training.restarts import num_restarts
     from foretune.training.several import train_in_ranks
 
@@ -85,6 +90,7 @@ def resume(
     from foretune.record.run_directory import RunDirectory
     from foretune.training.changed_run import read_changed
 
+    require_main_guard()
     observer = observer or Observer()
     directory = RunDirectory.open(path_of(run))
     require("train", "Training")
@@ -96,7 +102,8 @@ def resume(
         whole_hash = experiment.whole_hash()
     if _must_launch(experiment):
         return _launched(experiment, {"run": str(directory.path), "overrides": overrides}, observer)
-    import_libraries(observer, "foretune.training.several", warns_if_busy=experiment.parallel.devices == 1)
+    parallel = experiment.parallel
+    import_libraries(observer, "foretune.training.several", warns_if_busy=parallel.devices == 1, device=parallel.device)
     from foretune.training.several import resume_in_ranks
 
     plan = directory.read_plan()
@@ -107,10 +114,14 @@ def resume(
 
 
 def _must_launch(experiment: "Experiment") -> bool:
-    """Whether the run takes processes that nobody has started."""
+    """Whether the run takes processes that nobody has started. Refuses a system where they cannot be started."""
+    from foretune.executors.executor import require_processes
     from foretune.training.ranks import found_ranks
 
-    return experiment.parallel.devices > 1 and found_ranks() is None
+    if experiment.parallel.devices == 1 or found_ranks() is not None:
+        return False
+    require_processes("Training on several devices", nearest="parallel.devices=1")
+    return True
 
 
 def _launched(experiment: "Experiment", request: dict[str, Any], observer: Observer) -> Run:

@@ -28,10 +28,20 @@ Metrics = Annotated[
     str | None, typer.Option("--metrics", help="Names with commas between, such as captions,loss. [default: all]")
 ]
 Device = Annotated[
-    Literal["auto", "cpu", "cuda", "mps"],
-    typer.Option("--device", help="auto takes an accelerator if there is one."),
+    Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option("--device", help="[default: as the run was trained]")
 ]
-Numbers = Annotated[Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="Numbers to compute with.")]
+Numbers = Annotated[
+    Literal["fp32", "bf16", "fp16"] | None,
+    typer.Option("--precision", help="Numbers to compute with. [default: as the run was trained]"),
+]
+Quantized = Annotated[
+    Literal["none", "int8", "float8", "float8-dynamic", "nf4", "int8-bnb"] | None,
+    typer.Option("--quantize", help="Quantise the base of both columns. [default: as the run was trained]"),
+]
+QuantizedEncoders = Annotated[
+    Literal["none", "int8", "float8", "nf4", "int8-bnb"] | None,
+    typer.Option("--quantize-text-encoders", help="[default: as the run was trained]"),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder to write to. [default: RUN/quality]")]
 ExtractorName = Annotated[
     str, typer.Option("--extractor", help="For FID and KID: vae, pixels, clip:WHERE or dino:WHERE.")
@@ -58,8 +68,10 @@ def evaluate(
     metrics: Metrics = None,
     extractor: ExtractorName = "vae",
     clip: Annotated[str | None, typer.Option("--clip", help="CLIP score: a folder or a hub id.")] = None,
-    device: Device = "auto",
-    precision: Numbers = "fp32",
+    device: Device = None,
+    precision: Numbers = None,
+    quantize: Quantized = None,
+    quantize_text_encoders: QuantizedEncoders = None,
     output: Output = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of the table.")] = False,
 ) -> None:
@@ -85,6 +97,8 @@ def evaluate(
             clip=clip,
             device=device,
             precision=precision,
+            quantize=quantize,
+            quantize_text_encoders=quantize_text_encoders,
             output=output,
             observer=observer,
         )

@@ -14,8 +14,9 @@ def publish(
     ] = False,
     private: Annotated[bool, typer.Option("--private/--public", help="Who sees a new repository.")] = True,
     precision: Annotated[
-        Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="dtype of the weights.")
-    ] = "fp32",
+        Literal["fp32", "bf16", "fp16"] | None,
+        typer.Option("--precision", help="dtype of the weights. [default: as the run computes]"),
+    ] = None,
     merge: Annotated[
         bool, typer.Option("--merge", help="Make the adapter part of the model: a whole pipeline is published.")
     ] = False,

@@ -5,6 +5,15 @@ from typing import Annotated, Literal
 
 import typer
 
+QuantizedBase = Annotated[
+    Literal["none", "int8", "float8", "float8-dynamic", "nf4", "int8-bnb"] | None,
+    typer.Option("--quantize", help="Quantise the base: 8 or 4 bits a weight. [default: none]"),
+]
+QuantizedTextEncoders = Annotated[
+    Literal["none", "int8", "float8", "nf4", "int8-bnb"] | None,
+    typer.Option("--quantize-text-encoders", help="Quantise the text encoders. [default: none]"),
+]
+
 
 def sample(
     base: Annotated[str, typer.Option("--base", help="The base model: catalogue name, hub id or local folder.")],
@@ -27,12 +36,18 @@ def sample(
     guidance: Annotated[float | None, typer.Option("--guidance", help="The pipeline's own if left out.")] = None,
     text_tokens: Annotated[int | None, typer.Option("--text-tokens", help="Most tokens of a prompt.")] = None,
     device: Annotated[
-        Literal["auto", "cpu", "cuda", "mps"],
-        typer.Option("--device", help="auto takes an accelerator if there is one."),
-    ] = "auto",
+        Literal["auto", "cpu", "cuda", "mps"] | None,
+        typer.Option("--device", help="[default: an accelerator if there is one]"),
+    ] = None,
     precision: Annotated[
-        Literal["fp32", "bf16", "fp16"], typer.Option("--precision", help="Numbers to compute with.")
-    ] = "fp32",
+        Literal["fp32", "bf16", "fp16"] | None,
+        typer.Option("--precision", help="Numbers to compute with. [default: bf16 on an accelerator, fp32 on a CPU]"),
+    ] = None,
+    quantize: QuantizedBase = None,
+    quantize_text_encoders: QuantizedTextEncoders = None,
+    vae_tiling: Annotated[
+        bool, typer.Option("--vae-tiling", help="Decode in tiles: less memory for large images.")
+    ] = False,
 ) -> None:
     """Sample the base and its fine-tuned versions with the same prompts and seed, in one labelled picture."""
     from foretune.api.sample import sample as sample_models
@@ -53,6 +68,9 @@ def sample(
             text_tokens=text_tokens,
             device=device,
             precision=precision,
+            quantize=quantize,
+            quantize_text_encoders=quantize_text_encoders,
+            vae_tiling=vae_tiling,
             observer=observer,
         )
     columns = ", ".join(picture.columns)

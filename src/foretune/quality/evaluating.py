@@ -161,12 +161,9 @@ def _warnings(setting: Setting) -> tuple[str, ...]:
     if num < _FEW_PROMPTS:
         lack = "there is no interval" if num == 1 else "intervals are wide"
         warnings.append(f"{counted_text(num, setting.repeats_over)} only: {lack}, however many seeds there are")
-    experiment = setting.subject.experiment
-    if experiment is not None and experiment.quantize.denoiser not in ("none", "float8-training"):
-        warnings.append(
-            f"trained on an {experiment.quantize.denoiser} base; evaluated, as an export would be, with the base "
-            "as it is on disk"
-        )
+    numbers = setting.setup.quantize.denoiser
+    if numbers != "none":
+        warnings.append(f"sampled on a base in {numbers}, which differs from the base on disk by its rounding")
     return tuple(warnings)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from foretune.accelerator.memory import free_memory
 from foretune.core.draws import derive_seed
 from foretune.core.observer import Observer
 from foretune.data.batch import Batch, normal
@@ -23,30 +24,17 @@ from foretune.quality.request import LEVELS
 from foretune.quality.setting import Setting
 from foretune.quality.subjects import EvaluatedModel
 from foretune.step.sample_loss import sample_losses
-from foretune.training.encoding import encode_captions, free_memory
 from foretune.training.sampling import Pixels
 
-_CAPTIONS_AT_ONCE = 16
 Encoded = Mapping[str, Conditioning]
 
 
 def encode_texts(subject: EvaluatedModel, setting: Setting, observer: Observer) -> Encoded:
     """Encodes every prompt and caption on the device; the text encoders are freed before a denoiser is loaded."""
-    family = subject.family
-    if not family.text_parts:
-        return {}
     captions = () if setting.data is None else setting.data.captions
-    texts = tuple(dict.fromkeys((*setting.sampling.prompts, *captions, "")))
-    encoders = family.load_text_encoders(subject.folder, setting.policy.compute_dtype).to(setting.device)
-    encoded: dict[str, Conditioning] = {}
-    for start in range(0, len(texts), _CAPTIONS_AT_ONCE):
-        part = texts[start : start + _CAPTIONS_AT_ONCE]
-        made = encode_captions(family, encoders, part, setting.sampling.num_text_tokens)
-        encoded |= {text: _moved(one, setting.device) for text, one in zip(part, made, strict=True)}
-        observer.preparing("encoding captions", len(encoded), len(texts))
-    del encoders
-    free_memory()
-    return encoded
+    texts = (*setting.sampling.prompts, *captions)
+    observer.preparing("encoding captions", 0, len(texts))
+    return setting.setup.encode(subject.family, subject.folder, texts, setting.sampling.num_text_tokens)
 
 
 def gather(
@@ -72,15 +60,9 @@ class _Session:
     def __init__(self, subject: EvaluatedModel, setting: Setting, encoded: Encoded, num_steps: int) -> None:
         self._setting, self._encoded, self._num_steps = setting, encoded, num_steps
         self._family: TrainableFamily = subject.family
-        policy, device = setting.policy, setting.device
-        self._denoiser: nn.Module = subject.load(policy.compute_dtype).eval().to(device)
-        left_out = dict.fromkeys(self._family.text_parts)
-        self._pipeline: Any = self._family.load_pipeline(
-            subject.folder, torch.float32, **{self._family.denoiser_part: self._denoiser}, **left_out
-        )
-        self._vae: Any = None
-        if self._family.has_latents:
-            self._vae = self._pipeline.vae.to(device)
+        self._denoiser: nn.Module = subject.load(setting.setup)
+        self._pipeline: Any = setting.setup.pipeline(subject.family, subject.folder, self._denoiser)
+        self._vae: Any = self._pipeline.vae if self._family.has_latents else None
 
     def close(self) -> None:
         self._pipeline = self._vae = None
@@ -90,10 +72,10 @@ class _Session:
     @torch.no_grad()
     def evidence(self, needs: frozenset[Need], observer: Observer, column: str) -> SampledEvidence:
         found = SampledEvidence()
-        policy, device = self._setting.policy, self._setting.device
-        with policy.products():
+        setup = self._setting.setup
+        with setup.policy.products():
             if "samples" in needs:
-                with policy.autocast(device.type):
+                with setup.sampling():
                     sampled = sample_grid(
                         self._family,
                         self._pipeline,
@@ -112,7 +94,8 @@ class _Session:
         return found
 
     def _losses(self, data: EvaluationData, observer: Observer, column: str) -> tuple[tuple[float, ...], ...]:
-        batches = data.batches(NUM_BANDS * max(1, self._at_once() // NUM_BANDS))
+        at_once = self._at_once()
+        batches = data.batches(at_once if at_once < NUM_BANDS else NUM_BANDS * (at_once // NUM_BANDS))
         losses: list[float] = []
         for number, batch in enumerate(batches):
             losses += sample_losses(
@@ -120,7 +103,7 @@ class _Session:
                 self._ready(batch),
                 family=self._family,
                 objective=self._setting.objective,
-                policy=self._setting.policy,
+                policy=self._setting.setup.policy,
                 guidance_scale=self._setting.trained_guidance,
             ).tolist()
             observer.preparing(f"held-out losses, {column}", number + 1, len(batches))
@@ -128,7 +111,9 @@ class _Session:
 
     def _denoised(self, data: EvaluationData, observer: Observer, column: str) -> dict[float, tuple[Pixels, ...]]:
         setting = self._setting
-        denoising = Denoising(self._family, self._denoiser, setting.objective, setting.policy, setting.trained_guidance)
+        denoising = Denoising(
+            self._family, self._denoiser, setting.objective, setting.setup.policy, setting.trained_guidance
+        )
         pieces = in_pieces(data.held_out_images, self._at_once())
         found: dict[float, tuple[Pixels, ...]] = {}
         for number, level in enumerate(LEVELS):
@@ -147,7 +132,7 @@ class _Session:
         return found
 
     def _ready(self, batch: Batch) -> Batch:
-        batch = batch.to(self._setting.device)
+        batch = batch.to(self._setting.setup.device)
         if self._vae is not None:
             assert batch.images is not None, "nothing is cached here"
             batch = replace(batch, moments=self._family.encode_images(self._vae, batch.images), images=None)
@@ -155,7 +140,7 @@ class _Session:
         return replace(batch, conditioning=self._conditioning(batch.captions, batch.framing))
 
     def _clean(self, images: Tensor) -> Tensor:
-        images = images.to(self._setting.device)
+        images = images.to(self._setting.setup.device)
         if self._vae is None:
             return images
         moments = self._family.encode_images(self._vae, images)
@@ -168,7 +153,7 @@ class _Session:
 
     def _conditioning(self, captions: Sequence[str], framing: Tensor) -> Conditioning:
         of_captions = stacked([self._encoded[caption] for caption in captions]) if self._encoded else {}
-        return {**of_captions, **self._family.image_conditioning(framing.to(self._setting.device))}
+        return {**of_captions, **self._family.image_conditioning(framing.to(self._setting.setup.device))}
 
     def _noise(self, data: EvaluationData, place: int, shape: tuple[int, ...]) -> Tensor:
         seed = derive_seed(data.experiment.validation.seed, "noise", HELD_OUT, int(data.held_out[place]))
@@ -180,7 +165,3 @@ class _Session:
 
 def _as_pixels(images: Tensor) -> list[Pixels]:
     return list(((images.float() + 1) / 2).clamp(0, 1).movedim(1, -1).cpu().numpy())
-
-
-def _moved(conditioning: Conditioning, device: torch.device) -> Conditioning:
-    return {name: tensor.to(device) for name, tensor in conditioning.items()}

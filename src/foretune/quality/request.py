@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-Precision = Literal["fp32", "bf16", "fp16"]
+from foretune.choices.quantize import DenoiserNumbers, EncoderNumbers
+from foretune.choices.training import Precision
 
 LEVELS = (0.25, 0.5, 0.75)
 """Noise shares at which held-out images are noised and denoised: 0 is none, 1 is pure noise."""
@@ -38,7 +38,11 @@ class EvaluationRequest:
     """Extracts the features that FID and KID compare: vae, pixels, clip:WHERE or dino:WHERE."""
     clip: str | None = None
     """Folder or Hub id of a CLIP model, for the CLIP score."""
-    device: str = "auto"
-    precision: Precision = "fp32"
+    device: str | None = None
+    """None, here and in what follows: as the run was trained."""
+    precision: Precision | None = None
+    quantize: DenoiserNumbers | None = None
+    """Quantisation of the base of both columns."""
+    quantize_text_encoders: EncoderNumbers | None = None
     output: Path | None = None
     """Folder for the evaluation and its images. None: quality/ in the run directory."""

@@ -17,9 +17,8 @@ from foretune.quality.extractors import Extractor, check_extractor, open_extract
 from foretune.quality.held_out import NUM_BANDS, EvaluationData
 from foretune.quality.request import LEVELS, EvaluationRequest
 from foretune.quality.subjects import EvaluatedModel
-from foretune.step.precision import PrecisionPolicy
-from foretune.training.devices import choose_device
 from foretune.training.sampling import SampleRequest
+from foretune.training.sampling_setup import SamplingChoice, SamplingSetup, sampling_setup
 from foretune.training.sizes import sampling_size
 
 NO_RUN = "it needs held-out images, and a model without a run has none. Evaluate a run"
@@ -34,8 +33,8 @@ class Setting:
     sampling: SampleRequest
     data: EvaluationData | None
     """None if there is no run that provides data."""
-    device: torch.device
-    policy: PrecisionPolicy
+    setup: SamplingSetup
+    """Device, precision and quantised base of both columns."""
 
     @property
     def num_seeds(self) -> int:
@@ -114,13 +113,13 @@ class Setting:
     @cached_property
     def extractor(self) -> Extractor:
         """The feature extractor of FID and KID."""
-        return open_extractor(self.request.extractor, self.subject.family, self.subject.folder, self.device)
+        return open_extractor(self.request.extractor, self.subject.family, self.subject.folder, self.setup.device)
 
     @cached_property
     def clip(self) -> Clip:
         """The model of the CLIP score."""
         assert self.request.clip is not None, "the score is absent without"
-        return open_clip(self.request.clip, self.device)
+        return open_clip(self.request.clip, self.setup.device)
 
     @cached_property
     def reference_features(self) -> torch.Tensor:
@@ -139,8 +138,9 @@ class Setting:
             "num_frames": self.sampling.size.num_frames,
             "text_tokens": self.sampling.num_text_tokens,
             "guidance_scale": self.sampling.guidance_scale,
-            "precision": self.request.precision,
-            "device": self.device.type,
+            "precision": self.setup.precision,
+            **self._quantized(),
+            "device": self.setup.device.type,
             "extractor": self.request.extractor,
             "clip": self.request.clip,
             "levels": list(LEVELS),
@@ -149,6 +149,10 @@ class Setting:
             "held_out_images": 0 if self.data is None else len(self.data.held_out),
             "data": None if self.data is None else self.data.source.fingerprint(),
         }
+
+    def _quantized(self) -> dict[str, Any]:
+        found = self.setup.quantize.model_dump(mode="json", exclude_defaults=True)
+        return {"quantize": found} if {"denoiser", "text_encoders"} & found.keys() else {}
 
     @property
     def _objective_choice(self) -> ObjectiveChoice:
@@ -168,6 +172,13 @@ def settle(
             "foretune evaluate samples from captions alone, and this model continues a given first frame. The held-out "
             "loss of a run is in its report, with samples that continue held-out clips."
         )
+    choice = SamplingChoice(
+        device=request.device,
+        precision=request.precision,
+        denoiser=request.quantize,
+        text_encoders=request.quantize_text_encoders,
+    )
+    setup = sampling_setup(choice, experiment)
     size = sampling_size(family, request.size_px, trained=subject.trained_size)
     data = None
     if experiment is not None:
@@ -189,8 +200,7 @@ def settle(
             ),
         ),
         data=data,
-        device=choose_device(request.device),
-        policy=PrecisionPolicy(request.precision),
+        setup=setup,
     )
 
 

@@ -2,29 +2,30 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
+from foretune.accelerator.memory import free_memory
 from foretune.choices.model import resolve_model
-from foretune.choices.training import Precision
 from foretune.core.errors import Refused, UserError
-from foretune.models.adapters import load_adapter, refuse_foreign
+from foretune.models.adapters import changes_text_encoders, load_adapter, refuse_foreign
+from foretune.models.family import Conditioning
 from foretune.models.locating import locate, open_family
 from foretune.models.trainable import TrainableFamily
-from foretune.step.precision import PrecisionPolicy
-from foretune.training.devices import choose_device
-from foretune.training.encoding import free_memory
+from foretune.step.quantizing.stand_ins import dense_stand_ins
 from foretune.training.sampling import SampleRequest, sample, to_image
+from foretune.training.sampling_setup import SamplingChoice, SamplingSetup, sampling_setup
 from foretune.training.sizes import sampling_size
 
 _LEAST_SIDE_PX = 256
 _FONT_PX = 16
 _GAP_PX = 12
 _SOFT = (70, 76, 84)
+Texts = Mapping[str, Conditioning]
+"""Encoded prompts, and the empty one; empty for models without text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +42,8 @@ class SideBySideRequest:
     num_frames: int | None = None
     guidance_scale: float | None
     num_text_tokens: int | None
-    device: str
-    precision: Precision
+    setup: SamplingChoice
+    """Device, precision and quantised base of all columns."""
 
 
 def side_by_side(
@@ -67,15 +68,70 @@ def side_by_side(
         guidance_scale=request.guidance_scale,
     )
     columns: dict[str, list[Image.Image]] = {}
-    loaders = _loaders(request, family, folder)
-    for number, (name, load) in enumerate(loaders.items()):
-        progress(f"sampling {name}", number, len(loaders))
-        # Not stored in a variable: two models at once might not fit.
-        columns[name] = [to_image(pixels) for pixels in sample(family, load(), sampling)]
+    models = _models(request, family, folder)
+    setup = sampling_setup(request.setup)
+    encoded: dict[str, Texts] = {}
+    for number, (name, model) in enumerate(models.items()):
+        progress(f"sampling {name}", number, len(models))
+        if model.encoders not in encoded:
+            # The encoders are freed before a denoiser is loaded. Models with the same encoders share what they encode.
+            encoded = {model.encoders: model.encode(setup, sampling)}
+        columns[name] = model.sample(setup, sampling, encoded[model.encoders])
         free_memory()
     output.parent.mkdir(parents=True, exist_ok=True)
     labelled_sheet(columns, sampling.prompts).save(output)
     return tuple(columns)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """One column: a base, which may be a full export, with or without an adapter."""
+
+    family: TrainableFamily
+    folder: Path
+    adapter: Path | None = None
+
+    @property
+    def encoders(self) -> str:
+        """Equal where prompts are encoded alike: an adapter may change the text encoders, too."""
+        return f"{self.folder} {self.adapter if self._changes_encoders else ''}"
+
+    @property
+    def _changes_encoders(self) -> bool:
+        return self.adapter is not None and changes_text_encoders(self.adapter)
+
+    def encode(self, setup: SamplingSetup, sampling: SampleRequest) -> Texts:
+        """Encodes the prompts; the encoders are freed."""
+        if not self._changes_encoders:
+            return setup.encode(self.family, self.folder, sampling.prompts, sampling.num_text_tokens)
+        assert self.adapter is not None
+        # The loader attaches both parts; layers without weights are enough for the denoiser's.
+        denoiser = self.family.denoiser_on_meta(setup.dtype)
+        encoders = self.family.load_pipeline(
+            self.folder, setup.dtype, **{self.family.denoiser_part: denoiser, "vae": None}
+        )
+        load_adapter(self.family, encoders, self.adapter)
+        setattr(encoders, self.family.denoiser_part, None)
+        encoded = setup.encoded_by(encoders.to(setup.device), self.family, sampling.prompts, sampling.num_text_tokens)
+        del encoders, denoiser
+        free_memory()
+        return encoded
+
+    def sample(self, setup: SamplingSetup, sampling: SampleRequest, texts: Texts) -> list[Image.Image]:
+        """Samples every prompt. Nothing of the model is left afterwards: two at once might not fit."""
+        denoiser = setup.load_base(self.family, self.folder)
+        pipeline = setup.pipeline(self.family, self.folder, denoiser)
+        if self.adapter is not None:
+            with dense_stand_ins(denoiser):
+                load_adapter(self.family, pipeline, self.adapter)
+        encoded = [_batched(texts[prompt]) for prompt in sampling.prompts] if texts else None
+        unconditional = _batched(texts[""]) if texts else None
+        with setup.sampling():
+            return [to_image(pixels) for pixels in sample(self.family, pipeline, sampling, encoded, unconditional)]
+
+
+def _batched(conditioning: Conditioning) -> Conditioning:
+    return {name: tensor[None] for name, tensor in conditioning.items()}
 
 
 def labelled_sheet(columns: Mapping[str, Sequence[Image.Image]], prompts: Sequence[str]) -> Image.Image:
@@ -129,27 +185,15 @@ def _wrapped(text: str, font: Any, width_px: int) -> list[str]:
     return [*lines, line]
 
 
-def _loaders(request: SideBySideRequest, family: TrainableFamily, folder: Path) -> dict[str, Callable[[], Any]]:
-    """Returns a loader of each model, by column name."""
-    # Report what cannot be loaded before the first model is sampled.
+def _models(request: SideBySideRequest, family: TrainableFamily, folder: Path) -> dict[str, _Model]:
+    """Returns each model by column name. Raises for what cannot be loaded, before the first one is sampled."""
     for path in request.adapters:
         refuse_foreign(family, family.denoiser_on_meta(torch.float32), path)
     for path in request.full:
         if not path.is_dir():
             raise UserError(f"There is no folder {path}. --full takes what foretune export wrote of a full training.")
-        open_family(path)
-    device = choose_device(request.device)
-    dtype = PrecisionPolicy(request.precision).compute_dtype
-
-    def load(adapter: Path | None = None, full: Path | None = None) -> Any:
-        of_family, where = (family, folder) if full is None else (open_family(full), full)
-        pipeline = of_family.load_pipeline(where, dtype)
-        if adapter is not None:
-            load_adapter(family, pipeline, adapter)
-        return pipeline.to(device)
-
     return {
-        "base": load,
-        **{f"adapter {path}": partial(load, adapter=path) for path in request.adapters},
-        **{f"full {path}": partial(load, full=path) for path in request.full},
+        "base": _Model(family, folder),
+        **{f"adapter {path}": _Model(family, folder, path) for path in request.adapters},
+        **{f"full {path}": _Model(open_family(path), path) for path in request.full},
     }

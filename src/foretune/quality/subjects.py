@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from foretune.choices.experiment import Experiment
@@ -15,7 +14,8 @@ from foretune.models.locating import locate, open_family
 from foretune.models.trainable import TrainableFamily
 from foretune.quality.naming import check_subject
 from foretune.record.run_directory import RunDirectory
-from foretune.training.exporting import load_trained
+from foretune.training.sampling_setup import SamplingSetup
+from foretune.training.trained_run import TrainedRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,8 @@ class EvaluatedModel:
     family: TrainableFamily
     folder: Path
     """The pipeline around the denoiser: encoders, autoencoder, scheduler."""
-    load: Callable[[torch.dtype], nn.Module]
-    """Loads the denoiser to the CPU."""
+    load: Callable[[SamplingSetup], nn.Module]
+    """Loads the denoiser to the device."""
     run: RunDirectory | None = None
     experiment: Experiment | None = None
     trained_size: Bucket | None = None
@@ -67,7 +67,7 @@ def _run(run: RunDirectory) -> EvaluatedModel:
         model=experiment.model,
         family=open_family(folder),
         folder=folder,
-        load=lambda dtype: load_trained(run, dtype).method.denoiser,
+        load=lambda setup: TrainedRun.open(run).load(setup.dtype, setup.device, setup.quantize).method.denoiser,
         run=run,
         experiment=experiment,
         trained_size=Bucket.from_facts(effective),
@@ -88,5 +88,5 @@ def _from_folder(folder: Path, *, label: str, model: str) -> EvaluatedModel:
         model=model,
         family=family,
         folder=folder,
-        load=lambda dtype: family.load_denoiser(folder, dtype).eval(),
+        load=lambda setup: setup.load_base(family, folder),
     )

@@ -1,6 +1,5 @@
 """What every process of a run must have in common before its first step, and the line that says how they share it."""
 
-import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,16 +24,13 @@ class UnlikeProcesses(UserError):
 
 
 def check_alike(prepared: Prepared) -> None:
-    """Raises UnlikeProcesses where processes would train different things, or hold more than their share."""
+    """Raises UnlikeProcesses where processes would train different things."""
     found = prepared.ranks.from_all(_facts(prepared))
     for key, what in _ALIKE.items():
         values = {str(one[key]): rank for rank, one in reversed(list(enumerate(found)))}
         if len(values) > 1:
             listed = ", ".join(f"process {rank}: {value}" for value, rank in sorted(values.items(), key=lambda v: v[1]))
             raise UnlikeProcesses(f"The processes of this run differ in their {what} ({listed}).")
-    places = {(one["host"], one["device"]) for one in found if one["device_type"] == "cuda"}
-    if found[0]["device_type"] == "cuda" and len(places) < len(found):
-        raise UnlikeProcesses(f"{len(found)} processes share {len(places)} GPUs. Start one for each GPU.")
 
 
 def _facts(prepared: Prepared) -> dict[str, Any]:
@@ -46,8 +42,6 @@ def _facts(prepared: Prepared) -> dict[str, Any]:
         "num_threads": effective["num_threads"],
         "sharding": prepared.experiment.parallel.sharding,
         "device_type": prepared.device.type,
-        "device": str(prepared.device),
-        "host": socket.gethostname(),
     }
 
 

@@ -22,11 +22,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from foretune.core.input_files import MOST_JSON_BYTES, RefusedFile, open_input, read_json
+from foretune.core.memory_errors import lacking_memory
 from foretune.core.tensor_files import MOST_TENSOR_FILE_BYTES, require_tensor_file
 from foretune.record.atomic import sync_directory
 from foretune.step.engine import is_sharded, own_shard
 from foretune.training.not_finite import NotFinite, first_not_finite
 from foretune.training.ranks import ALONE, Ranks
+from foretune.training.shard_files import OFFSETS, SHARDING_INFO, whole_tensors
+from foretune.training.streamed_files import same_bits
 
 _WHOLE, _SHARDED = 1, 2
 """Versions of the format. Releases that know only the first refuse the second."""
@@ -34,8 +37,6 @@ _MANIFEST = "manifest.json"
 _STATE = "state.json"
 _SHARD_FILE = re.compile(r"^shard-\d{5}\.safetensors$")
 _BLOCK_BYTES = 1 << 20
-# How torch.distributed.checkpoint marks shards in the header of a safetensors file.
-_SHARDING_INFO, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
 
 # What files do to their readers that are damaged, or lie about their sizes.
 _DAMAGED = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RuntimeError, SafetensorError)
@@ -158,9 +159,13 @@ def read(path: Path, components: Iterable[str], ranks: Ranks = ALONE, place: Pla
                 _require_readable(path / name)
         if manifest["format_version"] == _WHOLE:
             _require_parts(names, {_STATE, *(f"{name}.safetensors" for name in components)})
-            tensors = {name: _read_whole(path / f"{name}.safetensors") for name in components}
+            tensors: dict[str, Mapping[str, Tensor]] = {
+                name: _read_whole(path / f"{name}.safetensors") for name in components
+            }
         else:
-            tensors = _read_shards(path, names, components, place or _on_the_host)
+            # Torch reads every file of this kind that it finds.
+            _require_parts({_STATE, *(file.name for file in path.glob("*.safetensors"))}, names)
+            tensors = _read_shards(path, components, place) if place else _whole(path, names, components)
         state = _read_state(path / _STATE)
     except (RefusedFile, OSError, *_DAMAGED) as error:
         raise DamagedCheckpoint(f"it cannot be read ({error})") from error
@@ -195,17 +200,19 @@ def _read_state(path: Path) -> dict[str, Any]:
         raise DamagedCheckpoint(f"{path.name} cannot be read ({error})") from error
 
 
-def _read_shards(
-    path: Path, names: set[str], components: tuple[str, ...], place: Place
-) -> dict[str, dict[str, Tensor]]:
+def _whole(path: Path, names: set[str], components: tuple[str, ...]) -> dict[str, Mapping[str, Tensor]]:
+    found = whole_tensors(path / name for name in sorted(names - {_STATE}))
+    _require_parts({*found} - {*components}, set())
+    return {name: found.get(name, {}) for name in components}
+
+
+def _read_shards(path: Path, components: tuple[str, ...], place: Place) -> dict[str, Mapping[str, Tensor]]:
     """Has torch put the shards together; each process reads what its own part needs, without asking the others."""
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    # Torch reads every file of this kind that it finds.
-    _require_parts({_STATE, *(file.name for file in path.glob("*.safetensors"))}, names)
     reader = HuggingFaceStorageReader(str(path))
     targets: dict[str, Tensor] = {}
     tensors: dict[str, dict[str, Tensor]] = {name: {} for name in components}
@@ -224,14 +231,10 @@ def _read_shards(
         except CheckpointException as error:
             # Not an Exception of Python's own; what really happened is inside.
             (cause, _), *_ = error.failures.values()
-            if isinstance(cause, (torch.OutOfMemoryError, MemoryError)):
+            if lacking_memory(cause):
                 raise cause from error
             raise DamagedCheckpoint(f"it cannot be read ({cause})") from error
-    return tensors
-
-
-def _on_the_host(component: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:  # noqa: ARG001
-    return torch.empty(shape, dtype=dtype)
+    return dict(tensors)
 
 
 def _require_parts(found: set[str], wanted: set[str]) -> None:
@@ -254,21 +257,15 @@ def _write_file(path: Path, shards: Mapping[str, Shard]) -> None:
     with safe_open(path, framework="pt") as written:
         # One tensor at a time: a second copy of everything might not fit beside the first.
         for name, tensor in on_cpu.items():
-            if not _same_bits(written.get_tensor(name), tensor):
+            if not same_bits(written.get_tensor(name), tensor):
                 raise OSError(f"{path} reads back different from what was written: {name}")
 
 
 def _header(shards: Mapping[str, Shard]) -> dict[str, str] | None:
-    offsets = {name: {_OFFSETS: list(shard.offset)} for name, shard in shards.items() if shard.offset is not None}
+    offsets = {name: {OFFSETS: list(shard.offset)} for name, shard in shards.items() if shard.offset is not None}
     # One entry and no more: safetensors writes several in an order that changes from call to call, and equal
     # checkpoints would have different hashes.
-    return {_SHARDING_INFO: json.dumps(offsets)} if offsets else None
-
-
-def _same_bits(a: Tensor, b: Tensor) -> bool:
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+    return {SHARDING_INFO: json.dumps(offsets)} if offsets else None
 
 
 def _write_bytes(path: Path, content: bytes) -> None:

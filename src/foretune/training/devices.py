@@ -2,16 +2,29 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from foretune import catalog
+from foretune.accelerator.memory import reserved_bytes
 from foretune.choices.capabilities import objections
 from foretune.choices.experiment import Experiment
 from foretune.choices.objections import DeviceType
+from foretune.choices.objections.hardware import emulated_bf16
 from foretune.choices.objections.quantization import FLOAT8_PRODUCTS
 from foretune.core.errors import Refused
+from foretune.core.given_devices import num_given_devices
 from foretune.core.units import KIB
+from foretune.record.accelerators import nvidia_pages_to_host
+
+UNTESTED_ON_MPS = (
+    "MPS is untested: no Mac has run Foretune yet. Compare the losses of a few steps with those of "
+    "parallel.device=cpu before a long run."
+)
+_AMPERE = (8, 0)
+"""The first compute capability with bf16 and tf32."""
 
 
 def available_devices() -> list[torch.device]:
@@ -28,7 +41,8 @@ def accelerators_text() -> str:
     """Which accelerators torch sees, or that there is none and what follows from it."""
     found = [device for device in available_devices() if device.type != "cpu"]
     if found:
-        return "GPU found: " + ", ".join(f"{_device_name(device)} ({device})" for device in found)
+        text = "GPU found: " + ", ".join(f"{_device_name(device)} ({device})" for device in found)
+        return f"{text}\n{UNTESTED_ON_MPS}" if any(device.type == "mps" for device in found) else text
     if torch.version.cuda is not None:
         why = f"this torch is built for CUDA {torch.version.cuda} but sees no NVIDIA GPU; check: nvidia-smi"
     elif torch.version.hip is not None:
@@ -51,16 +65,30 @@ def choose_device(asked: str, local_rank: int = 0) -> torch.device:
     """The device that was asked for, or the best there is. Of several GPUs, each process of a node takes its own."""
     devices = available_devices()
     wanted = devices[0].type if asked == "auto" else asked
+    if asked == "auto" and wanted == "cpu" and num_given_devices():
+        raise Refused(
+            f"parallel.device: a GPU was reserved for this task, and torch sees none ({_visibility()}). Run on this "
+            "machine: foretune doctor"
+        )
     of_type = [device for device in devices if device.type == wanted]
-    if wanted == "cuda" and of_type and local_rank >= len(of_type):
+    # A launcher may show each process a GPU of its own: SLURM with --gpus-per-task=1, pods of Kubernetes.
+    index = local_rank if wanted == "cuda" and len(of_type) > 1 else 0
+    if of_type and index >= len(of_type):
         raise Refused(
             f"parallel.devices: process {local_rank + 1} of this node has no GPU: torch sees {len(of_type)}. "
             f"Nearest: parallel.devices={len(of_type)}"
         )
     if of_type:
-        return of_type[local_rank if wanted == "cuda" else 0]
+        return of_type[index]
     there = ", ".join(sorted({device.type for device in devices}))
     raise Refused(f"parallel.device: there is no {asked} device here. Present: {there}. Run: foretune doctor")
+
+
+def _visibility() -> str:
+    """What hides GPUs from this process, or why torch has none."""
+    names = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    chosen = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
+    return ", ".join(chosen) or f"torch {torch.__version__} may be a build without CUDA and ROCm"
 
 
 def use_threads(num: int | None) -> None:
@@ -100,22 +128,36 @@ def refuse_what_the_device_cannot(experiment: Experiment, family: str, device: t
         raise Refused(f"{device} cannot run this experiment: " + "; ".join(problems))
 
 
+def device_warnings(experiment: Experiment, device: torch.device) -> list[str]:
+    """What the device can compute, but slowly, or what nobody has tried on it."""
+    if device.type == "mps":
+        return [UNTESTED_ON_MPS]
+    is_nvidia = device_type(device) == "cuda"
+    if experiment.train.precision != "bf16" or not is_nvidia or torch.cuda.get_device_capability(device) >= _AMPERE:
+        return []
+    properties = torch.cuda.get_device_properties(device)
+    row = catalog.device_by_driver_name(properties.name, properties.total_memory, "cuda")
+    return [emulated_bf16(experiment.train, properties.name, row)]
+
+
 def _has_tf32(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (8, 0)
+    return torch.cuda.get_device_capability(device) >= _AMPERE
 
 
 def _has_float8_products(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= (8, 9)
 
 
-def peak_device_bytes(device: torch.device) -> int | None:
-    """The allocator's high-water mark; None where the device does not keep one."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+def reserved_share_of(device: torch.device) -> Callable[[], float | None]:
+    """Returns a function that returns what the allocator holds over the card's memory, without waiting for the device.
 
-
-def peak_reserved_bytes(device: torch.device) -> int | None:
-    """The most that the allocator held of the device; None where it does not say."""
-    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+    It returns None where allocations fail on a full card; where the driver moves memory to the host instead, a share
+    near 1 or above explains slow steps.
+    """
+    if device_type(device) != "cuda" or not nvidia_pages_to_host():
+        return lambda: None
+    total_bytes = torch.cuda.get_device_properties(device).total_memory
+    return lambda: (reserved_bytes(device) or 0) / total_bytes
 
 
 def peak_host_bytes() -> int:

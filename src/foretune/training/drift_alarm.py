@@ -8,7 +8,7 @@ from foretune.core.observer import Observer, StepReport
 from foretune.core.units import duration_text
 from foretune.stats.steady import find_steady
 from foretune.training.drift_causes import Window, likely_cause
-from foretune.training.step_windows import Readings, error_of_mean, trimmed_mean, window_of
+from foretune.training.step_windows import Readings, ReservedShare, error_of_mean, never_paged, trimmed_mean, window_of
 
 _NUM_AT_FIRST = 60
 """Steps that say how fast the run is."""
@@ -34,8 +34,10 @@ class DriftAlarm(Observer):
     Both must be slower: a busy moment is no drift. Spikes are trimmed, so a slow step now and then is none either.
     """
 
-    def __init__(self, tell: Callable[[Alarm], None], readings: Readings) -> None:
-        self._tell, self._readings = tell, readings
+    def __init__(
+        self, tell: Callable[[Alarm], None], readings: Readings, reserved_share: ReservedShare = never_paged
+    ) -> None:
+        self._tell, self._readings, self._reserved_share = tell, readings, reserved_share
         self._first: list[StepReport] = []
         self._before: Window | None = None
         self._level_s = self._error_s = 0.0
@@ -63,7 +65,7 @@ class DriftAlarm(Observer):
         steady = self._first[num_warmup:]
         self._level_s = trimmed_mean([report.step_s for report in steady])
         self._error_s = error_of_mean([report.step_s for report in steady], _NUM_RECENT)
-        self._before = window_of(steady, self._readings)
+        self._before = window_of(steady, self._readings, self._reserved_share)
 
     def _look(self, report: StepReport) -> None:
         assert self._before is not None, "there is something to compare with"
@@ -72,7 +74,7 @@ class DriftAlarm(Observer):
         levels_s = [trimmed_mean([one.step_s for one in part]) for part in (earlier, later)]
         if min(levels_s) <= least_s:
             return
-        cause = likely_cause(self._before, window_of(later, self._readings))
+        cause = likely_cause(self._before, window_of(later, self._readings, self._reserved_share))
         if cause.name in self._reported:
             return
         self._reported.add(cause.name)

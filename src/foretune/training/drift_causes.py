@@ -15,6 +15,8 @@ _LOWER_CLOCK = 0.93
 _LEAST_SWAP_BYTES_PER_S = 1e6
 _LEAST_QUOTA_SHARE = 0.05
 _LEAST_OTHER_CPUS = 0.5
+_NEARLY_FULL = 0.9
+"""Share of a card beyond which the desktop and other programs may leave no more."""
 _FEW_OWED = 0.5
 """Steps that the device owes, below which it has nothing to do until the host hands over the next."""
 _MOST_OF_A_STEP = 0.8
@@ -37,6 +39,8 @@ class Window:
     """Steps that the device had not finished when one had been handed over, in the mean."""
     name: str = "before"
     """What the stretch is called where another is compared with it."""
+    reserved_share: float | None = None
+    """What the allocator holds over the card's memory; None where a full card is an error, not a slow one."""
 
     @property
     def step_s(self) -> float:
@@ -144,6 +148,17 @@ def _heat(now: Window) -> str:
     return f" at {max(temperatures_c):.0f} °C" if temperatures_c else ""
 
 
+def _paged(before: Window, now: Window) -> Cause | None:
+    was, is_ = before.reserved_share or 0.0, now.reserved_share or 0.0
+    if is_ < _NEARLY_FULL or was >= _NEARLY_FULL:
+        return None
+    return Cause(
+        "paged to the host",
+        f"the allocator holds {is_:.0%} of the card's memory, and on Windows the driver then moves memory to the host "
+        "instead of failing. Close other programs, or use less memory: foretune plan ... --on here",
+    )
+
+
 def _swapping(before: Window, now: Window) -> Cause | None:
     was, is_ = before.rate("swapped_bytes"), now.rate("swapped_bytes")
     if is_ is None or is_ < _LEAST_SWAP_BYTES_PER_S or is_ < 2 * (was or 0.0):
@@ -199,6 +214,7 @@ _LOOKS: tuple[Callable[[Window, Window], Cause | None], ...] = (
     _input_wait,
     _encoding,
     _shared_device,
+    _paged,
     _throttled,
     _swapping,
     _quota,

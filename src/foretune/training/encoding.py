@@ -1,6 +1,5 @@
 """Images and captions through their encoders: once, into the cache, or at each step where that was asked for."""
 
-import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from foretune.accelerator.memory import free_memory
 from foretune.choices.quantize import EncoderNumbers
 from foretune.core.observer import Observer
 from foretune.data.at_once import IN_A_BATCH, TILE_PX, images_at_once
@@ -86,14 +86,8 @@ class EncoderPlan:
         return self.family.load_image_encoder(self.folder, self.text_dtype, self.device)
 
     def load_text(self) -> Any:
-        """A pipeline of text encoders. Each is whole on the host before it is quantised, layer by layer."""
-        encoders = self.family.load_text_encoders(self.folder, self.text_dtype)
-        if self.text_numbers != "none":
-            for part in self.family.text_parts:
-                module = getattr(encoders, part)
-                if isinstance(module, nn.Module):
-                    quantize_encoder(self.text_numbers, module, self.device)
-        return encoders.to(self.device)
+        """A pipeline of text encoders."""
+        return load_text_encoders(self.family, self.folder, self.text_dtype, self.text_numbers, self.device)
 
     def fill_latents(
         self, maker: EncodedSamples, train: Sequence[int], held_out: Sequence[int], progress: Progress
@@ -156,6 +150,19 @@ class EncoderPlan:
         return report
 
 
+def load_text_encoders(
+    family: TrainableFamily, folder: Path, dtype: torch.dtype, numbers: EncoderNumbers, device: torch.device
+) -> Any:
+    """A pipeline of text encoders on a device. Each is whole on the host before it is quantised, layer by layer."""
+    encoders = family.load_text_encoders(folder, dtype)
+    if numbers != "none":
+        for part in family.text_parts:
+            module = getattr(encoders, part)
+            if isinstance(module, nn.Module):
+                quantize_encoder(numbers, module, device)
+    return encoders.to(device)
+
+
 @dataclass(frozen=True)
 class LiveEncoders:
     """Encoders that stay loaded because their results are not cached; None where they are, or where there are none."""
@@ -169,7 +176,9 @@ class LiveEncoders:
     @torch.no_grad()
     def ready(self, batch: Batch, device: torch.device) -> Batch:
         """The batch on the device, with everything the step needs encoded."""
-        batch = batch.to(device, non_blocking=True)
+        conditioning = (batch.conditioning or {}).items()
+        on_host = {name: tensor for name, tensor in conditioning if name in self.family.read_by_host}
+        batch = batch.to(device).conditioned(on_host)
         if self.vae is not None:
             assert batch.images is not None, "what is not cached comes as images"
             encoded = encode_samples(self.family, self.vae, self.image_encoder, batch.images)
@@ -234,13 +243,6 @@ def _unbatched(stacked: Entry) -> list[Entry]:
     on_cpu = {name: tensor.cpu() for name, tensor in stacked.items()}
     num_samples = len(next(iter(on_cpu.values())))
     return [{name: tensor[index] for name, tensor in on_cpu.items()} for index in range(num_samples)]
-
-
-def free_memory() -> None:
-    """Gives back what unloaded encoders held."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 @dataclass(frozen=True)

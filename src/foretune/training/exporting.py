@@ -1,71 +1,73 @@
 """From a run to files that other programs load, and the proof that they do.
 
-A clean process, with diffusers and peft alone, loads what was exported; every tensor must have arrived, and the same
-seed must give the same image as the trained model in this process. Adapters are written for, and proved on, the base as
-it is on disk, also where they were trained on one in fewer bits.
+What was written is read back and compared with what was trained. Then a clean process loads it with diffusers and peft
+alone, and samples the same image as the trained model. Adapters are written for, and proved on, the base as it is on
+disk, also where they were trained on one in fewer bits.
 """
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
 import torch
-from safetensors.numpy import load_file
-from torch import Tensor
 
 from foretune.choices.experiment import Experiment
-from foretune.choices.method import Adapter
 from foretune.choices.model import PIPELINE_INDEX, on_hub
+from foretune.choices.training import Precision
 from foretune.core.errors import Refused, UserError
 from foretune.core.output_files import beside, move
 from foretune.core.thread_waiting import with_passive_waiting
 from foretune.data.buckets import Bucket
-from foretune.models.adapters import loads_by_pipeline, save_adapter
-from foretune.models.copying import copy_model
-from foretune.models.family import cast_as_loaded
-from foretune.models.locating import open_family
-from foretune.models.trainable import TrainableFamily
 from foretune.record.run_directory import RunDirectory
-from foretune.step.building import attach_method
-from foretune.step.methods import METHODS, AppliedMethod
-from foretune.step.methods.adapter import AppliedAdapter
-from foretune.training.checkpoints import CheckpointStore
-from foretune.training.sampling import SampleRequest, sample
-from foretune.training.state import shown_weights
-
-Kind = Literal["adapter", "full"]
+from foretune.step.precision import PrecisionPolicy
+from foretune.training.export_files import AdapterFiles, ExportBroken, PipelineFiles
+from foretune.training.sampling_setup import SamplingChoice, SamplingSetup, sampling_setup
+from foretune.training.sizes import small_size
+from foretune.training.trained_run import TrainedRun
 
 _PROOF_STEPS = 2
 _PROOF_PROMPT = "a small red circle on blue"
+_NAMES: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+_ROUNDING = 2 / 255
+"""How far images may differ on an accelerator, which may add up in another order: two steps of an 8-bit image."""
 
 
 @dataclass(frozen=True)
 class ExportProof:
-    """What a clean process found."""
+    """What was found when an export was read again."""
 
     num_tensors: int
     """Tensors in the exported file or files."""
     num_consumed: int
-    """Tensors that are in the reloaded model, bit for bit."""
-    max_pixel_difference: float
-    """Largest difference between the images of the trained and of the reloaded model, in [0, 1]."""
+    """Tensors that are in the reloaded model, bit for bit; in the files, if images were not compared."""
+    max_pixel_difference: float | None
+    """Largest difference between the images of the trained and of the reloaded model, in [0, 1]; None if they were not
+    compared.
+    """
+    tolerance: float = 0.0
+    """How large that difference may be."""
+    why_no_images: str | None = None
+    """Why images were not compared."""
+    how_to_compare: str | None = None
+    """The command that compares them."""
 
     def __str__(self) -> str:
-        return (
-            f"{self.num_consumed} of {self.num_tensors} tensors arrived bit for bit; "
-            f"same-seed images differ by {self.max_pixel_difference:g} at most"
-        )
+        tensors = f"{self.num_consumed} of {self.num_tensors} tensors arrived bit for bit; "
+        if self.max_pixel_difference is None:
+            return tensors + f"images were not compared: {self.why_no_images}"
+        return tensors + f"same-seed images differ by {self.max_pixel_difference:g} at most"
 
     @property
     def holds(self) -> bool:
-        return self.num_consumed == self.num_tensors > 0 and self.max_pixel_difference == 0
+        is_whole = self.num_consumed == self.num_tensors > 0
+        return is_whole and (self.max_pixel_difference is None or self.max_pixel_difference <= self.tolerance)
 
 
 class Proof(Protocol):
@@ -100,61 +102,24 @@ class Exported(Generic[Found]):
         return self.loading.format(base=self.base, export=f'"{self.path}"')
 
 
-class ExportBroken(UserError):
-    """The exported files do not give the trained model back."""
+@dataclass(frozen=True, kw_only=True)
+class ExportRequest:
+    """How a run is exported."""
 
-    exit_code = 1
-
-
-@dataclass(frozen=True)
-class TrainedModel:
-    """A run's model, loaded from its newest checkpoint."""
-
-    family: TrainableFamily
-    folder: Path
-    method: AppliedMethod
-    step: int
-    experiment: Experiment
-
-
-def load_trained(run: RunDirectory, dtype: torch.dtype = torch.float32, *, merge: bool = False) -> TrainedModel:
-    """Base plus what was trained (its average, where there is one), in one type; merged, if asked for."""
-    _, experiment, effective = run.read_experiment()
-    folder = Path(effective["model_folder"])
-    if not folder.is_dir():
-        raise UserError(f"The base model of {run.path} is gone: {folder} does not exist.")
-    family = open_family(folder)
-    # A frozen base is loaded as a user of the export will load it; a trained one is rounded once, after training.
-    trains_base = METHODS[experiment.method.kind].trains_base
-    denoiser = family.load_denoiser(folder, torch.float32 if trains_base else dtype)
-    method = attach_method(_without_read_adapters(experiment), family, denoiser)
-    components = ("weights", "optimizer", "ema") if experiment.train.ema else ("weights", "optimizer")
-    found = CheckpointStore(run.checkpoints, experiment.save.keep).read_newest(components)
-    if found is None:
-        raise UserError(f"{run.path} has no checkpoint yet. Run: foretune resume {run.path}")
-    checkpoint, _ = found
-    # An average is fp32 even where the weights that were trained are not; it is rounded once, below.
-    for parameter in method.trained().values():
-        parameter.data = parameter.data.float()
-    method.load_trained(shown_weights(experiment.optimizer, checkpoint))
-    if merge:
-        assert isinstance(method, AppliedAdapter), "there is nothing to merge"
-        method.merge()
-    cast_as_loaded(denoiser, dtype, all_buffers=True)
-    denoiser.eval()
-    return TrainedModel(family, folder, method, checkpoint.step, experiment)
-
-
-def _without_read_adapters(experiment: Experiment) -> Experiment:
-    """What it started from is in the checkpoint by now, and what helped it train is no part of the result."""
-    if not isinstance(experiment.method, Adapter):
-        return experiment
-    alone = experiment.method.model_copy(update={"start_from": None, "training_adapter": None})
-    return experiment.model_copy(update={"method": alone})
+    dtype: torch.dtype | None = None
+    """Of the files; None is as the run computes."""
+    merge: bool = False
+    """Whether an adapter becomes part of the denoiser: the export is then a whole pipeline, too."""
+    follow_links: bool = False
+    """Whether files of the base that links lead to elsewhere are copied, too."""
+    check_only: bool = False
+    """Whether an export that was written before is read again, and nothing is written."""
+    device: str | None = None
+    """Where images are compared; None is as the run was trained."""
 
 
 def in_clean_process(question: Mapping[str, Any]) -> None:
-    """Has a new process load the export and write down what arrived."""
+    """Has a new process load the export and write down what it found."""
     process = subprocess.run(
         [sys.executable, "-m", "foretune.training.reload_check"],
         input=json.dumps(question),
@@ -163,7 +128,10 @@ def in_clean_process(question: Mapping[str, Any]) -> None:
         check=False,
         env=with_passive_waiting(os.environ),
     )
-    if process.returncode != 0:
+    if process.returncode == -getattr(signal, "SIGKILL", 9):
+        why = "the system ended the process that loads the export, probably because host memory ran out"
+        Path(question["answer"]).write_text(json.dumps({"why_not": why}), encoding="utf-8")
+    elif process.returncode != 0:
         last = process.stderr.strip().splitlines()[-1:] or ["no reason given"]
         raise ExportBroken(f"A clean process could not load the export: {last[0]} Nothing was written.")
 
@@ -171,52 +139,112 @@ def in_clean_process(question: Mapping[str, Any]) -> None:
 def export(
     run: RunDirectory,
     output: Path,
-    dtype: torch.dtype = torch.float32,
+    request: ExportRequest | None = None,
     *,
-    merge: bool = False,
-    follow_links: bool = False,
     reload: Callable[[dict[str, Any]], None] = in_clean_process,
 ) -> Exported[ExportProof]:
     """Writes the adapter, or the whole pipeline with the trained denoiser in it, and proves that it loads.
 
-    `merge` makes an adapter part of the denoiser: the export is then a whole pipeline, too. `follow_links` also copies
-    files of the base that links lead to elsewhere. `reload` answers what arrives where it is loaded again. An export
-    is at its place once it is proved, and not before.
+    `reload` answers what arrives where it is loaded again. An export is at its place once it is proved, and not before.
+    An adapter is exported without its base; the tensors of a whole model are written one at a time.
     """
-    _, experiment, effective = run.read_experiment()
-    if merge and not isinstance(experiment.method, Adapter):
+    request = request or ExportRequest()
+    trained = TrainedRun.open(run)
+    if request.merge and not trained.is_adapter:
         raise Refused(
             f"{run.path} trained every weight, so its export is a whole pipeline already and has nothing to merge. "
             f"Run: foretune export {run.path}, without --merge"
         )
-    trained = load_trained(run, dtype, merge=merge)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+    _require_place(run, output, request)
+    dtype = request.dtype or PrecisionPolicy.of(trained.experiment.train).compute_dtype
+    is_adapter = trained.is_adapter and not request.merge
+    choice = SamplingChoice(device=request.device, precision=_precision_of_check(trained, dtype, is_adapter=is_adapter))
+    setup = sampling_setup(choice, trained.experiment)
+    files: AdapterFiles | PipelineFiles
+    files = AdapterFiles(trained, dtype) if is_adapter else PipelineFiles(trained, dtype, merge=request.merge)
+    loading = files.loading()
+    if request.check_only:
+        proof = _prove(trained, files, output, output, setup, request, reload)
+    else:
+        with beside(output) as unproved:
+            files.write(unproved, follow_links=request.follow_links)
+            proof = _prove(trained, files, unproved, output, setup, request, reload)
+            if proof.holds:
+                move(unproved, output)
+    base = as_diffusers_finds(trained.experiment.model, trained.folder)
+    return Exported(output, proof, loading, base, quantised_note(trained.experiment))
+
+
+def _require_place(run: RunDirectory, output: Path, request: ExportRequest) -> None:
+    is_empty = not output.exists() or (output.is_dir() and not any(output.iterdir()))
+    if request.check_only and is_empty:
+        raise UserError(f"There is no export in {output}. Run: foretune export {run.path} --output {output}")
+    if not request.check_only and not is_empty:
         raise UserError(
             f"{output} is not an empty folder. Choose another folder: foretune export {run.path} --output DIR"
         )
-    request = SampleRequest(
-        prompts=(_PROOF_PROMPT,),
-        seed=0,
-        num_inference_steps=_PROOF_STEPS,
-        size=Bucket.from_facts(effective),
-        num_text_tokens=int(effective["num_text_tokens"]),
+
+
+def _precision_of_check(trained: TrainedRun, dtype: torch.dtype, *, is_adapter: bool) -> Precision:
+    """Returns the numbers to sample in: those of the run; those of a whole model's files where they have fewer bits."""
+    if is_adapter or dtype == torch.float32:
+        return trained.experiment.train.precision
+    return _NAMES[dtype]
+
+
+def _prove(
+    trained: TrainedRun,
+    files: AdapterFiles | PipelineFiles,
+    written: Path,
+    output: Path,
+    setup: SamplingSetup,
+    request: ExportRequest,
+    reload: Callable[[dict[str, Any]], None],
+) -> ExportProof:
+    """Reads the files back; if they are whole, has images compared. The run's tensors are freed in between."""
+    num_tensors, num_equal = files.num_tensors, files.num_read_back(written)
+    dtype, is_adapter = files.dtype, isinstance(files, AdapterFiles)
+    files.close()
+    if num_equal != num_tensors:
+        return ExportProof(num_tensors, num_equal, None, why_no_images="the files are not what was trained")
+    with tempfile.TemporaryDirectory() as scratch:
+        answer = Path(scratch) / "answer.json"
+        size = small_size(trained.family, Bucket.from_facts(trained.effective))
+        question = {
+            "run": str(trained.run.path.resolve()),
+            "kind": "adapter" if is_adapter else "full",
+            "merge": request.merge,
+            "base": str(trained.folder.resolve()),
+            "export": str(written.resolve()),
+            "dtype": str(dtype).removeprefix("torch."),
+            "device": str(setup.device),
+            "precision": setup.precision,
+            "quantize": setup.quantize.model_dump(mode="json"),
+            "vae_tiling": setup.vae_tiling,
+            "seed": 0,
+            "prompt": _PROOF_PROMPT,
+            "num_inference_steps": _PROOF_STEPS,
+            **size.facts(),
+            "num_text_tokens": int(trained.effective["num_text_tokens"]),
+            "answer": str(answer),
+        }
+        reload(question)
+        found = json.loads(answer.read_text(encoding="utf-8"))
+    if "why_not" in found:
+        options = f"--precision {_NAMES[dtype]}{' --merge' if request.merge else ''}"
+        return ExportProof(
+            num_tensors,
+            num_equal,
+            None,
+            why_no_images=found["why_not"],
+            how_to_compare=f"foretune export {trained.run.path} --check-only --output {output} {options} --device cpu",
+        )
+    return ExportProof(
+        num_tensors,
+        num_consumed=int(found["num_consumed"]),
+        max_pixel_difference=float(found["max_pixel_difference"]),
+        tolerance=0.0 if setup.device.type == "cpu" else _ROUNDING,
     )
-    kind: Kind
-    with beside(output) as unproved:
-        if isinstance(trained.method, AppliedAdapter) and not merge:
-            weights = trained.method.weights()
-            save_adapter(trained.family, unproved, weights, trained.method.peft_config())
-            kind = "adapter"
-        else:
-            weights = {name: t.detach() for name, t in trained.method.denoiser.state_dict().items()}
-            _save_pipeline(trained, unproved, follow_links=follow_links)
-            kind = "full"
-        expected = sample(trained.family, _pipeline_around(trained, dtype), request)[0]
-        proof = _prove(trained, kind, unproved, weights, expected, request, dtype, reload)
-        if proof.holds:
-            move(unproved, output)
-    base = as_diffusers_finds(trained.experiment.model, trained.folder)
-    return Exported(output, proof, _loading(trained, kind), base, quantised_note(experiment))
 
 
 def quantised_note(experiment: Experiment) -> str | None:
@@ -230,24 +258,6 @@ def quantised_note(experiment: Experiment) -> str | None:
     )
 
 
-def _pipeline_around(trained: TrainedModel, dtype: torch.dtype) -> Any:
-    return trained.family.load_pipeline(
-        trained.folder, dtype, **{trained.family.denoiser_part: trained.method.denoiser}
-    )
-
-
-def _loading(trained: TrainedModel, kind: Kind) -> str:
-    family = trained.family
-    pipeline = f"  pipe = diffusers.{family.pipeline_class().__name__}.from_pretrained"
-    if kind == "full":
-        return f"{pipeline}({{export}})"
-    assert isinstance(trained.method, AppliedAdapter)
-    if loads_by_pipeline(family, trained.method.peft_config()):
-        return f"{pipeline}({{base}})\n  pipe.load_lora_weights({{export}})"
-    part = f"pipe.{family.denoiser_part}"
-    return f"{pipeline}({{base}})\n  peft.PeftModel.from_pretrained({part}, {{export}}, autocast_adapter_dtype=False)"
-
-
 def as_diffusers_finds(model: str, folder: Path) -> str:
     """The base as another program knows it: names of the catalogue and of shipped models are Foretune's alone."""
     if (Path(model).expanduser() / PIPELINE_INDEX).is_file():
@@ -257,57 +267,3 @@ def as_diffusers_finds(model: str, folder: Path) -> str:
         return f'"{folder}"'
     repo, revision = found
     return f'"{repo}"' + (f', revision="{revision}"' if revision else "")
-
-
-def _save_pipeline(trained: TrainedModel, output: Path, *, follow_links: bool) -> None:
-    """The base's folder with the denoiser replaced: it loads by itself, anywhere."""
-    part = trained.family.denoiser_part
-
-    def leaves_out(entry: Path) -> bool:
-        is_other = entry.name == part or entry.name.startswith(".") or not (entry.is_dir() or entry.suffix == ".json")
-        return entry.parent == trained.folder and is_other
-
-    copy_model(trained.folder, output, leaves_out, follow_links=follow_links)
-    denoiser: Any = trained.method.denoiser
-    denoiser.save_pretrained(output / part, safe_serialization=True)
-
-
-def _prove(
-    trained: TrainedModel,
-    kind: Kind,
-    output: Path,
-    weights: Mapping[str, Tensor],
-    expected: np.ndarray[Any, np.dtype[np.float32]],
-    request: SampleRequest,
-    dtype: torch.dtype,
-    reload: Callable[[dict[str, Any]], None],
-) -> ExportProof:
-    with tempfile.TemporaryDirectory() as scratch:
-        answer = Path(scratch) / "answer.safetensors"
-        question = {
-            "family": trained.family.name,
-            "kind": kind,
-            "base": str(trained.folder.resolve()),
-            "export": str(output.resolve()),
-            "dtype": str(dtype).removeprefix("torch."),
-            "seed": request.seed,
-            "prompt": request.prompts[0],
-            "num_inference_steps": request.num_inference_steps,
-            **request.size.facts(),
-            "num_text_tokens": request.num_text_tokens,
-            "answer": str(answer),
-        }
-        reload(question)
-        found = load_file(answer)
-    image = found.pop("image")
-    return ExportProof(
-        num_tensors=len(weights),
-        num_consumed=sum(_arrived(name, tensor, found) for name, tensor in weights.items()),
-        max_pixel_difference=float(np.abs(image - expected).max()),
-    )
-
-
-def _arrived(name: str, tensor: Tensor, found: Mapping[str, Any]) -> bool:
-    """Whether the reloaded model holds this tensor; compared as fp32, which holds every smaller type exactly."""
-    other = found.get(name)
-    return other is not None and np.array_equal(other, tensor.float().cpu().numpy())

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from PIL import Image
 
+from foretune.accelerator.memory import free_memory
 from foretune.data.buckets import Bucket
 from foretune.data.held_out import held_out_plan
 from foretune.data.sources import Source
 from foretune.data.transforms import apply
 from foretune.models.family import Conditioning
-from foretune.training.encoding import EncoderPlan, free_memory
+from foretune.training.encoding import EncoderPlan
 
 
 @dataclass(frozen=True)

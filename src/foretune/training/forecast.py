@@ -13,9 +13,9 @@ from foretune.core.units import GIB, MIB
 from foretune.core.values.plan import Plan
 from foretune.planner.asking import LiveSource, PlanRequest, plan_question
 from foretune.planner.device_requests import cpu_here
-from foretune.planner.overheads import overhead_for
 from foretune.planner.timing.measured_here import speeds_of_this_machine
 from foretune.planner.timing.terms import Terms
+from foretune.record.accelerators import nvidia_pages_to_host
 from foretune.record.machine import host_memory_bytes
 from foretune.trace.live import family_of
 from foretune.trace.program import IrregularStep
@@ -56,8 +56,10 @@ def _plan(
     try:
         (plan,) = plan_question(asked, request, [device], live)
     except (IrregularStep, UserError) as error:
-        # Nothing about a forecast should keep a run from starting that would start without it.
         tell(f"No plan, so no estimate of memory and speed: {error}")
+        return None
+    except Exception as error:  # noqa: BLE001 - nothing about a forecast keeps a run from starting
+        tell(f"No plan, so no estimate of memory and speed ({type(error).__name__}: {error}). Please report this.")
         return None
     return plan
 
@@ -83,10 +85,15 @@ def _card_here(found: torch.device) -> Device:
     if like is None:
         total_mib = total_bytes // MIB
         like = generic_card(HERE, memory_gb=total_mib / 1024, reported_memory_mib=total_mib, kind=kind)
-    here = like.model_copy(update={"name": HERE, "num_logical_devices": 1})
-    # torch does not count what the driver keeps; the catalogue's figure does.
-    with_driver_bytes = total_bytes + overhead_for(here).driver.likely
-    return here.model_copy(update={"reported_memory_mib": with_driver_bytes // MIB})
+    # Of what torch reports the driver keeps nothing for itself: see `overhead_for`.
+    return like.model_copy(
+        update={
+            "name": HERE,
+            "num_logical_devices": 1,
+            "reported_memory_mib": total_bytes // MIB,
+            "pages_to_host": kind == "cuda" and nvidia_pages_to_host(),
+        }
+    )
 
 
 def host_context_bytes(asked: Asked) -> int:

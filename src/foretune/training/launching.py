@@ -22,6 +22,7 @@ from foretune.core.observer import Observer
 from foretune.core.observer_lines import notify_observer
 from foretune.core.thread_waiting import with_passive_waiting
 from foretune.core.values import RunRecord
+from foretune.executors.executor import require_processes
 from foretune.record.run_directory import RunDirectory
 from foretune.training.ranks import found_ranks
 
@@ -108,7 +109,7 @@ def launch(parallel: Parallel, worker: str, request: Mapping[str, Any], observer
             signals_to_handle="SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
             shutdown_timeout=_STOPPING_S,
         )
-        with _heard(scratch, observer, result), _variables(scratch):
+        with _heard(scratch, observer, result), _variables(scratch, parallel.devices):
             try:
                 elastic_launch(config, sys.executable)("-m", worker)
             except ChildFailedError as error:
@@ -129,6 +130,7 @@ def launch_once(
 ) -> tuple[RunDirectory, RunRecord]:
     """The run of a bench or a study, and its record. Started again, the processes would begin another run."""
     refuse_launcher(what)
+    require_processes(f"{what} on several devices", nearest="parallel.devices=1")
     launched = launch(parallel.model_copy(update={"restarts": 0}), worker, request, observer)
     run = RunDirectory(launched.run())
     record = run.read_record()
@@ -170,8 +172,14 @@ def _heard(scratch: Path, observer: Observer, result: Launched) -> Iterator[None
         raise errors[0]
 
 
+def threads_of_each(num_processes: int) -> int:
+    """Returns how many threads each process of this machine gets of the processors that this one may use."""
+    num_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, num_processors // num_processes)
+
+
 @contextmanager
-def _variables(scratch: Path) -> Iterator[None]:
+def _variables(scratch: Path, num_processes: int) -> Iterator[None]:
     """The agent gives its own environment to the processes; it gets back what it had."""
     before = dict(os.environ)
     os.environ.update(with_passive_waiting(os.environ))
@@ -180,7 +188,7 @@ def _variables(scratch: Path) -> Iterator[None]:
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(name, "lo")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads_of_each(num_processes)))
     try:
         yield
     finally:

@@ -9,17 +9,16 @@ from dataclasses import dataclass, field
 from itertools import chain, count, islice
 from typing import Any, Literal, NoReturn, TypeVar
 
-import torch
-
+from foretune.accelerator.memory import free_memory
 from foretune.choices.run_schedule import RunSchedule
 from foretune.choices.schedule import learning_rate
 from foretune.core.interrupts import StoppedAtOnce, StopRequest
+from foretune.core.memory_errors import lacking_memory
 from foretune.core.observer import Observer, StepReport
 from foretune.core.vocabulary import RunPhase, TimePhase
 from foretune.data.batch import Batch
 from foretune.data.loading import BatchLoader, loader
 from foretune.record.events import EventLog
-from foretune.training.encoding import free_memory
 from foretune.training.instruments import Instrument, Instruments
 from foretune.training.length import Length
 from foretune.training.memory_now import MemoryNow
@@ -27,7 +26,7 @@ from foretune.training.meter import Meter, StepReading
 from foretune.training.not_finite import NotFinite, first_not_finite
 from foretune.training.phases import PhaseClock
 from foretune.training.preparing import Prepared
-from foretune.training.ranks import Agreement, Wants
+from foretune.training.ranks import Agreement, Wants, lost_process
 from foretune.training.saver import Saved, Saver
 from foretune.training.state import collect
 from foretune.training.validating import Validator
@@ -210,7 +209,7 @@ class Loop:
             first_step * accumulation,
             _ENDLESS if p.num_steps is None else p.num_steps * accumulation,
             num_workers=p.experiment.data.num_workers,
-            pin_memory=p.device.type == "cuda",
+            device=p.device,
         )
 
     def drain(self) -> None:
@@ -332,7 +331,10 @@ class Loop:
         """What a part of a validation gives; a failure is reported and recorded."""
         try:
             return validate()
-        except Exception as error:  # noqa: BLE001 - whatever sampling or evaluation can raise, memory included
+        except Exception as error:  # whatever sampling or evaluation can raise, memory included
+            parallel = self.prepared.experiment.parallel
+            if self.prepared.ranks.size > 1 and lost_process(error, parallel) is not None:
+                raise
             if isinstance(error, NotFinite):
                 self._refuse_damaged_weights(error)
             text = f"Validation after step {done} failed: {type(error).__name__}: {error}"
@@ -351,7 +353,7 @@ class Loop:
             raise NotFinite(f"{error}, because {name} holds NaN or infinite values") from error
 
     def _after_failed_validation(self, error: Exception) -> str:
-        is_memory = isinstance(error, torch.OutOfMemoryError)
+        is_memory = lacking_memory(error) == "device"
         if is_memory and self.prepared.family.has_latents and not self.validator.vae_tiling:
             return "The training continues. To decode samples with less memory, run with: levers.vae_tiling=true"
         return "The training continues."

@@ -1,13 +1,10 @@
 """Numbers of a step, read only when the device has them: logging never waits for the device."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
-import torch
-from torch import Tensor
-
+from foretune.accelerator.copies import NumbersToRead
 from foretune.step.training_step import StepOutcome
 from foretune.training.memory_now import MemoryNow
 from foretune.training.phases import Lap, PhaseClock
@@ -36,41 +33,12 @@ class StepReading:
 @dataclass(slots=True)
 class _Pending:
     step: int
-    read: Callable[[], list[float]]
-    """Loss and, where there is one, gradient norm, which are on their way to the host."""
-    arrived: "_Arrival | None"
-    """None where the numbers are already on the host."""
+    numbers: NumbersToRead
+    """Loss and, where there is one, gradient norm."""
     lr: float
     lap: Lap
     num_owed: int | None
     memory_bytes: dict[str, int]
-
-
-class _Arrival(Protocol):
-    """What a device's event can be asked."""
-
-    def query(self) -> bool: ...
-
-    def synchronize(self) -> None: ...
-
-
-def _sent_to_host(values: Sequence[Tensor]) -> tuple[Callable[[], list[float]], _Arrival | None]:
-    """Starts the copy and returns at once: how to read the numbers, and what tells that they can be read."""
-    kind = values[0].device.type
-    if kind == "cpu":
-        return lambda: [value.item() for value in values], None
-    together = torch.stack([value.float() for value in values])
-    if kind == "mps":
-        # Unified memory: the values are read where they are, once the work before the event is done.
-        event = torch.mps.Event()
-        event.record()
-        return together.tolist, event
-    # Only page-locked memory can be copied to in the background.
-    host = torch.empty(together.shape, dtype=together.dtype, pin_memory=True)
-    host.copy_(together, non_blocking=True)
-    arrived = torch.cuda.Event()
-    arrived.record()
-    return host.tolist, arrived
 
 
 class Meter:
@@ -89,12 +57,14 @@ class Meter:
         return self.clock.lap()
 
     def record(self, step: int, lr: float, outcome: StepOutcome) -> None:
+        values = [value for value in (outcome.loss, outcome.grad_norm) if value is not None]
+        # Before the lap ends: where the host's clock measures a device's work, this waits for it.
+        numbers = NumbersToRead(values)
         lap = self.clock.lap()
         self._ask_the_device()
         num_owed = len(self._owed) if lap.marks else None
         memory_bytes = self._memory.read() if self._memory is not None else {}
-        values = [value for value in (outcome.loss, outcome.grad_norm) if value is not None]
-        self._owed.append(_Pending(step, *_sent_to_host(values), lr, lap, num_owed, memory_bytes))
+        self._owed.append(_Pending(step, numbers, lr, lap, num_owed, memory_bytes))
 
     def _ask_the_device(self) -> None:
         """Each step is asked for until it is finished, and not again: many may wait to be read."""
@@ -116,14 +86,13 @@ class Meter:
         """Everything; waits for the device. For the pauses in which it is idle anyway."""
         while self._finished or self._owed:
             pending = (self._finished or self._owed).popleft()
-            if pending.arrived is not None:
-                pending.arrived.synchronize()
+            pending.numbers.wait()
             pending.lap.wait()
             yield self._read(pending)
 
     @staticmethod
     def _read(pending: _Pending) -> StepReading:
-        loss, *norms = pending.read()
+        loss, *norms = pending.numbers.read()
         host_s, device_s = pending.lap.host_s, pending.lap.device_s()
         phases_s = host_s if device_s is None else device_s
         return StepReading(
@@ -140,4 +109,4 @@ class Meter:
 
 
 def _is_there(pending: _Pending) -> bool:
-    return (pending.arrived is None or pending.arrived.query()) and pending.lap.has_arrived()
+    return pending.numbers.have_arrived() and pending.lap.has_arrived()

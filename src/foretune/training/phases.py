@@ -9,65 +9,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol
 
-import torch
-
+from foretune.accelerator.timing import DeviceClock, DeviceMark
 from foretune.core.vocabulary import StepPhase, TimePhase
-
-
-class DeviceMark(Protocol):
-    """A place in a device's queue; the device notes the time when it gets there."""
-
-    def query(self) -> bool: ...
-
-    def synchronize(self) -> None: ...
-
-    def elapsed_s(self, later: "DeviceMark") -> float:
-        """Seconds on the device's own clock from here to a later mark; both have arrived."""
-
-
-class DeviceClock(Protocol):
-    """Puts marks into a device's queue."""
-
-    def mark(self) -> DeviceMark: ...
-
-
-class EventMark:
-    """A mark made of an event of torch, which counts milliseconds."""
-
-    def __init__(self, event: Any) -> None:
-        self._event = event
-        event.record()
-
-    def query(self) -> bool:
-        return bool(self._event.query())
-
-    def synchronize(self) -> None:
-        self._event.synchronize()
-
-    def elapsed_s(self, later: DeviceMark) -> float:
-        assert isinstance(later, EventMark), "marks of one device"
-        return float(self._event.elapsed_time(later._event)) / 1000
-
-
-class EventClock:
-    """Marks by the events of a CUDA, ROCm or Apple device."""
-
-    def __init__(self, new_event: Callable[[], Any]) -> None:
-        self._new_event = new_event
-
-    def mark(self) -> EventMark:
-        return EventMark(self._new_event())
-
-
-def clock_of(device: torch.device) -> DeviceClock | None:
-    """None where host and device are one: then the host's clock says it all."""
-    if device.type == "cuda":
-        return EventClock(lambda: torch.cuda.Event(enable_timing=True))
-    if device.type == "mps":
-        return EventClock(lambda: torch.mps.Event(enable_timing=True))
-    return None
 
 
 @dataclass(frozen=True)
@@ -83,11 +27,11 @@ class Lap:
         return sum(self.host_s.values())
 
     def has_arrived(self) -> bool:
-        return not self.marks or self.marks[-1][1].query()
+        return not self.marks or self.marks[-1][1].has_arrived()
 
     def wait(self) -> None:
         if self.marks:
-            self.marks[-1][1].synchronize()
+            self.marks[-1][1].wait()
 
     def device_s(self) -> dict[str, float] | None:
         """Seconds between the marks, by phase: what the device did or waited for. Ask when the lap has arrived."""

@@ -8,7 +8,7 @@ from foretune.core.units import rates_text
 from foretune.core.values.plan_time import StepTime, TimeEvidence
 from foretune.stats.steady import find_steady
 from foretune.training.drift_causes import Cause, Window, planned_window, shown_cause
-from foretune.training.step_windows import Readings, error_of_mean, trimmed_mean, window_of
+from foretune.training.step_windows import Readings, ReservedShare, error_of_mean, never_paged, trimmed_mean, window_of
 
 LOOKS = (20, 40, 80, 160, 320)
 """After so many steps the run is compared with its plan, until that has an answer. What becomes slower later is a
@@ -46,9 +46,11 @@ class PlanAlarm(Observer):
         tell: Callable[[SlowerThanPlanned], None],
         readings: Readings,
         shows_speed: Callable[[int], bool] = lambda _: True,
+        reserved_share: ReservedShare = never_paged,
     ) -> None:
         """`shows_speed`: whether a step is as fast as others; one under a profiler is not."""
         self._planned, self._tell, self._readings, self._shows_speed = planned, tell, readings, shows_speed
+        self._reserved_share = reserved_share
         self._steps: list[StepReport] = []
         self._is_over = False
 
@@ -77,7 +79,7 @@ class PlanAlarm(Observer):
 
     def _alarm(self, steady: list[StepReport], level_s: float) -> SlowerThanPlanned:
         planned, newest = self._planned, steady[-1]
-        now = window_of(steady, self._readings)
+        now = window_of(steady, self._readings, self._reserved_share)
         cause = shown_cause(planned_window(planned.step_s), now) or _unknown_cause(now, planned.evidence)
         samples = newest.samples_per_step
         rates = [samples / seconds for seconds in (planned.step_s, level_s, planned.high_s, planned.low_s)]

@@ -28,24 +28,25 @@ from foretune.data.split import split
 from foretune.models.adapters import checksums_of_read
 from foretune.models.family import Conditioning, Family
 from foretune.models.locating import open_family
-from foretune.models.random_weights import first_device, random_denoiser
 from foretune.models.trainable import TrainableFamily
 from foretune.step.building import Assembled, assemble, attach_method, build_step
 from foretune.step.engine import ALONE as ONE_PROCESS
 from foretune.step.engine import share
-from foretune.step.methods import METHODS, AppliedMethod
+from foretune.step.methods import AppliedMethod
 from foretune.step.methods.adapter import AppliedAdapter
 from foretune.step.optimizing import require_optimizer
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.quantizing import check_quantization
 from foretune.step.training_step import TrainingStep
-from foretune.step.weights import checksums, num_trained_and_all
-from foretune.training.devices import choose_device, refuse_what_the_device_cannot, use_threads
+from foretune.step.weights import num_trained_and_all
+from foretune.training.base_loading import base_of
+from foretune.training.devices import choose_device, device_warnings, refuse_what_the_device_cannot, use_threads
 from foretune.training.encoded_sets.settings import with_encoded_set
 from foretune.training.encoding import EncoderPlan, Encoding, LiveEncoders
 from foretune.training.first_frames import FirstFrame, first_frames
+from foretune.training.places import DevicePlace, places_of
 from foretune.training.ranks import ALONE, Ranks
-from foretune.training.sizes import training_size
+from foretune.training.sizes import text_tokens, training_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +78,16 @@ class Prepared:
     """For models that continue a given frame, that of each validation prompt."""
     ranks: Ranks = ALONE
     """Which process of the run this is."""
+    places: tuple[DevicePlace, ...] = ()
+    """Where each process of the run computes, by rank."""
 
 
 def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ranks = ALONE) -> Prepared:
     """From an experiment and its model's folder to a run that can start, in each of its processes."""
     family = open_family(folder)
     read_adapters = checked_adapters(experiment, family)
-    device = checked_device(experiment, family, ranks)
+    device = checked_device(experiment, family, observer, ranks)
+    places = places_of(ranks, device)
     size = training_size(experiment, family)
     family.objective(experiment.objective)  # refuses a model that was trained with one that is not known
     num_text_tokens = text_tokens(experiment, family)
@@ -132,6 +136,7 @@ def prepare(experiment: Experiment, folder: Path, observer: Observer, ranks: Ran
         },
         first_frames=tuple(frame.image for frame in frames),
         ranks=ranks,
+        places=places,
     )
 
 
@@ -216,16 +221,10 @@ def build_model(
 
     Without a folder its weights are random.
     """
-    load_dtype = METHODS[experiment.method.kind].load_dtype(PrecisionPolicy.of(experiment.train))
-    if folder is None:
-        observer.message(f"Building {family.name} with random weights on {device}.")
-        denoiser = random_denoiser(family, load_dtype, first_device(experiment, device))
-    else:
-        observer.message(f"Loading {family.name} from {folder} on {device}.")
-        denoiser = family.load_denoiser(folder, load_dtype)
-    base_checksum = content_hash(checksums(dict(denoiser.named_parameters())))
-    assembled = assemble(experiment, family, denoiser, quantize_on=device)
     engine, parallel = ONE_PROCESS, experiment.parallel
+    base = base_of(experiment, family, folder, device, observer)
+    denoiser = base.denoiser
+    assembled = assemble(experiment, family, denoiser, quantize_on=device, quantized=base.quantized)
     if parallel.sharding == "none":
         assembled.levers.place(denoiser, device)
     # FSDP2 moves one block after the other and keeps its part: the whole model need not fit on a device.
@@ -239,7 +238,7 @@ def build_model(
     return Built(
         method=assembled.method,
         step=step,
-        base_checksum=base_checksum,
+        base_checksum=base.checksum,
         effective=_effective_model(family, folder, device, assembled, step),
     )
 
@@ -252,7 +251,7 @@ def checked_adapters(experiment: Experiment, family: Family) -> dict[str, str]:
     return checksums_by_key
 
 
-def checked_device(experiment: Experiment, family: Family, ranks: Ranks = ALONE) -> torch.device:
+def checked_device(experiment: Experiment, family: Family, observer: Observer, ranks: Ranks = ALONE) -> torch.device:
     """The device to run on; what it or the installed libraries cannot do is refused before anything is loaded."""
     if experiment.parallel.devices != ranks.size:
         raise Refused(
@@ -264,24 +263,9 @@ def checked_device(experiment: Experiment, family: Family, ranks: Ranks = ALONE)
     refuse_what_the_device_cannot(experiment, family.name, device)
     check_quantization(experiment.quantize, device)
     require_optimizer(experiment.optimizer)
+    for text in device_warnings(experiment, device):
+        observer.warning(text)
     return device
-
-
-def text_tokens(experiment: Experiment, family: Family) -> int:
-    """The asked length of captions, or the model's own; some models take only their own."""
-    asked, own = experiment.data.max_text_tokens, family.own_text_tokens()
-    most = family.max_text_tokens()
-    if asked is not None and most is not None and asked > most:
-        raise Refused(
-            f"data.max_text_tokens: this {family.name} model takes captions of at most {most} tokens. "
-            f"Nearest: data.max_text_tokens={most}"
-        )
-    if family.text_is_fixed and not family.facts.text_is_fixed and asked not in (None, own):
-        raise Refused(
-            f"data.max_text_tokens: this {family.name} model takes captions of {own} tokens only. "
-            f"Nearest: data.max_text_tokens={own}"
-        )
-    return own if family.text_is_fixed else asked or own
 
 
 def _num_steps(train: Train, order: StepOrder) -> int | None:

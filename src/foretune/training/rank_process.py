@@ -59,9 +59,10 @@ class _FirstProcess(LineObserver):
     """Adds this process's peak to the report of a step: the process that shows it has another one."""
 
     def stepped(self, report: StepReport) -> None:
-        from foretune.training.devices import available_devices, peak_device_bytes, peak_host_bytes
+        from foretune.accelerator.memory import peak_allocated_bytes
+        from foretune.training.devices import available_devices, peak_host_bytes
 
-        peak_bytes = peak_device_bytes(available_devices()[0]) or peak_host_bytes()
+        peak_bytes = peak_allocated_bytes(available_devices()[0]) or peak_host_bytes()
         super().stepped(replace(report, peak_bytes=peak_bytes))
 
 

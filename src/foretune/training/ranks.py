@@ -9,10 +9,11 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from foretune.choices.running import Parallel
@@ -108,6 +109,22 @@ class Ranks:
         dist.all_gather(gathered, padded, group=self.group)
         pairs = zip(gathered, lengths, strict=True)
         return [json.loads(one.numpy().tobytes()[: int(length)]) for one, length in pairs]
+
+    @contextmanager
+    def first_works_alone(self) -> Iterator[Callable[[], object]]:
+        """For the first process, while the others are in `wait_for_first`: yields what it calls to show progress.
+
+        They wait `Parallel.timeout_s` for each sign of progress, not for the whole work.
+        """
+        try:
+            yield partial(self.from_first, True)
+        finally:
+            self.from_first(False)
+
+    def wait_for_first(self, progressed: Callable[[], object]) -> None:
+        """Returns when the first process has ended its work. `progressed` is called at each sign of progress."""
+        while self.from_first(None):
+            progressed()
 
 
 ALONE = Ranks()

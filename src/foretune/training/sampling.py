@@ -15,6 +15,7 @@ from torch import nn
 from foretune.core.draws import derive_seed
 from foretune.data.buckets import Bucket
 from foretune.models.family import Conditioning
+from foretune.models.tiling import tile_autoencoder
 from foretune.models.trainable import TrainableFamily
 from foretune.training.not_finite import NotFinite, is_finite
 
@@ -41,6 +42,27 @@ class SampleRequest:
     def first_frame(self, index: int) -> Image.Image:
         """The frame that the clip of a prompt begins with."""
         return self.first_frames[index] if self.first_frames else plain_frame(self.size)
+
+
+def pipeline_around(
+    family: TrainableFamily,
+    folder: Path,
+    denoiser: nn.Module,
+    device: torch.device,
+    *,
+    vae_tiling: bool = False,
+    left_out: Sequence[str] = (),
+) -> Any:
+    """A pipeline that samples from encoded captions: without text encoders, its other parts in fp32 on the device."""
+    parts = {family.denoiser_part: denoiser, **dict.fromkeys((*family.text_parts, *left_out))}
+    pipeline = family.load_pipeline(folder, torch.float32, **parts)
+    for name in ("vae", *family.image_parts):
+        part = getattr(pipeline, name, None)
+        if isinstance(part, nn.Module):
+            part.to(device)
+    if vae_tiling and family.has_latents:
+        tile_autoencoder(pipeline.vae)
+    return pipeline
 
 
 def sample(

@@ -8,11 +8,12 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-import torch
-
+from foretune.accelerator.memory import peak_allocated_bytes, peak_reserved_bytes
+from foretune.accelerator.timing import clock_of
 from foretune.choices.run_schedule import RunSchedule
 from foretune.core.disk_faults import disk_fault
 from foretune.core.interrupts import StopRequest
+from foretune.core.memory_errors import lacking_memory
 from foretune.core.observer import Observer, Observers
 from foretune.core.values import Outcome, Plan, RunRecord
 from foretune.core.values.plan_time import StepTime
@@ -26,20 +27,23 @@ from foretune.record.run_directory import RunDirectory
 from foretune.stats.speed import median_step_s, samples_per_s
 from foretune.stats.steady import find_steady
 from foretune.training.checkpoints import CheckpointStore
-from foretune.training.devices import peak_device_bytes, peak_host_bytes, peak_reserved_bytes
+from foretune.training.devices import peak_host_bytes, reserved_share_of
 from foretune.training.drift_alarm import DriftAlarm
 from foretune.training.drift_causes import Reading
 from foretune.training.failed_step import explained
 from foretune.training.length import Length
 from foretune.training.loop import Loop, Tally
 from foretune.training.not_finite import NotFinite
-from foretune.training.phases import PhaseClock, clock_of
+from foretune.training.page_locking import PageLockingNotice
+from foretune.training.phases import PhaseClock
+from foretune.training.places import watched_by
 from foretune.training.plan_alarm import PlanAlarm
 from foretune.training.preparing import Prepared
 from foretune.training.profiling.instrument import profilers
 from foretune.training.ranks import lost_process
+from foretune.training.run_totals import Totals, totals_of_run
 from foretune.training.saver import Saver
-from foretune.training.telemetry.sampler import Sampler, open_sensors, uuids_of
+from foretune.training.telemetry.sampler import Sampler, open_sensors
 from foretune.training.validating import validator_for
 from foretune.training.watchdog import Watchdog, stacks_text
 from foretune.training.watchers import Watchers
@@ -73,27 +77,38 @@ class Session:
         if events is None:
             events = EventLog(run.events) if is_first else SilentLog()
         self.events = events
-        # Of several CUDA devices, the one that this process is on.
-        self.sampler = Sampler(self.events, open_sensors(uuids_of(prepared.device)) if is_first else ())
+        # The first process of each host reads the sensors of the GPUs that the run uses there.
+        watched = watched_by(prepared.ranks.rank, prepared.places)
+        self.sampler = Sampler(self.events, open_sensors(watched) if watched else ())
         experiment, tally = prepared.experiment, Tally(warnings=list(warnings))
         clock = PhaseClock(clock_of(prepared.device))
+
+        def warn(text: str) -> None:
+            tally.warnings.append(text)
+            observer.warning(text)
+
         watches_speed = is_first and not steps_only
         ranks, timeout_s = prepared.ranks, experiment.parallel.timeout_s
-        watched = (Watchdog(run.path, ranks.rank, timeout_s),) if ranks.size > 1 else ()
+        watchdogs = (Watchdog(run.path, ranks.rank, timeout_s),) if ranks.size > 1 else ()
         self.loop = Loop(
             prepared=prepared,
             schedule=RunSchedule.of(experiment, steps_only=steps_only),
             saver=_saver(run, prepared),
-            validator=validator_for(prepared, run.samples, stop),
+            validator=validator_for(
+                prepared, run.samples, stop, watchdogs[0].progressed if watchdogs else lambda: None
+            ),
             events=self.events,
             observer=Observers(observer, self._watchers(observer, tally.warnings)) if watches_speed else observer,
             stop=stop,
             clock=clock,
             tally=tally,
             length=Length.of(experiment.train, prepared.num_steps),
-            instruments=(*watched, *profilers(prepared, clock, run, self.events, observer), self.sampler)
-            if is_first
-            else watched,
+            instruments=(
+                *watchdogs,
+                *(profilers(prepared, clock, run, self.events, observer) if is_first else ()),
+                self.sampler,
+                *((PageLockingNotice(warn),) if is_first else ()),
+            ),
             now=now,
         )
         self.started_s = self._ended_s = 0.0
@@ -109,11 +124,12 @@ class Session:
         def readings() -> list[tuple[float, Reading]]:
             return list(self.sampler.recent)
 
-        found: list[Observer] = [DriftAlarm(lambda alarm: warn("alarm", **vars(alarm)), readings)]
+        reserved = reserved_share_of(self.prepared.device)
+        found: list[Observer] = [DriftAlarm(lambda alarm: warn("alarm", **vars(alarm)), readings, reserved)]
         planned = planned_time(self.run.read_plan(), self.prepared.effective["experiment_hash"])
         if planned is not None:
             shows_speed = self.prepared.experiment.shows_speed
-            found.append(PlanAlarm(planned, lambda alarm: warn(SLOWER, **vars(alarm)), readings, shows_speed))
+            found.append(PlanAlarm(planned, lambda alarm: warn(SLOWER, **vars(alarm)), readings, shows_speed, reserved))
         return Watchers(found, self.events, observer, warnings)
 
     def run_loop(self, first_step: int = 0) -> Outcome:
@@ -171,25 +187,48 @@ class Session:
         shows_speed = self.prepared.experiment.shows_speed
         return [seconds for step, seconds in self.loop.tally.step_times_s.items() if shows_speed(step)]
 
-    def measured(self, prepare_s: float | None = None) -> Measured:
-        """Every figure that the loop gives."""
-        tally, experiment, device = self.loop.tally, self.prepared.experiment, self.prepared.device
-        times_s, energy = self.speed_times_s(), self.sampler.energy
+    def _totals(self, outcome: Outcome) -> Totals:
+        """Memory and energy of all processes; what is missing in them is a warning of the record."""
+        device, energy, ranks = self.prepared.device, self.sampler.energy, self.prepared.ranks
+        own = Totals(
+            peak_device_bytes=peak_allocated_bytes(device),
+            peak_reserved_bytes=peak_reserved_bytes(device),
+            peak_host_bytes=peak_host_bytes(),
+            energy_j=energy.energy_j,
+            mean_power_w=energy.mean_power_w,
+        )
+        is_whole = outcome.status in ("finished", "interrupted")
+        try:
+            totals, missing = totals_of_run(own, ranks, self.prepared.places, is_whole=is_whole)
+        except Exception as error:
+            if self._lost_process(error) is None:
+                raise
+            # The run is over, and its record is written whatever happened to the others since.
+            totals, missing = totals_of_run(own, ranks, self.prepared.places, is_whole=False)
+        if missing is not None:
+            self.loop.tally.warnings.append(missing)
+        return totals
+
+    def measured(self, outcome: Outcome, prepare_s: float | None = None) -> Measured:
+        """Every figure that the loop gives. All processes of the run call it."""
+        tally, experiment = self.loop.tally, self.prepared.experiment
+        times_s = self.speed_times_s()
         num_warmup = find_steady(times_s).num_warmup
+        totals = self._totals(outcome)
         return Measured(
             num_step_times=len(times_s),
             median_step_s=median_step_s(times_s, num_warmup=num_warmup),
             samples_per_s=samples_per_s(times_s, experiment.samples_per_step(), num_warmup=num_warmup),
-            peak_device_bytes=peak_device_bytes(device),
-            peak_host_bytes=peak_host_bytes(),
+            peak_device_bytes=totals.peak_device_bytes,
+            peak_host_bytes=totals.peak_host_bytes,
             first_loss=tally.first_loss,
             last_loss=tally.last_loss,
             held_out_losses=tuple(tally.held_out_losses),
             phases_s=tally.phases_s or None,
             num_warmup_steps=num_warmup,
-            peak_reserved_bytes=peak_reserved_bytes(device),
-            energy_j=energy.energy_j,
-            mean_power_w=energy.mean_power_w,
+            peak_reserved_bytes=totals.peak_reserved_bytes,
+            energy_j=totals.energy_j,
+            mean_power_w=totals.mean_power_w,
             counted_s=None if experiment.train.seconds is None else self.loop.length.counted_s,
             prepare_s=prepare_s,
         )
@@ -198,6 +237,10 @@ class Session:
         """Ends the log; returns the record, with the plan that was stored before the first step."""
         self.events.append("ended", status=outcome.status, steps_done=outcome.steps_done, reason=outcome.reason)
         self.events.close()
+        return self.record(outcome, measured)
+
+    def record(self, outcome: Outcome, measured: Measured) -> RunRecord:
+        """Returns the record of a run whose loop has ended."""
         effective = self.prepared.effective
         return RunRecord(
             run_id=self.run.run_id,
@@ -229,6 +272,4 @@ def _saver(run: RunDirectory, prepared: Prepared) -> Saver:
 
 def status_of(error: Exception) -> Literal["out of memory", "failed"]:
     """Running out of memory is a status of its own: it has its own remedies."""
-    # On the host torch has no error of its own for it, only these words.
-    no_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
-    return "out of memory" if no_memory else "failed"
+    return "failed" if lacking_memory(error) is None else "out of memory"

@@ -1,7 +1,14 @@
 """The size of images and clips that a run trains on and samples: checked against what the model takes."""
 
 from foretune.choices.experiment import Experiment
-from foretune.choices.picture_size import checked_resolution, refuse_illegal_length, resolution_text, sides_px
+from foretune.choices.picture_size import (
+    checked_resolution,
+    refuse_illegal_length,
+    resolution_text,
+    sides_px,
+    small_num_frames,
+    small_sides_px,
+)
 from foretune.core.errors import Refused
 from foretune.data.buckets import Bucket
 from foretune.models.family import Family
@@ -19,6 +26,23 @@ def training_size(experiment: Experiment, family: Family) -> Bucket:
     return Bucket(*sides, _checked_num_frames(family, data.num_frames, "data.num_frames"))
 
 
+def text_tokens(experiment: Experiment, family: Family) -> int:
+    """The asked length of captions, or the model's own; some models take only their own."""
+    asked, own = experiment.data.max_text_tokens, family.own_text_tokens()
+    most = family.max_text_tokens()
+    if asked is not None and most is not None and asked > most:
+        raise Refused(
+            f"data.max_text_tokens: this {family.name} model takes captions of at most {most} tokens. "
+            f"Nearest: data.max_text_tokens={most}"
+        )
+    if family.text_is_fixed and not family.facts.text_is_fixed and asked not in (None, own):
+        raise Refused(
+            f"data.max_text_tokens: this {family.name} model takes captions of {own} tokens only. "
+            f"Nearest: data.max_text_tokens={own}"
+        )
+    return own if family.text_is_fixed else asked or own
+
+
 def sampling_size(
     family: Family, resolution: int | str | None, num_frames: int | None = None, *, trained: Bucket | None = None
 ) -> Bucket:
@@ -34,6 +58,16 @@ def sampling_size(
         raise Refused(f"{family.name} models make images, so that a number of frames has no meaning. Leave it out.")
     sides = _checked_sides(family, resolution, "The size {}", "{}")
     return Bucket(*sides, _checked_num_frames(family, num_frames, "frames"))
+
+
+def small_size(family: Family, trained: Bucket) -> Bucket:
+    """Returns a size at which a model can be tried with little memory: the trained one if it is not larger.
+
+    Clips have the fewest frames that are more than one latent frame.
+    """
+    width_px, height_px = small_sides_px(trained.width_px, trained.height_px, family.size_multiple_px())
+    frames = None if trained.num_frames is None else small_num_frames(trained.num_frames, family.frames_per_latent())
+    return Bucket(width_px, height_px, frames)
 
 
 def _checked_sides(family: Family, resolution: int | str | None, names: str, types: str) -> tuple[int, int]:

@@ -3,7 +3,8 @@ that is kept of randomness, data order and learning rate.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -104,19 +105,32 @@ def restore(step: TrainingStep, checkpoint: Checkpoint) -> None:
         step.scaler.load_state_dict(dict(checkpoint.scalars["scaler"]))
 
 
-def shown_weights(choice: Optimizer, checkpoint: Checkpoint) -> dict[str, Tensor]:
+def shown_weights(choice: Optimizer, checkpoint: Checkpoint) -> Mapping[str, Tensor]:
     """The weights to use outside of training: the moving average, or what the optimizer averaged, or the trained ones.
 
-    They are fp32 where anything but the trained weights is.
+    They are fp32 where anything but the trained weights is. Each is read, or computed, when it is asked for.
     """
     if "ema" in checkpoint.tensors:
-        return dict(checkpoint.tensors["ema"])
-    weights, kept = checkpoint.tensors["weights"], checkpoint.tensors["optimizer"]
-    found = {}
-    for name, weight in weights.items():
-        exact = kept.get(f"{name}/{MASTER}", weight)
-        found[name] = average_of(exact, kept[f"{name}/{BASE}"], choice.betas[0]) if f"{name}/{BASE}" in kept else exact
-    return found
+        return checkpoint.tensors["ema"]
+    return _Shown(choice, checkpoint.tensors["weights"], checkpoint.tensors["optimizer"])
+
+
+@dataclass(frozen=True)
+class _Shown(Mapping[str, Tensor]):
+    choice: Optimizer
+    weights: Mapping[str, Tensor]
+    kept: Mapping[str, Tensor]
+
+    def __getitem__(self, name: str) -> Tensor:
+        master, base = f"{name}/{MASTER}", f"{name}/{BASE}"
+        exact = self.kept[master] if master in self.kept else self.weights[name]
+        return average_of(exact, self.kept[base], self.choice.betas[0]) if base in self.kept else exact
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
 
 
 def _is_time(value: Any) -> bool:

@@ -14,7 +14,15 @@ _TRIMMED = 0.3
 _MOST_LIKENESS = 0.9
 
 
-def window_of(steps: Sequence[StepReport], readings: Readings) -> Window:
+ReservedShare = Callable[[], float | None]
+"""Returns what the allocator holds over the card's memory; None where a full card is an error, not a slow one."""
+
+
+def never_paged() -> None:
+    """The share where allocations fail on a full card."""
+
+
+def window_of(steps: Sequence[StepReport], readings: Readings, reserved_share: ReservedShare = never_paged) -> Window:
     """The mean of these steps, which are the newest, and what sensors reported while they ran."""
     hosts_s = [sum(report.host_phases_s.values()) for report in steps if report.host_phases_s is not None]
     owed = [report.num_owed for report in steps if report.num_owed is not None]
@@ -23,6 +31,7 @@ def window_of(steps: Sequence[StepReport], readings: Readings) -> Window:
         _since(steps, readings()),
         host_s=statistics.fmean(hosts_s) if hosts_s else None,
         num_owed=statistics.fmean(owed) if owed else None,
+        reserved_share=reserved_share(),
     )
 
 

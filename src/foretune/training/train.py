@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from foretune.accelerator.memory import reset_peaks
 from foretune.choices.experiment import Experiment
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
@@ -24,7 +25,7 @@ from foretune.record.run_directory import RunDirectory
 from foretune.step.weights import checksums, num_changed
 from foretune.training.alike import check_alike, parallel_text
 from foretune.training.checkpoints import CheckpointStore
-from foretune.training.devices import peak_host_bytes, use_threads
+from foretune.training.devices import choose_device, peak_host_bytes, use_threads
 from foretune.training.loop import Tally
 from foretune.training.preparing import Prepared, prepare
 from foretune.training.ranks import ALONE, Ranks
@@ -74,6 +75,7 @@ def train(
     try:
         with explained_if_interrupted("No step was made. Encoded samples are kept: the same command continues."):
             prepared = _prepared(asked.experiment, folder, observer, ranks)
+            before = _weight_sums(prepared)
     except UserError:
         raise  # said before anything was made
     except Exception as error:
@@ -92,11 +94,13 @@ def train(
     observer.began(run.path)
     observer.message(f"Run directory: {run.path}")
     with locked(run.lock) if ranks.is_first else nullcontext(), explained_if_interrupted(_go_on(run)):
-        return _run(run, prepared, observer, list(asked.warnings), begun_s, handles_signals=handles_signals)
+        return _run(run, prepared, before, observer, list(asked.warnings), begun_s, handles_signals=handles_signals)
 
 
 def _prepared(experiment: Experiment, folder: Path, observer: Observer, ranks: Ranks) -> Prepared:
     """A run that can start in all of its processes."""
+    # An earlier run of this process has its own record.
+    reset_peaks(choose_device(experiment.parallel.device, ranks.local_rank))
     prepared = prepare(experiment, folder, observer, ranks)
     if ranks.size > 1:
         check_alike(prepared)
@@ -160,7 +164,8 @@ def resume(
             run.remove_record()
             if changed is not None:
                 run.write_experiment(changed.as_asked, experiment, {**effective, **_of_experiment(prepared)})
-        return _run(run, prepared, observer, [], begun_s, handles_signals=handles_signals)
+        before = _weight_sums(prepared)
+        return _run(run, prepared, before, observer, [], begun_s, handles_signals=handles_signals)
 
 
 def _of_experiment(prepared: Prepared) -> dict[str, Any]:
@@ -236,6 +241,7 @@ def _preparation_failed(run: RunDirectory, experiment: Experiment, error: Except
 def _run(
     run: RunDirectory,
     prepared: Prepared,
+    before: "_WeightSums",
     observer: Observer,
     warnings: list[str],
     begun_s: float,
@@ -246,13 +252,11 @@ def _run(
     is_first = prepared.ranks.is_first
     if is_first:
         observer = Observers(observer, *open_trackers(experiment.track, run.path, observer))
-    initial = checksums(prepared.step.trained)
-    base = {} if prepared.method.trains_base else checksums(prepared.method.frozen())
     with stop_on_signals() if handles_signals else nullcontext(StopRequest()) as stop:
         session = Session(run, prepared, observer, stop=stop, warnings=warnings)
         first_step = _restore(session, observer)
         outcome = session.run_loop(first_step)
-    record = session.finish(outcome, session.measured(prepare_s=session.started_s - begun_s))
+    record = session.finish(outcome, session.measured(outcome, session.started_s - begun_s))
     observer.ended()
     if is_first:
         run.write_record(record)
@@ -261,10 +265,25 @@ def _run(
     return Trained(
         run=run,
         record=record,
-        num_changed_tensors=num_changed(initial, checksums(prepared.step.trained)) if can_sum else None,
-        num_trained_tensors=len(initial),
-        base_unchanged=checksums(prepared.method.frozen()) == base if base and can_sum else None,
+        num_changed_tensors=num_changed(before.trained, checksums(prepared.step.trained)) if can_sum else None,
+        num_trained_tensors=len(before.trained),
+        base_unchanged=checksums(prepared.method.frozen()) == before.base if before.base and can_sum else None,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _WeightSums:
+    """Checksums of the weights before the first step, by name."""
+
+    trained: dict[str, int]
+    base: dict[str, int]
+    """Empty where the base is what is trained."""
+
+
+def _weight_sums(prepared: Prepared) -> _WeightSums:
+    """Takes memory on the device, so a run may fail here: it counts as its preparation, which is recorded."""
+    method = prepared.method
+    return _WeightSums(checksums(prepared.step.trained), {} if method.trains_base else checksums(method.frozen()))
 
 
 def _restore(session: Session, observer: Observer) -> int:

@@ -12,7 +12,6 @@ from foretune.core.interrupts import StopRequest
 from foretune.data.batch import Batch
 from foretune.data.held_out import HeldOutBatches
 from foretune.models.family import Conditioning
-from foretune.models.tiling import tile_autoencoder
 from foretune.models.trainable import TrainableFamily
 from foretune.step.engine import contents_replaced, is_sharded
 from foretune.step.methods.training_adapter import without_training_adapter
@@ -21,7 +20,7 @@ from foretune.training.encoding import LiveEncoders
 from foretune.training.not_finite import NotFinite
 from foretune.training.preparing import Prepared
 from foretune.training.ranks import ALONE, Ranks
-from foretune.training.sampling import SampleRequest, sample, save_sample
+from foretune.training.sampling import SampleRequest, pipeline_around, sample, save_sample
 
 
 @dataclass
@@ -44,6 +43,8 @@ class Validator:
     ranks: Ranks = ALONE
     may_leave: Callable[[], AbstractContextManager[object]] = nullcontext
     """Surrounds what may be left in the middle: the weights of the training are put back afterwards in any case."""
+    progressed: Callable[[], object] = lambda: None
+    """Called at each sign that a sample is being made."""
 
     def held_out_loss(self) -> float | None:
         """The loss at fixed noise and levels; None where no samples are held out.
@@ -64,24 +65,41 @@ class Validator:
         """Pictures of the asked prompts, at fixed seeds, which the first process writes.
 
         Where the weights are sharded all processes sample the same pictures, because none has the model alone.
+        Otherwise they wait for the first one, which may take longer than a process waits in a collective.
         """
-        is_sharded_model = any(map(is_sharded, self.step.denoiser.parameters()))
-        if not self.request.prompts or not (self.ranks.is_first or is_sharded_model):
+        if not self.request.prompts:
             return ()
-        with _averaged_weights(self.step), _evaluating(self.step), without_training_adapter(self.step.denoiser):
-            return tuple(self._sample(steps_done))
+        if self.ranks.size == 1 or any(map(is_sharded, self.step.denoiser.parameters())):
+            return self._samples(steps_done, self.progressed)
+        if not self.ranks.is_first:
+            self.ranks.wait_for_first(self.progressed)
+            return ()
+        with self.ranks.first_works_alone() as show:
+            return self._samples(steps_done, lambda: (show(), self.progressed()))
+
+    def _samples(self, steps_done: int, progressed: Callable[[], object]) -> tuple[Path, ...]:
+        def called(*_: object) -> None:  # what a hook returns would replace the arguments
+            progressed()
+
+        # Every pipeline calls the denoiser at least once in each of its steps.
+        handle = self.step.denoiser.register_forward_pre_hook(called)
+        try:
+            with _averaged_weights(self.step), _evaluating(self.step), without_training_adapter(self.step.denoiser):
+                return tuple(self._sample(steps_done))
+        finally:
+            handle.remove()
 
     def _sample(self, steps_done: int) -> Iterator[Path]:
         """The pipeline is put together around the live denoiser and taken apart again: nothing stays in memory."""
-        left_out = dict.fromkeys((*self.family.text_parts, *self.family.image_parts))
         assert self.folder is not None, "a run with random weights does not validate"
-        pipeline = self.family.load_pipeline(
-            self.folder, torch.float32, **{self.family.denoiser_part: self.step.denoiser}, **left_out
+        pipeline = pipeline_around(
+            self.family,
+            self.folder,
+            self.step.denoiser,
+            self.device,
+            vae_tiling=self.vae_tiling,
+            left_out=self.family.image_parts,
         )
-        if self.family.has_latents:
-            pipeline.vae.to(self.device)
-            if self.vae_tiling:
-                tile_autoencoder(pipeline.vae)
         compute = self.step.policy.compute_dtype
         encoded = [_moved(c, self.device, compute) for c in self.encoded_prompts] or None
         unconditional = _moved(self.unconditional, self.device, compute) if self.unconditional else None
@@ -93,7 +111,9 @@ class Validator:
             yield path
 
 
-def validator_for(prepared: Prepared, samples_dir: Path, stop: StopRequest) -> Validator:
+def validator_for(
+    prepared: Prepared, samples_dir: Path, stop: StopRequest, progressed: Callable[[], object] = lambda: None
+) -> Validator:
     """Asked to stop, a process alone leaves a validation: it can be made after a resume, and may take minutes."""
     choice = prepared.experiment.validation
     return Validator(
@@ -118,6 +138,7 @@ def validator_for(prepared: Prepared, samples_dir: Path, stop: StopRequest) -> V
         vae_tiling=prepared.experiment.levers.vae_tiling,
         ranks=prepared.ranks,
         may_leave=stop.at_once if prepared.ranks.size == 1 else nullcontext,
+        progressed=progressed,
     )
 
 

@@ -19,6 +19,7 @@ class Watchdog:
     """An instrument of the loop. From the first step on, a thread looks how long ago a step ended.
 
     A pause for validation or a checkpoint counts, too: if it is longer than the others would wait, the run is lost.
+    Only samples, for which the others wait step by step, are reported as progress.
     """
 
     def __init__(self, run: Path, rank: int, timeout_s: float, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -29,21 +30,22 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def before_step(self, step: int) -> None:
-        self._progress()
+        self.progressed()
         if self._thread is None:
             self._path.unlink(missing_ok=True)  # of an earlier start of the run
             self._thread = threading.Thread(target=self._watch, name="foretune-watchdog", daemon=True)
             self._thread.start()
 
     def after_step(self, step: int) -> None:
-        self._progress()
+        self.progressed()
 
     def close(self) -> None:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
 
-    def _progress(self) -> None:
+    def progressed(self) -> None:
+        """Reports that this process does not hang."""
         self._last_s = self._now()
         if not self._has_written:
             return

@@ -26,7 +26,7 @@ from foretune.training.for_tools.adapter_file import adapter_tensors, prove_adap
 from foretune.training.for_tools.updates import layers_with_adapter
 from foretune.training.sampling import SampleRequest, sample
 from tests.models.made_inputs import small_size
-from tests.step.methods.kinds import KINDS, disturb
+from tests.step.methods.kinds import KINDS, disturb, merge
 from tests.training.for_tools.other_programs import PROGRAMS, Weights
 
 TinyPipeline = Callable[..., Path]
@@ -80,7 +80,7 @@ def weights_of(method: AppliedAdapter) -> tuple[Weights, Weights]:
     state = {name: t.detach() for name, t in method.denoiser.state_dict().items() if "default" not in name.split(".")}
     base = {name.replace(".base_layer.", "."): tensor for name, tensor in state.items()}
     merged = copy.deepcopy(method)
-    merged.merge()
+    merge(merged)
     return base, {name: tensor.detach() for name, tensor in merged.denoiser.state_dict().items()}
 
 

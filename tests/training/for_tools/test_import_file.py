@@ -29,7 +29,7 @@ def denoiser_file(folder: Path, path: Path, prefix: str = "") -> dict[str, Tenso
     model = trained(folder)
     layout = original_layout(model.family.name, model.family.architecture.denoiser)
     assert layout is not None
-    state = {name: tensor.detach() for name, tensor in model.method.denoiser.state_dict().items()}
+    state = {name: tensor.detach() for name, tensor in model.denoiser.state_dict().items()}
     file = {prefix + name: tensor.contiguous().clone() for name, tensor in to_original(state, layout).items()}
     save_file(file, path)
     return state
@@ -54,7 +54,7 @@ def test_a_file_that_diffusers_reads_becomes_a_folder(
     file = tmp_path / "model.safetensors"
     assert write_single_file(model, file, torch.float32, {}).holds
     result = imported(file, base, tmp_path / "folder")
-    assert_denoiser(tmp_path / "folder", dict(model.method.denoiser.state_dict()))
+    assert_denoiser(tmp_path / "folder", dict(model.denoiser.state_dict()))
     assert result.unused == ()
     assert set(result.num_tensors) | set(result.from_base) >= {model.family.denoiser_part, "vae", "text_encoder"}
     # A clean pipeline loads it all, and what is not from the file is the base's.

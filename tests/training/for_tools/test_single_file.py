@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from foretune.catalog import TRAINABLE
 from foretune.catalog.tool_names import single_file, why_no_single_file
 from foretune.core.errors import Refused
-from foretune.training.exporting import ExportBroken
+from foretune.training.export_files import ExportBroken
 from foretune.training.for_tools.single_file import prove_single_file, write_single_file
 from tests.training.for_tools.trained_models import trained
 
@@ -41,7 +41,7 @@ def test_diffusers_reads_every_tensor_back(
     proof = write_single_file(model, tmp_path / "model.safetensors", dtype, {})
     assert proof.num_equal == proof.num_tensors
     assert proof.holds
-    assert proof.num_tensors >= len(model.method.denoiser.state_dict())
+    assert proof.num_tensors >= len(model.denoiser.state_dict())
 
 
 def test_a_model_as_deep_as_published(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:

@@ -4,13 +4,11 @@ from pathlib import Path
 
 import torch
 
-from foretune.choices.method import Full
 from foretune.models.locating import open_family
-from foretune.step.methods import METHODS
-from foretune.training.exporting import TrainedModel
+from foretune.training.for_tools.single_file import WholeModel
 
 
-def trained(folder: Path, dtype: torch.dtype = torch.float32) -> TrainedModel:
+def trained(folder: Path, dtype: torch.dtype = torch.float32) -> WholeModel:
     """A model none of whose weights are those of the base any more."""
     family = open_family(folder)
     denoiser = family.load_denoiser(folder, dtype)
@@ -18,5 +16,4 @@ def trained(folder: Path, dtype: torch.dtype = torch.float32) -> TrainedModel:
     with torch.no_grad():
         for parameter in denoiser.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter.dtype))
-    method = METHODS["full"](Full(), family, denoiser)
-    return TrainedModel(family, folder, method, 1, None)  # type: ignore[arg-type]
+    return WholeModel(family, folder, denoiser, denoiser.state_dict().__getitem__)

@@ -78,10 +78,11 @@ AMD_METRICS = {
 }
 
 
-def fake_amdsmi() -> Any:
-    """One card that tells no memory clock."""
+def fake_amdsmi(num_cards: int = 1) -> Any:
+    """Cards that tell no memory clock."""
     return SimpleNamespace(
-        amdsmi_get_processor_handles=lambda: ["card"],
+        amdsmi_get_processor_handles=lambda: list(range(num_cards)),
+        amdsmi_get_gpu_device_bdf=lambda handle: f"0000:{0x11 + 0x10 * handle:02X}:00.0",
         amdsmi_get_gpu_metrics_info=lambda handle: AMD_METRICS,
         amdsmi_get_energy_count=lambda handle: {"energy_accumulator": 1_000_000, "counter_resolution": 15.3},
         amdsmi_get_gpu_vram_usage=lambda handle: {"vram_total": 65536, "vram_used": 1024},

@@ -9,10 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from foretune.training.telemetry.amd import AmdSensor, read_all
+from foretune.training.places import DevicePlace
+from foretune.training.telemetry.amd import AmdSensor, read_devices
 from foretune.training.telemetry.host import HostSensor, hottest_c, quota_throttled_s
 from foretune.training.telemetry.nvidia import NvidiaSensor, throttle_reasons
 from foretune.training.telemetry.rapl import RaplSensor
+from foretune.training.telemetry.sampler import open_sensors
 from tests.training.telemetry.fakes import FakeNvml, fake_amdsmi
 
 
@@ -37,8 +39,17 @@ def test_nvidia_in_units_that_the_names_say() -> None:
     assert library.num_open == 0
 
 
-def test_only_the_card_of_the_run_counts() -> None:
+def test_only_the_cards_of_the_run_count() -> None:
     assert set(NvidiaSensor(FakeNvml(), ["bb"]).read()) == {"nvidia:1"}
+    assert set(NvidiaSensor(FakeNvml(), ["aa", "bb"]).read()) == {"nvidia:0", "nvidia:1"}
+    assert set(read_devices(fake_amdsmi(4), ["0000:21:00", "0000:41:00"])) == {"amd:1", "amd:3"}
+
+
+def test_a_run_on_the_cpu_reads_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.setattr("foretune.training.telemetry.amd.find_spec", lambda name: name)
+    places = [DevicePlace("host", "cpu")]
+    assert {type(sensor) for sensor in open_sensors(places)}.isdisjoint({NvidiaSensor, AmdSensor})
 
 
 @pytest.mark.parametrize(
@@ -60,7 +71,7 @@ def test_without_a_card_there_is_no_sensor(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_amd_in_units_that_the_names_say() -> None:
-    assert read_all(fake_amdsmi()) == {
+    assert read_devices(fake_amdsmi()) == {
         "amd:0": {
             "power_w": 412.0,
             "energy_j": pytest.approx(15.3),

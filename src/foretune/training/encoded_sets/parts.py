@@ -15,8 +15,8 @@ from foretune.data.sources import Source
 from foretune.models.locating import open_family
 from foretune.training.encoded_sets.settings import require_cached
 from foretune.training.encoding import EncoderPlan
-from foretune.training.preparing import encoder_plan_of, text_tokens
-from foretune.training.sizes import training_size
+from foretune.training.preparing import encoder_plan_of
+from foretune.training.sizes import text_tokens, training_size
 
 WORKER = "foretune.training.encoded_sets.part_worker"
 """The module that executors call."""

@@ -13,38 +13,42 @@ from foretune.core.errors import Refused, UserError
 from foretune.core.output_files import beside, move
 from foretune.data.buckets import Bucket
 from foretune.record.run_directory import RunDirectory
-from foretune.step.methods.adapter import AppliedAdapter
-from foretune.training.exporting import Exported, load_trained, quantised_note
+from foretune.step.precision import PrecisionPolicy
+from foretune.training.exporting import Exported, quantised_note
 from foretune.training.for_tools.adapter_file import LayerProof, write_adapter_file
-from foretune.training.for_tools.single_file import FileProof, write_single_file
+from foretune.training.for_tools.single_file import FileProof, WholeModel, write_single_file
+from foretune.training.trained_run import TrainedRun, TrainedTensors
 
 
 def export_file(
     run: RunDirectory,
     output: Path,
     file_format: ExportFormat,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
     *,
     merge: bool = False,
 ) -> Exported[LayerProof | FileProof]:
     """Writes a run's result as one file for another program, and proves what is in it.
 
-    `output` is the file, or a folder to write it to.
+    `output` is the file, or a folder to write it to. `dtype` is as the run computes if left out. An adapter is written
+    without loading its base, and a whole model tensor by tensor.
     """
     _, experiment, effective = run.read_experiment()
     _require_fitting(run, experiment, file_format, merge=merge)
     target = file_in(output, experiment, file_format)
     if target.exists():
         raise UserError(f"{target} exists. Choose another place: foretune export {run.path} --output FILE")
-    trained = load_trained(run, dtype, merge=merge)
+    trained = TrainedRun.open(run)
+    dtype = dtype or PrecisionPolicy.of(experiment.train).compute_dtype
     about = {"modelspec.title": experiment.name, "modelspec.resolution": _resolution(effective)}
     with beside(target) as unproved:
         proof: LayerProof | FileProof
         if file_format == "single-file":
-            proof = write_single_file(trained, unproved, dtype, about)
+            tensors = TrainedTensors(trained, dtype, merge=merge)
+            model = WholeModel(trained.family, trained.folder, tensors.model, tensors.__getitem__)
+            proof = write_single_file(model, unproved, dtype, about)
         else:
-            assert isinstance(trained.method, AppliedAdapter)
-            proof = write_adapter_file(trained.method, file_format, unproved, about)
+            proof = write_adapter_file(trained.adapter(dtype), file_format, unproved, about)
         if proof.holds:
             move(unproved, target)
     return Exported(target, proof, _where(trained.family.name, file_format), note=quantised_note(experiment))

@@ -1,6 +1,6 @@
 """A denoiser's tensors in the layout of the program that it was published with."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -26,6 +26,16 @@ def to_original(state: Mapping[str, Tensor], layout: OriginalLayout) -> dict[str
             raise Refused(f"The original layout has one place, {place.name}, for {name} and another tensor.")
         found[place.part] = _as_there(tensor, place)
     return {name: _stacked(name, found) for name, found in parts.items()}
+
+
+def original_names(names: Iterable[str], layout: OriginalLayout) -> dict[str, list[str]]:
+    """Returns, for each name of the original layout, the names in diffusers of the tensors that it holds."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        place = layout.place(name)
+        assert place is not None, "`to_original` has refused names without a place"
+        found.setdefault(place.name, []).append(name)
+    return found
 
 
 def _as_there(tensor: Tensor, place: OriginalPlace) -> Tensor:

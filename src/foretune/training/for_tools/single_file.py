@@ -1,19 +1,21 @@
 """A whole model as one file in the layout of its authors, proved by what diffusers reads from it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from foretune.catalog.tool_names import SingleFile, single_file, why_no_single_file
+from foretune.catalog.tool_names import OriginalLayout, SingleFile, single_file, why_no_single_file
 from foretune.choices.model import read_json
 from foretune.core.errors import Refused
-from foretune.training.exporting import ExportBroken, TrainedModel
-from foretune.training.for_tools.original import to_original
+from foretune.models.trainable import TrainableFamily
+from foretune.training.export_files import ExportBroken
+from foretune.training.for_tools.original import original_names, to_original
+from foretune.training.streamed_files import write_tensors
 
 _INNER = "text_model."
 
@@ -35,28 +37,50 @@ class FileProof:
         return self.num_equal == self.num_tensors > 0
 
 
-def write_single_file(trained: TrainedModel, path: Path, dtype: torch.dtype, about: Mapping[str, str]) -> FileProof:
-    """Writes the trained model, has diffusers read it and compares every tensor.
+@dataclass(frozen=True)
+class WholeModel:
+    """A denoiser whose tensors are read one at a time, and the folder with the other parts of its pipeline."""
+
+    family: TrainableFamily
+    folder: Path
+    denoiser: nn.Module
+    """Its class, configuration, shapes and dtypes; it may be on meta."""
+    read: Callable[[str], Tensor]
+    """Returns the tensor of a name."""
+
+
+def write_single_file(model: WholeModel, path: Path, dtype: torch.dtype, about: Mapping[str, str]) -> FileProof:
+    """Writes the model, tensor by tensor, has diffusers read it and compares every tensor.
 
     Raises:
         Refused: there is no such file for this model.
     """
-    form = require_single_file(trained)
-    parts = _parts(trained, form, dtype)
-    tensors: dict[str, Tensor] = {}
-    for name, part in parts.items():
-        layout = form.parts[name].layout(_config(part))
-        for key, tensor in to_original(_state(part), layout).items():
-            tensors[form.parts[name].prefix + key] = tensor.detach().cpu().contiguous().clone()
-    save_file(tensors, path, metadata={"format": "pt", **about})
-    del tensors, parts  # the proof loads the model again
-    return prove_single_file(trained, path, dtype)
+    form = require_single_file(model)
+    forms: dict[str, Tensor] = {}
+    readers: dict[str, Callable[[], Tensor]] = {}
+    for name, (part, read) in _parts(model, form, dtype).items():
+        layout, prefix = form.parts[name].layout(_config(part)), form.parts[name].prefix
+        state = _state(part)
+        forms |= {prefix + key: tensor for key, tensor in to_original(_on_meta(state), layout).items()}
+        for key, names in original_names(state, layout).items():
+            readers[prefix + key] = partial(_in_layout, names, read, layout, key)
+    write_tensors(path, forms, lambda key: readers[key](), {"format": "pt", **about})
+    readers.clear()  # the proof loads the other parts again
+    return prove_single_file(model, path, dtype)
 
 
-def require_single_file(trained: TrainedModel) -> SingleFile:
+def _in_layout(names: Sequence[str], read: Callable[[str], Tensor], layout: OriginalLayout, key: str) -> Tensor:
+    return to_original({name: read(name) for name in names}, layout)[key].detach().cpu()
+
+
+def _on_meta(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.to("meta") for name, tensor in state.items()}
+
+
+def require_single_file(model: WholeModel) -> SingleFile:
     """Returns what the file holds; raises if there is none for this model."""
-    family = trained.family
-    reason = why_no_single_file(family.name, family.architecture.denoiser) or _why_other_encoder(trained)
+    family = model.family
+    reason = why_no_single_file(family.name, family.architecture.denoiser) or _why_other_encoder(model)
     if reason is not None:
         raise Refused(f"There is no single-file export of this model: {reason}. For diffusers: foretune export RUN")
     form = single_file(family.name)
@@ -64,39 +88,42 @@ def require_single_file(trained: TrainedModel) -> SingleFile:
     return form
 
 
-def prove_single_file(trained: TrainedModel, path: Path, dtype: torch.dtype) -> FileProof:
-    """Has diffusers load the file, with the base's configuration, and compares every tensor."""
-    form = require_single_file(trained)
-    wanted = {name: _state(part) for name, part in _parts(trained, form, dtype).items()}
-    found = _read(trained, form, path)
-    return FileProof(
-        num_tensors=sum(map(len, wanted.values())),
-        num_equal=sum(
-            name in found[part] and torch.equal(found[part][name], tensor.float())
-            for part, tensors in wanted.items()
-            for name, tensor in tensors.items()
-        ),
-    )
+def prove_single_file(model: WholeModel, path: Path, dtype: torch.dtype) -> FileProof:
+    """Has diffusers load the file, with the base's configuration, and compares every tensor.
+
+    Some models keep parts in fp32 that diffusers rounds where it reads other numbers; those are compared rounded.
+    """
+    form = require_single_file(model)
+    found = _read(model, form, path, dtype)
+    num_tensors = num_equal = 0
+    for name, (part, read) in _parts(model, form, dtype).items():
+        for key in _state(part):
+            num_tensors += 1
+            other = found[name].get(key)
+            num_equal += other is not None and torch.equal(other, read(key).to(other.dtype))
+    return FileProof(num_tensors=num_tensors, num_equal=num_equal)
 
 
-def _parts(trained: TrainedModel, form: SingleFile, dtype: torch.dtype) -> dict[str, Any]:
-    """Returns the trained denoiser, and the other parts as the base has them."""
-    denoiser = {trained.family.denoiser_part: trained.method.denoiser}
-    if set(form.parts) == set(denoiser):
-        return denoiser
-    pipeline = trained.family.load_pipeline(trained.folder, dtype, **denoiser)
-    return {name: getattr(pipeline, name) for name in form.parts}
+def _parts(model: WholeModel, form: SingleFile, dtype: torch.dtype) -> dict[str, tuple[Any, Callable[[str], Tensor]]]:
+    """Returns the trained denoiser, and the other parts as the base has them, each with what reads its tensors."""
+    part = model.family.denoiser_part
+    parts: dict[str, tuple[Any, Callable[[str], Tensor]]] = {part: (model.denoiser, model.read)}
+    if set(form.parts) != set(parts):
+        pipeline = model.family.load_pipeline(model.folder, dtype, **{part: None})
+        others = {name: getattr(pipeline, name) for name in form.parts if name != part}
+        parts |= {name: (other, _state(other).__getitem__) for name, other in others.items()}
+    return parts
 
 
-def _read(trained: TrainedModel, form: SingleFile, path: Path) -> dict[str, dict[str, Tensor]]:
-    """Returns what diffusers reads, as fp32: it holds smaller types exactly, and some models keep parts in it."""
-    part = trained.family.denoiser_part
-    known: dict[str, Any] = {"torch_dtype": torch.float32, "local_files_only": True, "config": str(trained.folder)}
+def _read(model: WholeModel, form: SingleFile, path: Path, dtype: torch.dtype) -> dict[str, dict[str, Tensor]]:
+    """Returns what diffusers reads."""
+    part = model.family.denoiser_part
+    known: dict[str, Any] = {"torch_dtype": dtype, "local_files_only": True, "config": str(model.folder)}
     try:
         if set(form.parts) == {part}:
-            denoiser = type(trained.method.denoiser).from_single_file(str(path), subfolder=part, **known)  # type: ignore[attr-defined]
+            denoiser = type(model.denoiser).from_single_file(str(path), subfolder=part, **known)  # type: ignore[attr-defined]
             return {part: _state(denoiser)}
-        pipeline = trained.family.pipeline_class().from_single_file(str(path), **known)
+        pipeline = model.family.pipeline_class().from_single_file(str(path), **known)
     except (RuntimeError, ValueError, KeyError, OSError) as error:
         raise ExportBroken(f"diffusers could not read the file: {error}. Nothing was written.") from error
     return {name: _state(getattr(pipeline, name)) for name in form.parts}
@@ -112,11 +139,11 @@ def _config(part: Any) -> Mapping[str, Any]:
     return config.to_dict() if hasattr(config, "to_dict") else dict(config)
 
 
-def _why_other_encoder(trained: TrainedModel) -> str | None:
+def _why_other_encoder(model: WholeModel) -> str | None:
     """Returns why a text encoder has no place: that of Stable Diffusion 2 has one layer less in diffusers."""
-    form = single_file(trained.family.name)
+    form = single_file(model.family.name)
     if form is None or "text_encoder" not in form.parts:
         return None
-    if read_json(trained.folder / "text_encoder" / "config.json").get("hidden_act") == "quick_gelu":
+    if read_json(model.folder / "text_encoder" / "config.json").get("hidden_act") == "quick_gelu":
         return None
     return "its first text encoder is not OpenAI's CLIP, which the layout is for"

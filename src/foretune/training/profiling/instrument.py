@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity
 
+from foretune.accelerator.timing import wait_for
 from foretune.core.observer import Observer
 from foretune.core.vocabulary import MemoryPart
 from foretune.record.events import EventLog
@@ -109,8 +110,7 @@ class Profiler:
         self._clock.annotate = None
         if self._blocks is not None:
             self._blocks.remove()
-        if self._prepared.device.type == "cuda":
-            torch.cuda.synchronize(self._prepared.device)  # what the device still does belongs to these steps
+        wait_for(self._prepared.device)  # what the device still does belongs to these steps
         begun_s = time.perf_counter()
         profile.stop()
         self._stop_s, self._stopped = time.perf_counter() - begun_s, profile

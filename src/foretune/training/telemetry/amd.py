@@ -1,6 +1,7 @@
 """AMD devices through amdsmi, in a process of its own: the library cannot share one with a training that uses HIP.
 
-`python -m foretune.training.telemetry.amd` answers each line on its standard input by one line of JSON.
+`python -m foretune.training.telemetry.amd [PCI_ADDRESS...]` answers each line on its standard input by one line of JSON
+about these devices, or all.
 """
 
 import json
@@ -8,7 +9,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -34,11 +35,11 @@ class AmdSensor:
         )
 
     @classmethod
-    def open(cls) -> "AmdSensor | None":
-        """None where the package is not installed, or finds no device."""
-        if find_spec("amdsmi") is None:
+    def open(cls, addresses: Sequence[str] | None = None) -> "AmdSensor | None":
+        """Of all devices, or of those at these PCI addresses; None where there are none, or no package to ask."""
+        if find_spec("amdsmi") is None or (addresses is not None and not addresses):
             return None
-        sensor = cls([sys.executable, "-m", "foretune.training.telemetry.amd"])
+        sensor = cls([sys.executable, "-m", "foretune.training.telemetry.amd", *(addresses or ())])
         if sensor.read():
             return sensor
         sensor.close()
@@ -71,10 +72,19 @@ class AmdSensor:
                     continue  # what came too late it need not know
 
 
-def read_all(library: Any) -> dict[str, Quantities]:
-    """Every device that amdsmi names."""
-    handles = library.amdsmi_get_processor_handles()
-    return {f"amd:{index}": _of(library, handle) for index, handle in enumerate(handles)}
+def read_devices(library: Any, addresses: Sequence[str] = ()) -> dict[str, Quantities]:
+    """The devices at these PCI addresses, or every device that amdsmi names."""
+    handles = enumerate(library.amdsmi_get_processor_handles())
+    return {
+        f"amd:{index}": _of(library, handle)
+        for index, handle in handles
+        if not addresses or _address_of(library, handle) in addresses
+    }
+
+
+def _address_of(library: Any, handle: Any) -> str:
+    """Domain, bus and device; the function after the dot tells partitions of one device apart."""
+    return str(library.amdsmi_get_gpu_device_bdf(handle)).lower().partition(".")[0]
 
 
 def _of(library: Any, handle: Any) -> Quantities:
@@ -119,7 +129,7 @@ def _answer() -> None:
 
     amdsmi.amdsmi_init()
     for _ in sys.stdin:
-        print(json.dumps(read_all(amdsmi)), flush=True)  # noqa: T201 - this is how the process answers
+        print(json.dumps(read_devices(amdsmi, sys.argv[1:])), flush=True)  # noqa: T201 - this is how the process answers
 
 
 if __name__ == "__main__":

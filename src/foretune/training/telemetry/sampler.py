@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from foretune.record.events import EventLog
+from foretune.training.places import DevicePlace
 from foretune.training.telemetry.amd import AmdSensor
 from foretune.training.telemetry.energy_sum import EnergySum
 from foretune.training.telemetry.host import HostSensor
@@ -18,20 +19,14 @@ _EVERY_S = 1.0
 _NUM_KEPT = 120
 
 
-def open_sensors(uuids: Sequence[str] | None = None) -> list[Sensor]:
-    """Every sensor that this machine has. With UUIDs, of NVIDIA's devices only those."""
-    found = (HostSensor.open(), NvidiaSensor.open(uuids), AmdSensor.open(), RaplSensor.open())
+def open_sensors(places: Sequence[DevicePlace] | None = None) -> list[Sensor]:
+    """Every sensor that this machine has. With places, of its GPUs only those where a run computes."""
+    uuids = addresses = None
+    if places is not None:
+        uuids = [place.uuid for place in places if place.uuid is not None]
+        addresses = [place.pci_address for place in places if place.pci_address is not None]
+    found = (HostSensor.open(), NvidiaSensor.open(uuids), AmdSensor.open(addresses), RaplSensor.open())
     return [sensor for sensor in found if sensor is not None]
-
-
-def uuids_of(device: Any) -> list[str] | None:
-    """The UUID of the CUDA device that a run is on, so that its neighbours' energy is not counted; None without one."""
-    import torch
-
-    if device.type != "cuda" or torch.version.hip:
-        return None
-    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    return None if uuid is None else [str(uuid)]
 
 
 class Sampler:
