@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
@@ -116,6 +116,8 @@ def backtest_forms() -> tuple[StepForm, ...]:
             keeps_some = levers.gradient_checkpointing < 1 or levers.checkpoint_stride is not None
             for is_checkpointed in sorted({levers.gradient_checkpointing > 0, not keeps_some}):
                 form = StepForm.of(experiment, is_checkpointed=is_checkpointed, habits=asked.dialect.habits)
+                if form.precision == "fp16":
+                    form = replace(form, precision="bf16")  # the nearest, which plans use
                 # Uncommon forms ship for an exact peak: a row that only ran tells too little for the bytes.
                 if not form.others or is_exact(row):
                     forms[form] = None

@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from foretune import catalog
 from foretune.choices.optimizers import OPTIMIZER_SPECS
 from foretune.choices.step_form import StepForm
+from foretune.core.values.step_trace import StepTrace
 from foretune.planner.block_events import CUDA_ROUNDING_BYTES
 from foretune.planner.composing.forms import composed_trace, composition_of, is_covered, what_is_missing
 from foretune.planner.expansion import expand
@@ -22,6 +24,7 @@ from tools.shipping import make, marked_forms
 
 MOST_APART = 0.005
 SIZES = (1, 4096, 256, 16)
+SIZE = StepSize(batch_size=1, height_px=512, width_px=512, num_frames=1, num_text_tokens=64, rank=4)
 QUANTISED = ("int8", "float8", "nf4", "int8-bnb", "float8-dynamic")
 OPTIMIZERS = tuple(kind for kind in OPTIMIZER_SPECS if kind != "adamw")
 
@@ -69,9 +72,8 @@ def test_what_is_not_covered_is_named_with_what_to_run() -> None:
     step = form("flux.1-dev", "lora", levers__channels_last=True, quantize__denoiser="int8")
     assert not is_covered(step)
     assert "levers.channels_last=True" in what_is_missing(step)
-    size = StepSize(batch_size=1, height_px=512, width_px=512, num_frames=1, num_text_tokens=64, rank=4)
     with pytest.raises(NotTraced, match="pip install 'foretune\\[train\\]'"):
-        Traces().step(step, size)
+        Traces().step(step, SIZE)
 
 
 def test_kept_blocks_are_named_where_only_those_computed_again_are_covered() -> None:
@@ -119,3 +121,16 @@ def test_marked_traces_are_named_as_such() -> None:
     assert {slug for slug in shipped_slugs() if slug.endswith(MARKED)} == {
         one.slug() + MARKED for one in marked_forms()
     }
+
+
+def test_a_step_in_fp16_is_planned_from_the_trace_in_bf16_where_only_that_ships() -> None:
+    def never(_form: StepForm, _size: StepSize) -> StepTrace:
+        raise AssertionError("nothing is recorded here")
+
+    shipped, own = (StepForm(model=model, method="lora", precision="fp16") for model in ("flux.1-dev", "own"))
+    for traces in (Traces(), Traces(never)):
+        assert traces.nearest(shipped) == replace(shipped, precision="bf16")
+        quantised = replace(shipped, others=(("quantize.denoiser", "int8"),))
+        assert traces.has(quantised, SIZE)
+    assert Traces(never).nearest(own) == own
+    assert Traces(never, always_live=True).nearest(shipped) == shipped

@@ -1,16 +1,20 @@
 """`--on`: cards by any of their names, by their memory, and those of this machine."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from foretune import catalog
 from foretune.catalog.devices import Device
+from foretune.choices.experiment import Experiment
 from foretune.core.errors import AmbiguousName, UserError
 from foretune.core.units import GIB, MIB
 from foretune.planner import device_requests
 from foretune.planner.asking import devices_named
 from foretune.planner.device_requests import cpu_here, devices_here
+from foretune.planner.knobs import recompute
 from foretune.planner.overheads import overhead_for, usable_bytes
 from foretune.record.accelerators import Accelerator
 from tests.planner.asked_plans import plan
@@ -82,6 +86,32 @@ def test_here_is_the_card_that_the_driver_names(monkeypatch: pytest.MonkeyPatch)
     found, notes = here(card, card, monkeypatch=monkeypatch)
     assert [(device.name, device.reported_memory_mib) for device in found] == [("rtx-3080-12gb", 12288)]
     assert notes == ["here: NVIDIA GeForce RTX 3080 with 12.00 GiB, planned as rtx-3080-12gb"]
+
+
+def test_a_card_of_a_windows_machine_pages_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Accelerator("NVIDIA GeForce RTX 3080", "cuda", 12288 * MIB)
+    (on_linux,), _ = here(card, monkeypatch=monkeypatch)
+    monkeypatch.setattr(device_requests, "nvidia_pages_to_host", lambda: True)
+    (on_windows,), _ = here(card, monkeypatch=monkeypatch)
+    (other,), _ = here(Accelerator("AMD Instinct MI300X OAM", "rocm", 206_141_652_992), monkeypatch=monkeypatch)
+    (unknown,), _ = here(Accelerator("Imaginary", "cuda", 12288 * MIB), monkeypatch=monkeypatch)
+    pages = [device.pages_to_host for device in (on_linux, on_windows, other, unknown)]
+    assert pages == [False, True, False, True]
+    too_large, small = (plan(model, on=[on_windows], advice="none") for model in ("flux.1-dev", "ddpm-cifar10-32"))
+    (warning,) = too_large.warnings
+    assert "moves memory to the host" in warning
+    assert "Prefer No Sysmem Fallback" in warning
+    assert (small.verdict, small.warnings) == ("fits", ())
+    assert plan("flux.1-dev", on=[on_linux], advice="none").warnings == ()
+    expandable = plan("ddpm-cifar10-32", on=[on_windows], advice="none", expandable_segments=True)
+    assert (expandable.reserved_bytes, expandable.assumptions) == (small.reserved_bytes, small.assumptions)
+
+
+def test_there_are_no_expandable_segments_on_windows() -> None:
+    asked = {"model": "flux.1-dev", "method": {"kind": "lora"}, "data": {"kind": "shapes"}, "train": {"steps": 1}}
+    found: Any = SimpleNamespace(experiment=Experiment.model_validate(asked))
+    assert any(change.expandable for change in recompute(found))
+    assert not any(change.expandable for change in recompute(found, has_expandable=False))
 
 
 def test_here_is_a_card_that_the_catalogue_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

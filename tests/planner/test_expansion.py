@@ -261,16 +261,18 @@ def test_the_comparison_can_see(tiny_pipeline: Callable[..., Path]) -> None:
     assert without / truth - 1 < -CLOSE
 
 
-def test_fp16_of_flux_that_keeps_its_blocks_is_low(
+def test_fp16_of_flux_stores_what_its_blocks_clip(
     tiny_pipeline: Callable[..., Path], report_figure: Callable[[str], None]
 ) -> None:
-    """Known: in fp16 alone these blocks clip what they return, and autograd keeps what was clipped.
-
-    Held here so that it neither grows nor is forgotten.
-    """
-    found = error(tiny_pipeline("flux"), LORA, 0.0, "fp32", precision="fp16")
-    report_figure(f"tiny flux, fp16, all kept: {found:+.3%} from a recording of that step (known)")
-    assert -0.03 < found < -CLOSE
+    """In fp16 alone these blocks clip what they return. A trace in bf16, which is what ships, lacks 2 to 3 %."""
+    folder = tiny_pipeline("flux")
+    in_bf16 = error(folder, LORA, 0.0, "fp32", precision="fp16")
+    step = asked(LORA, 0.0, "fp32", precision="fp16")
+    trace = make_point_trace(step, open_family(folder).with_depths(DEPTHS), SIZES, 8, "cuda")
+    in_fp16 = find_peak(expand(trace, IN_TRACE), 512).num_bytes / true_peak_bytes(folder, step) - 1
+    report_figure(f"tiny flux, fp16, all kept: {in_fp16:+.3%} from a recording of that step, {in_bf16:+.3%} in bf16")
+    assert abs(in_fp16) < CLOSE
+    assert -0.03 < in_bf16 < -CLOSE
 
 
 @pytest.mark.takes_turns

@@ -40,8 +40,8 @@ def test_unified_memory_gives_what_the_system_recommends() -> None:
 def test_workspaces_of_two_threads_by_architecture() -> None:
     """The published H100 peaks lie 0.04 or 0.05 GiB above the L40S peaks of the same runs."""
     l40s, h100 = (overhead_for(device(name)).allocated_bytes for name in ("l40s", "h100-sxm"))
-    assert l40s == 2 * (8_519_680 + MIB)
-    assert h100 == 2 * (32 + 1) * MIB
+    assert l40s == 2 * 8_519_680
+    assert h100 == 2 * 32 * MIB
     assert (h100 - l40s) / GIB == pytest.approx(0.0466, abs=0.0001)
 
 
@@ -49,10 +49,18 @@ def test_workspaces_stand_before_the_step_and_are_kept() -> None:
     overhead = overhead_for(device("h100-sxm"))
     step = [Event(0, 30 * MIB, "temporary", "forward"), Event(0, 0, "temporary", "forward")]
     allocator = replay(with_workspaces(step, overhead))
-    assert allocator.peak_allocated_bytes == (66 + 30) * MIB
-    assert allocator.allocated_bytes == 66 * MIB
-    # Two of 32 MiB, a small segment of 2 MiB for both of 1 MiB, and the step's own.
-    assert allocator.peak_reserved_bytes == (64 + 2 + 30) * MIB
+    assert allocator.peak_allocated_bytes == (64 + 30) * MIB
+    assert allocator.allocated_bytes == 64 * MIB
+    assert allocator.peak_reserved_bytes == (64 + 30) * MIB
+
+
+def test_cublaslt_has_a_workspace_of_its_own_in_earlier_releases() -> None:
+    assert overhead_for(device("l40s"), shares_workspace=False).workspaces_bytes == (8_519_680, MIB) * 2
+    assert overhead_for(device("mi300x"), shares_workspace=False) == overhead_for(device("mi300x"))
+
+
+def test_hipblaslt_has_workspaces_of_its_own() -> None:
+    assert overhead_for(device("mi300x")).allocated_bytes == 2 * (128 + 76) * MIB
 
 
 def test_only_cards_for_desktops_may_share_their_memory_with_one() -> None:

@@ -3,7 +3,9 @@
 import pytest
 
 from foretune import catalog
-from foretune.core.vocabulary import RunPhase
+from foretune.core.vocabulary import MemoryPart, RunPhase, StepPhase
+from foretune.planner.sharding import Gathering, sharded
+from foretune.planner.swapping import SwapStorage
 from tests.planner.asked_plans import plan
 
 FULL = ("method.kind=full", "train.weight_dtype=bf16")
@@ -48,3 +50,20 @@ def test_each_process_loads_the_whole_model_on_the_host() -> None:
         loading = next(phase for phase in found.phases if phase.phase == RunPhase.LOAD)
         assert loading.host_bytes is not None
         assert loading.host_bytes > whole_bytes
+
+
+def test_the_update_of_shards_has_no_temporaries() -> None:
+    """One fused operator updates all shards; for whole weights on a GPU torch makes lists of temporaries."""
+    when = Gathering(
+        forward=(0, 5),
+        forward_buffer=(0, 1),
+        backward=None,
+        backward_buffer=None,
+        gradients_until=8,
+        reducing=(7, 8),
+        reduced_from=8,
+    )
+    state = SwapStorage(9, None, 800, MemoryPart.OPTIMIZER_STATE, StepPhase.OPTIMIZER, StepPhase.OPTIMIZER)
+    temporary = SwapStorage(10, 11, 400, MemoryPart.TEMPORARIES, StepPhase.OPTIMIZER, StepPhase.OPTIMIZER)
+    found = [one for one in sharded([state, temporary], 4, when, accumulates=False) if one.num_bytes]
+    assert [(one.category, one.num_bytes) for one in found] == [(MemoryPart.OPTIMIZER_STATE, 200)]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from foretune.choices.experiment import Experiment
+from foretune.core.values.step_trace import is_optimizer_state
 from foretune.models.family import Family
 from foretune.models.locating import open_family
 from foretune.trace.recorder import Allocation
@@ -80,7 +81,8 @@ def lasting(traced: TracedStep, *, on_host: bool) -> Counter[str]:
     num_bytes: Counter[str] = Counter()
     for event in traced.recording.events:
         if isinstance(event, Allocation) and event.shape != () and (event.number in traced.on_host) is on_host:
-            num_bytes[traced.categories.get(event.number, "other")] += event.num_bytes
+            category = traced.categories.get(event.number, "other")
+            num_bytes["optimizer state" if is_optimizer_state(category) else category] += event.num_bytes
     return num_bytes
 
 

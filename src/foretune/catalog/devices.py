@@ -92,6 +92,9 @@ class Device(Row):
     spec_source: Text
     spec_grade: Grade
     notes: Text | None
+    pages_to_host: bool = False
+    """Whether its driver moves memory to the host when the device is full, instead of failing. No row says so: that
+    depends on the system, so it is known of this machine only."""
 
     @property
     def row_name(self) -> str:

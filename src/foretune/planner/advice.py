@@ -112,7 +112,9 @@ def _menu(trial: Trial) -> Iterator[Look]:
     if needed is None:
         return
     experiment = trial.found.experiment
-    cheap = sorted(recompute(trial.found), key=lambda change: (trial.extra_flops_share(change), len(change.words())))
+    # torch has no expandable segments on Windows.
+    possible = recompute(trial.found, has_expandable=not trial.device.pages_to_host)
+    cheap = sorted(possible, key=lambda change: (trial.extra_flops_share(change), len(change.words())))
     # If only a cache does not fit, its settings are enough.
     least = [SettingChange("recompute")] if needed else []
     found = trial.first_that_fits(change.on_top_of(needed) for change in [*least, *cheap])

@@ -6,6 +6,7 @@ from functools import cached_property
 from foretune import catalog
 from foretune.catalog import ModelComponent
 from foretune.choices.experiment import Experiment
+from foretune.choices.memory_pieces import SUMMED_AT_ONCE
 from foretune.core.vocabulary import MemoryPart, RunPhase
 from foretune.data.at_once import IN_A_BATCH, images_at_once
 from foretune.planner.block_events import Sizes
@@ -118,11 +119,6 @@ class Around:
         return sum(text.dense_bytes or text.weights_bytes for text in self.texts)
 
     @property
-    def quantized_text_bytes(self) -> int:
-        """Bytes of the quantised text encoders."""
-        return sum(text.weights_bytes for text in self.texts if text.dense_bytes)
-
-    @property
     def lasting_host_bytes(self) -> int:
         """Bytes in host memory between steps."""
         return sum(event.num_bytes for event in self.lasting_on_host)
@@ -227,7 +223,7 @@ def guided_batch(run: RunToPlan) -> int:
 
 
 def play_checksum(stream: Stream, run: RunToPlan, around: Around, phase: str) -> None:
-    """Adds `step.weights.checksums`, which sums each tensor's bits as int64 and needs a copy in that dtype."""
+    """Adds `step.weights.checksums`, which sums each tensor's bits as int64 and needs copies of parts in that dtype."""
     train = run.experiment.train
     is_quantized = run.experiment.quantize.denoiser in FEWER_BITS
     sizes: dict[str, int] = {
@@ -235,10 +231,10 @@ def play_checksum(stream: Stream, run: RunToPlan, around: Around, phase: str) ->
         MemoryPart.TRAINED_WEIGHTS: BYTES_PER_WEIGHT[train.weight_dtype],
     }
     largest = max(
-        (e.num_bytes // sizes[e.category] * _CHECKSUM_BYTES for e in around.lasting if e.category in sizes),
+        (min(e.num_bytes // sizes[e.category], SUMMED_AT_ONCE) for e in around.lasting if e.category in sizes),
         default=0,
     )
-    stream.release(stream.hold(largest, MemoryPart.TEMPORARIES, phase), MemoryPart.TEMPORARIES, phase)
+    stream.release(stream.hold(largest * _CHECKSUM_BYTES, MemoryPart.TEMPORARIES, phase), MemoryPart.TEMPORARIES, phase)
 
 
 def notes_of(*passes: Pass) -> tuple[str, ...]:

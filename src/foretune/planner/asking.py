@@ -19,6 +19,7 @@ from foretune.config.yaml_files import parse
 from foretune.core.errors import ExperimentErrors, MissingExtra, Mistakes, UserError
 from foretune.core.values.plan import Plan
 from foretune.planner.advice import with_advice
+from foretune.planner.command_memory import with_commands
 from foretune.planner.device_requests import requested_devices
 from foretune.planner.host_memory import HostBudget
 from foretune.planner.overheads import usable_bytes
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 AdviceScope = Literal["none", "first", "menu"]
 """Which settings that make a run fit to report: none, the first that an expert would try, or the whole menu."""
-_MOST_WITH_HEADROOM = 2
+_FEW_DEVICES = 2
 ALL = "all"
 COMMON = "common"
 COMMON_CARDS = ("rtx-3080-10gb", "rtx-3060", "rtx-4080", "rtx-4090", "rtx-5090", "l40s", "h100-sxm")
@@ -165,20 +166,22 @@ def plan_question(
                 habits=habits,
             )
         found = by_host[on_host]
-        segments = request.expandable_segments
+        segments = request.expandable_segments and not device.pages_to_host
         plan = plan_on(found, device, expandable_segments=segments, host=request.host, terms=request.terms)
         plan = with_run_or_runs(plan, found, device, request.terms)
+        # With many devices, the user wants to know which one fits, not how to use free memory or what comes afterwards.
+        is_one_of_few = len(devices) <= _FEW_DEVICES
+        if asked.origin is None and is_one_of_few:
+            plan = with_commands(plan, found, device, request.host)
         plan = plan.model_copy(update={"experiment": asked.experiment.whole_hash(), **_of_origin(asked, plan, habits)})
         same_kind = [other for other in everything if (other.kind == "cpu") == on_host]
         if request.advice != "none":
-            # With many devices, the user wants to know which one fits, not how to use free memory.
-            has_headroom = len(devices) <= _MOST_WITH_HEADROOM
             plan = with_advice(
                 plan,
                 found,
                 device,
                 same_kind,
-                has_headroom=has_headroom,
+                has_headroom=is_one_of_few,
                 only_first=request.advice == "first",
                 host=request.host,
                 terms=request.terms,

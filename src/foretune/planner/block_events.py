@@ -8,7 +8,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from foretune.core.values.step_trace import MARK, NEVER, ROOM, Moment, StepTrace, Storage, is_on_host, on_host
+from foretune.core.values.step_trace import (
+    MARK,
+    NEVER,
+    ROOM,
+    STATE_8BIT,
+    STATE_8BIT_SCALES,
+    Moment,
+    StepTrace,
+    Storage,
+    is_on_host,
+    off_host,
+    on_host,
+)
 from foretune.core.vocabulary import LASTING, MemoryPart
 from foretune.planner.sharding import Gathering
 from foretune.planner.swapping import SwappedUnit, SwapStorage
@@ -21,6 +33,8 @@ PASSING, STAYS, LEFT, ON_HOST = range(4)
 """What becomes of a storage: released in the step; outlives it; left to be released after it; in host memory."""
 
 _FP32_BYTES = 4
+SMALLEST_IN_8_BITS, _WEIGHTS_PER_SCALE = 4096, 256
+"""bitsandbytes keeps fp32 state for tensors of fewer weights, and an fp32 scale for each block of 8-bit state."""
 
 
 class Event(NamedTuple):
@@ -105,7 +119,8 @@ class Templates:
     def __init__(self, trace: StepTrace, sizes: Sizes, variant: Variant) -> None:
         self._trace, self._variant = trace, variant
         self._bytes = [max(0, round(growth.at(sizes))) for growth in trace.growths]
-        self._names = [None if name.startswith(MARK) else name for name in trace.categories]
+        self._names = [_name(category) for category in trace.categories]
+        self._is_8bit = [off_host(category) == STATE_8BIT for category in trace.categories]
         self._on_host = [is_on_host(name) for name in trace.categories]
         self._made: dict[int, list[tuple[Place, StorageRows]]] = {}
 
@@ -132,13 +147,28 @@ class Templates:
             if category == MemoryPart.GRADIENTS and variant.has_buckets:
                 listed.add(num_bytes, MemoryPart.COMMUNICATION, (_AT_THE_START, 0, made_in), None)
             end = None if released.phase == NEVER else (*located(released), phases[released.phase])
-            listed.add(num_bytes, category, (place, position, made_in), end, is_host=is_host)
+            for part_bytes in state_8bit_bytes(num_bytes) if self._is_8bit[number] else (num_bytes,):
+                listed.add(part_bytes, category, (place, position, made_in), end, is_host=is_host)
             if category == MemoryPart.TRAINED_WEIGHTS and variant.averages:
                 average_bytes = num_bytes * _FP32_BYTES // variant.bytes_per_trained_weight
                 average = on_host(MemoryPart.EMA) if variant.averages_on_host else MemoryPart.EMA
                 start = (_AT_THE_START, 0, made_in)
                 listed.add(average_bytes, average, start, None, is_host=variant.averages_on_host)
         return listed.by_place
+
+
+def _name(category: str) -> str | None:
+    """Returns the category in a plan; None for marks, and for scales, which are added with their state."""
+    if category.startswith(MARK) or off_host(category) == STATE_8BIT_SCALES:
+        return None
+    return category.replace(STATE_8BIT, MemoryPart.OPTIMIZER_STATE)
+
+
+def state_8bit_bytes(num_weights: int) -> tuple[int, ...]:
+    """Returns the bytes of each tensor that an 8-bit optimizer keeps of one average of so many weights."""
+    if num_weights < SMALLEST_IN_8_BITS:
+        return (num_weights * _FP32_BYTES,)
+    return num_weights, -(-num_weights // _WEIGHTS_PER_SCALE) * _FP32_BYTES
 
 
 _When = tuple[Place, int, str]

@@ -10,7 +10,7 @@ from foretune.core.units import GIB, MIB, bytes_of_text, bytes_text
 from foretune.planner.overheads import usable_bytes
 from foretune.planner.pcie import pcie_link
 from foretune.planner.transfers import ASSUMED_LINK
-from foretune.record.accelerators import Accelerator, accelerators_here
+from foretune.record.accelerators import Accelerator, accelerators_here, nvidia_pages_to_host
 from foretune.record.machine import host_memory_bytes
 
 Say = Callable[[str], None]
@@ -146,11 +146,14 @@ def _as_device(accelerator: Accelerator) -> Device:
         return like.model_copy(
             update={"name": HERE, "title": accelerator.name, "memory_gb": accelerator.total_bytes / GIB}
         )
+    pages = accelerator.kind == "cuda" and nvidia_pages_to_host()
     row = catalog.device_by_driver_name(accelerator.name, accelerator.total_bytes, accelerator.kind)
     if row is not None:
-        return row.model_copy(update={"reported_memory_mib": total_mib * row.num_logical_devices})
+        update = {"reported_memory_mib": total_mib * row.num_logical_devices, "pages_to_host": pages}
+        return row.model_copy(update=update)
     slug = "-".join("".join(c if c.isalnum() else " " for c in accelerator.name.lower()).split())
-    return generic_card(slug, memory_gb=total_mib / 1024, reported_memory_mib=total_mib, kind=accelerator.kind)
+    card = generic_card(slug, memory_gb=total_mib / 1024, reported_memory_mib=total_mib, kind=accelerator.kind)
+    return card.model_copy(update={"pages_to_host": pages})
 
 
 def _card_of(typed: str, num_bytes: int, is_binary: bool) -> Device:

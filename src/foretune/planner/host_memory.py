@@ -18,7 +18,7 @@ from foretune.core.errors import UserError
 from foretune.core.units import GIB, MIB, bytes_of_text, bytes_text
 from foretune.core.values.plan import HostMemory
 from foretune.planner.overheads import host_runtime, other_programs_on_host
-from foretune.planner.phases import Phase
+from foretune.planner.phase_memory import Phase
 from foretune.planner.verdict import decide
 from foretune.record.machine import host_memory_bytes
 
@@ -56,13 +56,16 @@ def budget_named(text: str, root: Path = Path("/")) -> HostBudget:
 
 
 def host_memory_of(
-    experiment: Experiment, phases: tuple[Phase, ...], device: Device, budget: HostBudget | None
+    experiment: Experiment | None, phases: tuple[Phase, ...], device: Device, budget: HostBudget | None
 ) -> HostMemory | None:
-    """Returns the host's part of a plan; None if the device shares the host's memory."""
+    """Returns the host's part of a plan; None if the device shares the host's memory.
+
+    Without an experiment the phases are not of a training: nothing is offloaded, and there are no loader processes.
+    """
     if device.kind in ("cpu", "mps"):
         return None
     runtime = host_runtime(device)
-    workers_bytes = experiment.data.num_workers * WORKER_BYTES
+    workers_bytes = 0 if experiment is None else experiment.data.num_workers * WORKER_BYTES
     peak = max((phase for phase in phases if phase.occurs), key=_phase_bytes)
     own_bytes = _phase_bytes(peak) - peak.pinned_rounding_bytes
     likely = own_bytes + peak.pinned_rounding_bytes + runtime.likely + workers_bytes
@@ -89,7 +92,7 @@ def _phase_bytes(phase: Phase) -> int:
     return (phase.memory.host_bytes or 0) + phase.pinned_rounding_bytes
 
 
-def _judged(found: HostMemory, experiment: Experiment, peak: Phase, budget: HostBudget) -> HostMemory:
+def _judged(found: HostMemory, experiment: Experiment | None, peak: Phase, budget: HostBudget) -> HostMemory:
     low, high = found.low_bytes - budget.spread_low_bytes, found.high_bytes + budget.spread_high_bytes
     verdict = decide(low, found.likely_bytes, high, budget.usable_bytes)
     lacking_bytes = max(0, high - budget.usable_bytes)
@@ -102,9 +105,23 @@ def _judged(found: HostMemory, experiment: Experiment, peak: Phase, budget: Host
     )
 
 
-def _advice(experiment: Experiment, peak: Phase, lacking_bytes: int) -> Iterator[str]:
+def _advice(experiment: Experiment | None, peak: Phase, lacking_bytes: int) -> Iterator[str]:
     """Yields what uses host memory in the peak phase and can be switched off, then what always helps."""
-    levers, mapped_bytes = experiment.levers, round(peak.mapped_bytes * (1 + ERROR_SHARE))
+    mapped_bytes = round(peak.mapped_bytes * (1 + ERROR_SHARE))
+    if experiment is not None:
+        yield from _advice_on_levers(experiment, peak)
+    if lacking_bytes <= mapped_bytes:
+        yield (
+            f"{bytes_text(peak.mapped_bytes)} of it are pages of weight files, which the system drops when memory runs "
+            "short: loading becomes slower, but does not fail"
+        )
+    else:
+        lacking = bytes_text(lacking_bytes - mapped_bytes)
+        yield f"add {lacking} of memory, or a swap file of that size on an SSD"
+
+
+def _advice_on_levers(experiment: Experiment, peak: Phase) -> Iterator[str]:
+    levers = experiment.levers
     if levers.block_swap and peak.pinned_rounding_bytes:
         yield (
             f"lower levers.block_swap={levers.block_swap}, or use quantize.denoiser=nf4: "
@@ -116,11 +133,3 @@ def _advice(experiment: Experiment, peak: Phase, lacking_bytes: int) -> Iterator
         yield "levers.activation_offload=false keeps activations on the device"
     if experiment.data.num_workers:
         yield f"data.num_workers=0 saves {bytes_text(experiment.data.num_workers * WORKER_BYTES)}"
-    if lacking_bytes <= mapped_bytes:
-        yield (
-            f"{bytes_text(peak.mapped_bytes)} of it are pages of weight files, which the system drops when memory runs "
-            "short: loading becomes slower, but does not fail"
-        )
-    else:
-        lacking = bytes_text(lacking_bytes - mapped_bytes)
-        yield f"add {lacking} of memory, or a swap file of that size on an SSD"

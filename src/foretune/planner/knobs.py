@@ -74,8 +74,11 @@ class SettingChange:
         return {**typed, **({EXPANDABLE: EXPANDABLE_VALUE} if self.expandable else {})}
 
 
-def recompute(found: Footprint) -> list[SettingChange]:
-    """Returns changes without host traffic and with the same result: caches, batches, checkpointing, segments."""
+def recompute(found: Footprint, *, has_expandable: bool = True) -> list[SettingChange]:
+    """Returns changes without host traffic and with the same result: caches, batches, checkpointing, segments.
+
+    `has_expandable`: whether the allocator can have expandable segments there.
+    """
     experiment = found.experiment
     caches = {
         f"levers.{name}": True for name in ("cache_latents", "cache_text") if not getattr(experiment.levers, name)
@@ -89,7 +92,7 @@ def recompute(found: Footprint) -> list[SettingChange]:
     shares = [dict[str, Any](), *({"levers.gradient_checkpointing": s} for s in _SHARES if s > share)]
     return [
         SettingChange("recompute", {**caches, **split, **more}, expandable=expandable)
-        for split, more, expandable in product(splits, shares, (False, True))
+        for split, more, expandable in product(splits, shares, (False, True)[: 1 + has_expandable])
         if caches or split or more or expandable
     ]
 

@@ -55,14 +55,23 @@ class Overhead:
         return sum(self.workspaces_bytes)
 
 
-def overhead_for(device: Device) -> Overhead:
-    """Returns the known overheads of a device."""
-    per_thread = [round(_row(device, name).likely) for name in ("blas_workspace", "matmul_workspace")]
+def overhead_for(device: Device, *, shares_workspace: bool = True) -> Overhead:
+    """Returns the known overheads of a device.
+
+    `shares_workspace`: cuBLASLt uses the workspace of cuBLAS, as in current releases of torch. In earlier ones it has
+    its own.
+    """
+    matmul = _row(device, "matmul_workspace")
+    per_thread = [
+        round(_row(device, "blas_workspace").likely),
+        round(matmul.likely if shares_workspace else matmul.high),
+    ]
     # If the driver's total is unknown, the marketed size is read as the smaller of two units, which is less than what
     # remains after the driver's part.
     is_reported = device.reported_memory_mib is not None or device.kind == "cpu"
-    if device.kind == "cpu" and device.name == HERE:
-        driver = Range(0, 0, 0, "the free memory was measured")
+    if device.name == HERE and is_reported:
+        # On a CPU what is free; on a GPU the total that torch reports, from which the driver has taken its part.
+        driver = Range(0, 0, 0, "the memory was measured")
     else:
         driver = _range(device, "driver") if is_reported else Range(0, 0, 0, "the size is read low instead")
     return Overhead(

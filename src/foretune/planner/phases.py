@@ -4,13 +4,11 @@ Each phase names the function that runs it in a training.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 from foretune import catalog
+from foretune.choices.memory_pieces import averaged_copies_bytes
 from foretune.choices.run_schedule import PREPARATION, RunSchedule
-from foretune.core.units import MIB
-from foretune.core.values.plan import PhaseMemory, Tensor
 from foretune.core.values.step_trace import on_host
 from foretune.core.vocabulary import LASTING, MemoryPart, RunPhase, StepPhase
 from foretune.data.at_once import IN_A_BATCH
@@ -24,67 +22,21 @@ from foretune.planner.around import (
     play_pass,
     play_validation,
 )
-from foretune.planner.block_events import CUDA_ROUNDING_BYTES, Event
+from foretune.planner.block_events import Event
 from foretune.planner.checkpoint_bytes import background_copy_bytes, saved_bytes
 from foretune.planner.encoders import BYTES_PER_WEIGHT, latent_positions
 from foretune.planner.expansion import bytes_by_category
 from foretune.planner.live_memory import find_peak
-from foretune.planner.pinned import pinned_rounding_bytes
-from foretune.planner.quantized import FEWER_BITS
+from foretune.planner.phase_memory import FILE_BYTES_PER_WEIGHT, Phase, PhaseHostMemory, absent, loaded, phase_of
 from foretune.planner.sharding import num_shards
 from foretune.planner.streams import Stream
 
 TRAINING = "training"
 """Loading, steps and saving, between which the allocator keeps its cache."""
-# The program with torch (CPU build), diffusers, transformers and peft imported: 390 MB were measured. The additional
-# memory of a build for an accelerator is not included.
-_PROCESS_BYTES = 400 * MIB
-# Most published checkpoints are stored in half precision; if one is not, its files are twice as large.
-_FILE_BYTES_PER_WEIGHT = 2
 _FP32_BYTES = 4
 _PIXEL_BYTES = 3
-_NUM_LARGEST = 12
 # The first step differs from all others, which are alike.
 _NUM_REPLAYED = 2
-
-
-@dataclass(frozen=True)
-class PhaseHostMemory:
-    """The host memory of a phase besides the process itself."""
-
-    num_bytes: int
-    mapped_bytes: int = 0
-    """The part of it that is pages of weight files."""
-    pinned: Sequence[Event] = ()
-    """Allocations and releases of the pinned part."""
-
-
-@dataclass(frozen=True)
-class Phase:
-    """One phase: its figures, and the allocations behind them."""
-
-    memory: PhaseMemory
-    occurs: bool
-    events: tuple[Event, ...]
-    """Events on an empty device: resident storages are allocated first."""
-    disk_bytes_per_sample: int | None = None
-    """Set if its disk space grows with the data."""
-    notes: tuple[str, ...] = ()
-    """What is unknown, and so not in the figures."""
-    mapped_bytes: int = 0
-    """The part of the host memory that is pages of weight files, which the system can drop and read again."""
-    pinned_rounding_bytes: int = 0
-    """Host memory beyond `memory.host_bytes`, because pinned blocks are rounded up."""
-
-    @property
-    def name(self) -> str:
-        return self.memory.phase
-
-    @cached_property
-    def largest(self) -> tuple[Tensor, ...]:
-        """The storages that take most of the device at the peak."""
-        peak = find_peak(self.events, CUDA_ROUNDING_BYTES, _NUM_LARGEST)
-        return tuple(Tensor(part=part, num_bytes=size, count=count) for part, size, count in peak.largest)
 
 
 def plan_phases(run: RunToPlan, *, validates: bool = True) -> tuple[Phase, ...]:
@@ -102,7 +54,7 @@ def worst_phase(phases: Sequence[Phase]) -> Phase:
 def replay_streams(run: RunToPlan) -> tuple[tuple[str, tuple[Event, ...]], ...]:
     """Returns the allocations that must succeed: one stream per empty pool, each event with its phase.
 
-    After each cache the pool is emptied (`training.encoding.free_memory`); from loading on it is not. Validation is
+    After each cache the pool is emptied (`accelerator.memory.free_memory`); from loading on it is not. Validation is
     left out: if it runs out of memory, this is recorded and the training continues (`training.loop.Loop._attempted`).
     """
     around = run.around
@@ -141,7 +93,7 @@ def _caching_latents(run: RunToPlan, around: Around) -> Phase:
     """`training.encoding.EncoderPlan.fill_latents`: the autoencoder in fp32, and the encoder of first frames."""
     name = RunPhase.CACHE_LATENTS
     if around.encode is None or not around.caches_latents or run.experiment.data.encoded is not None:
-        return _absent(name, around.notes if run.denoiser.system is None else ())
+        return absent(name, around.notes if run.denoiser.system is None else ())
     stream = Stream()
     stream.hold(around.encoder_bytes, MemoryPart.AUTOENCODER, name)
     play_pass(stream, around.encode, name)
@@ -153,12 +105,12 @@ def _caching_latents(run: RunToPlan, around: Around) -> Phase:
     flips = 2 if 0 < run.experiment.data.flip < 1 else 1
     num_loaded = 1 if run.denoiser.family_facts.is_video else IN_A_BATCH
     pixels_bytes = num_loaded * 3 * run.extent.height_px * run.extent.width_px * run.extent.num_frames * _FP32_BYTES
-    return _phase(
+    return phase_of(
         run,
         name,
         stream,
         # The images individually and as a batch.
-        host=_loaded(around.encoder_bytes, _FP32_BYTES, beside_bytes=2 * pixels_bytes),
+        host=loaded(around.encoder_bytes, _FP32_BYTES, beside_bytes=2 * pixels_bytes),
         disk_bytes_per_sample=entry_bytes * flips,
         notes=notes_of(around.encode),
     )
@@ -172,55 +124,53 @@ def _caching_text(run: RunToPlan, around: Around) -> Phase:
     name = RunPhase.CACHE_TEXT
     # An encoded set has the prompts of its experiment, too.
     if not around.caches_text or run.experiment.data.encoded is not None:
-        return _absent(name)
+        return absent(name)
     stream = Stream()
     stream.hold(around.live_vae_bytes, MemoryPart.AUTOENCODER, name)
     stream.hold(around.text_bytes, MemoryPart.TEXT_ENCODERS, name)
     for text in around.texts:
         play_pass(stream, text, name)
     per_weight = BYTES_PER_WEIGHT[run.experiment.train.precision]
-    return _phase(
+    return phase_of(
         run,
         name,
         stream,
-        host=_loaded(around.dense_text_bytes, per_weight, beside_bytes=around.quantized_text_bytes),
+        host=loaded(around.dense_text_bytes, per_weight),
         disk_bytes_per_sample=_caption_bytes(run, around),
         notes=(*around.notes, *notes_of(*around.texts)),
     )
 
 
 def _loading(run: RunToPlan, around: Around) -> Phase:
-    """`training.preparing.prepare`: loads weights to the host, then moves each to the device and sums it there."""
+    """`training.base_loading.load_base`: reads, quantises and moves the weights layer by layer."""
     name, stream = RunPhase.LOAD, Stream()
     hold_live(stream, around, name)
     weights = [e for e in around.lasting if e.category != MemoryPart.OPTIMIZER_STATE]
     stream.run(weights, keeps=LASTING)
     play_checksum(stream, run, around, name)
-    totals = bytes_by_category(weights)
-    frozen_bytes, trained_bytes = totals.get(MemoryPart.FROZEN_WEIGHTS, 0), totals.get(MemoryPart.TRAINED_WEIGHTS, 0)
     swapped_bytes = bytes_by_category(around.lasting_on_host).get(on_host(MemoryPart.FROZEN_WEIGHTS), 0)
     trains_base = run.experiment.method.kind == "full"
-    per_weight = BYTES_PER_WEIGHT[run.experiment.train.weight_dtype if trains_base else run.experiment.train.precision]
-    if run.experiment.quantize.denoiser in FEWER_BITS:
-        # The weights as stored in the file, plus their quantised copy.
-        host = _loaded(run.denoiser.num_params * per_weight, per_weight, beside_bytes=frozen_bytes + swapped_bytes)
-    elif num_shards(run.experiment.parallel) > 1:
+    if num_shards(run.experiment.parallel) > 1:
         # Each process loads the whole model, and shards it block by block.
-        host = _loaded(run.denoiser.num_params * per_weight, per_weight)
+        per_weight = BYTES_PER_WEIGHT[
+            run.experiment.train.weight_dtype if trains_base else run.experiment.train.precision
+        ]
+        host = loaded(run.denoiser.num_params * per_weight, per_weight)
     else:
-        host = _loaded(trained_bytes if trains_base else frozen_bytes + swapped_bytes, per_weight)
+        # Each layer is quantised, or put into its dtype, and moved before the next one is read.
+        host = loaded(run.denoiser.num_params * FILE_BYTES_PER_WEIGHT, FILE_BYTES_PER_WEIGHT)
     # Swapped weights are a pinned copy.
     copies = [event for event in around.lasting_on_host if event.category == on_host(MemoryPart.FROZEN_WEIGHTS)]
     host = replace(host, num_bytes=host.num_bytes + swapped_bytes, pinned=copies)
     system = run.denoiser.system
     names = [] if system is None else [n for n in (system.vae, *system.text_encoders, system.image_encoder) if n]
     num_weights = run.denoiser.num_params + sum(catalog.component(n).num_params for n in names)
-    return _phase(
+    return phase_of(
         run,
         name,
         stream,
         host=host,
-        disk_bytes=num_weights * _FILE_BYTES_PER_WEIGHT,
+        disk_bytes=num_weights * FILE_BYTES_PER_WEIGHT,
         notes=around.notes,
     )
 
@@ -230,6 +180,7 @@ def _training_step(run: RunToPlan, around: Around) -> Phase:
     name, stream = RunPhase.STEP, Stream()
     hold_live(stream, around, name)
     stream.run(around.lasting, keeps=LASTING)
+    stream.hold(_copied_beside_bytes(run), MemoryPart.TEMPORARIES, name)
     body = run.step.passing
     if around.live_vae_bytes or around.live_text_bytes:
         # Accumulated gradients exist while the next images are encoded.
@@ -241,10 +192,13 @@ def _training_step(run: RunToPlan, around: Around) -> Phase:
         stream.run_step(run.step)
     num_waiting = 2 * run.experiment.data.num_workers + 2
     moved_bytes = find_peak(run.step.on_host, num_largest=0).num_bytes
+    if run.experiment.train.ema is not None and run.experiment.levers.ema_offload:
+        trained_bytes = bytes_by_category(around.lasting).get(MemoryPart.TRAINED_WEIGHTS, 0)
+        moved_bytes += averaged_copies_bytes(trained_bytes)
     host = PhaseHostMemory(
         run.step.passing_bytes[MemoryPart.INPUTS] * num_waiting + moved_bytes, pinned=run.step.on_host
     )
-    return _phase(run, name, stream, host=host, notes=around.notes)
+    return phase_of(run, name, stream, host=host, notes=around.notes)
 
 
 def _validation(run: RunToPlan, around: Around) -> Phase:
@@ -254,19 +208,19 @@ def _validation(run: RunToPlan, around: Around) -> Phase:
     """
     name, stream = RunPhase.VALIDATE, Stream()
     if not around.validates:
-        return _absent(name)
+        return absent(name)
     hold_live(stream, around, name)
     stream.run(around.lasting, keeps=LASTING)
     notes = play_validation(stream, run, around)
     num_pixels = run.extent.height_px * run.extent.width_px * run.extent.num_frames
     sampled = around.samples and around.encode is not None
     weights_bytes = around.encode.weights_bytes if sampled and around.encode is not None else 0
-    return _phase(
+    return phase_of(
         run,
         name,
         stream,
         host=replace(
-            _loaded(weights_bytes, _FP32_BYTES, beside_bytes=around.lasting_host_bytes), pinned=around.lasting_on_host
+            loaded(weights_bytes, _FP32_BYTES, beside_bytes=around.lasting_host_bytes), pinned=around.lasting_on_host
         ),
         disk_bytes=len(run.experiment.validation.prompts) * num_pixels * _PIXEL_BYTES * _num_validations(run),
         notes=(*around.notes, *notes),
@@ -288,7 +242,7 @@ def _saving(run: RunToPlan, around: Around) -> Phase:
     copied_bytes = sum(components) if shards > 1 else max(components)
     if run.experiment.save.asynchronous:
         copied_bytes = sum((*components, *on_the_host))
-    return _phase(
+    return phase_of(
         run,
         name,
         stream,
@@ -313,19 +267,18 @@ _PLANNED: dict[RunPhase, Callable[[RunToPlan, Around], Phase]] = {
 # ---- shared by the phases
 
 
+def _copied_beside_bytes(run: RunToPlan) -> int:
+    """Returns what activation offload takes for a copy beside computation: one storage, the largest.
+
+    It leaves or returns while others compute (`step.levers.offloading.Traffic`). A CPU copies in turn.
+    """
+    if run.trains_on_host or not run.experiment.levers.activation_offload:
+        return 0
+    return max((event.num_bytes for event in run.step.on_host if event.phase == StepPhase.FORWARD), default=0)
+
+
 def _start_of(events: Sequence[Event], phase: str) -> int:
     return next((index for index, event in enumerate(events) if event.phase == phase), len(events))
-
-
-def _loaded(num_bytes: int, bytes_per_weight: int, *, beside_bytes: int = 0) -> PhaseHostMemory:
-    """Returns the host memory while weights are loaded.
-
-    Files are memory-mapped: weights in the file's own dtype are its pages, and only those in another dtype are
-    additional copies. Measured with 851 MiB of bf16: 860 MiB in bf16, 2,670 MiB in fp32, without the process itself.
-    """
-    file_bytes = num_bytes // bytes_per_weight * _FILE_BYTES_PER_WEIGHT
-    copied_bytes = 0 if bytes_per_weight == _FILE_BYTES_PER_WEIGHT else num_bytes
-    return PhaseHostMemory(file_bytes + copied_bytes + beside_bytes, mapped_bytes=file_bytes)
 
 
 def _caption_bytes(run: RunToPlan, around: Around) -> int:
@@ -345,46 +298,3 @@ def _num_validations(run: RunToPlan) -> int:
     """Counts validations before the first step, after the last, and in between."""
     train, every = run.experiment.train, run.experiment.validation.every
     return 2 + (max(0, train.steps - 1) // every if train.steps is not None and every is not None else 0)
-
-
-def _absent(name: str, notes: tuple[str, ...] = ()) -> Phase:
-    return Phase(PhaseMemory(phase=name, device_bytes_by_part={}), occurs=False, events=(), notes=notes)
-
-
-def _phase(
-    run: RunToPlan,
-    name: str,
-    stream: Stream,
-    *,
-    host: PhaseHostMemory,
-    disk_bytes: int | None = 0,
-    disk_bytes_per_sample: int | None = None,
-    notes: tuple[str, ...] = (),
-) -> Phase:
-    peak = find_peak(stream.events, CUDA_ROUNDING_BYTES)
-    if disk_bytes_per_sample is not None:
-        disk_bytes = None if run.num_images is None else disk_bytes_per_sample * _num_encoded(run, run.num_images)
-    # If the host is the device, loaded weights are the device's memory; only waiting batches are added.
-    is_beside = name == RunPhase.STEP
-    with_device_bytes = host.num_bytes + peak.num_bytes if is_beside else max(host.num_bytes, peak.num_bytes)
-    memory = PhaseMemory(
-        phase=name,
-        device_bytes_by_part=dict(sorted(peak.by_category.items(), key=lambda item: -item[1])),
-        host_bytes=_PROCESS_BYTES + (with_device_bytes if run.trains_on_host else host.num_bytes),
-        disk_bytes=disk_bytes,
-    )
-    return Phase(
-        memory,
-        True,
-        tuple(stream.events),
-        disk_bytes_per_sample,
-        tuple(dict.fromkeys(notes)),
-        mapped_bytes=host.mapped_bytes,
-        pinned_rounding_bytes=pinned_rounding_bytes(host.pinned),
-    )
-
-
-def _num_encoded(run: RunToPlan, num_images: int) -> int:
-    """Returns the number of encoded images: a run that is shorter than an epoch encodes only what it will use."""
-    steps = run.experiment.train.steps
-    return num_images if steps is None else min(num_images, steps * run.experiment.samples_per_step())

@@ -17,10 +17,12 @@ from foretune.core.vocabulary import RunPhase
 from foretune.planner.around import RunToPlan
 from foretune.planner.assumptions import plan_assumptions
 from foretune.planner.block_events import Event
+from foretune.planner.commands import CommandPhases, plan_commands
 from foretune.planner.expansion import expand_step, expand_variant
 from foretune.planner.host_memory import HostBudget, host_memory_of
 from foretune.planner.overheads import Overhead, in_this_process, overhead_for, usable_bytes
-from foretune.planner.phases import Phase, plan_phases, replay_streams, validation_stream, worst_phase
+from foretune.planner.phase_memory import Phase
+from foretune.planner.phases import plan_phases, replay_streams, validation_stream, worst_phase
 from foretune.planner.sharding import gathered_bytes
 from foretune.planner.sizing import StepSize
 from foretune.planner.streams import as_one, by_fate
@@ -33,9 +35,9 @@ from foretune.planner.timing.speed import NotKnown
 from foretune.planner.timing.spot_job import with_spot
 from foretune.planner.timing.step_time import PlannedStep, TimedStep, planned_step
 from foretune.planner.timing.terms import PUBLISHED, Terms
-from foretune.planner.traces import Traces, mixed_step, variant_of
+from foretune.planner.traces import Traces, forms_of, mixed_step, variant_of
 from foretune.planner.transfers import NOTHING_MOVED, Moved, moved_in_a_step, transfers_on
-from foretune.planner.verdict import COMPILED_ERROR, TRACE_ERROR, Ends, ErrorShares, Judgement, judge
+from foretune.planner.verdict import COMPILED_ERROR, PAGES_TO_HOST, TRACE_ERROR, Ends, ErrorShares, Judgement, judge
 from foretune.trace.shipped import Geometry
 
 _VERDICTS = ("fits", "tight", "does not fit")
@@ -82,6 +84,11 @@ class Footprint:
     def phases_that_must_fit(self) -> tuple[Phase, ...]:
         """The same without validation, which takes longest to plan and is skipped if it does not fit."""
         return plan_phases(self.run, validates=False)
+
+    @cached_property
+    def commands(self) -> tuple[CommandPhases, ...]:
+        """What follows the training. Computed on demand."""
+        return plan_commands(self.run, self.size, self.subject.geometry)
 
     @property
     def timed_step(self) -> TimedStep:
@@ -329,6 +336,7 @@ def plan_on(
         usable_bytes=judged.usable_bytes,
         error_band=found.error_share.high,
         verdict=judged.verdict,
+        pages_to_host=device.pages_to_host,
         validation=validation_on(found, device, expandable_segments=expandable_segments),
         largest=worst.largest,
         time=forecast.time,
@@ -338,7 +346,10 @@ def plan_on(
         connection=_connection(found, device, terms),
         transfers=transfers,
         host=host_memory_of(found.experiment, found.phases, device, host),
-        warnings=tuple(w.text for card in cards_of(device) for w in hardware_objections(found.experiment, card)),
+        warnings=(
+            *(w.text for card in cards_of(device) for w in hardware_objections(found.experiment, card)),
+            *((PAGES_TO_HOST,) if device.pages_to_host and judged.verdict != "fits" else ()),
+        ),
         assumptions=plan_assumptions(
             found.experiment, found.size, device, transfers, expandable_segments=expandable_segments
         ),
@@ -377,7 +388,9 @@ def _of_the_device(found: Footprint, device: Device) -> Iterator[str]:
     if experiment.optimizer.spec.is_paged:
         yield "paging of optimizer states to the host: all of them are counted on the device"
     if experiment.train.precision == "fp16":
-        yield "the extra activations of fp16 compared with bf16: 2 to 3 % of a FLUX step without gradient checkpointing"
+        forms = forms_of(experiment, found.subject.geometry, found.numerics, habits=found.habits)
+        if any(found.traces.nearest(form) != form for form in forms):  # the nearest one is in bf16
+            yield "the extra activations of fp16 compared with bf16: 2 to 3 % of a FLUX step without checkpointing"
         yield "that samples are decoded in fp32, in which the autoencoder needs up to twice as much"
     elif device.kind == "cpu" and found.numerics != "cpu":
         yield "activations that differ on a CPU; with torch installed, `foretune plan --live` records them"

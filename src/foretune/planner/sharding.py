@@ -9,6 +9,7 @@ The rules are those of `torch.distributed.fsdp.fully_shard` around each block an
 - After a block's backward pass, its gradients are copied into a buffer and reduced from there into this device's part.
   The buffer is freed when the next block's gradients are reduced.
 - Weights outside the blocks stay gathered from the start of the forward pass to the end of the backward pass.
+- The fused optimizer that updates shards has no temporaries.
 - With FSDP2's mixed precision whole weights and whole gradients are bf16. What a device keeps is fp32, and gradients
   are summed in fp32.
 """
@@ -79,9 +80,8 @@ def sharded(
             if storage.category in WEIGHTS:
                 weight_bytes += storage.num_bytes
                 yield from _gathered(storage, when)
-        elif storage.made_in == StepPhase.OPTIMIZER:
-            yield part
-        else:
+        elif storage.made_in != StepPhase.OPTIMIZER:
+            # Shards are updated and clipped in place (`step.optimizers.adamw`, `step.clipping`).
             yield storage
     yield from _buffers(weight_bytes, gradient_bytes * widening, when)
 

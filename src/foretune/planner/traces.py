@@ -1,7 +1,7 @@
 """Provides traces: from the package or, if torch is installed, by recording the step."""
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from foretune.choices.checkpointing import chosen_units, units, without_idle_choices
 from foretune.choices.experiment import Experiment
@@ -51,7 +51,16 @@ class Traces:
     _found: dict[str, StepTrace] = field(default_factory=dict)
     _composed: set[str] = field(default_factory=set)
 
+    def nearest(self, form: StepForm) -> StepForm:
+        """Returns the form whose trace is used: steps in fp16 are shipped as steps in bf16, which are nearly alike."""
+        alike = replace(form, precision="bf16")
+        is_recorded = self.live is not None and (self.always_live or not is_covered(alike))
+        if form.precision != "fp16" or is_recorded or is_covered(form):
+            return form
+        return alike
+
     def step(self, form: StepForm, size: StepSize) -> StepTrace:
+        form = self.nearest(form)
         slug = form.slug()
         if slug not in self._found and not (self.always_live and self.live is not None):
             trace = read_trace(slug)
@@ -75,10 +84,11 @@ class Traces:
 
     def is_composed(self, form: StepForm) -> bool:
         """Whether the trace of a form, which was asked for, is composed of others."""
-        return form.slug() in self._composed
+        return self.nearest(form).slug() in self._composed
 
     def has(self, form: StepForm, size: StepSize) -> bool:
         """Whether a trace is available, recorded or composed. Reads and records nothing."""
+        form = self.nearest(form)
         return form.slug() in self._found or self._key(form, size) in self._found or is_covered(form)
 
     @staticmethod

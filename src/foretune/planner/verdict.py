@@ -33,6 +33,13 @@ saved. The high end is chosen, not measured. The low end stays: a saving that is
 compilation never improves a verdict.
 """
 
+PAGES_TO_HOST = (
+    "on Windows, NVIDIA's driver does not fail when the card is full: it moves memory to the host, and steps take many "
+    "times as long. For an error instead, set CUDA - Sysmem Fallback Policy to Prefer No Sysmem Fallback in the NVIDIA "
+    "Control Panel"
+)
+"""A warning wherever this may happen."""
+
 
 @dataclass(frozen=True)
 class Band:

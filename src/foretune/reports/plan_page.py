@@ -29,8 +29,10 @@ from foretune.reports.plan_tables import (
     tensor_table,
     time_table,
     verdict_mark,
+    workflow_table,
 )
 from foretune.reports.terminal.several_devices import several_devices_lines
+from foretune.reports.workflow_words import workflow_lines
 
 
 class NothingPlanned(UserError):
@@ -78,6 +80,7 @@ def _section(question: Question, classes: Mapping[str, str]) -> Markup:
     plan = question.plans[0]
     doing = ". ".join(text for text in (question.choices, f"{size_words(plan)}.") if text)
     footprints = question.footprints
+    has_commands = any(plan.commands for plan in question.plans)
     helped = [plan for plan in question.plans if plan.remedies or plan.headroom or plan.smallest_device is not None]
     return tag(
         "section",
@@ -93,6 +96,8 @@ def _section(question: Question, classes: Mapping[str, str]) -> Markup:
         tag("p", _band_words(question), class_="small"),
         time_table(question.plans),
         (tag("p", line) for plan in question.plans for line in several_devices_lines(plan)),
+        [tag("h3", "After the training"), workflow_table(question.plans)] if has_commands else [],
+        (tag("p", line) for line in workflow_lines(question.plans)),
         [tag("h3", "What to do"), remedy_table(helped)] if helped else [],
         (_breakdown(plans, classes, apart=len(footprints) > 1) for plans in footprints),
         _small_print(question),

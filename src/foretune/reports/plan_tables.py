@@ -121,6 +121,31 @@ def phase_table(plan: Plan, classes: Mapping[str, str]) -> Markup:
     return scrolled(tag("table", tag("thead", head), tag("tbody", rows), tag("tbody", totals)), "Phases")
 
 
+def workflow_table(plans: Sequence[Plan]) -> Markup:
+    """What each command after the training takes on each device and of its host."""
+    head = tag(
+        "tr",
+        tag("th", "Device", scope="col"),
+        tag("th", "Command", scope="col"),
+        tag("th", "Verdict", scope="col"),
+        (tag("th", name, scope="col", class_="number") for name in ("Estimated", "Peak phase", "Host memory")),
+    )
+    rows = [
+        tag(
+            "tr",
+            tag("th", device_title(plan), scope="row"),
+            tag("td", tag("code", f"foretune {command.command}")),
+            tag("td", verdict_mark(command.verdict)),
+            number(_known(command.process_bytes)),
+            number(command.worst_phase),
+            number(_NOTHING if command.host is None else bytes_text(command.host.likely_bytes)),
+        )
+        for plan in plans
+        for command in plan.commands
+    ]
+    return scrolled(tag("table", tag("thead", head), tag("tbody", rows)), "After the training")
+
+
 def tensor_table(plan: Plan, classes: Mapping[str, str]) -> Markup:
     """What the worst phase's peak is mostly made of."""
     head = tag(

@@ -37,8 +37,8 @@ class AssumedNumbers(TorchFunctionMode):
 
 def assume_large_weights(updater: Updater) -> None:
     """Treats all weights as large. 8-bit optimizers store fp32 states for weights below 4,096 elements. Adapters are
-    recorded at small ranks, and the result must be valid for larger ones. Each tensor that is really small is
-    underestimated by 6 bytes per element, 24 KiB at most.
+    recorded at small ranks, and the result must be valid for larger ones. Plans decide by the size at the requested
+    rank (`planner.block_events`).
     """
     match updater:
         case InBackward():

@@ -7,6 +7,7 @@ import torch
 
 from foretune.choices.checkpointing import unit_width
 from foretune.choices.training import Levers
+from foretune.core.errors import UserError
 from foretune.models.family import Family
 from foretune.trace.blocks import kinds_of_units, units_of
 from foretune.trace.growth import Sizes
@@ -20,6 +21,7 @@ _BATCHES = (2, 3, 4)
 # In units of the model's smallest side. Some models pad their tokens to a multiple of 32; none of these is the one size
 # (16 or 32) for which some models have a precomputed position table.
 _SIDES = (8, 24, 40)
+_LEAST_APART = 4
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def probes(family: Family, *, has_rank: bool, num_text_tokens: int | None = None
     runs another program for each batch size, so its probes have one sample.
     """
     batch, more_batch, other_batch = (1, 1, 1) if family.goes_by_samples else _BATCHES
-    side, more_side, other_side = _SIDES
+    side, more_side, other_side = _sides(family)
     text, more_text, other_text = _text_tokens(family) if num_text_tokens is None else (num_text_tokens,) * 3
     frames, more_frames = (9, 17) if family.default_num_frames() > 1 else (1, 1)
     rank, more_rank, other_rank = _RANKS if has_rank else (_RANKS[0],) * 3
@@ -70,6 +72,18 @@ def probes(family: Family, *, has_rank: bool, num_text_tokens: int | None = None
         _probe(family, other_batch, other_side, other_text, more_frames, other_rank),
     ]
     return tuple(dict.fromkeys(found))
+
+
+def _sides(family: Family) -> tuple[int, int, int]:
+    """Returns three sides for which the model has positions."""
+    most_px = family.max_resolution_px()
+    if most_px is None or most_px >= _SIDES[-1] * family.size_multiple_px():
+        return _SIDES
+    # All positions need no cropping, so the largest side would be another program.
+    least, most = _SIDES[0], most_px // family.size_multiple_px() - 2
+    if most - least < _LEAST_APART:
+        raise UserError(f"A model with positions for sides up to {most_px} px is too small to plan.")
+    return (least, (least + most) // 2 - 1, most)
 
 
 def _probe(family: Family, batch: int, side: int, tokens: int, num_frames: int, rank: int) -> Probe:

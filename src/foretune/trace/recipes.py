@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from foretune.accelerator.copies import watching_host
 from foretune.choices.optimizers import OPTIMIZER_SPECS
 from foretune.choices.step_form import update_name
 from foretune.choices.training import Levers, Optimizer
@@ -22,7 +23,6 @@ from foretune.core.values.recipes import (
     WeightUpdate,
 )
 from foretune.core.vocabulary import StepPhase
-from foretune.step.host import watching_host
 from foretune.step.optimizing import build_optimizer
 from foretune.step.quantizing.applying import BACKENDS
 from foretune.step.quantizing.float8_products import as_on_gpus

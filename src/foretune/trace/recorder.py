@@ -13,9 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
+from foretune.accelerator.copies import is_computing_on_host
 from foretune.core.values.step_trace import HOST, TO_DEVICE, TO_HOST
 from foretune.core.vocabulary import StepPhase
-from foretune.step.host import is_computing_on_host
 from foretune.trace.operator_memo import FakeResults, KnownCall
 from foretune.trace.operator_work import OperatorWork, dtype_name, work_of
 
@@ -260,7 +260,7 @@ class Recorder(TorchDispatchMode):
         return self._numbers[tensor.untyped_storage()._cdata]
 
     def moved_to_host(self, tensor: Tensor) -> None:
-        """Notes a new copy in host memory; a callback for `step.host.watching_host`."""
+        """Notes a new copy in host memory; a callback for `accelerator.copies.watching_host`."""
         number = self.number_of(tensor)
         if self._tells_host and number not in self.on_host:
             self.on_host.add(number)

@@ -8,7 +8,7 @@ from foretune import catalog
 from foretune.core.values.base import content_hash
 
 # The code of a step: if one of these folders changes, traces may be stale.
-_STEP_SOURCES = ("step", "models", "trace")
+_STEP_SOURCES = ("step", "models", "trace", "accelerator")
 
 
 def model_hash(name: str) -> str:

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from foretune.accelerator.copies import watching_host
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import LowRank
+from foretune.core.values.step_trace import STATE_8BIT, STATE_8BIT_SCALES
 from foretune.core.vocabulary import MemoryPart, StepPhase
 from foretune.data.batch import Batch
 from foretune.models.family import GUIDE, Family
 from foretune.step.building import Assembled, assemble, build_step
-from foretune.step.host import watching_host
 from foretune.step.levers.offloading import moving_from
 from foretune.step.methods import METHODS
 from foretune.step.optimizers.in_backward import InBackward
@@ -24,7 +25,7 @@ from foretune.step.precision import PrecisionPolicy
 from foretune.step.quantizing.float8_products import as_on_gpus
 from foretune.step.training_step import TrainingStep
 from foretune.step.weights import num_weights
-from foretune.trace.accelerator import AcceleratorNumerics
+from foretune.trace.accelerator import AcceleratorNumerics, workspace_bytes
 from foretune.trace.answers import AssumedData
 from foretune.trace.blocks import BlockTracker, Unit, kinds_of_units, units_of
 from foretune.trace.cpu_workspace import CpuWorkspaces
@@ -144,7 +145,8 @@ def _recorder(
 ) -> tuple[FakeTensorMode, Recorder]:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fakes = FakeResults(mode, memo)
-    return mode, Recorder(tracker.current, workspaces, tells_host=on_accelerator, fake_results=fakes)
+    workspace = workspace_bytes if on_accelerator else workspaces
+    return mode, Recorder(tracker.current, workspace, tells_host=on_accelerator, fake_results=fakes)
 
 
 def _begun(
@@ -252,9 +254,21 @@ def _owners(recorder: Recorder, step: TrainingStep, owned: list[list[Tensor]]) -
 
 
 def _note_states(recorder: Recorder, step: TrainingStep, categories: dict[int, str]) -> None:
-    of_weights = (kept for weight in step.trained.values() for kept in step.optimizer.kept(weight))
-    for kept in (*of_weights, *step.optimizer.kept_once()):
+    for kept in step.optimizer.kept_once():
         categories[recorder.number_of(kept)] = MemoryPart.OPTIMIZER_STATE
+    for weight in step.trained.values():
+        states = step.optimizer.kept(weight)
+        is_8bit = any(state.dtype == torch.uint8 for state in states)
+        for state in states:
+            category = _category_8bit(state, weight) if is_8bit else MemoryPart.OPTIMIZER_STATE
+            categories[recorder.number_of(state)] = category
+
+
+def _category_8bit(state: Tensor, weight: Tensor) -> str:
+    if state.dtype == torch.uint8:
+        return STATE_8BIT
+    # An optimizer on the host also has a copy of the weight.
+    return STATE_8BIT_SCALES if state.numel() < weight.numel() else MemoryPart.OPTIMIZER_STATE
 
 
 def _marker(

@@ -14,11 +14,13 @@ from foretune.core.values.recipes import Count, Piece, RecipeSection, UpdateReci
 from foretune.core.values.step_trace import (
     NEVER,
     OUTSIDE,
+    STATE_8BIT,
+    STATE_8BIT_SCALES,
     Growth,
     Moment,
     Storage,
     Work,
-    off_host,
+    is_optimizer_state,
 )
 from foretune.core.vocabulary import MemoryPart, StepPhase
 from foretune.planner.composing.pieces import ARRIVED, OUTSIDE_PLACE, Composer, Place, Terms, constant, scaled, shifted
@@ -47,7 +49,9 @@ class OptimizerReplacement:
     """Removes one optimizer from a trace and inserts another."""
 
     def __init__(self, composer: Composer, recipe: UpdateRecipe, *, bytes_per_weight: int, is_full: bool) -> None:
-        """`is_full`: weights are trained at their own size; those of adapters are treated as large."""
+        """`is_full`: weights are trained at their own size. Adapters grow with their rank: their updates are those of
+        large weights. Plans decide at the requested rank which state is in 8 bits.
+        """
         self._composer, self._recipe = composer, recipe
         self._bytes_per_weight, self._is_full = bytes_per_weight, is_full
         self._phase = composer.trace.phases.index(StepPhase.OPTIMIZER)
@@ -62,15 +66,14 @@ class OptimizerReplacement:
             storages[:] = [
                 storage
                 for storage in storages
-                if storage.made.phase != self._phase
-                and off_host(self._composer.category(storage)) != MemoryPart.OPTIMIZER_STATE
+                if storage.made.phase != self._phase and not is_optimizer_state(self._composer.category(storage))
             ]
 
     def put_in_states(self) -> None:
         for weight in self.weights:
             for piece in weight.update.states:
                 state = self._composer.of_piece(
-                    piece, _number(weight, piece), _after_all(weight.made), None, MemoryPart.OPTIMIZER_STATE
+                    piece, _number(weight, piece), _after_all(weight.made), None, _state_category(piece)
                 )
                 self._composer.lists[weight.place].append(state)
 
@@ -266,6 +269,13 @@ def _in_turn(update: WeightUpdate) -> frozenset[int]:
 
 def _number(weight: TrainedWeight, piece: Piece) -> Growth:
     return constant(1) if piece.count == "one" else weight.counts[piece.count]
+
+
+def _state_category(piece: Piece) -> str:
+    """Returns the category of a state; 8-bit optimizers decide by a tensor's size, which may grow with the rank."""
+    if piece.count != "weights" or piece.bytes_per_number > 1:
+        return MemoryPart.OPTIMIZER_STATE
+    return STATE_8BIT if piece.bytes_per_number == 1 else STATE_8BIT_SCALES
 
 
 def _after_all(made: Moment) -> Moment:

@@ -314,7 +314,7 @@ def planned_step(step: TimedStep, traces: Traces, mixed: Mixed) -> PlannedStep:
         blocks = again if is_again else [count - often for count, often in zip(counts, again, strict=True)]
         of_kind = {OUTSIDE: share if is_again else 1 - share, **dict(enumerate(blocks))}
         how_often = {(part, kind): often * passes[part] for part in passes for kind, often in of_kind.items() if often}
-        layer = composed_layer(form) if traces.is_composed(form) else None
+        layer = composed_layer(traces.nearest(form)) if traces.is_composed(form) else None
         formats = Float32Formats.of_step(step.experiment.train.precision)
         found.append(
             TimedTrace(

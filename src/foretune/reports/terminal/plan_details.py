@@ -42,6 +42,11 @@ def _print_phases(out: "Console", plan: "Plan") -> None:
         host = "" if phase.host_bytes is None else memory_text(phase.host_bytes)
         mark = " (peak)" if phase.phase == plan.worst_phase else ""
         rows.add_row(phase.phase + mark, memory_text(phase.device_bytes), host, disk)
+    for command in plan.commands:
+        for phase in command.phases:
+            host = "" if phase.host_bytes is None else memory_text(phase.host_bytes)
+            name = f"{command.command}: {phase.phase}"
+            rows.add_row(name, memory_text(phase.device_bytes), host, memory_text(phase.disk_bytes or 0))
     right(rows, 1, 2, 3)
     out.print(rows)
     out.print()

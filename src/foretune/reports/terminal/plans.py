@@ -14,6 +14,7 @@ from foretune.reports.remedy_words import cost_text, effect_text, memory_of, set
 from foretune.reports.terminal.plan_details import print_details
 from foretune.reports.terminal.plan_times import time_columns, time_lines
 from foretune.reports.terminal.tables import right, table
+from foretune.reports.workflow_words import misfits, workflow_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +57,7 @@ def print_plans(out: "Console", asked: "Asked", plans: tuple["Plan", ...], *, ex
     out.print()
     print_verdicts(out, plans)
     print_advice(out, plans)
-    for line in (*time_lines(plans), *validation_lines(plans)):
+    for line in (*time_lines(plans), *validation_lines(plans), *workflow_lines(plans)):
         out.print(line)
     _print_host(out, plans)
     for warning in dict.fromkeys((*asked.warnings, *(text for plan in plans for text in plan.warnings))):
@@ -102,13 +103,18 @@ def _answer(plan: "Plan") -> str:
     figures = f"{memory_text(plan.process_bytes)} estimated, {memory_text(plan.usable_bytes)} usable"
     where = "" if plan.worst_phase == RunPhase.STEP else f" The peak phase is {plan.worst_phase}."
     if plan.verdict == "fits":
+        after = misfits(plan)
+        if after:
+            names = " or ".join(one.command for one in after)
+            return f"Training fits on {plan.device}, but not {names}: {figures} for training.{where}"
         return f"Fits on {plan.device}: {figures}.{where}"
     first = ""
     if plan.remedies:
         verdict = "is tight" if plan.remedies[0].verdict == "tight" else "fits"
         first = f" With {settings_text(plan.remedies[0].settings)} it {verdict}."
     if plan.verdict == "tight":
-        return f"Tight on {plan.device}: {figures}; it may run out of memory.{where}{first}"
+        risk = "the driver may move memory to the host" if plan.pages_to_host else "it may run out of memory"
+        return f"Tight on {plan.device}: {figures}; {risk}.{where}{first}"
     return f"Does not fit on {plan.device}: {figures}.{where}{first}"
 
 

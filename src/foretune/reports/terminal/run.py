@@ -40,8 +40,8 @@ def measurements(record: RunRecord, profile: Profile | None) -> list[str]:
     held_out = measured.held_out_losses
     if len(held_out) > 1:
         (first_step, first), (last_step, last) = held_out[0], held_out[-1]
-        change = (last - first) / first
-        lines.append(f"Held-out loss {first:.4f} (step {first_step}) to {last:.4f} (step {last_step}): {change:+.1%}")
+        change = f": {(last - first) / first:+.1%}" if first else ""
+        lines.append(f"Held-out loss {first:.4f} (step {first_step}) to {last:.4f} (step {last_step}){change}")
     if measured.samples_per_s is not None and measured.median_step_s is not None:
         memory = measured.peak_device_bytes or measured.peak_host_bytes
         where = "device" if measured.peak_device_bytes else "process"
@@ -82,7 +82,11 @@ def _estimated(record: RunRecord, plan: Plan) -> str:
         band = f" ({bytes_text(peak.process_low_bytes)} to {bytes_text(peak.process_high_bytes)})"
     if not measured:
         return f"Memory estimated ({what}): {bytes_text(estimated)}{band}, not measured"
+    # The measured peak is that of the whole run.
+    # A local model is its folder, which must not be in a published text.
+    notes = "; ".join(plan.notes).replace(plan.model, Path(plan.model).name)
+    without = f"; it does not count: {notes}" if notes else ""
     return (
         f"Memory ({what}): estimated {bytes_text(estimated)}{band}, measured {bytes_text(measured)}: "
-        f"the estimate is {estimated / measured - 1:+.1%} off"
+        f"the estimate is {estimated / measured - 1:+.1%} off{without}"
     )
