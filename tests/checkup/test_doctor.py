@@ -13,6 +13,7 @@ from foretune.checkup.finding import Check, CheckResult, examined
 from foretune.checkup.training import _optimizer
 from foretune.choices.optimizers import OPTIMIZER_SPECS, OptimizerSpec
 from foretune.core.errors import MissingExtra
+from tests.record.programs import make_program
 
 CPU = torch.device("cpu")
 
@@ -132,13 +133,21 @@ def fake_torch(cuda: str | None, *, available: bool) -> Any:
     )
 
 
-def test_a_torch_that_was_built_for_other_hardware() -> None:
-    (found,) = versions.unfit_build(fake_torch(None, available=False), has_driver=True)
-    assert found.remedy == "pip install --force-reinstall 'torch==2.13.0'"
-    (found,) = versions.unfit_build(fake_torch("12.8", available=False), has_driver=True)
-    assert "built for CUDA 12.8 and finds no device" in found.text
-    assert list(versions.unfit_build(fake_torch("12.8", available=True), has_driver=True)) == []
-    assert list(versions.unfit_build(fake_torch(None, available=False), has_driver=False)) == []
+def test_a_torch_that_was_built_for_other_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert list(versions.unfit_build(fake_torch(None, available=False), tmp_path)) == []
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").write_text("NVRM version: 580.65")
+    (found,) = versions.unfit_build(fake_torch("12.8", available=False), tmp_path)
+    assert found.text == "an NVIDIA driver is loaded, but nvidia-smi lists no card"
+    make_program(tmp_path / "bin", "nvidia-smi", "echo 'NVIDIA L4'", monkeypatch)
+    (found,) = versions.unfit_build(fake_torch(None, available=False), tmp_path)
+    assert found.text.startswith("NVIDIA L4 is not used, because torch 2.13.0+cpu is built for CPUs only")
+    assert "--torch-backend=auto torch==2.13.0 " in found.remedy
+    (found,) = versions.unfit_build(fake_torch("12.8", available=False), tmp_path)
+    assert "built for CUDA 12.8 and cannot open it" in found.text
+    assert list(versions.unfit_build(fake_torch("12.8", available=True), tmp_path)) == []
 
 
 def test_the_versions_installed_here_go_together() -> None:

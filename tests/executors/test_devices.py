@@ -22,6 +22,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, num: int, kind: str = "cuda") -> No
     found = [Accelerator("a device", kind, 2**34) for _ in range(num)]  # type: ignore[arg-type]
     monkeypatch.setattr(local, "accelerators_here", lambda: found)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "src"), str(ROOT))))
+    monkeypatch.setattr(local, "_num_seen_by_torch", lambda variables, unless_known: num)
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
 
@@ -44,6 +45,15 @@ def test_slots() -> None:
     assert slots.can_ever_hold(Resources(num_devices=3))
     assert not slots.can_ever_hold(Resources(num_devices=4))
     assert not slots.can_ever_hold(Resources(num_nodes=2))
+
+
+def test_devices_are_taken_in_the_order_in_which_they_are_listed() -> None:
+    slots = Slots([str(number) for number in range(12)], 1)
+    taken = [slots.take(Resources(num_devices=1)) for _ in range(12)]
+    for slot in reversed(taken):
+        assert slot is not None
+        slots.give_back(slot)
+    assert slots.devices == [str(number) for number in range(12)]
 
 
 @pytest.mark.parametrize(

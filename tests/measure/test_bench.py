@@ -5,18 +5,20 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
 
+from foretune.choices.training import Precision
 from foretune.config.lengths import only_steps
 from foretune.config.reading import Asked, understand
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer
+from foretune.core.values import RunRecord
 from foretune.data.buckets import Bucket
 from foretune.measure import bench as bench_module
-from foretune.measure import bench_inference, bench_worker, fresh_process, worker_output
+from foretune.measure import bench_inference, bench_worker, fresh_process, inference, peak, worker_output
 from foretune.measure.bench import BenchChoices, bench, measure_once, read_repeat
 from foretune.measure.bench_inference import InferenceChoices
 from foretune.measure.bench_request import InferenceRequest, TrainingRequest, with_lever
@@ -32,7 +34,7 @@ from foretune.models.locating import open_family
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
 from foretune.stats.intervals import ONE_RUN
-from foretune.stats.utilisation import ImpossibleSpeed
+from foretune.step.precision import PrecisionPolicy
 
 TinyPipeline = Callable[..., Path]
 
@@ -85,8 +87,40 @@ def test_a_repeat_is_an_ordinary_run_without_checkpoints(tmp_path: Path, tiny_pi
     assert len(repeat.step_times_s) == 10
     assert repeat.peak_source is not None
     assert repeat.peak_source.startswith("measured")
-    with pytest.raises(ImpossibleSpeed):
-        measure_training(training(asked, tmp_path, model_flops=1e18), Observer())
+
+
+def test_an_impossible_speed_does_not_cost_the_measurement(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    path = measure_training(training(asked_on(tiny_pipeline("ddpm")), tmp_path, model_flops=1e18), Observer())
+    record = RunDirectory.open(path).read_record()
+    assert record is not None
+    assert record.outcome.status == "finished"
+    assert record.measured.median_step_s is not None
+    assert record.measured.utilisation is None
+    (warning,) = record.warnings
+    assert "Utilisation was not measured" in warning
+    assert "nothing computes faster than its peak" in warning
+    flops = StepFlops(1e18, 1e18)
+    series = summary_of([read_repeat(path)], flops)
+    assert (series.model_utilisation, series.hardware_utilisation) == (None, None)
+    assert any("nothing computes faster" in warning for warning in series.warnings)
+
+
+def test_no_memory_for_the_peak_does_not_cost_the_measurement(
+    tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(device: torch.device, precision: str) -> NoReturn:
+        (written,) = (tmp_path / "runs").rglob("record.json")
+        assert RunRecord.from_json(written.read_text()).measured.median_step_s is not None, "written before"
+        raise torch.AcceleratorError("CUDA error: out of memory")
+
+    monkeypatch.setattr(bench_worker, "measured_peak", no_memory)
+    path = measure_training(training(asked_on(tiny_pipeline("ddpm")), tmp_path, model_flops=1e6), Observer())
+    record = RunDirectory.open(path).read_record()
+    assert record is not None
+    assert record.outcome.status == "finished"
+    assert record.measured.utilisation is None
+    assert [warning for warning in record.warnings if "Utilisation was not measured" in warning]
+    assert read_repeat(path).peak_flops_per_s is None
 
 
 def test_a_fresh_process_measures(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
@@ -108,6 +142,8 @@ def test_the_process_tells_what_it_refuses(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_process_that_dies_is_distinguished_from_one_out_of_memory() -> None:
     assert fresh_process._died(-9, "").status == "out of memory"
+    aborted = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
+    assert fresh_process._died(-6, aborted).status == "out of memory"
     other = fresh_process._died(1, "first\nTypeError: planted\n")
     assert other.status == "failed"
     assert "planted" in str(other)
@@ -233,6 +269,30 @@ def test_denoising_steps_and_images_are_timed(tiny_pipeline: TinyPipeline, tmp_p
     assert steps["peak_device_bytes"] is None
 
 
+def limits_of(device: str, model: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """The memory limits that a measurement sets for its process."""
+    limits: list[int | None] = []
+    monkeypatch.setattr(inference, "limit_memory", limits.append)
+    request = InferenceRequest(model=str(model), num_steps=1, device=device, memory_limit_bytes=2**40)
+    with (work / "reported").open("w") as file:
+        measure_inference(request, Teller(file))
+    return limits
+
+
+def test_host_memory_is_limited_on_a_cpu(
+    tiny_pipeline: TinyPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert limits_of("cpu", tiny_pipeline("ddpm"), tmp_path, monkeypatch) == [2**40]
+
+
+@pytest.mark.gpu
+def test_host_memory_is_not_limited_on_a_gpu(
+    tiny_pipeline: TinyPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver maps more memory than it uses, and the limit would count that."""
+    assert limits_of("cuda", tiny_pipeline("ddpm"), tmp_path, monkeypatch) == []
+
+
 def test_made_up_batches_have_the_shapes_of_the_family(tiny_pipeline: TinyPipeline) -> None:
     family = open_family(tiny_pipeline("flux"))
     made = SyntheticBatches(
@@ -252,6 +312,39 @@ def test_made_up_batches_have_the_shapes_of_the_family(tiny_pipeline: TinyPipeli
 
 
 def test_a_measured_peak_says_so() -> None:
-    peak = measured_peak(torch.device("cpu"), "fp32")
-    assert peak.is_measured
-    assert peak.flops_per_s > 1e8
+    rate = measured_peak(torch.device("cpu"), "fp32")
+    assert rate.is_measured
+    assert rate.flops_per_s > 1e8
+
+
+@pytest.mark.parametrize(("precision", "allows_tf32"), [("tf32", True), ("fp32", False)])
+def test_a_peak_is_measured_in_the_precision_of_the_run(
+    precision: Precision, allows_tf32: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = []
+    product = torch.mm
+
+    def spied(*arguments: Any, **options: Any) -> torch.Tensor:
+        flags.append(torch.backends.cuda.matmul.allow_tf32)
+        return product(*arguments, **options)
+
+    monkeypatch.setattr(peak, "_SIZES", {"other": (16,)})
+    monkeypatch.setattr(peak, "_MEASURE_FOR_S", 1e-3)
+    monkeypatch.setattr(torch, "mm", spied)
+    with PrecisionPolicy("fp32" if allows_tf32 else "tf32").products():
+        measured_peak(torch.device("cpu"), precision)
+    assert set(flags) == {allows_tf32}
+
+
+def test_a_peak_without_memory_for_the_largest_product_is_that_of_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fastest(device: torch.device, dtype: torch.dtype, size: int) -> float:
+        if size > 32:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 1e9 * size
+
+    monkeypatch.setattr(peak, "_SIZES", {"other": (16, 32, 64)})
+    monkeypatch.setattr(peak, "_fastest_product", fastest)
+    assert measured_peak(torch.device("cpu"), "bf16").flops_per_s == 32e9
+    monkeypatch.setattr(peak, "_SIZES", {"other": (64,)})
+    with pytest.raises(torch.OutOfMemoryError):
+        measured_peak(torch.device("cpu"), "bf16")

@@ -1,12 +1,12 @@
 """Benchmarks and profiles are sessions of the same kind as trainings, and their directories pass the same check."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
+from foretune.accelerator.copies import NumbersToRead
 from foretune.analyse.run_data import read_run
 from foretune.analyse.run_numbers import speed
 from foretune.measure.bench_request import TrainingRequest
@@ -21,27 +21,23 @@ from tests.training.short_runs import Recording, events_of, short_asked, short_m
 TinyPipeline = Callable[..., Path]
 
 
-class NeverByItself:
-    """A device's event that comes about only when somebody waits for it."""
+class ArrivesWhenWaitedFor(NumbersToRead):
+    """Numbers that arrive only when somebody waits for them."""
 
-    def __init__(self) -> None:
-        self.is_done = False
+    is_there = False
 
-    def query(self) -> bool:
-        return self.is_done
+    def have_arrived(self) -> bool:
+        return self.is_there
 
-    def synchronize(self) -> None:
-        self.is_done = True
+    def wait(self) -> None:
+        super().wait()
+        self.is_there = True
 
 
 @pytest.fixture
 def slow_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """No number arrives while the steps are made."""
-
-    def send(values: Sequence[torch.Tensor]) -> tuple[Callable[[], list[float]], NeverByItself]:
-        return lambda: [value.item() for value in values], NeverByItself()
-
-    monkeypatch.setattr(meter_module, "_sent_to_host", send)
+    monkeypatch.setattr(meter_module, "NumbersToRead", ArrivesWhenWaitedFor)
 
 
 @pytest.mark.usefixtures("slow_device")

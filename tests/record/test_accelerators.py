@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foretune.core.units import GIB, MIB
-from foretune.record.accelerators import Accelerator, accelerators_here
+from foretune.record.accelerators import Accelerator, accelerators_here, nvidia_pages_to_host
 from tests.record.programs import make_program
 
 
@@ -107,3 +107,17 @@ def test_apple_silicon_without_a_name(no_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
     make_program(no_path / "bin", "sysctl", "exit 1", monkeypatch)
     assert [found.name for found in accelerators_here(no_path)] == ["Apple silicon"]
+
+
+@pytest.mark.parametrize(
+    ("system", "model", "pages"),
+    [("Windows", "WDDM", True), ("Windows", "TCC", False), ("Windows", None, True), ("Linux", "[N/A]", False)],
+)
+def test_a_driver_that_pages_to_the_host(
+    no_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, model: str | None, pages: bool
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: system)
+    if model is not None:
+        script = f'test "$1" = "--query-gpu=driver_model.current" && echo "{model}"'
+        make_program(no_path / "bin", "nvidia-smi", script, monkeypatch)
+    assert nvidia_pages_to_host() is pages

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,6 +41,30 @@ def test_it_says_what_matters() -> None:
     assert found["packages"]["pydantic"].startswith("2.")
     assert found["torch"] is None
     assert found["source"] is None
+
+
+@pytest.mark.parametrize(
+    ("installed", "recorded"),
+    [
+        ({}, None),
+        ({"nvidia-cudnn-cu12": "9.10"}, "9.10"),
+        ({"nvidia-cudnn-cu13": "9.20"}, "9.20"),
+        ({"nvidia-cudnn-cu12": "9.10", "nvidia-cudnn-cu13": "9.20"}, "9.20 (cu13), 9.10 (cu12)"),
+    ],
+)
+def test_cudnn_is_found_under_the_name_of_each_cuda(
+    installed: dict[str, str], recorded: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(package: str) -> str:
+        if package in installed:
+            return installed[package]
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    packages = environment_fingerprint()["packages"]
+    assert packages["nvidia-cudnn"] == recorded
+    assert packages["nvidia-nccl"] is None
+    assert not any(name.startswith("nvidia") and name.endswith(("12", "13")) for name in packages)
 
 
 def test_it_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

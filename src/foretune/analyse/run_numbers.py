@@ -168,6 +168,10 @@ def quality_measure(
     return None
 
 
+OF_THE_RUN = frozenset({"precision", "quantize"})
+"""Settings of an evaluation that follow from the run."""
+
+
 def quality_metrics(found: Sequence[Configuration], evaluations: Evaluations) -> list[str]:
     """The metrics in which all finished runs can be compared, the most telling first."""
     runs = [run for one in found for run in one.finished]
@@ -182,7 +186,9 @@ def quality_metrics(found: Sequence[Configuration], evaluations: Evaluations) ->
 
 
 def _asked_alike(found: Sequence[Evaluation]) -> bool:
-    return len({content_hash(evaluation.settings) for evaluation in found}) == 1
+    """Whether the evaluations were requested alike. The numbers that each run is sampled in are its own."""
+    asked = [{k: v for k, v in one.settings.items() if k not in OF_THE_RUN} for one in found]
+    return len({content_hash(settings) for settings in asked}) == 1
 
 
 def _metrics(found: Sequence[Evaluation]) -> dict[str, bool]:

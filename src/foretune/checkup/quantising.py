@@ -24,7 +24,7 @@ def _layer(kind: str) -> Callable[[torch.device], str]:
         dense = nn.Linear(128, 64, dtype=torch.bfloat16).requires_grad_(requires_grad=False).to(device)
         x = torch.randn(32, 128, device=device, dtype=torch.bfloat16, requires_grad=True)
         exact = dense(x).detach().float()
-        layer = BACKENDS[kind].of(dense, device).to(device)
+        layer = BACKENDS[kind].of(dense)
         out = layer(x)
         out.float().sum().backward()
         assert x.grad is not None, "no gradient went through"

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from foretune.accelerator import page_locked
+from foretune.accelerator.copies import moved, to_host, wait_for_copies
 from foretune.checkup.finding import Check
 from foretune.choices.optimizers import OPTIMIZER_SPECS, OptimizerSpec
 from foretune.choices.training import Optimizer
@@ -123,11 +125,10 @@ def _channels_last(device: torch.device) -> str:
 
 def _pinned_copy(device: torch.device) -> str:
     """What offloading and the loader rely on: copies from page-locked memory that the host does not wait for."""
-    host = torch.arange(1 << 16, dtype=torch.float32).pin_memory()
-    there = host.to(device, non_blocking=True)
-    back = torch.empty_like(host, pin_memory=True)
-    back.copy_(there, non_blocking=True)
-    torch.cuda.synchronize(device)
+    host = page_locked.locked(torch.arange(1 << 16, dtype=torch.float32), device)
+    assert page_locked.is_locked(host), f"the driver refuses to page-lock host memory: {page_locked.refusal()}"
+    back = to_host(moved(host, device))
+    wait_for_copies(device)
     assert torch.equal(host, back), "what came back is not what was sent"
     return "256 KiB there and back"
 

@@ -2,20 +2,21 @@
 
 import importlib.metadata
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foretune.checkup.finding import CheckResult
+from foretune.record.accelerators import nvidia_names
+from foretune.record.unused_cards import unused_cards
 
 # Whose demands count. All of them are named in foretune's own, or are installed beside them and break them.
 _PACKAGES = (
     *("accelerate", "bitsandbytes", "datasets", "diffusers", "peft", "safetensors", "tokenizers", "torchao"),
     *("torchaudio", "torchvision", "transformers", "triton", "xformers", "huggingface-hub", "pytorch-optimizer"),
 )
-_NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+_NVIDIA_DRIVER = Path("proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True)
@@ -77,19 +78,12 @@ def _extras_in(text: str) -> Iterable[str]:
     return re.findall(r"extra == ['\"]([\w-]+)['\"]", text) or ("",)
 
 
-def unfit_build(torch: Any = None, has_driver: bool | None = None) -> Iterator[Mismatch]:
+def unfit_build(torch: Any = None, root: Path = Path("/")) -> Iterator[Mismatch]:
     """A torch that was built for other hardware than there is."""
     if torch is None:
         import torch
-    if has_driver is None:
-        has_driver = _NVIDIA_DRIVER.is_file() or shutil.which("nvidia-smi") is not None
-    if not has_driver or torch.cuda.is_available():
-        return
-    if torch.version.cuda is None and torch.version.hip is None:
-        text = f"there is an NVIDIA driver, but torch {torch.__version__} was built for the CPU alone"
-        remedy = f"pip install --force-reinstall 'torch=={torch.__version__.partition('+')[0]}'"
-        yield Mismatch("torch", text, remedy)
-    elif torch.version.cuda is not None:
-        built = f"torch {torch.__version__} was built for CUDA {torch.version.cuda}"
-        text = f"{built} and finds no device: the driver may be older"
-        yield Mismatch("torch", text, "nvidia-smi  # its CUDA version must not be below torch's; else a newer driver")
+    if unused := unused_cards(torch, root):
+        yield Mismatch("torch", unused.text, unused.remedy)
+    elif not torch.cuda.is_available() and (root / _NVIDIA_DRIVER).is_file() and not nvidia_names():
+        text = "an NVIDIA driver is loaded, but nvidia-smi lists no card"
+        yield Mismatch("torch", text, "nvidia-smi  # a container must be started with access to GPUs")

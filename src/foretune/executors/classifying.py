@@ -1,23 +1,14 @@
 """From an exception, or from how a process ended, to the kind of an outcome and a sentence."""
 
-import errno
-import re
 import signal
 from collections.abc import Sequence
 
 from foretune.core.errors import UserError
+from foretune.core.memory_errors import LackingMemory, lacking_memory, lacking_memory_in
 from foretune.executors.outcome import OutcomeKind, TaskFailed
 
 _MOST_LETTERS = 500
-_DEVICE_MEMORY = re.compile(
-    r"(CUDA|HIP|MPS backend|XPU) (error: )?out of memory|CU(BLAS|DNN|SOLVER)_STATUS_ALLOC_FAILED|hipErrorOutOfMemory",
-    re.IGNORECASE,
-)
-_HOST_MEMORY = re.compile(
-    r"DefaultCPUAllocator|std::bad_alloc|Cannot allocate memory|MemoryError|can't start new thread"
-    r"|Thread creation failed: Resource temporarily unavailable"
-)
-"""Also what libraries of threads print where the limit of the process leaves no memory for another stack."""
+_OUT_OF: dict[LackingMemory, OutcomeKind] = {"device": "out of device memory", "host": "out of host memory"}
 _FAULTS = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
 """Signals that a program causes itself by what it does wrong."""
 
@@ -29,18 +20,9 @@ def of_exception(error: BaseException) -> tuple[OutcomeKind, str]:
     text = f"{type(error).__name__}: {str(error).strip()}"[:_MOST_LETTERS]
     if isinstance(error, UserError):
         return "refused", str(error).strip()[:_MOST_LETTERS]
-    if _is_of_device(error):
-        return "out of device memory", text
-    if isinstance(error, MemoryError) or _HOST_MEMORY.search(text) or getattr(error, "errno", None) == errno.ENOMEM:
-        return "out of host memory", text
+    if memory := lacking_memory(error):
+        return _OUT_OF[memory], text
     return "crashed", text
-
-
-def _is_of_device(error: BaseException) -> bool:
-    """torch's class by its name: this layer does not import torch."""
-    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
-    is_torch = any(name.startswith("torch.") and name.endswith("OutOfMemoryError") for name in names)
-    return is_torch or bool(_DEVICE_MEMORY.search(str(error)))
 
 
 def of_exit(code: int, log_lines: Sequence[str], memory: str | None) -> tuple[OutcomeKind, str]:
@@ -50,11 +32,11 @@ def of_exit(code: int, log_lines: Sequence[str], memory: str | None) -> tuple[Ou
     """
     log = "\n".join(log_lines)
     if code >= 0:
-        if code != 0 and _HOST_MEMORY.search(log):
+        if code != 0 and lacking_memory_in(log) == "host":
             return "out of host memory", f"The process exited with code {code} after it found no memory."
         return "crashed", f"The process exited with code {code} and left no answer."
     name = signal_name(code)
-    if name == "SIGABRT" and _HOST_MEMORY.search(log):
+    if name == "SIGABRT" and lacking_memory_in(log) == "host":
         return "out of host memory", "The process aborted because it found no memory (SIGABRT)."
     if name in _FAULTS:
         return "crashed", f"The process ended by {name}{_EXPLAINED.get(name, '')}."

@@ -67,12 +67,13 @@ EXECUTORS: Registry[Any] = Registry(
 )
 
 
-def require_processes(feature: str) -> None:
-    """Refuses a system on which the processes of tasks cannot be started, watched and ended."""
+def require_processes(feature: str, *, nearest: str | None = None) -> None:
+    """Refuses a system on which several processes cannot be started, watched and ended."""
     if platform.system() == "Windows":
+        otherwise = f" Nearest: {nearest}" if nearest else ""
         raise UserError(
             f"{feature} starts and ends processes as Linux and macOS do. On Windows, install and run Foretune in WSL: "
-            "https://aka.ms/wsl"
+            f"https://aka.ms/wsl.{otherwise}"
         )
 
 

@@ -195,4 +195,17 @@ def visible_devices(variables: Mapping[str, str]) -> tuple[list[str], str]:
     for name in dict.fromkeys((variable, *_DEVICE_VARIABLES.values())):
         if name in variables:
             return [device.strip() for device in variables[name].split(",") if device.strip() not in ("", "-1")], name
-    return [str(number) for number in range(sum(device.kind == kind for device in found))], variable
+    num = sum(device.kind == kind for device in found)
+    if kind == "rocm":
+        # The kernel lists all cards of the machine, also those that a container or ROCR_VISIBLE_DEVICES, as SLURM sets
+        # it, hides from this process.
+        num = _num_seen_by_torch(variables, unless_known=num)
+    return [str(number) for number in range(num)], variable
+
+
+def _num_seen_by_torch(variables: Mapping[str, str], *, unless_known: int) -> int:
+    """Counts GPUs in a process of its own, because it initialises the driver."""
+    command = [sys.executable, "-P", "-c", "import torch; print(torch.cuda.device_count())"]
+    counted = subprocess.run(command, env=dict(variables), capture_output=True, text=True, check=False)
+    last = counted.stdout.split()[-1:]
+    return int(last[0]) if counted.returncode == 0 and last else unless_known

@@ -13,14 +13,21 @@ from foretune.core.importing import collector_paused
 
 _DRIVERS = {"/dev/nvidia-uvm": "CUDA", "/dev/kfd": "ROCm"}
 """Open as soon as a process has initialised the driver. NVML, which only counts devices, opens others."""
-_COUNT_BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
-"""Libraries ask torch for a GPU while they are imported. With this, torch answers without initialising CUDA."""
+_WITHOUT_DEVICES = {
+    # Libraries ask torch for a GPU while they are imported. With this, torch answers without initialising CUDA.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    # And this is the answer: torchao would ask for the capability of a GPU, for which torch initialises CUDA. Drivers
+    # read these variables when they are initialised, which is in the tasks.
+    "CUDA_VISIBLE_DEVICES": "",
+    "HIP_VISIBLE_DEVICES": "",
+}
+"""Variables of a process that imports libraries and sees no GPU."""
 
 
 def preload(names: Sequence[str]) -> list[str]:
     """Imports what tasks import; returns what went wrong. The tasks meet it again and report it as theirs."""
     problems = []
-    with collector_paused(), _counted_by_nvml():
+    with collector_paused(), _no_device_seen():
         for name in names:
             try:
                 import_module(name)
@@ -41,6 +48,9 @@ def why_not_copied(descriptors: Path = Path("/proc/self/fd")) -> str | None:
         return f"imports started threads ({', '.join(threads)}), which a copy would not have"
     opened = set(_targets(descriptors))
     drivers = [name for path, name in _DRIVERS.items() if path in opened]
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        drivers.append("CUDA")
     if drivers:
         return f"imports initialised {drivers[0]}, which a copy could not use"
     return None
@@ -54,12 +64,15 @@ def _targets(descriptors: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _counted_by_nvml() -> Iterator[None]:
-    before = os.environ.get(_COUNT_BY_NVML)
-    os.environ.setdefault(_COUNT_BY_NVML, "1")
+def _no_device_seen() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in _WITHOUT_DEVICES}
+    os.environ.update(_WITHOUT_DEVICES)
     try:
         yield
     finally:
         # Tasks decide this themselves.
-        if before is None:
-            del os.environ[_COUNT_BY_NVML]
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -20,13 +20,14 @@ class Slots:
     devices: list[str]
     num_cpu_tasks: int
     """Tasks without an accelerator that may run at once."""
-    _num_devices: int = field(init=False)
+    _order: dict[str, int] = field(init=False)
+    """Places in the list that was given: devices are taken in the order of their owner, whatever their names are."""
 
     def __post_init__(self) -> None:
-        self._num_devices = len(self.devices)
+        self._order = {device: place for place, device in enumerate(self.devices)}
 
     def can_ever_hold(self, resources: Resources) -> bool:
-        return resources.num_nodes == 1 and resources.num_devices <= self._num_devices
+        return resources.num_nodes == 1 and resources.num_devices <= len(self._order)
 
     def take(self, resources: Resources) -> Slot | None:
         """A slot for a task; None if it has to wait."""
@@ -42,6 +43,6 @@ class Slots:
 
     def give_back(self, slot: Slot) -> None:
         if slot.devices:
-            self.devices = sorted([*self.devices, *slot.devices])
+            self.devices = sorted([*self.devices, *slot.devices], key=self._order.__getitem__)
         else:
             self.num_cpu_tasks += 1

@@ -38,7 +38,8 @@ class Limits:
     seconds: float | None = None
     """Of an attempt, from when its worker begins, its imports included."""
     host_bytes: int | None = None
-    """Memory of the worker process; the operating system refuses more (RLIMIT_DATA)."""
+    """Memory of the worker process; the operating system refuses more (RLIMIT_DATA). On a GPU it also counts what the
+    driver maps, and not page-locked memory."""
 
     def __post_init__(self) -> None:
         if any(limit is not None and not limit > 0 for limit in (self.seconds, self.host_bytes)):

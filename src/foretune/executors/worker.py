@@ -17,6 +17,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+from foretune.core.given_devices import give_devices
 from foretune.core.memory_limit import lift_memory_limit, limit_memory
 from foretune.core.observer import Observer
 from foretune.executors import task_files as files
@@ -128,6 +129,7 @@ def _perform_of(module: str) -> Perform:
 
 
 def _limit(task: Task) -> None:
+    give_devices(task.resources.num_devices)
     limit_memory(task.limits.host_bytes)
     num_cpus = task.resources.num_cpus
     if num_cpus is not None:

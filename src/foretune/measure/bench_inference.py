@@ -43,7 +43,7 @@ class InferenceChoices:
     threads: int | None = None
     """Of a CPU; None leaves it to torch."""
     memory_limit_bytes: int | None = None
-    """None: most of what the system can give."""
+    """Of a process that computes on the CPU. None: most of what the system can give."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,6 +69,7 @@ class InferenceRequest:
     threads: int | None = None
     """Of a CPU; None leaves it to torch."""
     memory_limit_bytes: int | None = None
+    """Most host memory that the process may take on a CPU; other devices have their own memory."""
 
     def to_mapping(self) -> dict[str, Any]:
         return {"kind": "inference", **asdict(self)}

@@ -9,7 +9,7 @@ from foretune.core.units import duration_text
 from foretune.measure.step_flops import StepFlops
 from foretune.stats.intervals import Estimate, typical
 from foretune.stats.speed import Rate, rate_of
-from foretune.stats.utilisation import utilisation
+from foretune.stats.utilisation import ImpossibleSpeed, utilisation
 
 _LONG_STEPS = 1.1
 """Times the median that the mean may be before a warning is given."""
@@ -74,12 +74,7 @@ def summary_of(repeats: Sequence[Repeat], flops: StepFlops | None) -> Series:
     samples_per_step = repeats[0].samples_per_step
     fastest = max(repeats, key=lambda repeat: repeat.peak_flops_per_s or 0.0)
     peak, source = fastest.peak_flops_per_s, fastest.peak_source
-    shares = [
-        None
-        if flops is None or peak is None or step_s.value is None
-        else utilisation(count, step_s.value, peak, source or "")
-        for count in (0.0 if flops is None else flops.model, 0.0 if flops is None else flops.hardware)
-    ]
+    model_share, hardware_share, impossible = _shares(flops, step_s.value, peak, source or "")
     energy_j = _mean(repeats, "energy_j")
     return Series(
         step_s=step_s,
@@ -89,8 +84,8 @@ def summary_of(repeats: Sequence[Repeat], flops: StepFlops | None) -> Series:
         hardware_flops=None if flops is None else flops.hardware,
         peak_flops_per_s=peak,
         peak_source=source,
-        model_utilisation=shares[0],
-        hardware_utilisation=shares[1],
+        model_utilisation=model_share,
+        hardware_utilisation=hardware_share,
         peak_device_bytes=_most(repeats, "peak_device_bytes"),
         peak_reserved_bytes=_most(repeats, "peak_reserved_bytes"),
         peak_host_bytes=_most(repeats, "peak_host_bytes"),
@@ -100,8 +95,25 @@ def summary_of(repeats: Sequence[Repeat], flops: StepFlops | None) -> Series:
         mean_power_w=_mean(repeats, "mean_power_w"),
         compile_s=_mean(repeats, "compile_s"),
         repeats=tuple(repeats),
-        warnings=tuple(dict.fromkeys((*step_s.warnings, *mean_step_s.warnings, *_long_steps(step_s, mean_step_s)))),
+        warnings=tuple(
+            dict.fromkeys((*step_s.warnings, *mean_step_s.warnings, *_long_steps(step_s, mean_step_s), *impossible))
+        ),
     )
+
+
+def _shares(
+    flops: StepFlops | None, step_s: float | None, peak_flops_per_s: float | None, source: str
+) -> tuple[float | None, float | None, list[str]]:
+    """Utilisation by the model's FLOPs and by all; both None, with the reason, if one is impossible."""
+    if flops is None or step_s is None or peak_flops_per_s is None:
+        return None, None, []
+    try:
+        model, hardware = (
+            utilisation(count, step_s, peak_flops_per_s, source) for count in (flops.model, flops.hardware)
+        )
+    except ImpossibleSpeed as error:
+        return None, None, [f"Utilisation is not known: {error}"]
+    return model, hardware, []
 
 
 def _long_steps(step_s: Estimate, mean_step_s: Estimate) -> list[str]:

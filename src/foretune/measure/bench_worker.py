@@ -7,8 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from foretune.accelerator.memory import reset_peaks
 from foretune.choices.experiment import Experiment
 from foretune.config.reading import Asked, understand
 from foretune.core.memory_limit import limit_memory
@@ -23,7 +22,7 @@ from foretune.models.locating import locate
 from foretune.record.events import EventLog
 from foretune.record.locking import locked
 from foretune.record.run_directory import RunDirectory
-from foretune.stats.utilisation import utilisation
+from foretune.stats.utilisation import ImpossibleSpeed, utilisation
 from foretune.training.alike import check_alike
 from foretune.training.launching import launch_once
 from foretune.training.preparing import Prepared, prepare
@@ -32,6 +31,7 @@ from foretune.training.ranks import ALONE, Ranks
 from foretune.training.session import Session
 from foretune.training.train import new_run
 
+_MOST_LETTERS = 500
 _RANK_WORKER = "foretune.measure.bench_ranks"
 
 
@@ -60,13 +60,16 @@ def measure_steps(request: TrainingRequest, asked: Asked, observer: Observer, ra
         run.write_plan(None if request.plan is None else Plan.from_mapping(request.plan))
     observer.began(run.path)
     session = Session(run, prepared, observer, steps_only=True, warnings=asked.warnings)
-    if prepared.device.type == "cuda":
-        # The plan forecasts what preparing takes; here the steps are measured.
-        torch.cuda.reset_peak_memory_stats(prepared.device)
+    # The plan forecasts what preparing takes; here the steps are measured.
+    reset_peaks(prepared.device)
     with locked(run.lock) if ranks.is_first else nullcontext():
         outcome = session.run_loop()
+        measured = session.measured(outcome)
         if ranks.is_first:
-            run.write_record(session.finish(outcome, _measured(session, request)))
+            measured = _with_compiling(measured, session, request)
+            # Written twice: what measuring the device's peak does to the process must not cost the measurement.
+            run.write_record(session.record(outcome, measured))
+            run.write_record(session.finish(outcome, _with_utilisation(measured, session, request, observer)))
     if ranks.size > 1:
         refuse_failure(outcome)
     return run
@@ -81,9 +84,7 @@ def _prepared(request: TrainingRequest, asked: Asked, observer: Observer, ranks:
     return make(asked.experiment, folder, observer, ranks), revision
 
 
-def _measured(session: Session, request: TrainingRequest) -> Measured:
-    # Before the peak is measured, which takes memory of its own.
-    measured = session.measured()
+def _with_compiling(measured: Measured, session: Session, request: TrainingRequest) -> Measured:
     if measured.median_step_s is None:
         return measured
     num_warmup, step_s = measured.num_warmup_steps or 0, measured.median_step_s
@@ -91,9 +92,23 @@ def _measured(session: Session, request: TrainingRequest) -> Measured:
         update={
             "compile_s": _compile_s(session.prepared.experiment, session.speed_times_s(), num_warmup, step_s),
             "model_flops_per_step": None if request.model_flops is None else round(request.model_flops),
-            "utilisation": _utilisation(session.prepared, request, step_s, session.events),
         }
     )
+
+
+def _with_utilisation(measured: Measured, session: Session, request: TrainingRequest, observer: Observer) -> Measured:
+    """The same with the utilisation; without it, and with a warning, if it could not be measured."""
+    if measured.median_step_s is None:
+        return measured
+    try:
+        share = _utilisation(session.prepared, request, measured.median_step_s, session.events)
+    except (RuntimeError, MemoryError, ImpossibleSpeed) as error:
+        name = "" if isinstance(error, ImpossibleSpeed) else f"{type(error).__name__}: "
+        text = f"Utilisation was not measured: {name}{str(error).strip()[:_MOST_LETTERS]}"
+        session.loop.tally.warnings.append(text)
+        observer.warning(text)
+        return measured
+    return measured.model_copy(update={"utilisation": share})
 
 
 def _compile_s(experiment: Experiment, times_s: list[float], num_warmup: int, step_s: float) -> float | None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -11,8 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from foretune.core.errors import UserError
+from foretune.core.memory_errors import lacking_memory_in
 from foretune.core.observer import Observer
 from foretune.core.thread_waiting import with_passive_waiting
+from foretune.executors.classifying import signal_name
 
 _LAST_LINES = 3
 
@@ -92,7 +93,9 @@ def _followed(process: "subprocess.Popen[str]", question: dict[str, Any], observ
 
 
 def _died(return_code: int, errors: str) -> MeasurementFailed:
-    if return_code == -signal.SIGKILL:
+    if signal_name(return_code) == "SIGKILL":
         return MeasurementFailed("out of memory", "the system ended the process, as it does when memory runs out")
     last = "; ".join(line.strip() for line in errors.strip().splitlines()[-_LAST_LINES:]) or "it printed nothing"
-    return MeasurementFailed("failed", f"the process ended with code {return_code}: {last}")
+    # Libraries in C++ can end the process without an exception of Python's.
+    status = "failed" if lacking_memory_in(last) is None else "out of memory"
+    return MeasurementFailed(status, f"the process ended with code {return_code}: {last}")

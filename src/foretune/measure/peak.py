@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import torch
 
 from foretune import catalog
+from foretune.accelerator.timing import wait_for
 from foretune.catalog.devices import Device, Kind
 from foretune.choices.training import Precision
+from foretune.core.memory_errors import lacking_memory
 from foretune.step.precision import PrecisionPolicy
 
 _MEASURE_FOR_S = 0.6
@@ -50,19 +52,18 @@ def _row(device: torch.device) -> Device | None:
 @torch.no_grad()
 def measured_peak(device: torch.device, precision: Precision) -> PeakRate:
     """The fastest of many large products: what this process could reach, with its threads, at this moment."""
-    dtype = PrecisionPolicy(precision).compute_dtype
+    policy = PrecisionPolicy(precision)
     best, best_size = 0.0, 0
     for size in _SIZES.get(device.type, _SIZES["other"]):
-        left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-        out = torch.empty(size, size, device=device, dtype=dtype)
-        deadline_s = time.perf_counter() + _MEASURE_FOR_S
-        while time.perf_counter() < deadline_s:
-            begin_s = time.perf_counter()
-            torch.mm(left, right, out=out)
-            wait_for(device)
-            rate = 2 * size**3 / (time.perf_counter() - begin_s)
-            if rate > best:
-                best, best_size = rate, size
+        try:
+            with policy.products():
+                rate = _fastest_product(device, policy.compute_dtype, size)
+        except (RuntimeError, MemoryError) as error:
+            if best_size and lacking_memory(error):
+                break  # a model takes the rest of the device; smaller products were measured
+            raise
+        if rate > best:
+            best, best_size = rate, size
     num_threads = torch.get_num_threads()
     threads = f", {num_threads} thread{'s' if num_threads > 1 else ''}" if device.type == "cpu" else ""
     return PeakRate(
@@ -70,9 +71,15 @@ def measured_peak(device: torch.device, precision: Precision) -> PeakRate:
     )
 
 
-def wait_for(device: torch.device) -> None:
-    """Returns when the device has done everything it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
+def _fastest_product(device: torch.device, dtype: torch.dtype, size: int) -> float:
+    """Operations a second of the fastest square product of this size."""
+    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    out = torch.empty(size, size, device=device, dtype=dtype)
+    best = 0.0
+    deadline_s = time.perf_counter() + _MEASURE_FOR_S
+    while time.perf_counter() < deadline_s:
+        begin_s = time.perf_counter()
+        torch.mm(left, right, out=out)
+        wait_for(device)
+        best = max(best, 2 * size**3 / (time.perf_counter() - begin_s))
+    return best

@@ -26,7 +26,7 @@ def profile(asked: Asked, runs: Path, num_steps: int, observer: Observer) -> Run
     run.write_experiment(asked.as_asked, asked.experiment, {**prepared.effective, "model_revision": revision})
     session = Session(run, prepared, observer, steps_only=True, warnings=asked.warnings)
     outcome = session.run_loop()
-    run.write_record(session.finish(outcome, session.measured()))
+    run.write_record(session.finish(outcome, session.measured(outcome)))
     if outcome.status != "finished":
         raise UserError(
             f"{outcome.status.capitalize()} after step {outcome.steps_done}: {outcome.reason}. See {run.path}"

@@ -23,15 +23,15 @@ from foretune.models.locating import open_family
 from foretune.models.random_weights import family_without_weights
 from foretune.models.trainable import TrainableFamily
 from foretune.training.encoding import LiveEncoders
+from foretune.training.places import places_of
 from foretune.training.preparing import (
     Prepared,
     build_model,
     checked_adapters,
     checked_device,
-    text_tokens,
 )
 from foretune.training.ranks import ALONE, Ranks
-from foretune.training.sizes import training_size
+from foretune.training.sizes import text_tokens, training_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,8 @@ def _prepared(
     experiment: Experiment, family: TrainableFamily, folder: Path | None, observer: Observer, ranks: Ranks
 ) -> Prepared:
     read_adapters = checked_adapters(experiment, family)
-    device = checked_device(experiment, family, ranks)
+    device = checked_device(experiment, family, observer, ranks)
+    places = places_of(ranks, device)
     family.objective(experiment.objective)
     batches = synthetic_batches(experiment, family, ranks)
     assert experiment.train.steps is not None, "synthetic data has no epochs"
@@ -155,4 +156,5 @@ def _prepared(
             "num_text_tokens": batches.num_text_tokens,
         },
         ranks=ranks,
+        places=places,
     )

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -103,6 +104,28 @@ def _apple_gpu() -> Iterator[Accelerator]:
     if platform.system() == "Darwin" and platform.machine() == "arm64":
         name = first_line("sysctl", "-n", "machdep.cpu.brand_string") or "Apple silicon"
         yield Accelerator(name, "mps", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def nvidia_names() -> tuple[str, ...]:
+    """The names of NVIDIA's cards, also of those that share the host's memory."""
+    lines = _lines("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    return tuple(line.strip() for line in lines if line.strip() not in ("", "No devices were found"))
+
+
+def nvidia_cuda_version() -> str | None:
+    """The newest CUDA that the NVIDIA driver supports; None where it does not say."""
+    # Drivers since 590 print "CUDA UMD Version".
+    found = re.search(r"CUDA (?:UMD )?Version\s*:\s*(\d+\.\d+)", "\n".join(_lines("nvidia-smi")))
+    return found.group(1) if found else None
+
+
+def nvidia_pages_to_host() -> bool:
+    """Whether NVIDIA's driver moves memory to the host when a card is full, as it does on Windows. Cards for computing
+    can be set to another driver model (TCC), under which an allocation fails as on Linux.
+    """
+    if platform.system() != "Windows":
+        return False
+    return first_line("nvidia-smi", "--query-gpu=driver_model.current", "--format=csv,noheader") != "TCC"
 
 
 def nvidia_driver() -> str | None:

@@ -27,8 +27,6 @@ VOLATILE = "volatile"
 _PACKAGES = (
     "torch",
     "triton",
-    "nvidia-cudnn-cu12",
-    "nvidia-nccl-cu12",
     "diffusers",
     "transformers",
     "peft",
@@ -43,6 +41,9 @@ _PACKAGES = (
     "tokenizers",
     "pydantic",
 )
+_BUILT_FOR_CUDA = ("nvidia-cudnn", "nvidia-nccl")
+"""Packages whose names end with the CUDA version that they are built for."""
+_CUDA_SUFFIXES = ("-cu13", "-cu12")
 # By name only: a variable that is not listed here may hold a secret.
 _VARIABLES = (
     "OMP_NUM_THREADS",
@@ -63,6 +64,7 @@ _VARIABLES = (
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_MODULE_LOADING",
     "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
     "NVIDIA_TF32_OVERRIDE",
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
@@ -97,7 +99,10 @@ def environment_fingerprint(root: Path = Path("/")) -> dict[str, Any]:
         "memory": memory_facts(root),
         "container": container_facts(root),
         "process": process_facts(root),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {
+            **{name: _version(name) for name in _PACKAGES},
+            **{name: _cuda_build(name) for name in _BUILT_FOR_CUDA},
+        },
         "variables": {name: os.environ.get(name) for name in _VARIABLES},
         "torch": torch_facts(),
         "nvidia_driver": nvidia_driver(),
@@ -120,6 +125,14 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _cuda_build(package: str) -> str | None:
+    """The version of a package under the name that is installed; with its name where several are."""
+    found = {suffix: version for suffix in _CUDA_SUFFIXES if (version := _version(f"{package}{suffix}")) is not None}
+    if len(found) > 1:
+        return ", ".join(f"{version} ({suffix.removeprefix('-')})" for suffix, version in found.items())
+    return next(iter(found.values()), None)
 
 
 def cpu_name(root: Path = Path("/")) -> str | None:

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from foretune.core.memory_errors import lacking_memory_in
 from foretune.core.values import RunRecord
 from foretune.executors.outcome import OutcomeKind, TaskFailed, TaskInterrupted
 from foretune.training.devices import choose_device
@@ -39,5 +40,4 @@ def kind_of(record: RunRecord) -> OutcomeKind:
 
 def _memory_of(reason: str) -> OutcomeKind:
     """With an accelerator, memory of the host can run out, too."""
-    is_host = "DefaultCPUAllocator" in reason or "MemoryError" in reason
-    return "out of host memory" if is_host else "out of device memory"
+    return "out of host memory" if lacking_memory_in(reason) == "host" else "out of device memory"

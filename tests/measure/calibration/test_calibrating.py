@@ -167,6 +167,7 @@ def test_too_short_a_time_is_in_the_profile(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.gpu
+@pytest.mark.takes_turns
 def test_a_gpu_is_measured_without_the_host() -> None:
     profile = calibrate_device(
         torch.device("cuda"), Threads(torch.get_num_threads(), is_default=True), 10.0, Observer()

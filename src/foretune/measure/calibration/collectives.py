@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+from foretune.accelerator.timing import wait_for
 from foretune.core.values.device_profile import CollectiveName, CollectivePoint, KernelTime
 from foretune.measure.calibration.rounds import spread_of
-from foretune.measure.peak import wait_for
 
 _SIZES_BYTES = (2**16, 2**20, 2**24, 2**28)
 _NUM_SAMPLES = 7

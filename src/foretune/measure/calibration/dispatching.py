@@ -11,9 +11,9 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
+from foretune.accelerator.timing import wait_for
 from foretune.core.values.device_profile import Dispatch, KernelTime
 from foretune.measure.calibration.rounds import spread_of
-from foretune.measure.peak import wait_for
 
 _WIDTH = 8
 _HEADS = 2

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch.nn import functional
 
+from foretune.accelerator import page_locked
+from foretune.accelerator.copies import copy
 from foretune.core.values.device_profile import MeasuredFormat, MemoryOperator
 from foretune.measure.calibration.pool import Pool
 from foretune.measure.calibration.rounds import Run, TimedPiece
@@ -159,9 +160,6 @@ def _memory(pool: Pool, operator: MemoryOperator, rows: int) -> Run:
 
 
 def _copy(device: torch.device, num_bytes: int, to_host: bool) -> Run:
-    # Apple's devices share the host's memory; there is nothing to pin.
-    pinned: Any = {"pin_memory": True} if device.type == "cuda" else {}
-    host = torch.empty(num_bytes, dtype=torch.uint8, **pinned)
     there = torch.empty(num_bytes, dtype=torch.uint8, device=device)
-    target, source = (host, there) if to_host else (there, host)
-    return partial(target.copy_, source, non_blocking=True)
+    host = page_locked.empty_like(there, device)
+    return partial(copy, host, there) if to_host else partial(copy, there, host)

@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 import torch
 
+from foretune.accelerator.timing import DeviceClock, clock_of, wait_for
 from foretune.measure.calibration.rounds import Run
-from foretune.measure.peak import wait_for
-from foretune.training.phases import DeviceClock, clock_of
 
 _CALLS = 5
 _STALL_S = 1e-3
