@@ -1,4 +1,4 @@
-"""In CI, tests that are alike, and slow ones, take turns: a seventh of them each day, all of them in a week.
+"""In CI, tests that are alike, and slow ones, take turns: a twelfth of them each day, all of them in twelve.
 
 Tests that ask the same question about many models or families take turns by themselves, so that one more family adds
 little to the time of a run: each run asks every question about some families, and every family some of the questions.
@@ -20,7 +20,7 @@ from tests.slow_tests import dealt
 MARKER = "takes_turns"
 EXEMPT = "every_run"
 VARIABLE = "FORETUNE_TAKE_TURNS"
-NUM_TURNS = 7
+NUM_TURNS = 12
 LEAST_ALIKE = 6
 """Tests of one function about so many models or families take turns without a mark."""
 LEAST_SLOW_S = 2
@@ -73,4 +73,4 @@ def deselect(config: pytest.Config, items: list[pytest.Item], seconds: Mapping[s
 
 def header() -> str:
     """For the first lines of a run."""
-    return f"slow tests and many that are alike: every seventh, {how_to_repeat(turn())}" if are_taken() else ""
+    return f"slow tests and many that are alike: every twelfth, {how_to_repeat(turn())}" if are_taken() else ""

@@ -99,7 +99,7 @@ BUGS = (
     ),
     bug(
         "a copy overwrites memory that earlier kernels still use",
-        "step/levers/copy_queues.py",
+        "accelerator/copy_queues.py",
         "        self._side.wait_stream(self._streams.current_stream(self._device))\n",
         "",
         "step/levers/test_prefetching.py::test_copies_beside_computation_wait_for_it_and_are_waited_for",
@@ -193,8 +193,8 @@ BUGS = (
     bug(
         "the trained weights are shown, not their average",
         "training/state.py",
-        'return dict(checkpoint.tensors["ema"])',
-        'return dict(checkpoint.tensors["weights"])',
+        'return checkpoint.tensors["ema"]',
+        'return checkpoint.tensors["weights"]',
         "training/test_state.py",
     ),
     # The loop
@@ -229,8 +229,8 @@ BUGS = (
     bug(
         "an export that lost tensors holds",
         "training/exporting.py",
-        "return self.num_consumed == self.num_tensors > 0 and",
-        "return self.num_consumed > 0 and",
+        "is_whole = self.num_consumed == self.num_tensors > 0",
+        "is_whole = self.num_consumed > 0",
         "training/test_exporting.py::test_a_proof_holds_where_every_tensor_arrived_and_no_pixel_differs",
     ),
     # Data

@@ -3,6 +3,8 @@
     python -m tests.mutants.plant                     all of them
     python -m tests.mutants.plant checkpoint order    those with one of these words in their name
     python -m tests.mutants.plant 1/3                 the first of three parts, to run the others beside it
+    python -m tests.mutants.plant --gpu [...]         those that a GPU shows, on the simulated one
+    python -m tests.mutants.plant --gpu-on-cpu [...]  the same by their nearest tests without a GPU, as a baseline
 
 Each bug of `bugs_of_*.py` is planted alone, and the tests that it names are run until the first one fails; that one is
 run again without the bug and must pass, or it has shown nothing. A bug that all of them pass is a survivor: a test is
@@ -23,16 +25,18 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
+from unittest import mock
 
+from tests.mutants import bugs_of_gpus
 from tests.mutants.bug import Bug
 from tests.mutants.bugs import BUGS
 
 ROOT = Path(__file__).parents[2]
-_PARTS = ("src", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "CHANGELOG.md")
+_PARTS = ("src", "simaccel", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "CHANGELOG.md")
 _LIBRARIES = (
     "bitsandbytes", "diffusers", "hypothesis", "numpy", "peft", "PIL.Image", "pydantic", "pytest", "rich.console",
     "safetensors.torch", "torch", "torch.utils.flop_counter", "torchao", "torchmetrics", "transformers", "typer",
@@ -42,6 +46,12 @@ _LAZY = (
     ("diffusers", ("FluxPipeline", "StableDiffusion3Pipeline", "DDPMPipeline")),
     ("transformers", ("AutoConfig", "CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")),
 )
+_GPU, _GPU_ON_CPU = "--gpu", "--gpu-on-cpu"
+_PLACES: dict[str, Callable[[], Sequence[Bug]]] = {
+    "": lambda: BUGS,
+    _GPU: lambda: bugs_of_gpus.BUGS,
+    _GPU_ON_CPU: lambda: [bug._replace(tests=bug.cpu_tests) for bug in bugs_of_gpus.BUGS],
+}
 _PASSED, _FAILED = 0, 1
 _stamps_s = itertools.count(1_000_000_000)
 _MOST_PROCESSOR_S = 900
@@ -60,11 +70,20 @@ class Result:
 
 
 def main(words: Sequence[str]) -> int:
-    bugs = _chosen(words)
+    where, words = (words[0], words[1:]) if words and words[0] in _PLACES else ("", words)
+    table = _PLACES[where]()
+    bugs = _chosen(table, words)
     if not bugs:
-        print(f"No bug has {' or '.join(words)} in its name. There are: {'; '.join(bug.name for bug in BUGS)}")
+        print(f"No bug has {' or '.join(words)} in its name. There are: {'; '.join(bug.name for bug in table)}")
         return 2
-    _import_libraries()
+    if where == _GPU:
+        # Read when torch is imported, and by tests that run in turn in CI.
+        os.environ |= {"SIMACCEL": "cuda", "FORETUNE_PROOFS": "full"}
+        # Libraries ask for the capability of a GPU, and a copy of a process that has initialised CUDA cannot use it.
+        with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ""}):
+            _import_libraries()
+    else:
+        _import_libraries()
     survivors = []
     with tempfile.TemporaryDirectory(prefix="foretune-mutants-") as folder:
         copy = Path(folder)
@@ -81,11 +100,11 @@ def main(words: Sequence[str]) -> int:
     return 1 if survivors else 0
 
 
-def _chosen(words: Sequence[str]) -> list[Bug]:
+def _chosen(table: Sequence[Bug], words: Sequence[str]) -> list[Bug]:
     if len(words) == 1 and (part := re.fullmatch(r"(\d+)/(\d+)", words[0])):
         number, num_parts = int(part[1]), int(part[2])
-        return list(BUGS[number - 1 :: num_parts])
-    return [bug for bug in BUGS if not words or any(word in bug.name for word in words)]
+        return list(table[number - 1 :: num_parts])
+    return [bug for bug in table if not words or any(word in bug.name for word in words)]
 
 
 def _noticed(copy: Path, bug: Bug) -> tuple[bool, str]:
@@ -137,11 +156,10 @@ def _be_pytest(copy: Path, tests: Sequence[str], output: Path, answer: Path) -> 
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         os.chdir(copy)
-        os.environ["PYTHONPATH"] = str(copy / "src")
-        sys.path[:] = [
-            str(copy / "src"),
-            *(path for path in sys.path if path not in ("", str(ROOT), str(ROOT / "src"))),
-        ]
+        sources = [str(copy / "src"), str(copy / "simaccel/src")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(sources)
+        own = {"", str(ROOT), *(str(ROOT / path) for path in ("src", "simaccel/src"))}
+        sys.path[:] = [*sources, *(path for path in sys.path if path not in own)]
         for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
             del sys.modules[name]
         status = _pytest(tests, answer)
@@ -165,7 +183,9 @@ def _pytest(tests: Sequence[str], answer: Path) -> int:
     # The same examples each time; how long one takes says nothing about a bug.
     hypothesis.settings.register_profile("planted", derandomize=True, deadline=None, database=None)
     hypothesis.settings.load_profile("planted")
-    return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--no-header", *tests], plugins=[Recorder()]))
+    marked = ("-m", "gpu or simulated") if os.environ.get("SIMACCEL") else ()
+    options = ("-q", "-x", "-p", "no:cacheprovider", "--no-header", *marked)
+    return int(pytest.main([*options, *tests], plugins=[Recorder()]))
 
 
 def _import_libraries() -> None:

@@ -52,7 +52,7 @@ def test_an_exception_ends_it_as_it_ends_python(forked_python: ForkedPython, tmp
     answer = ask(forked_python, tmp_path, "python", *WAITS, given="{}")
     assert answer.returncode == 1
     assert answer.stderr.startswith("Traceback (most recent call last):\n")
-    assert answer.stderr.endswith("\nKeyError: 'dtype'\n")
+    assert answer.stderr.endswith("\nKeyError: 'device'\n")
 
 
 def test_help_is_the_same(forked_python: ForkedPython, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from tests.slow_tests import dealt, slow_first
+from tests.turns import NUM_TURNS
 
 ROOT_CONFTEST = Path(__file__).parents[1] / "conftest.py"
 _ROOT = ROOT_CONFTEST.parents[1]
@@ -255,7 +256,7 @@ def test_slow_tests_take_turns_by_the_list_unless_everything_depends_on_them(tmp
     seconds = {f"test_planted.py::test_slow[{number}]": 5 + number for number in range(5)}
     (tmp_path / "slow_tests.json").write_text(json.dumps({**seconds, "test_planted.py::test_basic": 9}))
     # The list does not have the last of the six.
-    shown = run_pytest(tmp_path, "-v", FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS_TURN="7")
+    shown = run_pytest(tmp_path, "-v", FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS_TURN=str(NUM_TURNS))
     assert "3 passed, 4 deselected" in shown
     assert "test_slow[4]" in shown, "the slowest is in the first turn"
     assert "7 passed" in run_pytest(tmp_path)
@@ -263,18 +264,18 @@ def test_slow_tests_take_turns_by_the_list_unless_everything_depends_on_them(tmp
 
 def test_the_same_question_about_many_families_takes_turns_without_a_mark(tmp_path: Path) -> None:
     (tmp_path / "test_planted.py").write_text(FAMILY_TESTS)
-    # Six families in seven turns; what is asked about two of them, and what is not about families, runs each time.
-    for turn, outcome in (("7", "9 passed, 5 deselected"), ("13", "8 passed, 6 deselected")):
+    # Six families in twelve turns; what is asked about two of them, and what is not about families, runs each time.
+    for turn, outcome in (("12", "9 passed, 5 deselected"), ("18", "8 passed, 6 deselected")):
         assert outcome in run_pytest(tmp_path, FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS_TURN=turn)
 
 
-def test_tests_that_take_turns_all_run_in_seven_turns(tmp_path: Path) -> None:
+def test_tests_that_take_turns_all_run_once_in_all_turns(tmp_path: Path) -> None:
     """Only where it is asked for; at full size and on a developer's machine every one runs."""
     (tmp_path / "test_planted.py").write_text(TURN_TESTS)
     assert "10 passed" in run_pytest(tmp_path)
     assert "10 passed" in run_pytest(tmp_path, FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS="full")
     ran: list[str] = []
-    for turn in map(str, range(6, 13)):
+    for turn in map(str, range(6, 6 + NUM_TURNS)):
         shown = run_pytest(tmp_path, "-v", "-n", "2", FORETUNE_TAKE_TURNS="1", FORETUNE_PROOFS_TURN=turn)
         assert f"again with FORETUNE_PROOFS_TURN={turn}" in shown
         assert "test_always" in shown

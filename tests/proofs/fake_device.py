@@ -7,7 +7,7 @@ host's clock passes where the host works or waits, so that everything is known e
 from collections import deque
 from dataclasses import dataclass
 
-from foretune.training.phases import DeviceMark
+from foretune.accelerator.timing import DeviceMark
 from tests.virtual_clock import VirtualClock
 
 _EPOCH_S = 5_000.0
@@ -23,16 +23,16 @@ class FakeMark:
     host: VirtualClock
     time_s: float
 
-    def query(self) -> bool:
+    def has_arrived(self) -> bool:
         return self.time_s <= self.host() + _EPOCH_S
 
-    def synchronize(self) -> None:
+    def wait(self) -> None:
         self.host.advance(max(0.0, self.time_s - _EPOCH_S - self.host()))
 
     def elapsed_s(self, later: DeviceMark) -> float:
         assert isinstance(later, FakeMark), "marks of one device"
-        assert self.query(), "asked before it arrived"
-        assert later.query(), "asked before it arrived"
+        assert self.has_arrived(), "asked before it arrived"
+        assert later.has_arrived(), "asked before it arrived"
         return later.time_s - self.time_s
 
 
@@ -54,13 +54,13 @@ class FakeDevice:
         return self._hand_over(0.0)
 
     def synchronize(self) -> None:
-        self.mark().synchronize()
+        self.mark().wait()
 
     def _hand_over(self, work_s: float) -> FakeMark:
-        while self._queue and self._queue[0].query():
+        while self._queue and self._queue[0].has_arrived():
             self._queue.popleft()
         if len(self._queue) >= _QUEUE_DEPTH:
-            self._queue.popleft().synchronize()
+            self._queue.popleft().wait()
         self._clock_s = max(self._clock_s, self.host() + _EPOCH_S) + work_s
         mark = FakeMark(self.host, self._clock_s)
         self._queue.append(mark)

@@ -27,6 +27,7 @@ from foretune.quality.scoring import differences_of, score_of
 from foretune.quality.setting import Setting, settle
 from foretune.quality.subjects import EvaluatedModel, open_subject
 from foretune.stats.enough_steps import FEWEST_TRAINED_STEPS
+from foretune.training.sampling_setup import SamplingSetup
 from tests.analyse.made_runs import asked, make_run
 
 BASE_STEPS = 12
@@ -114,8 +115,8 @@ class Bench:
         return settle(request, subject, subject, Observer())
 
     def _damaged(self, case: Planted) -> EvaluatedModel:
-        def load(dtype: torch.dtype) -> nn.Module:
-            denoiser = self._subject.load(dtype)
+        def load(setup: SamplingSetup) -> nn.Module:
+            denoiser = self._subject.load(setup)
             with torch.no_grad():
                 case.damage(denoiser)
             return denoiser

@@ -1,14 +1,18 @@
 """R4: a run that was stopped and resumed is, bit for bit, the run that was not.
 
-What holds on a CPU need not hold on a GPU, where some sums have no fixed order; the same cells are there for one.
+On a GPU some sums have no fixed order. There the same cells run with torch's deterministic algorithms and attention
+composed of products.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
@@ -52,11 +56,25 @@ def stop_and_resume(cell: Cell, experiment: dict[str, object], runs: Path) -> Ru
     return run
 
 
+@contextmanager
+def sums_in_a_fixed_order() -> Iterator[None]:
+    """Without it, a healthy GPU adds up gradients in another order each time, and no two runs are alike."""
+    # cuBLAS reads the variable once; torch looks for it in each product.
+    with pytest.MonkeyPatch.context() as patch, sdpa_kernel(SDPBackend.MATH):
+        patch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+
 def differences(cell: Cell, models: TinyModels, folder: Path, device: str) -> list[str]:
     """What differs between the interrupted and the uninterrupted run of a cell; nothing should."""
     experiment = cell.experiment(str(models.path(cell.family)), str(models.cache), device)
     # Where gradients of the tiny models overflow: the first steps are skipped, so the optimizer's state is empty.
-    with restless_scaler(2.0**18 if cell.method == "full" else 2.0**22):
+    scaler = restless_scaler(2.0**18 if cell.method == "full" else 2.0**22)
+    with scaler, sums_in_a_fixed_order() if device == "cuda" else nullcontext():
         whole = start(experiment, folder / "whole")
         stopped = stop_and_resume(cell, experiment, folder / "stopped")
     _, _, effective = stopped.read_experiment()

@@ -114,7 +114,7 @@ def test_a_style_is_learnt_within_two_minutes_of_one_processor(
 
     from foretune.models.locating import open_family
     from foretune.record.run_directory import RunDirectory
-    from foretune.training.exporting import load_trained
+    from foretune.training.trained_run import load_trained
     from tools.small_model.checking import sample_captions
 
     family = open_family(shipped)

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -15,7 +16,7 @@ from foretune.measure.sharing import environment_of
 from foretune.record.accelerators import first_line
 from foretune.training.forecast import device_here
 from tools.gpu_proofs.cases import LeftOutModel, case_of, cases_for, plan_of
-from tools.gpu_proofs.proving import Work, expected, prove
+from tools.gpu_proofs.proving import OTHERS, WAITS, WORKFLOW, Work, expected, prove
 from tools.gpu_proofs.results import GpuProofs, read_results
 
 _OUTPUT = Path("build") / "gpu_proofs.json"
@@ -28,14 +29,19 @@ _REHEARSAL = {
     "validate": {"num_held_out": 0},
 }
 """A model that a CPU trains in seconds, also with random weights."""
-_REHEARSAL_TEST = "tests/step/levers/test_overlap_on_gpu.py"
+_REHEARSED = (
+    replace(WORKFLOW, arguments=(*WORKFLOW.arguments, "-k", "images and DDPM")),
+    replace(WAITS, arguments=(*WAITS.arguments, "-k", "ddpm")),
+    replace(OTHERS, arguments=("-m", "gpu", "tests/accelerator/test_page_locked_on_gpu.py")),
+)
+"""One test of each suite."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns 0 if nothing failed, 1 if something did, and 2 if it could not begin."""
     options = _options(arguments)
-    device_type = "cpu" if options.rehearse else "cuda"
-    if not options.rehearse and not torch.cuda.is_available():
+    device_type = "cuda" if torch.cuda.is_available() else "cpu"
+    if device_type == "cpu" and not options.rehearse:
         _say(
             "gpu_proofs: torch sees no CUDA or ROCm GPU here, so nothing was proved. Run `foretune doctor` on the "
             "machine that has one, and install a torch for it: make setup TORCH=...",
@@ -70,7 +76,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"the results; continued if there [{_OUTPUT}]")
     parser.add_argument("--steps", type=int, help="steps of each repeat, instead of each model's own")
     parser.add_argument(
-        "--rehearse", action="store_true", help="the same on the CPU with a small model: proves the program, no GPU"
+        "--rehearse", action="store_true", help="a few tests and a small model, also without a GPU: proves the program"
     )
     return parser.parse_args(arguments)
 
@@ -82,7 +88,7 @@ def _work(options: argparse.Namespace, device: Device, device_type: str) -> Work
             device=device_type,
             cases=(case, LeftOutModel("flux.1-dev", "too large for a rehearsal")),
             output=options.output,
-            test_arguments=("-m", "gpu", _REHEARSAL_TEST),
+            suites=_REHEARSED,
             calibration_s=1.0,
         )
     return Work(device=device_type, cases=tuple(cases_for(device)), output=options.output)

@@ -1,5 +1,6 @@
 """The proofs, one after another, each with its outcome: tests, calibration, then each model beside its plan."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,9 +22,30 @@ from foretune.core.observer import Observer
 from tools.gpu_proofs.cases import Case, LeftOutModel
 from tools.gpu_proofs.results import GpuProofs, ProofResult, public_text, write_results
 
-TESTS, CALIBRATION = "tests marked gpu", "calibration"
-_TESTS_S, _OVERHEAD_S = 600.0, 20.0
+CALIBRATION = "calibration"
+_OVERHEAD_S = 20.0
+_OF_ROUTINE_RUNS = ("FORETUNE_TAKE_TURNS", "FORETUNE_NO_SKIPS")
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests that prove one thing together, in a pytest of their own."""
+
+    name: str
+    arguments: tuple[str, ...]
+    """Arguments of pytest."""
+    expected_s: float
+
+
+WORKFLOW = Suite(
+    "whole workflow, from images in a folder to shared files",
+    ("-m", "gpu", "tests/training/test_workflow_on_gpu.py"),
+    600,
+)
+WAITS = Suite("waits of the host in a step of each family", ("-m", "gpu", "tests/training/test_waits_on_gpu.py"), 180)
+_APART = [argument for suite in (WORKFLOW, WAITS) for argument in ("--ignore", suite.arguments[-1])]
+OTHERS = Suite("other tests marked gpu", ("-m", "gpu", *_APART, "tests"), 600)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +56,15 @@ class Work:
     """As `parallel.device`."""
     cases: tuple[Case | LeftOutModel, ...]
     output: Path
-    test_arguments: tuple[str, ...] = ("-m", "gpu", "tests")
-    """Of pytest."""
+    suites: tuple[Suite, ...] = (WORKFLOW, WAITS, OTHERS)
     calibration_s: float = 45.0
     benches: Path = field(default_factory=lambda: Path("build") / "gpu_proofs")
 
 
 def expected(work: Work) -> Iterator[tuple[str, float | None]]:
     """Each proof with about how long it takes; None where that is not known, 0 where it is skipped."""
-    yield TESTS, _TESTS_S
+    for suite in work.suites:
+        yield suite.name, suite.expected_s
     yield CALIBRATION, work.calibration_s + _OVERHEAD_S
     for case in work.cases:
         yield case.name, case.expected_s if isinstance(case, Case) else 0.0
@@ -51,7 +73,7 @@ def expected(work: Work) -> Iterator[tuple[str, float | None]]:
 def prove(work: Work, results: GpuProofs, say: Say) -> GpuProofs:
     """Runs what is not done yet, and stores the results after each."""
     steps: list[tuple[str, Callable[[], tuple[ProofResult, SharedRow | None]]]] = [
-        (TESTS, lambda: (_tests(work), None)),
+        *((suite.name, lambda suite=suite: (_tests(suite), None)) for suite in work.suites),
         (CALIBRATION, lambda: (_calibration(work), None)),
         *((case.name, lambda case=case: _case(work, case)) for case in work.cases),
     ]
@@ -73,12 +95,16 @@ def scored(results: GpuProofs) -> GpuProofs:
     return results.model_copy(update={"score": score_shared(rows, forecaster()).as_dict()["shared"]})
 
 
-def _tests(work: Work) -> ProofResult:
+def _tests(suite: Suite) -> ProofResult:
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
-        finished = subprocess.run([*command, *work.test_arguments], check=False, capture_output=True, text=True)
+        # All of them, whatever a routine run of the tests leaves out.
+        environment = {name: value for name, value in os.environ.items() if name not in _OF_ROUTINE_RUNS}
+        finished = subprocess.run(
+            [*command, *suite.arguments], check=False, capture_output=True, text=True, env=environment
+        )
         tests = list(_outcomes(report)) if report.is_file() else []
     figures = {
         **{outcome: sum(one == outcome for _, one, _ in tests) for outcome in ("passed", "failed", "skipped")},
@@ -87,11 +113,11 @@ def _tests(work: Work) -> ProofResult:
     took_s = time.monotonic() - began_s
     if not tests:
         last = (finished.stdout.strip().splitlines() or ["it printed nothing"])[-1]
-        return ProofResult(name=TESTS, outcome="failed", reason=public_text(f"no test ran: {last}"), took_s=took_s)
+        return ProofResult(name=suite.name, outcome="failed", reason=public_text(f"no test ran: {last}"), took_s=took_s)
     failed = figures["failed"]
     outcome = "failed" if failed or finished.returncode else "passed" if figures["passed"] else "skipped"
     reason = None if outcome == "passed" else f"{failed} of {len(tests)} failed, {figures['skipped']} skipped"
-    return ProofResult(name=TESTS, outcome=outcome, reason=reason, took_s=took_s, figures=figures)  # type: ignore[arg-type]
+    return ProofResult(name=suite.name, outcome=outcome, reason=reason, took_s=took_s, figures=figures)  # type: ignore[arg-type]
 
 
 def _outcomes(report: Path) -> Iterator[tuple[str, str, str]]:

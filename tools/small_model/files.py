@@ -12,7 +12,7 @@ from foretune.core.errors import UserError
 from foretune.models.copying import copy_model
 from foretune.record.atomic import write_text
 from foretune.record.run_directory import RunDirectory
-from foretune.training.exporting import load_trained
+from foretune.training.trained_run import load_trained
 
 # Half of the bytes; all parts are rounded before the denoiser is trained on what they make.
 _STORED = torch.float16

@@ -15,7 +15,7 @@ from tests.backtests.shared.rows import row
 from tools.gpu_proofs import proving
 from tools.gpu_proofs.__main__ import main
 from tools.gpu_proofs.cases import Case, LeftOutModel, StandardModel, case_of, cases_for, plan_of
-from tools.gpu_proofs.proving import CALIBRATION, TESTS, Work, expected, prove
+from tools.gpu_proofs.proving import CALIBRATION, OTHERS, WAITS, WORKFLOW, Suite, Work, expected, prove
 from tools.gpu_proofs.results import GpuProofs, ProofResult, public_text, read_results, write_results
 
 DDPM = {
@@ -24,13 +24,16 @@ DDPM = {
     "data": {"kind": "shapes"},
     "train": {"steps": 1, "precision": "fp32"},
 }
+TESTS = "tests"
+ONE_SUITE = (Suite(TESTS, (), 60.0),)
+SUITES = [suite.name for suite in (WORKFLOW, WAITS, OTHERS)]
 EMPTY = GpuProofs(environment={"device": "a GPU"}, commit="abc", date="2026-11-20")
 
 
 def work(output: Path) -> Work:
     (card,) = devices_named("rtx-4090")
     case = case_of("ddpm", DDPM, plan_of(DDPM, card), num_steps=2, num_repeats=1)
-    return Work(device="cpu", cases=(case, LeftOutModel("flux", "does not fit")), output=output)
+    return Work(device="cpu", cases=(case, LeftOutModel("flux", "does not fit")), output=output, suites=ONE_SUITE)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -68,7 +71,7 @@ def test_what_fits_nowhere_is_left_out_with_the_plan_s_figures() -> None:
 def test_a_run_continues_with_what_is_missing_or_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 
-    def tests(_: Work) -> ProofResult:
+    def tests(_: Suite) -> ProofResult:
         begun.append(TESTS)
         return ProofResult(name=TESTS, outcome="passed" if len(begun) > 3 else "failed", took_s=1.0)
 
@@ -134,38 +137,57 @@ def test_results_of_another_device_are_not_continued(tmp_path: Path, capsys: pyt
 
 
 def rehearsed(output: Path, cache: Path) -> subprocess.CompletedProcess[str]:
-    """The program with its own cache: what is measured of this machine here must not be in the plans of other tests."""
+    """The program with its own cache: what is measured of this machine here must not be in the plans of other tests.
+
+    The simulated GPU stays where it was compiled.
+    """
+    from simaccel.build import cache_directory
+
     return subprocess.run(
         [sys.executable, "-m", "tools.gpu_proofs", "--rehearse", "--steps", "2", "--output", str(output)],
         cwd=Path(__file__).parents[3],
-        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+        env={**os.environ, "XDG_CACHE_HOME": str(cache), "SIMACCEL_CACHE": str(cache_directory())},
         capture_output=True,
         text=True,
         check=False,
     )
 
 
-@pytest.mark.slow
-@pytest.mark.takes_turns
-def test_the_whole_program_runs_on_a_cpu(tmp_path: Path) -> None:
-    """The same code as on a GPU: tests in a pytest of their own, calibration, a model of random weights, one JSON."""
-    output = tmp_path / "results.json"
-    finished = rehearsed(output, tmp_path)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+def check_rehearsal(work: Path, outcome_of_tests: str) -> GpuProofs:
+    """Tests in a pytest of their own, calibration, a model of random weights, one JSON; nothing is done twice."""
+    output = work / "results.json"
+    finished = rehearsed(output, work)
     results = read_results(output)
-    outcomes = {proof.name: proof.outcome for proof in results.proofs}
-    assert outcomes == {
-        TESTS: "passed" if torch.cuda.is_available() else "skipped",
+    outcomes = {proof.name: (proof.outcome, proof.reason) for proof in results.proofs}
+    assert {name: outcome for name, (outcome, _) in outcomes.items()} == {
+        **dict.fromkeys(SUITES, outcome_of_tests),
         CALIBRATION: "passed",
         "ddpm-cifar10: full": "passed",
         "flux.1-dev": "skipped",
-    }
-    assert results.proofs[0].figures["skipped"] + results.proofs[0].figures["passed"] > 0
+    }, outcomes
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert all(proof.figures["skipped"] + proof.figures["passed"] > 0 for proof in results.proofs[: len(SUITES)])
     (cells,) = results.rows
     assert json.loads(cells["measured"])["has_random_weights"]
     assert results.score["memory"]["num_rows"] == 1
-    assert results.score["speed"]["num_rows"] == 1  # by the calibration that was just made
-    again = rehearsed(output, tmp_path)
+    again = rehearsed(output, work)
     assert again.returncode == 0
-    assert again.stdout.count("done before") == 4
+    assert again.stdout.count("done before") == len(outcomes)
     assert read_results(output) == results
+    return results
+
+
+@pytest.mark.slow
+@pytest.mark.takes_turns
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_the_whole_program_runs_on_a_cpu(tmp_path: Path) -> None:
+    results = check_rehearsal(tmp_path, "skipped")
+    assert results.score["speed"]["num_rows"] == 1  # by the calibration that was just made
+
+
+@pytest.mark.slow
+@pytest.mark.takes_turns
+@pytest.mark.simulated
+def test_the_whole_program_runs_on_a_simulated_gpu(tmp_path: Path) -> None:
+    """The same program as on a real one, with the tests that need one."""
+    check_rehearsal(tmp_path, "passed")
