@@ -10,7 +10,7 @@ ARG PYTHON_VERSION=3.12
 ARG ROCM_IMAGE=rocm/pytorch:latest
 
 FROM python:${PYTHON_VERSION}-slim-bookworm AS cuda
-ARG TORCH=torch==2.15.0
+ARG TORCH=torch==2.13.0
 RUN pip install --no-cache-dir "${TORCH}"
 
 # hadolint ignore=DL3006
