@@ -9,6 +9,7 @@ from typing import TextIO
 
 import torch
 
+from foretune import catalog
 from foretune.catalog.devices import Device
 from foretune.core.errors import UserError
 from foretune.core.units import duration_text
@@ -20,18 +21,19 @@ from tools.gpu_proofs.proving import OTHERS, WAITS, WORKFLOW, Work, expected, pr
 from tools.gpu_proofs.results import GpuProofs, read_results
 
 _OUTPUT = Path("build") / "gpu_proofs.json"
+_REHEARSED_MODEL = "ddpm-cifar10"
+"""A CPU trains it in seconds, also with random weights."""
 _REHEARSAL = {
     "name": "gpu-proof",
-    "model": "ddpm-cifar10",
+    "model": _REHEARSED_MODEL,
     "method": {"kind": "full"},
     "data": {"kind": "shapes"},
     "train": {"steps": 1, "batch_size": 1, "precision": "fp32"},
     "validate": {"num_held_out": 0},
 }
-"""A model that a CPU trains in seconds, also with random weights."""
 _REHEARSED = (
     replace(WORKFLOW, arguments=(*WORKFLOW.arguments, "-k", "images and DDPM")),
-    replace(WAITS, arguments=(*WAITS.arguments, "-k", "ddpm")),
+    replace(WAITS, arguments=(*WAITS.arguments, "-k", catalog.denoisers()[_REHEARSED_MODEL].family)),
     replace(OTHERS, arguments=("-m", "gpu", "tests/accelerator/test_page_locked_on_gpu.py")),
 )
 """One test of each suite."""
@@ -83,7 +85,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def _work(options: argparse.Namespace, device: Device, device_type: str) -> Work:
     if options.rehearse:
-        case = case_of("ddpm-cifar10: full", _REHEARSAL, plan_of(_REHEARSAL, device), options.steps or 3, 1)
+        case = case_of(f"{_REHEARSED_MODEL}: full", _REHEARSAL, plan_of(_REHEARSAL, device), options.steps or 3, 1)
         return Work(
             device=device_type,
             cases=(case, LeftOutModel("flux.1-dev", "too large for a rehearsal")),
