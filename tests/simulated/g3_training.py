@@ -13,6 +13,7 @@ from foretune.config.reading import understand
 from foretune.core.observer import Observer
 from foretune.data.loading import loader
 from foretune.training.preparing import Prepared, prepare
+from foretune.training.train import weight_sums
 
 _MOST_LEFT_BYTES = 64 * 2**10
 """Tables that bitsandbytes keeps for all optimizers of a process."""
@@ -20,7 +21,9 @@ _MOST_LEFT_BYTES = 64 * 2**10
 
 @dataclass(frozen=True)
 class Measured:
-    """What the allocator counted from the loading of the model to the end of the last step."""
+    """What the allocator counted from the loading of the model, over the sums of its weights, to the end of the last
+    step.
+    """
 
     peak_bytes: int
     reserved_bytes: int
@@ -70,12 +73,14 @@ def trained(mapping: dict[str, Any], sim: Any, limit_bytes: int | None = None) -
 
 
 def fill_caches(mapping: dict[str, Any]) -> None:
+    """Encodes what the caches do not hold: latents and captions differ by precision."""
     prepare(understand(mapping, source=None).experiment, Path(mapping["model"]), Observer())
     _free()
 
 
 def _train(experiment: Experiment, folder: Path) -> int:
     prepared = prepare(experiment, folder, Observer())
+    weight_sums(prepared)
     accumulation = experiment.train.gradient_accumulation
     num_steps = experiment.train.steps
     assert num_steps is not None

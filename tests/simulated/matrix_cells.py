@@ -9,8 +9,8 @@ from tests.matrix.cells import name_of
 from tests.matrix.covering import Covering, cover
 from tests.proofs.rotation import rows_of_turn
 
-NOT_SIMULATED = frozenset({"compile", "cudnn"})
-"""Triton and cuDNN do not run on the simulated GPU."""
+NOT_SIMULATED = frozenset({"compile", "cudnn", "paged-adamw8bit"})
+"""Triton, cuDNN and CUDA's unified memory, which paged states are in, are not simulated."""
 NUM_IN_TURN = 4
 
 _MASKED = frozenset({"chroma", "hunyuan_video", "ltx_video", "lumina2", "mochi", "pixart", "qwen_image", "z_image"})

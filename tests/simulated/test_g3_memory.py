@@ -99,8 +99,7 @@ def examined(case: DeviceCase, model: Path, cache_dir: Path, sim: Any) -> dict[s
         (plan,) = ft.plan(mapping, on=_CARD, advice="none")
     except NotTraced as refusal:
         return {"refusal": str(refusal)}
-    if not Path(mapping["data"]["cache_dir"]).exists():
-        fill_caches(mapping)
+    fill_caches(mapping)
     at_border = trained(mapping, sim, _limit_at_the_border_bytes(plan))
     too_small = trained(mapping, sim, round(plan.allocated_bytes * _TOO_SMALL))
     return {

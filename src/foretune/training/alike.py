@@ -62,7 +62,9 @@ def parallel_text(prepared: Prepared) -> str:
     batch = f"{train.batch_size} x {ranks.size} processes"
     if train.gradient_accumulation > 1:
         batch += f" x {train.gradient_accumulation} accumulated"
+    # "gloo", or "cpu:gloo,cuda:nccl" where the host's tensors travel by another library.
+    backend = dist.get_backend().rpartition(f"{prepared.device.type}:")[2].partition(",")[0]
     return (
-        f"{ranks.size} processes on {prepared.device.type} ({dist.get_backend()}, started by {ranks.started_by}), "
+        f"{ranks.size} processes on {prepared.device.type} ({backend}, started by {ranks.started_by}), "
         f"{engine}: {share}. Global batch: {prepared.effective['samples_per_step']} = {batch}."
     )

@@ -75,7 +75,7 @@ def train(
     try:
         with explained_if_interrupted("No step was made. Encoded samples are kept: the same command continues."):
             prepared = _prepared(asked.experiment, folder, observer, ranks)
-            before = _weight_sums(prepared)
+            before = weight_sums(prepared)
     except UserError:
         raise  # said before anything was made
     except Exception as error:
@@ -164,7 +164,7 @@ def resume(
             run.remove_record()
             if changed is not None:
                 run.write_experiment(changed.as_asked, experiment, {**effective, **_of_experiment(prepared)})
-        before = _weight_sums(prepared)
+        before = weight_sums(prepared)
         return _run(run, prepared, before, observer, [], begun_s, handles_signals=handles_signals)
 
 
@@ -280,7 +280,7 @@ class _WeightSums:
     """Empty where the base is what is trained."""
 
 
-def _weight_sums(prepared: Prepared) -> _WeightSums:
+def weight_sums(prepared: Prepared) -> _WeightSums:
     """Takes memory on the device, so a run may fail here: it counts as its preparation, which is recorded."""
     method = prepared.method
     return _WeightSums(checksums(prepared.step.trained), {} if method.trains_base else checksums(method.frozen()))
