@@ -160,6 +160,15 @@ def reserved_share_of(device: torch.device) -> Callable[[], float | None]:
     return lambda: (reserved_bytes(device) or 0) / total_bytes
 
 
+def fail_when_full(device: torch.device) -> None:
+    """Lets allocations fail beyond the card's memory where its driver would move memory to the host instead.
+
+    For what looks for the largest that fits: a step that takes many times as long is no answer.
+    """
+    if device_type(device) == "cuda" and nvidia_pages_to_host():
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
+
+
 def peak_host_bytes() -> int:
     """The process's high-water mark.
 
