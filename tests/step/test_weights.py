@@ -40,7 +40,7 @@ class _Converted(TorchDispatchMode):
     """Notes how many numbers each sum in a wider type is over: torch converts them all before it adds them."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.sizes: list[int] = []
 
     def __torch_dispatch__(
