@@ -35,7 +35,6 @@ from foretune.step.engine import ALONE as ONE_PROCESS
 from foretune.step.engine import share
 from foretune.step.methods import AppliedMethod
 from foretune.step.methods.adapter import AppliedAdapter
-from foretune.step.methods.base import has_dropout
 from foretune.step.optimizing import require_optimizer
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.quantizing import check_quantization
@@ -46,6 +45,7 @@ from foretune.training.devices import (
     choose_device,
     device_warnings,
     fail_when_full,
+    refuse_own_dropout,
     refuse_what_the_device_cannot,
     use_threads,
 )
@@ -269,7 +269,7 @@ def checked_device(experiment: Experiment, family: Family, observer: Observer, r
     use_threads(experiment.parallel.threads)
     device = choose_device(experiment.parallel.device, ranks.local_rank)
     refuse_what_the_device_cannot(experiment, family.name, device)
-    _refuse_own_dropout(experiment, family, device)
+    refuse_own_dropout(experiment, family, device)
     check_quantization(experiment.quantize, device)
     require_optimizer(experiment.optimizer)
     for text in device_warnings(experiment, device):
@@ -277,17 +277,6 @@ def checked_device(experiment: Experiment, family: Family, observer: Observer, r
     if num_given_devices():  # a trial of a sweep, which may look for the largest batch
         fail_when_full(device)
     return device
-
-
-def _refuse_own_dropout(experiment: Experiment, family: Family, device: torch.device) -> None:
-    """That of an adapter is refused as a choice. A model's own is known when its folder is."""
-    if device.type != "mps" or not experiment.levers.gradient_checkpointing:
-        return
-    if has_dropout(family.denoiser_on_meta(torch.float32)):
-        raise Refused(
-            f"levers.gradient_checkpointing: this {family.name} model has dropout, and on mps torch recomputes "
-            "checkpointed blocks with other random numbers. Nearest: levers.gradient_checkpointing=0"
-        )
 
 
 def _num_steps(train: Train, order: StepOrder) -> int | None:
