@@ -35,6 +35,7 @@ from foretune.record.events import read_events
 from foretune.record.run_directory import RunDirectory
 from foretune.stats.intervals import ONE_RUN
 from foretune.step.precision import PrecisionPolicy
+from foretune.training import preparing
 
 TinyPipeline = Callable[..., Path]
 
@@ -291,6 +292,23 @@ def test_host_memory_is_not_limited_on_a_gpu(
 ) -> None:
     """Its driver maps more memory than it uses, and the limit would count that."""
     assert limits_of("cuda", tiny_pipeline("ddpm"), tmp_path, monkeypatch) == []
+
+
+def test_searches_for_the_largest_batch_notice_a_full_card(
+    tiny_pipeline: TinyPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Windows it would move memory to the host instead of failing. A training that looks for nothing may do so."""
+    noticing: list[torch.device] = []
+    monkeypatch.setattr(inference, "fail_when_full", noticing.append)
+    limits_of("cpu", tiny_pipeline("ddpm"), tmp_path, monkeypatch)
+    assert len(noticing) == 1
+    experiment, family = asked_on(tiny_pipeline("ddpm")).experiment, open_family(tiny_pipeline("ddpm"))
+    monkeypatch.setattr(preparing, "fail_when_full", noticing.append)
+    preparing.checked_device(experiment, family, Observer())
+    assert len(noticing) == 1
+    monkeypatch.setattr(preparing, "num_given_devices", lambda: 1)
+    preparing.checked_device(experiment, family, Observer())
+    assert len(noticing) == 2
 
 
 def test_made_up_batches_have_the_shapes_of_the_family(tiny_pipeline: TinyPipeline) -> None:

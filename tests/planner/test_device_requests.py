@@ -11,11 +11,12 @@ from foretune.catalog.devices import Device
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import AmbiguousName, UserError
 from foretune.core.units import GIB, MIB
-from foretune.planner import device_requests
+from foretune.planner import advice, device_requests
 from foretune.planner.asking import devices_named
 from foretune.planner.device_requests import cpu_here, devices_here
-from foretune.planner.knobs import recompute
+from foretune.planner.knobs import SettingChange, recompute
 from foretune.planner.overheads import overhead_for, usable_bytes
+from foretune.planner.planning import Footprint
 from foretune.record.accelerators import Accelerator
 from tests.planner.asked_plans import plan
 
@@ -107,11 +108,22 @@ def test_a_card_of_a_windows_machine_pages_to_the_host(monkeypatch: pytest.Monke
     assert (expandable.reserved_bytes, expandable.assumptions) == (small.reserved_bytes, small.assumptions)
 
 
-def test_there_are_no_expandable_segments_on_windows() -> None:
+def test_there_are_no_expandable_segments_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"model": "flux.1-dev", "method": {"kind": "lora"}, "data": {"kind": "shapes"}, "train": {"steps": 1}}
     found: Any = SimpleNamespace(experiment=Experiment.model_validate(asked))
     assert any(change.expandable for change in recompute(found))
     assert not any(change.expandable for change in recompute(found, has_expandable=False))
+    looked_for: list[bool] = []
+
+    def noted(found: Footprint, *, has_expandable: bool) -> list[SettingChange]:
+        looked_for.append(has_expandable)
+        return []
+
+    monkeypatch.setattr(advice, "recompute", noted)
+    card = catalog.device("rtx-3080-12gb")
+    for pages in (False, True):
+        plan("flux.1-dev", on=[card.model_copy(update={"pages_to_host": pages})], advice="first")
+    assert looked_for == [True, False]
 
 
 def test_here_is_a_card_that_the_catalogue_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

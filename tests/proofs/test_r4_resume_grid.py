@@ -5,10 +5,12 @@ composed of products.
 """
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -111,6 +113,27 @@ def test_r4_resume_is_bit_exact(
         f"({len(chosen)} cells in all three families; {how_to_repeat(turn())})"
     )
     assert different == {}
+
+
+class _Started(Exception):
+    """Raised in the place of a training."""
+
+
+@pytest.mark.parametrize(("device", "is_fixed"), [("cpu", False), ("cuda", True)])
+def test_cells_on_a_gpu_add_in_a_fixed_order(
+    device: str, is_fixed: bool, tiny_models: TinyModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = []
+
+    def noted(*_: object) -> NoReturn:
+        settings.append((torch.are_deterministic_algorithms_enabled(), not torch.backends.cuda.flash_sdp_enabled()))
+        raise _Started
+
+    monkeypatch.setattr(sys.modules[__name__], "start", noted)
+    with pytest.raises(_Started):
+        differences(CELLS[0], tiny_models, tmp_path, device)
+    assert settings == [(is_fixed, is_fixed)]
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_r4_table_covers_what_meets(report_figure: Callable[[str], None]) -> None:

@@ -110,13 +110,20 @@ def test_apple_silicon_without_a_name(no_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("system", "model", "pages"),
-    [("Windows", "WDDM", True), ("Windows", "TCC", False), ("Windows", None, True), ("Linux", "[N/A]", False)],
+    ("system", "release", "model", "pages"),
+    [
+        ("Windows", "11", "WDDM", True),
+        ("Windows", "11", "TCC", False),
+        ("Windows", "11", None, True),
+        ("Linux", "6.8.0-45-generic", "[N/A]", False),
+        ("Linux", "5.15.137.3-microsoft-standard-WSL2", "[N/A]", True),
+    ],
 )
 def test_a_driver_that_pages_to_the_host(
-    no_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, model: str | None, pages: bool
+    no_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, release: str, model: str | None, pages: bool
 ) -> None:
     monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "release", lambda: release)
     if model is not None:
         script = f'test "$1" = "--query-gpu=driver_model.current" && echo "{model}"'
         make_program(no_path / "bin", "nvidia-smi", script, monkeypatch)

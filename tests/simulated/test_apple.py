@@ -2,6 +2,8 @@
 refuses float64, and lists copies that torch 2.13 does not protect there.
 """
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import foretune as ft
 from foretune.catalog import TRAINABLE
 from foretune.choices.matrix import axes, refusals
-from foretune.core.errors import ExperimentErrors
+from foretune.core.errors import ExperimentErrors, UserError
 from foretune.record.run_directory import RunDirectory
 from foretune.training.devices import UNTESTED_ON_MPS
 from tests.matrix.cells import usual_cell
@@ -87,6 +89,17 @@ def test_what_mps_does_not_support_is_refused_before_the_model_is_loaded(
     }
     with pytest.raises(ExperimentErrors, match=r"method\.dropout: on mps, .*method\.dropout=0"):
         ft.train(short_mapping(tiny_pipeline("flux"), tmp_path, **sections), runs=tmp_path / "runs")
+
+
+def test_checkpointing_is_refused_if_the_model_has_dropout_of_its_own(
+    tiny_pipeline: TinyPipeline, tmp_path: Path
+) -> None:
+    model = shutil.copytree(tiny_pipeline("ddpm"), tmp_path / "model")
+    path = model / "unet/config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "dropout": 0.1}))
+    sections: dict[str, Any] = {**_ON_MPS, "method": {"kind": "full"}, "levers": {"gradient_checkpointing": 1.0}}
+    with pytest.raises(UserError, match=r"this ddpm model has dropout, .*levers\.gradient_checkpointing=0"):
+        ft.train(short_mapping(model, tmp_path, **sections), runs=tmp_path / "runs")
 
 
 def test_in_fp32_it_trains_as_on_a_cpu(tiny_pipeline: TinyPipeline, tmp_path: Path) -> None:

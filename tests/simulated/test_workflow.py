@@ -150,6 +150,7 @@ def test_sdxl_lora(
     merged = export(RunDirectory.open(run), tmp_path / "merged", ExportRequest(merge=True), reload=check).proof
     assert (merged.holds, merged.max_pixel_difference) == (True, 0), merged
     peaks["checking"] = card.peak_bytes()
+    assert peaks["checking"] > dense_bytes(folder, torch.bfloat16), "images are compared on the card"
     for name in ("comfyui", "kohya"):
         assert ft.export(run, tmp_path / f"{name}.safetensors", format=name).proof.holds
     assert ft.export(run, tmp_path / "whole.safetensors", format="single-file", merge=True).proof.holds

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from foretune.step import weights as weights_module
 from foretune.step.weights import checksums, num_changed, num_trained_and_all
 from tests.step.small_steps import small_step
 
@@ -31,6 +34,32 @@ def test_minus_zero_is_a_change() -> None:
     before = checksums(weight)
     weight["w"].data[0] = -0.0
     assert checksums(weight) != before
+
+
+class _Converted(TorchDispatchMode):
+    """Notes how many numbers each sum in a wider type is over: torch converts them all before it adds them."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sizes: list[int] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.sum.default and result.dtype != args[0].dtype:
+            self.sizes.append(args[0].numel())
+        return result
+
+
+def test_no_more_than_a_part_of_a_weight_is_converted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights may fill the device, and eight bytes for each number of the largest one would not fit beside them."""
+    weight = {"w": nn.Parameter(torch.randn(33, 31, dtype=torch.bfloat16))}
+    whole = checksums(weight)
+    monkeypatch.setattr(weights_module, "SUMMED_AT_ONCE", 256)
+    with _Converted() as converted:
+        assert checksums(weight) == whole
+    assert converted.sizes == [256, 256, 256, 33 * 31 - 3 * 256]
 
 
 def test_nothing_to_sum() -> None:

@@ -169,3 +169,16 @@ def test_the_share_of_a_card_that_is_reserved(
     monkeypatch.setattr(devices, "reserved_bytes", lambda _: 6 * 2**30)
     assert devices.reserved_share_of(torch.device("cuda", 0))() == share
     assert devices.reserved_share_of(torch.device("cpu"))() is None
+
+
+@pytest.mark.parametrize("pages", [True, False])
+def test_what_looks_for_the_largest_that_fits_fails_on_a_full_card(
+    monkeypatch: pytest.MonkeyPatch, pages: bool
+) -> None:
+    limited: list[tuple[float, torch.device]] = []
+    monkeypatch.setattr(devices, "nvidia_pages_to_host", lambda: pages)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *arguments: limited.append(arguments))
+    card = torch.device("cuda", 0)
+    for device in (card, torch.device("cpu")):
+        devices.fail_when_full(device)
+    assert limited == ([(1.0, card)] if pages else [])

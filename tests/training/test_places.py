@@ -9,7 +9,8 @@ import torch
 from foretune.core.errors import Refused
 from foretune.training.places import DevicePlace, place_on, places_of, watched_by
 from foretune.training.ranks import Ranks
-from foretune.training.run_totals import Totals, totals_of_run
+from foretune.training.run_totals import Totals, measured_energy, totals_of_run
+from foretune.training.telemetry.energy_sum import EnergySum
 
 CPU = torch.device("cpu")
 GPU = DevicePlace("node1", "cuda:0", "uuid-0", "0000:11:00")
@@ -93,6 +94,28 @@ def test_figures_of_all_processes(found: list[Totals], expected: Totals, missing
     ranks = Others(0, 4, values=tuple(found))
     answer, why = totals_of_run(found[0], ranks, PLACES, is_whole=True)
     assert answer == expected
+    assert why is None if missing is None else missing in str(why)
+
+
+@pytest.mark.parametrize(
+    ("sources", "num_gpus", "energy_j", "missing"),
+    [
+        (("nvidia:0", "nvidia:1", "rapl:package-0"), 2, 300.0, None),
+        (("nvidia:0", "rapl:package-0"), 2, None, "for 1 of 2 GPUs of this host"),
+        (("rapl:package-0",), 1, None, None),
+        (("rapl:package-0",), 0, 100.0, None),
+    ],
+    ids=["all", "one of two GPUs", "processors only", "a run on the CPU"],
+)
+def test_energy_without_that_of_every_gpu_is_left_out(
+    sources: tuple[str, ...], num_gpus: int, energy_j: float | None, missing: str | None
+) -> None:
+    energy = EnergySum()
+    for time_s in (0.0, 1.0):
+        energy.add(time_s, {source: {"power_w": 100.0} for source in sources})
+    watched = [DevicePlace("host", f"cuda:{index}") for index in range(num_gpus)] or [DevicePlace("host", "cpu")]
+    found_j, power_w, why = measured_energy(energy, watched)
+    assert (found_j, power_w) == (energy_j, energy_j)
     assert why is None if missing is None else missing in str(why)
 
 

@@ -24,7 +24,7 @@ from foretune.models.trainable import TrainableFamily
 from foretune.record.environment import environment_fingerprint
 from foretune.record.run_directory import RunDirectory
 from foretune.step.precision import PrecisionPolicy
-from foretune.training.devices import choose_device, peak_host_bytes, use_threads
+from foretune.training.devices import choose_device, fail_when_full, peak_host_bytes, use_threads
 from foretune.training.sampling import pipeline_size, plain_frame, sampled
 from foretune.training.sizes import sampling_size
 from foretune.training.trained_run import load_trained
@@ -39,6 +39,7 @@ def measure_inference(request: InferenceRequest, teller: Teller) -> dict[str, An
     if device.type == "cpu":
         # Elsewhere the batch is in the device's memory, and a driver maps more host memory than it uses.
         limit_memory(request.memory_limit_bytes)
+    fail_when_full(device)
     policy = PrecisionPolicy(request.precision)
     family, folder = _found(request)
     size = sampling_size(family, request.size_px, request.num_frames)

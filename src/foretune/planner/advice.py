@@ -112,7 +112,7 @@ def _menu(trial: Trial) -> Iterator[Look]:
     if needed is None:
         return
     experiment = trial.found.experiment
-    # torch has no expandable segments on Windows.
+    # torch has no expandable segments on Windows, and in WSL the driver may refuse to reserve addresses for them.
     possible = recompute(trial.found, has_expandable=not trial.device.pages_to_host)
     cheap = sorted(possible, key=lambda change: (trial.extra_flops_share(change), len(change.words())))
     # If only a cache does not fit, its settings are enough.

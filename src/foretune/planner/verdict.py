@@ -34,9 +34,9 @@ compilation never improves a verdict.
 """
 
 PAGES_TO_HOST = (
-    "on Windows, NVIDIA's driver does not fail when the card is full: it moves memory to the host, and steps take many "
-    "times as long. For an error instead, set CUDA - Sysmem Fallback Policy to Prefer No Sysmem Fallback in the NVIDIA "
-    "Control Panel"
+    "on Windows and in WSL, NVIDIA's driver does not fail when the card is full: it moves memory to the host, and "
+    "steps take many times as long. For an error instead, set CUDA - Sysmem Fallback Policy to Prefer No Sysmem "
+    "Fallback in the NVIDIA Control Panel of Windows"
 )
 """A warning wherever this may happen."""
 

@@ -120,11 +120,12 @@ def nvidia_cuda_version() -> str | None:
 
 
 def nvidia_pages_to_host() -> bool:
-    """Whether NVIDIA's driver moves memory to the host when a card is full, as it does on Windows. Cards for computing
-    can be set to another driver model (TCC), under which an allocation fails as on Linux.
+    """Whether NVIDIA's driver moves memory to the host when a card is full, as it does on Windows, and in WSL, which
+    uses the driver of Windows (https://github.com/microsoft/WSL/issues/11050). On Windows, cards for computing can be
+    set to another driver model (TCC), under which an allocation fails as on Linux.
     """
     if platform.system() != "Windows":
-        return False
+        return "microsoft" in platform.release().lower()
     return first_line("nvidia-smi", "--query-gpu=driver_model.current", "--format=csv,noheader") != "TCC"
 
 

@@ -21,7 +21,7 @@ def clip_gradients(weights: Iterable[nn.Parameter], max_norm: float, *, foreach:
 
 
 def _clip_shards(gradients: Sequence[Tensor], max_norm: float) -> Tensor:
-    """With a few operators and one message. torch would issue several for each sharded tensor, and send every norm."""
+    """With a few operators and one message of one number. torch would send the norm of every tensor."""
     from torch import distributed as dist
     from torch.distributed.tensor import DTensor
 

@@ -17,7 +17,9 @@ from foretune.choices.objections.quantization import FLOAT8_PRODUCTS
 from foretune.core.errors import Refused
 from foretune.core.given_devices import num_given_devices
 from foretune.core.units import KIB
+from foretune.models.family import Family
 from foretune.record.accelerators import nvidia_pages_to_host
+from foretune.step.methods.base import has_dropout
 
 UNTESTED_ON_MPS = (
     "MPS is untested: no Mac has run Foretune yet. Compare the losses of a few steps with those of "
@@ -128,6 +130,17 @@ def refuse_what_the_device_cannot(experiment: Experiment, family: str, device: t
         raise Refused(f"{device} cannot run this experiment: " + "; ".join(problems))
 
 
+def refuse_own_dropout(experiment: Experiment, family: Family, device: torch.device) -> None:
+    """That of an adapter is refused as a choice. A model's own is known when its folder is."""
+    if device.type != "mps" or not experiment.levers.gradient_checkpointing:
+        return
+    if has_dropout(family.denoiser_on_meta(torch.float32)):
+        raise Refused(
+            f"levers.gradient_checkpointing: this {family.name} model has dropout, and on mps torch recomputes "
+            "checkpointed blocks with other random numbers. Nearest: levers.gradient_checkpointing=0"
+        )
+
+
 def device_warnings(experiment: Experiment, device: torch.device) -> list[str]:
     """What the device can compute, but slowly, or what nobody has tried on it."""
     if device.type == "mps":
@@ -158,6 +171,15 @@ def reserved_share_of(device: torch.device) -> Callable[[], float | None]:
         return lambda: None
     total_bytes = torch.cuda.get_device_properties(device).total_memory
     return lambda: (reserved_bytes(device) or 0) / total_bytes
+
+
+def fail_when_full(device: torch.device) -> None:
+    """Lets allocations fail beyond the card's memory where its driver would move memory to the host instead.
+
+    For what looks for the largest that fits: a step that takes many times as long is no answer.
+    """
+    if device_type(device) == "cuda" and nvidia_pages_to_host():
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
 
 
 def peak_host_bytes() -> int:

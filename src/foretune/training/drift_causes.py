@@ -154,8 +154,8 @@ def _paged(before: Window, now: Window) -> Cause | None:
         return None
     return Cause(
         "paged to the host",
-        f"the allocator holds {is_:.0%} of the card's memory, and on Windows the driver then moves memory to the host "
-        "instead of failing. Close other programs, or use less memory: foretune plan ... --on here",
+        f"the allocator holds {is_:.0%} of the card's memory, and on Windows and in WSL the driver then moves memory "
+        "to the host instead of failing. Close other programs, or use less memory: foretune plan ... --on here",
     )
 
 

@@ -14,6 +14,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter
 from foretune.choices.training import Train
 from foretune.core.errors import Refused
+from foretune.core.given_devices import num_given_devices
 from foretune.core.observer import Observer
 from foretune.core.values.base import content_hash
 from foretune.data.batch import Batch
@@ -40,7 +41,14 @@ from foretune.step.quantizing import check_quantization
 from foretune.step.training_step import TrainingStep
 from foretune.step.weights import num_trained_and_all
 from foretune.training.base_loading import base_of
-from foretune.training.devices import choose_device, device_warnings, refuse_what_the_device_cannot, use_threads
+from foretune.training.devices import (
+    choose_device,
+    device_warnings,
+    fail_when_full,
+    refuse_own_dropout,
+    refuse_what_the_device_cannot,
+    use_threads,
+)
 from foretune.training.encoded_sets.settings import with_encoded_set
 from foretune.training.encoding import EncoderPlan, Encoding, LiveEncoders
 from foretune.training.first_frames import FirstFrame, first_frames
@@ -261,10 +269,13 @@ def checked_device(experiment: Experiment, family: Family, observer: Observer, r
     use_threads(experiment.parallel.threads)
     device = choose_device(experiment.parallel.device, ranks.local_rank)
     refuse_what_the_device_cannot(experiment, family.name, device)
+    refuse_own_dropout(experiment, family, device)
     check_quantization(experiment.quantize, device)
     require_optimizer(experiment.optimizer)
     for text in device_warnings(experiment, device):
         observer.warning(text)
+    if num_given_devices():  # a trial of a sweep, which may look for the largest batch
+        fail_when_full(device)
     return device
 
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 
 from foretune.training.places import DevicePlace, watched_by
 from foretune.training.ranks import Ranks
+from foretune.training.telemetry.energy_sum import EnergySum
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,19 @@ class Totals:
     energy_j: float | None
     """Of the processors and the run's GPUs, of each host once."""
     mean_power_w: float | None
+
+
+def measured_energy(energy: EnergySum, watched: Sequence[DevicePlace]) -> tuple[float | None, float | None, str | None]:
+    """Returns energy and mean power of this host's part of a run, and what is missing in them, as a sentence.
+
+    They are left out if they do not include every GPU of the run on this host: the processors alone take a fraction.
+    """
+    num_gpus = sum(place.is_gpu for place in watched)
+    if energy.num_gpus >= num_gpus:
+        return energy.energy_j, energy.mean_power_w, None
+    if energy.num_gpus == 0:
+        return None, None, None
+    return None, None, f"Energy is left out: sensors report it for {energy.num_gpus} of {num_gpus} GPUs of this host."
 
 
 def totals_of_run(

@@ -41,7 +41,7 @@ from foretune.training.plan_alarm import PlanAlarm
 from foretune.training.preparing import Prepared
 from foretune.training.profiling.instrument import profilers
 from foretune.training.ranks import lost_process
-from foretune.training.run_totals import Totals, totals_of_run
+from foretune.training.run_totals import Totals, measured_energy, totals_of_run
 from foretune.training.saver import Saver
 from foretune.training.telemetry.sampler import Sampler, open_sensors
 from foretune.training.validating import validator_for
@@ -78,8 +78,8 @@ class Session:
             events = EventLog(run.events) if is_first else SilentLog()
         self.events = events
         # The first process of each host reads the sensors of the GPUs that the run uses there.
-        watched = watched_by(prepared.ranks.rank, prepared.places)
-        self.sampler = Sampler(self.events, open_sensors(watched) if watched else ())
+        self._watched = watched_by(prepared.ranks.rank, prepared.places)
+        self.sampler = Sampler(self.events, open_sensors(self._watched) if self._watched else ())
         experiment, tally = prepared.experiment, Tally(warnings=list(warnings))
         clock = PhaseClock(clock_of(prepared.device))
 
@@ -189,13 +189,16 @@ class Session:
 
     def _totals(self, outcome: Outcome) -> Totals:
         """Memory and energy of all processes; what is missing in them is a warning of the record."""
-        device, energy, ranks = self.prepared.device, self.sampler.energy, self.prepared.ranks
+        device, ranks, warnings = self.prepared.device, self.prepared.ranks, self.loop.tally.warnings
+        energy_j, mean_power_w, missing = measured_energy(self.sampler.energy, self._watched)
+        if missing is not None:
+            warnings.append(missing)
         own = Totals(
             peak_device_bytes=peak_allocated_bytes(device),
             peak_reserved_bytes=peak_reserved_bytes(device),
             peak_host_bytes=peak_host_bytes(),
-            energy_j=energy.energy_j,
-            mean_power_w=energy.mean_power_w,
+            energy_j=energy_j,
+            mean_power_w=mean_power_w,
         )
         is_whole = outcome.status in ("finished", "interrupted")
         try:
@@ -206,7 +209,7 @@ class Session:
             # The run is over, and its record is written whatever happened to the others since.
             totals, missing = totals_of_run(own, ranks, self.prepared.places, is_whole=False)
         if missing is not None:
-            self.loop.tally.warnings.append(missing)
+            warnings.append(missing)
         return totals
 
     def measured(self, outcome: Outcome, prepare_s: float | None = None) -> Measured:

@@ -42,6 +42,7 @@ def test_nvidia_in_units_that_the_names_say() -> None:
 def test_only_the_cards_of_the_run_count() -> None:
     assert set(NvidiaSensor(FakeNvml(), ["bb"]).read()) == {"nvidia:1"}
     assert set(NvidiaSensor(FakeNvml(), ["aa", "bb"]).read()) == {"nvidia:0", "nvidia:1"}
+    assert set(NvidiaSensor(FakeNvml(), ["bb", "hidden"]).read()) == {"nvidia:1"}
     assert set(read_devices(fake_amdsmi(4), ["0000:21:00", "0000:41:00"])) == {"amd:1", "amd:3"}
 
 

@@ -37,7 +37,7 @@ class AppliedMethod(ABC):
     @property
     def has_dropout(self) -> bool:
         """Whether a forward pass in training draws random numbers, for the method or for the model itself."""
-        return any(isinstance(module, _DropoutNd) and module.p > 0 for module in self.denoiser.modules())
+        return has_dropout(self.denoiser)
 
     def trained(self) -> dict[str, nn.Parameter]:
         """Returns the trained parameters by name, in a fixed order."""
@@ -59,3 +59,8 @@ class AppliedMethod(ABC):
         assert not wrong, f"saved weights do not belong to this model: {wrong[:5]}"
         for name, parameter in own.items():
             parameter.copy_(weights[name])
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """Returns whether a forward pass in training draws random numbers."""
+    return any(isinstance(module, _DropoutNd) and module.p > 0 for module in model.modules())

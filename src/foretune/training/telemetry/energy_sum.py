@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from foretune.training.telemetry.sensor import Quantities
+from foretune.training.telemetry.sensor import GPU_SOURCES, Quantities
 
 
 class EnergySum:
@@ -45,6 +45,11 @@ class EnergySum:
     def energy_j(self) -> float | None:
         """All sources together; None where none reported twice."""
         return sum(self.by_source_j.values()) if self.by_source_j else None
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs whose energy is part of the sum."""
+        return sum(source.startswith(GPU_SOURCES) for source in self.by_source_j)
 
     @property
     def mean_power_w(self) -> float | None:

@@ -1,6 +1,7 @@
 """NVIDIA devices through the driver's management library (package nvidia-ml-py)."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from foretune.training.telemetry.sensor import Quantities, answered
@@ -24,7 +25,8 @@ class NvidiaSensor:
         if uuids is None:
             handles = [library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount())]
         else:
-            handles = [library.nvmlDeviceGetHandleByUUID(_with_prefix(uuid)) for uuid in uuids]
+            # SLURM may hide the devices of the other processes of a run: what is there is still read.
+            handles = list(answered(**{uuid: partial(_by_uuid, library, uuid) for uuid in uuids}).values())
         self._handles = {f"nvidia:{library.nvmlDeviceGetIndex(handle)}": handle for handle in handles}
 
     @classmethod
@@ -72,5 +74,5 @@ def _event_reasons(nvml: Any, handle: Any) -> int:
     return int(ask(handle))
 
 
-def _with_prefix(uuid: str) -> str:
-    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+def _by_uuid(library: Any, uuid: str) -> Any:
+    return library.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")

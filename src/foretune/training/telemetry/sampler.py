@@ -13,7 +13,7 @@ from foretune.training.telemetry.energy_sum import EnergySum
 from foretune.training.telemetry.host import HostSensor
 from foretune.training.telemetry.nvidia import NvidiaSensor
 from foretune.training.telemetry.rapl import RaplSensor
-from foretune.training.telemetry.sensor import Quantities, Sensor
+from foretune.training.telemetry.sensor import GPU_SOURCES, Quantities, Sensor
 
 _EVERY_S = 1.0
 _NUM_KEPT = 120
@@ -98,6 +98,6 @@ def grouped(reading: Mapping[str, Quantities]) -> dict[str, Any]:
     found = {
         "host": dict(reading.get("host", {})),
         "packages": [reported for source, reported in named.items() if source.startswith("rapl:")],
-        "devices": [reported for source, reported in named.items() if source.startswith(("nvidia:", "amd:"))],
+        "devices": [reported for source, reported in named.items() if source.startswith(GPU_SOURCES)],
     }
     return {name: reported for name, reported in found.items() if reported}

@@ -12,6 +12,8 @@ swap_used_bytes, swapped_bytes (a counter), process_cpus and other_cpus (process
 everything else), quota_throttled_s (a counter: seconds for which the container's share of processors was used up).
 """
 
+GPU_SOURCES = ("nvidia:", "amd:")
+"""How the names of sources begin that are GPUs."""
 
 Questions = dict[str, Callable[[], Any]]
 
