@@ -1,8 +1,10 @@
-"""Runs of two processes that are killed together, again and again, until they are done: on any device."""
+"""Runs of two processes that are killed again and again until they are done, both together or one of them: on any
+device.
+"""
 
+import os
 import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ from foretune.record.run_directory import RunDirectory
 from tests.proofs.ends import end_of, hashes_of
 from tests.proofs.killing import newest_run, torn_files
 from tests.proofs.lost_ranks import TwoProcesses
+from tests.training.short_runs import losses_of
 from tests.waiting import HANG_S, waited_until
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 MOST_KILLS_OF_A_RUN = 8
 _AFTER_CHECKPOINT_S = 0.5
 _ANY_TIME_S = 3.0
+_BACK_S = 30.0
 
 
 @dataclass
@@ -99,3 +103,61 @@ def _killed_until_done(
 def _wait_for_checkpoint(two: TwoProcesses) -> None:
     before = two.newest_checkpoint()
     waited_until(lambda: two.newest_checkpoint() != before or two.process.poll() is not None)
+
+
+def check_restarts(
+    forked: "ForkedPython",
+    model: Path,
+    folder: Path,
+    sections: dict[str, Any],
+    *,
+    num_kills: int,
+    num_steps_for_each: int,
+    is_allowed: bool,
+) -> str:
+    """Kills one process of a run so often, which starts again as often, or once less; returns a figure.
+
+    A checkpoint is saved every other step.
+    """
+    restarts, num_steps = num_kills if is_allowed else num_kills - 1, num_steps_for_each * (num_kills + 1)
+    sections = {
+        **sections,
+        "train": {**sections.get("train", {}), "steps": num_steps},
+        "save": {**sections.get("save", {}), "every": 2},
+    }
+    parallel = {**sections.get("parallel", {}), "restarts": restarts}
+    two = TwoProcesses(forked, model, folder / "killed", **{**sections, "parallel": parallel})
+    killed_s, saved = [], []
+    for kill in range(num_kills):
+        saved.append(two.wait_for_save_of_start(kill + 1))
+        # The first process owns the run directory; both must be losable.
+        two.worker((kill + (not is_allowed)) % 2).kill()
+        killed_s.append(time.time())
+    out, _ = two.process.communicate(timeout=HANG_S)
+    two.wait_until_all_ended()
+    starts = two.events("started")
+    assert len(starts) == restarts + 1, out
+    firsts = [event["first_step"] for event in starts]
+    assert firsts[0] == 0
+    # The last kill is not followed by a start where no more are allowed.
+    assert all(first >= step > 0 for first, step in zip(firsts[1:], saved, strict=False)), (firsts, saved)
+    back_s = [start["time_s"] - last_s for start, last_s in zip(starts[1:], killed_s, strict=False)]
+    if os.environ.get("FORETUNE_PROOFS") == "full":
+        assert max(back_s, default=0) <= _BACK_S
+    losses: dict[int, float] = {}
+    for event in two.events("step"):
+        assert losses.setdefault(event["step"], event["loss"]) == event["loss"], "a step that is repeated is the same"
+    figure = f"{num_kills} kills, {restarts} restarts allowed: {len(starts) - 1} made"
+    figure += f", each after {max(back_s):.1f} s at most" if back_s else ""
+    figure += ", 0 processes left behind"
+    if not is_allowed:
+        assert two.process.returncode == 1
+        assert f"foretune resume {two.run.path}" in out.replace("\n", "")
+        return figure
+    assert two.process.returncode == 0, out
+    assert set(losses) == set(range(num_steps))
+    whole = TwoProcesses(forked, model, folder / "whole", **sections)
+    out, _ = whole.process.communicate(timeout=HANG_S)
+    assert whole.process.returncode == 0, out
+    assert [losses[step] for step in sorted(losses)] == losses_of(whole.run), "as if nothing had happened"
+    return figure

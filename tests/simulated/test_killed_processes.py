@@ -4,12 +4,12 @@ the optimizer are on the host or in shards.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.conftest import ProofSize
-from tests.proofs.killed_ranks import killed_runs
+from tests.proofs.killed_ranks import check_restarts, killed_runs
 from tests.simulated.engines import ENGINES
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ _NUM_KILLS: dict[str, tuple[int, int]] = {
     "FSDP2": (17, 2),
 }
 """At full size, and in a tenth of it."""
+_STEPS_FOR_EACH = 20
+"""Of a run for each kill: so many that none is over before its process is found and killed."""
 
 
 @pytest.mark.parametrize("engine", list(ENGINES))
@@ -45,3 +47,25 @@ def test_r1_two_processes_killed_together_end_as_if_never_killed(
     report_figure(f"{engine}, on two simulated GPUs: {seen.figure()}")
     assert seen.torn == []
     assert seen.different == []
+
+
+@pytest.mark.parametrize(("engine", "is_allowed"), [("DDP, block swap", True), ("FSDP2", False)])
+def test_r7_killed_processes_start_again_as_often_as_allowed(
+    engine: str,
+    is_allowed: bool,
+    tiny_pipeline: Callable[..., Path],
+    tmp_path: Path,
+    forked_python: "ForkedPython",
+    proof_size: ProofSize,
+    report_figure: Callable[[str], None],
+) -> None:
+    figure = check_restarts(
+        forked_python,
+        tiny_pipeline("flux"),
+        tmp_path,
+        ENGINES[engine],
+        num_kills=proof_size(20, 1),
+        num_steps_for_each=_STEPS_FOR_EACH,
+        is_allowed=is_allowed,
+    )
+    report_figure(f"{engine}, on two simulated GPUs: {figure}")

@@ -188,7 +188,9 @@ def sums_over_shards(sums: Mapping[str, int], tensors: Mapping[str, Tensor]) -> 
 
 
 @contextmanager
-def contents_replaced(model: nn.Module, weights: Mapping[str, nn.Parameter], by: Mapping[str, Tensor]) -> Iterator[None]:
+def contents_replaced(
+    model: nn.Module, weights: Mapping[str, nn.Parameter], by: Mapping[str, Tensor]
+) -> Iterator[None]:
     """Puts other values in the place of a model's weights for a while, which come back bit for bit.
 
     Sharded weights are overwritten, because FSDP2 gathers them from memory of its own. A weight whose dtype would

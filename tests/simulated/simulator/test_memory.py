@@ -224,7 +224,5 @@ for _ in range(2):
     os.wait()
 print(os.read(answers[0], 100).decode())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.stdout.split() == ["True", "True"], done.stderr
