@@ -193,9 +193,10 @@ def contents_replaced(
 ) -> Iterator[None]:
     """Puts other values in the place of a model's weights for a while, which come back bit for bit.
 
-    Sharded weights are overwritten, because FSDP2 gathers them from memory of its own. A weight whose dtype would
-    change is left alone, and the model has another one meanwhile: torch would discard its gradient accumulator, on
-    which DDP's hooks are, and DDP would never again send its gradient. Others only change places.
+    Sharded weights are overwritten, because FSDP2 gathers them from memory of its own. It keeps what it has gathered of
+    the outermost module until the next backward pass, so that this is given back. A weight whose dtype would change is
+    left alone, and the model has another one meanwhile: torch would discard its gradient accumulator, on which DDP's
+    hooks are, and DDP would never again send its gradient. Others only change places.
     """
     kept: dict[str, Tensor] = {}
     others: dict[nn.Parameter, nn.Parameter] = {}
@@ -210,6 +211,7 @@ def contents_replaced(
         else:
             others[weight] = nn.Parameter(value, requires_grad=False)
     _replace(model, others)
+    _give_back_gathered(model, weights)
     try:
         yield
     finally:
@@ -219,6 +221,18 @@ def contents_replaced(
                 weights[name].data.copy_(value)
             else:
                 weights[name].data = value
+        _give_back_gathered(model, weights)
+
+
+def _give_back_gathered(model: nn.Module, weights: Mapping[str, nn.Parameter]) -> None:
+    """Has FSDP2 gather all weights again where it needs them next."""
+    if not any(map(is_sharded, weights.values())):
+        return
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def _replace(model: nn.Module, others: Mapping[nn.Parameter, nn.Parameter]) -> None:
