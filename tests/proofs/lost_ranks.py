@@ -121,7 +121,7 @@ class TwoProcesses:
         Of a copying process nothing else was copied meanwhile, so that differences are this run's.
         """
         ended = psutil.Process(self._forked.server_pid).cpu_times()
-        used_s = ended.children_user + ended.children_system
+        used_s: float = ended.children_user + ended.children_system
         for one in self._below(lambda _: True):
             with suppress(psutil.NoSuchProcess):
                 used_s += sum(one.cpu_times()[:4])

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.proof, pytest.mark.simulated, pytest.mark.takes_turns]
 
 _NUM_PARTS = 4
-_LOSS_SCALE = 2.0**22
-"""Gradients of the tiny models overflow, so that the scale moves."""
+_LOSS_SCALES = {"full": 2.0**16, "lora": 2.0**19, "lora-dropout": 2.0**19}
+"""Where gradients of the tiny models overflow now and then: the scale moves, and most steps are made."""
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +44,15 @@ def differences(cell: Cell, two: SimulatedRanks, model: Path, cache: str, work: 
     """What differs between the stopped and the uninterrupted run; nothing should."""
     request: dict[str, Any] = {"do": "trained", "mapping": cell.experiment(str(model), cache)}
     if cell.precision == "fp16":
-        request["loss_scale"] = _LOSS_SCALE
+        request["loss_scale"] = _LOSS_SCALES[cell.method]
     answers = two.together({**request, "runs": str(work / "whole")})
-    whole = _run_in(work / "whole")
     for stops in STOPS[cell.stop]:
         answers += two.together(
             {**request, "runs": str(work / "stopped")}, {rank: dict(stop) for rank, stop in stops.items()}
         )
-        stopped = _run_in(work / "stopped")
-        request["resume"] = str(stopped.path)
+        request["resume"] = str(_run_in(work / "stopped").path)
     answers += two.together(request)
+    whole, stopped = _run_in(work / "whole"), _run_in(work / "stopped")
     found = [str(answer) for answer in answers if answer["findings"] or "refused" in answer]
     first_steps = tuple(event["first_step"] for event in events_of(stopped, "started"))
     if first_steps != (0, *RESUMED_AFTER[cell.stop]):

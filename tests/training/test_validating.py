@@ -119,7 +119,7 @@ def test_hooks_on_gradients_are_still_called_after_a_validation(tmp_path: Path, 
     called: list[str] = []
     kept = []
     for name, weight in step.trained.items():
-        accumulator = weight.expand_as(weight).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+        accumulator: Any = weight.expand_as(weight).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
         accumulator.register_hook(lambda *_, name=name: called.append(name))
         kept.append(accumulator)
     before = checksums(step.trained)
