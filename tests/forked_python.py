@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from foretune.core.thread_waiting import with_passive_waiting
+from foretune.executors.preloading import no_device_seen
 from tests.forked_client import PASSED_ON
 from tests.waiting import HANG_S
 
@@ -48,7 +49,7 @@ _SET_BY_THE_PROGRAM = {
 """Foretune sets these itself before it imports a library, where the user has not. They decide what is printed."""
 _READ_ONCE = (
     "ATEN_", "CUDA_", "DIFFUSERS_", "DNNL_", "GOMP_", "HF_", "KMP_", "LANG", "LC_", "LD_", "MALLOC_", "MKL_", "OMP_",
-    "ONEDNN_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH_", "TRANSFORMERS_", "TZ",
+    "ONEDNN_", "OPENBLAS_", "PYTHON", "PYTORCH_", "SIMACCEL", "TORCH_", "TRANSFORMERS_", "TZ",
 )  # fmt: skip
 """Beginnings of the names of variables that Python and libraries read when they start or are imported."""
 
@@ -260,7 +261,9 @@ def main() -> None:
     """`python -m tests.forked_python SOCKET PYTHON`: the server, and each of its copies."""
     address, python = sys.argv[1:]
     os.environ.update(with_passive_waiting({**_SET_BY_THE_PROGRAM, **os.environ}))
-    import_everything()
+    # A copy can use a GPU only if the server has not.
+    with no_device_seen():
+        import_everything()
     # Processes that a copy starts are copies, too.
     sys.executable = python
     gc.collect()

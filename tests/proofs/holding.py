@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from foretune.training.checkpoint_files import Checkpoint
 from foretune.training.checkpoints import CheckpointStore
 from tests.proofs.naive_store import NaiveStore
 
@@ -22,15 +21,17 @@ def before_each_operation_of_a_save(writer: Writer, act: Callable[[int], None]) 
 
     Hooks cannot be taken away again, so this is for processes that are made for it.
     """
-    write, saving = writer.write, threading.local()
-    number = 0
+    saving, number = threading.local(), 0
 
-    def watched(self: Any, checkpoint: Checkpoint) -> Path:
-        saving.now = True
-        try:
-            return write(self, checkpoint)
-        finally:
-            saving.now = False
+    def watched(write: Callable[..., Path]) -> Callable[..., Path]:
+        def watched_write(*arguments: Any) -> Path:
+            before, saving.now = getattr(saving, "now", False), True
+            try:
+                return write(*arguments)
+            finally:
+                saving.now = before
+
+        return watched_write
 
     def hook(event: str, _: Any) -> None:
         nonlocal number
@@ -41,7 +42,10 @@ def before_each_operation_of_a_save(writer: Writer, act: Callable[[int], None]) 
             act(number)
             saving.now = True
 
-    mock.patch.object(writer, "write", watched).start()
+    # A save in the background begins with the second one.
+    for name in ("write", "write_files"):
+        if hasattr(writer, name):
+            mock.patch.object(writer, name, watched(getattr(writer, name))).start()
     sys.addaudithook(hook)
 
 

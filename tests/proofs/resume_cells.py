@@ -24,7 +24,7 @@ RESUMED_AFTER: dict[str, tuple[int, ...]] = {
 """By kind of stop: the steps that are done where each resumed process begins. A process that is asked saves first."""
 
 _SIZES_PX = {"flux": 64, "sd3": 64, "ddpm": 16}
-_METHODS: dict[str, dict[str, Any]] = {
+METHODS: dict[str, dict[str, Any]] = {
     "full": {"kind": "full"},
     "lora": {"kind": "lora", "rank": 4, "alpha": 6},
     "lora-dropout": {"kind": "lora", "rank": 4, "alpha": 6, "dropout": 0.3},
@@ -68,7 +68,7 @@ class Cell:
         return {
             "name": "cell",
             "model": model,
-            "method": _METHODS[self.method],
+            "method": METHODS[self.method],
             "data": {
                 "kind": "shapes",
                 "num_samples": num_train + NUM_HELD_OUT,

@@ -5,12 +5,13 @@ It answers each by a line of JSON. Starting a rank takes seconds, so that tests 
 
 import json
 import os
+import signal
 import socket
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,9 +23,11 @@ from foretune.config.reading import understand
 from foretune.core.errors import UserError
 from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
+from foretune.step.training_step import StepOutcome, TrainingStep
 from foretune.training import sampling, session, validating
 from foretune.training.places import DevicePlace
 from foretune.training.several import resume_in_ranks, train_in_ranks
+from tests.proofs.stopping import Died, dying_in_window, restless_scaler
 from tests.training.rank_runs import RANK_VARIABLES
 
 
@@ -38,7 +41,7 @@ def trained(request: dict[str, Any]) -> dict[str, Any]:
 
 def _patches(request: dict[str, Any]) -> Iterator[AbstractContextManager[object]]:
     """Stand-ins: the name of the host, sensors that report the power of each GPU, a denoiser that samples slowly,
-    memory of the device that something else holds in this process.
+    memory of the device that something else holds in this process, a signal to it or its death, a restless scaler.
     """
     if "held_bytes" in request:
         yield nullcontext(torch.empty(request["held_bytes"], dtype=torch.uint8, device="cuda"))
@@ -46,6 +49,12 @@ def _patches(request: dict[str, Any]) -> Iterator[AbstractContextManager[object]
         yield mock.patch.object(socket, "gethostname", return_value=request["host"])
     if "power_w" in request:
         yield mock.patch.object(session, "open_sensors", lambda places: [SteadyPower(places, request["power_w"])])
+    if "signal_after" in request or "die_after" in request:
+        yield stopping(request.get("signal_after"), request.get("die_after"))
+    if "die_in" in request:
+        yield dying_in_window(*request["die_in"])
+    if "loss_scale" in request:
+        yield restless_scaler(request["loss_scale"])
     if "call_s" in request:
         sample = sampling.sample
 
@@ -58,6 +67,23 @@ def _patches(request: dict[str, Any]) -> Iterator[AbstractContextManager[object]
                 handle.remove()
 
         yield mock.patch.object(validating, "sample", slow_sample)
+
+
+@contextmanager
+def stopping(signal_after: int | None, die_after: int | None) -> Iterator[None]:
+    """A signal to this process with the last of so many steps, or its death before the next one."""
+    make_step = TrainingStep.__call__
+
+    def stopped(training: TrainingStep, step: int, *arguments: Any) -> StepOutcome:
+        if step == die_after:
+            raise Died
+        outcome = make_step(training, step, *arguments)
+        if step + 1 == signal_after:
+            signal.raise_signal(signal.SIGTERM)
+        return outcome
+
+    with mock.patch.object(TrainingStep, "__call__", stopped):
+        yield
 
 
 class SteadyPower:
@@ -107,6 +133,8 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
                 del os.environ[name]
         try:
             answer = DO[request["do"]](request)
+        except Died:
+            answer = {"died": True}
         except UserError as error:
             answer = {"refused": str(error)}
         except Exception:  # noqa: BLE001 - the test shows it

@@ -9,10 +9,13 @@ import tempfile
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tests.training.rank_runs import RANK_VARIABLES
 from tests.waiting import HANG_S
+
+if TYPE_CHECKING:
+    from tests.forked_python import ForkedPython
 
 _ROOT = Path(__file__).parents[2]
 
@@ -20,11 +23,13 @@ _ROOT = Path(__file__).parents[2]
 class SimulatedRanks:
     """As many processes as devices."""
 
-    def __init__(self, size: int, *, sees_one: bool = False) -> None:
+    def __init__(self, size: int, *, sees_one: bool = False, forked: "ForkedPython | None" = None) -> None:
         """Each process sees all simulated devices, as torchrun starts it, or only its own, as SLURM does with
         --gpus-per-task=1.
+
+        Copies of a process begin at once, and have the devices that it was started with.
         """
-        self.size = size
+        self.size, self._forked = size, forked
         self._scratch = tempfile.TemporaryDirectory(prefix="foretune-simulated-ranks-")
         self._numbers = count()
         self._ranks = [
@@ -34,17 +39,18 @@ class SimulatedRanks:
     def _started(self, rank: int, variables: dict[str, str]) -> "subprocess.Popen[str]":
         places = dict(zip(RANK_VARIABLES, (str(rank), str(self.size)) * 2 + ("",), strict=True))
         paths = os.pathsep.join(str(_ROOT / folder) for folder in ("src", "simaccel/src", ""))
+        afresh = {"PYTHONPATH": paths, "SIMACCEL_DEVICES": str(self.size)}
+        python = sys.executable if self._forked is None else self._forked.python
         with self._log(rank).open("w") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "tests.simulated.rank_program"],
+                [python, "-m", "tests.simulated.rank_program"],
                 env={
                     **os.environ,
                     **places,
                     "GLOO_SOCKET_IFNAME": "lo",
                     "OMP_NUM_THREADS": "1",
-                    "PYTHONPATH": paths,
                     "SIMACCEL": "cuda",
-                    "SIMACCEL_DEVICES": str(self.size),
+                    **(afresh if self._forked is None else self._forked.variables),
                     **variables,
                 },
                 cwd=_ROOT,

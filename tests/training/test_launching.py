@@ -12,8 +12,10 @@ import psutil
 import pytest
 import yaml
 
+from foretune.core.errors import UserError
+from foretune.core.interrupts import Interrupted
 from foretune.record.run_directory import RunDirectory
-from foretune.training.launching import _variables
+from foretune.training.launching import Launched, _variables
 from tests.training.short_runs import events_of, losses_of, short_mapping
 from tests.waiting import HANG_S, waited_until
 
@@ -107,3 +109,11 @@ def test_asked_to_stop_they_save_and_resume_goes_on(
     assert record is not None
     assert record.outcome.status == "interrupted"
     assert f"foretune resume {Path('runs') / 'short' / run.run_id}" in out + errors
+
+
+def test_a_signal_before_the_first_step_is_an_interruption_and_no_mistake_of_the_user() -> None:
+    """Schedulers read the exit code: 2 would be a wrong setting."""
+    with pytest.raises(Interrupted, match=r"Interrupted by SIGTERM\. No step was made\."):
+        Launched(signal="SIGTERM").run()
+    with pytest.raises(UserError, match="ended by something that left no trace"):
+        Launched().run()

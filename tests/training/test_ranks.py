@@ -110,6 +110,41 @@ def test_losses_and_weights_are_those_of_one_process(
     report_figure(f"{family} {method}, {num_steps} steps on 1, 2 and 4 processes: losses within {farthest:.1e}")
 
 
+@pytest.mark.parametrize(
+    ("sharding", "sections"),
+    [
+        ("none", {"train": {"precision": "bf16", "weight_dtype": "bf16"}, "levers": {"optimizer_offload": True}}),
+        ("full", {}),
+    ],
+    ids=["DDP, bf16 weights", "FSDP2"],
+)
+def test_looking_at_averaged_weights_changes_no_step(
+    sharding: str,
+    sections: dict[str, Any],
+    tiny_pipeline: TinyPipeline,
+    tmp_path: Path,
+    forked_python: "ForkedPython",
+) -> None:
+    """The average takes the place of the weights for each validation. Processes that then no longer add up their
+    gradients, or train on the average, report other losses.
+    """
+    losses = []
+    for name, ema in (("without", None), ("with", {"decay": 0.9})):
+        train = {"steps": 5, **sections.get("train", {}), "ema": ema}
+        asked = mapping(
+            tiny_pipeline("flux"),
+            tmp_path,
+            2,
+            method="full",
+            **{**sections, "train": train, "validate": {"every": 2}, "parallel": {"sharding": sharding}},
+        )
+        found = run_ranks(forked_python.python, 2, "trained", mapping=asked, runs=str(tmp_path / name))
+        run = RunDirectory(Path(found[0]["run"]))
+        assert len(events_of(run, "validated")) == 4
+        losses.append(losses_of(run))
+    assert losses[0] == losses[1]
+
+
 @pytest.mark.parametrize("family", TRAINABLE)
 def test_every_family_trains_on_two_processes(
     family: str, tiny_pipeline: TinyPipeline, tmp_path: Path, forked_python: "ForkedPython"

@@ -106,6 +106,31 @@ def test_an_average_on_the_host_is_looked_at_where_the_weights_are(tmp_path: Pat
     assert found[0] == found[1]
 
 
+def test_hooks_on_gradients_are_still_called_after_a_validation(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    """DDP sends gradients from hooks on the accumulators, which torch discards where a weight changes its dtype."""
+    validator = prepared_validator(
+        tiny_pipeline("flux"),
+        tmp_path,
+        method="full",
+        train={"weight_dtype": "bf16", "precision": "bf16", "ema": {}},
+        levers={"optimizer_offload": True},
+    )
+    step = validator.step
+    called: list[str] = []
+    kept = []
+    for name, weight in step.trained.items():
+        accumulator: Any = weight.expand_as(weight).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+        accumulator.register_hook(lambda *_, name=name: called.append(name))
+        kept.append(accumulator)
+    before = checksums(step.trained)
+    assert step.shown_weights().keys() == step.trained.keys()
+    assert {average.dtype for average in step.shown_weights().values()} == {torch.float32}
+    assert validator.held_out_loss() is not None
+    assert checksums(step.trained) == before
+    step(0, 1e-2, [made_batch(validator.family, 1)], 1)
+    assert set(called) == set(step.trained)
+
+
 def test_weights_come_back_when_looking_fails(
     tmp_path: Path, tiny_pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

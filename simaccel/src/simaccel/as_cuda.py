@@ -60,6 +60,9 @@ def _install_devices(torch: ModuleType, sim: Any, machine: Machine) -> None:
     def note_fork() -> None:
         nonlocal forked_with_cuda
         forked_with_cuda = bool(cuda._initialized)
+        if not forked_with_cuda:
+            # Its tensors are its own. Where there are some already, the copy cannot use them, as on a GPU.
+            sim.renew_memory()
 
     def properties(index: int) -> DeviceProperties:
         return machine.properties(index)

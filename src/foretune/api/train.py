@@ -11,6 +11,7 @@ from foretune.api.run import Run, RunFailed, RunLike, open_run, path_of
 from foretune.api.start import Changes, ExperimentLike, import_libraries, overrides_of, read_to_start
 from foretune.core.errors import UserError
 from foretune.core.extras import require
+from foretune.core.interrupts import Interrupted
 from foretune.core.main_guard import require_main_guard
 from foretune.core.observer import Observer
 from foretune.core.units import bytes_text
@@ -132,6 +133,8 @@ def _launched(experiment: "Experiment", request: dict[str, Any], observer: Obser
     launched = launch(experiment.parallel, _RANK_WORKER, request, observer)
     run = open_run(launched.run())
     if run.record is None:
+        if launched.signal is not None:
+            raise Interrupted(f"Interrupted by {launched.signal}. Continue with: foretune resume {run.path}")
         raise ProcessesLost(run, launched.why())
     run = replace(run, **launched.answer)
     if run.status not in ("finished", "interrupted"):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+SAME_COMMAND = "Encoded samples are kept: the same command continues."
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2") if hasattr(signal, name))
 
 
@@ -44,8 +45,9 @@ class StopRequest:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Stopped by Ctrl-C where a step could not be finished first; the text says what there is and how to go on.
+    """Stopped where a step could not be finished first: by Ctrl-C, or by any signal to the processes of a run.
 
+    The text says what there is and how to go on.
     Whoever handles several runs must not take it for the failure of one.
     """
 

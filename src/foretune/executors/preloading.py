@@ -27,7 +27,7 @@ _WITHOUT_DEVICES = {
 def preload(names: Sequence[str]) -> list[str]:
     """Imports what tasks import; returns what went wrong. The tasks meet it again and report it as theirs."""
     problems = []
-    with collector_paused(), _no_device_seen():
+    with collector_paused(), no_device_seen():
         for name in names:
             try:
                 import_module(name)
@@ -64,7 +64,8 @@ def _targets(descriptors: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _no_device_seen() -> Iterator[None]:
+def no_device_seen() -> Iterator[None]:
+    """For imports in a process that will be copied: libraries that look for a GPU find none."""
     before = {name: os.environ.get(name) for name in _WITHOUT_DEVICES}
     os.environ.update(_WITHOUT_DEVICES)
     try:

@@ -188,25 +188,58 @@ def sums_over_shards(sums: Mapping[str, int], tensors: Mapping[str, Tensor]) -> 
 
 
 @contextmanager
-def contents_replaced(weights: dict[str, nn.Parameter], by: dict[str, Tensor]) -> Iterator[None]:
-    """Puts other values into weights for a while, which come back bit for bit.
+def contents_replaced(
+    model: nn.Module, weights: Mapping[str, nn.Parameter], by: Mapping[str, Tensor]
+) -> Iterator[None]:
+    """Puts other values in the place of a model's weights for a while, which come back bit for bit.
 
-    Sharded weights are overwritten, because FSDP2 gathers them from memory of its own; others only change places.
+    Sharded weights are overwritten, because FSDP2 gathers them from memory of its own. It keeps what it has gathered of
+    the outermost module until the next backward pass, so that this is given back. A weight whose dtype would change is
+    left alone, and the model has another one meanwhile: torch would discard its gradient accumulator, on which DDP's
+    hooks are, and DDP would never again send its gradient. Others only change places.
     """
     kept: dict[str, Tensor] = {}
+    others: dict[nn.Parameter, nn.Parameter] = {}
     for name, value in by.items():
         weight = weights[name]
         if is_sharded(weight):
             kept[name] = weight.detach().clone()
             weight.data.copy_(value)
-        else:
+        elif value.dtype == weight.dtype:
             kept[name] = weight.data
             weight.data = value
+        else:
+            others[weight] = nn.Parameter(value, requires_grad=False)
+    _replace(model, others)
+    _give_back_gathered(model, weights)
     try:
         yield
     finally:
+        _replace(model, {other: weight for weight, other in others.items()})
         for name, value in kept.items():
             if is_sharded(weights[name]):
                 weights[name].data.copy_(value)
             else:
                 weights[name].data = value
+        _give_back_gathered(model, weights)
+
+
+def _give_back_gathered(model: nn.Module, weights: Mapping[str, nn.Parameter]) -> None:
+    """Has FSDP2 gather all weights again where it needs them next."""
+    if not any(map(is_sharded, weights.values())):
+        return
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def _replace(model: nn.Module, others: Mapping[nn.Parameter, nn.Parameter]) -> None:
+    """Gives modules other parameters in the place of those that they have."""
+    if not others:
+        return
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None and weight in others:
+                module._parameters[name] = others[weight]

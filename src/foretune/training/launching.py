@@ -18,6 +18,7 @@ from typing import Any
 
 from foretune.choices.running import Parallel
 from foretune.core.errors import UserError
+from foretune.core.interrupts import SAME_COMMAND, Interrupted
 from foretune.core.observer import Observer
 from foretune.core.observer_lines import notify_observer
 from foretune.core.thread_waiting import with_passive_waiting
@@ -57,10 +58,12 @@ class Launched:
         return self.reports.get(ANSWER, {})
 
     def run(self) -> Path:
-        """The run directory that they made. Raises UserError if they made none."""
+        """The run directory that they made. If they made none, raises UserError, or Interrupted after a signal."""
         if REFUSED in self.reports:
             raise UserError(self.reports[REFUSED]["text"])
         if "began" not in self.reports:
+            if self.signal is not None:
+                raise Interrupted(f"Interrupted by {self.signal}. No step was made. {SAME_COMMAND}")
             raise UserError(f"No step was made. {self.why()}")
         return Path(self.reports["began"]["run"])
 

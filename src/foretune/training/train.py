@@ -11,7 +11,7 @@ from foretune.accelerator.memory import reset_peaks
 from foretune.choices.experiment import Experiment
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
-from foretune.core.interrupts import StopRequest, explained_if_interrupted, stop_on_signals
+from foretune.core.interrupts import SAME_COMMAND, StopRequest, explained_if_interrupted, stop_on_signals
 from foretune.core.observer import Observer, Observers
 from foretune.core.values import Outcome, Plan, RunRecord
 from foretune.core.values.run_record import Measured
@@ -73,7 +73,7 @@ def train(
     for warning in asked.warnings:
         observer.warning(warning)
     try:
-        with explained_if_interrupted("No step was made. Encoded samples are kept: the same command continues."):
+        with explained_if_interrupted(f"No step was made. {SAME_COMMAND}"):
             prepared = _prepared(asked.experiment, folder, observer, ranks)
             before = weight_sums(prepared)
     except UserError:

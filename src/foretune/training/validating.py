@@ -182,7 +182,7 @@ def _evaluating(step: TrainingStep) -> Iterator[None]:
 @contextmanager
 def _averaged_weights(step: TrainingStep) -> Iterator[None]:
     """The moving average, or that of the optimizer, in the place of the weights, which come back bit for bit."""
-    with contents_replaced(step.trained, step.shown_weights()):
+    with contents_replaced(step.denoiser, step.trained, step.shown_weights()):
         yield
 
 

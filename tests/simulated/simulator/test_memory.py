@@ -1,9 +1,13 @@
 """The caching allocator against numbers by hand, limits, and allocations that fail on demand."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.waiting import HANG_S
 
 pytestmark = pytest.mark.simulated
 
@@ -198,3 +202,27 @@ def test_the_nth_allocation_fails_on_demand(empty_device: Any) -> None:
         allocated(KIB)
     kept.append(allocated(KIB))
     assert torch.cuda.memory_allocated() == 3 * KIB
+
+
+def test_copies_of_a_process_have_memory_of_their_own() -> None:
+    """Two processes see one device, each writes to the first block of its memory, and then both read."""
+    program = """
+import os
+import torch
+wrote, reads, answers = os.pipe(), os.pipe(), os.pipe()
+for value in (1.0, 2.0):
+    if os.fork() == 0:
+        tensor = torch.full((2,), value, device="cuda")
+        os.write(wrote[1], b" ")
+        os.read(reads[0], 1)
+        os.write(answers[1], f"{tensor.tolist() == [value] * 2}\\n".encode())
+        os._exit(0)
+for _ in range(2):
+    os.read(wrote[0], 1)
+os.write(reads[1], b"  ")
+for _ in range(2):
+    os.wait()
+print(os.read(answers[0], 100).decode())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert done.stdout.split() == ["True", "True"], done.stderr

@@ -80,6 +80,7 @@ static void bind_memory(py::module_& m) {
   m.def("reset_accumulated", [](int device) { device_allocator.resetAccumulatedStats(c10::DeviceIndex(device)); });
   m.def("empty_cache", [] { device_allocator.emptyCache(); });
   m.def("memory_info", [](int device) { return device_allocator.getMemoryInfo(c10::DeviceIndex(device)); });
+  m.def("renew_memory", &renew_device_memory);
   m.def("total_memory", [] { return settings.total_bytes; });
   m.def("set_limit", [](size_t bytes, std::optional<int> device) {
     Lock lock(mutex);

@@ -18,6 +18,12 @@ void map_device_memory() {
   kernel_base = (char*)mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   TORCH_CHECK(device_base != MAP_FAILED && kernel_base != MAP_FAILED, "no address space for simulated devices");
 }
+// A copy of this process would write to the same pages.
+void renew_device_memory() {
+  void* pages = mmap(kernel_base, kBytesOfAddresses * settings.num_cards, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  TORCH_CHECK(pages == kernel_base, "no address space for simulated devices");
+}
 char* kernel_address(const void* address) { return address ? (char*)address + (kernel_base - device_base) : nullptr; }
 bool is_device_address(const void* address) {
   return device_base && address >= device_base && address < device_base + kBytesOfAddresses * settings.num_cards;

@@ -8,6 +8,7 @@
 
 namespace simaccel {
 void map_device_memory();
+void renew_device_memory();
 char* kernel_address(const void* device_address);
 bool is_device_address(const void*);
 int device_of_address(const void*);
