@@ -62,7 +62,7 @@ def test_weights_of_a_frozen_base_are_pages_of_a_file() -> None:
     """11.9 B weights in bf16: the system can drop them, so that little is needed at the least."""
     found = host()
     assert found.bytes_by_part["pages of weight files"] == pytest.approx(11.9e9 * 2, rel=0.01)
-    assert found.low_bytes < 1 * GIB
+    assert found.low_bytes < 2 * GIB
 
 
 def test_block_swap_needs_its_copies() -> None:

@@ -407,3 +407,14 @@ def test_the_first_step_makes_the_optimizers_state_between_gradients_and_update(
     assert order.count("activations") == 2
     found = phases(validate={"num_held_out": 0})
     assert find_peak(training).num_bytes == found["training step"].memory.device_bytes
+
+
+def test_what_is_replayed_has_the_copy_that_activation_offload_makes_beside_computation() -> None:
+    moved = Event(7, 50 * KIB, on_host("activations"), "forward")
+    events = [*step(), moved]
+    sections: dict[str, Any] = {"validate": {"num_held_out": 0}, "levers": {"activation_offload": True}}
+    found = phases(events=events, **sections)["training step"]
+    training = dict(replay_streams(run(events=events, **sections)))["training"]
+    assert find_peak(training).num_bytes == found.memory.device_bytes
+    without = dict(replay_streams(run(validate={"num_held_out": 0})))["training"]
+    assert find_peak(training).num_bytes == find_peak(without).num_bytes + 50 * KIB

@@ -90,7 +90,20 @@ def test_spreads_of_driver_and_desktop_widen_the_band() -> None:
 
 def test_workspaces_are_part_of_what_is_allocated() -> None:
     overhead = replace(PLAIN, workspaces_bytes=(32 * MIB, 32 * MIB))
-    assert judge([_made(0, 10)], overhead, USABLE).allocated_bytes == 74 * MIB
+    backward = _made(1, 1)._replace(phase="backward")
+    assert judge([_made(0, 10), backward], overhead, USABLE).allocated_bytes == 75 * MIB
+    assert judge([_made(0, 10)], overhead, USABLE).allocated_bytes == 42 * MIB, "autograd's thread multiplies nothing"
+    large = [_made(0, 2048)]
+    assert judge(large, overhead, USABLE).allocated_bytes == (2048 + 64) * MIB
+
+
+def test_the_workspaces_of_a_small_run_take_free_blocks_as_they_do_there() -> None:
+    """A free block that is at most 1 MiB larger than a workspace is given to it whole."""
+    overhead = replace(PLAIN, workspaces_bytes=(8 * MIB, 8 * MIB))
+    backward = _made(2, 2)._replace(phase="backward")
+    # A segment of 20 MiB has 8 of the first workspace, 3 and 9. The second workspace takes the 9 that are released.
+    events = [_made(0, 3), _made(1, 9), _released(1), backward]
+    assert judge(events, overhead, USABLE).allocated_bytes == (8 + 3 + 9 + 2) * MIB
 
 
 def test_a_step_of_nothing_fits() -> None:

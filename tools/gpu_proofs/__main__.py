@@ -33,7 +33,7 @@ _REHEARSAL = {
 }
 _REHEARSED = (
     replace(WORKFLOW, arguments=(*WORKFLOW.arguments, "-k", "images and DDPM")),
-    replace(WAITS, arguments=(*WAITS.arguments, "-k", catalog.denoisers()[_REHEARSED_MODEL].family)),
+    replace(WAITS, arguments=(*WAITS.arguments, "-k", catalog.denoisers()[_REHEARSED_MODEL].family_facts.name)),
     replace(OTHERS, arguments=("-m", "gpu", "tests/accelerator/test_page_locked_on_gpu.py")),
 )
 """One test of each suite."""

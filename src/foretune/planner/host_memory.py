@@ -66,10 +66,12 @@ def host_memory_of(
         return None
     runtime = host_runtime(device)
     workers_bytes = 0 if experiment is None else experiment.data.num_workers * WORKER_BYTES
-    peak = max((phase for phase in phases if phase.occurs), key=_phase_bytes)
+    occurring = [phase for phase in phases if phase.occurs]
+    peak = max(occurring, key=_phase_bytes)
     own_bytes = _phase_bytes(peak) - peak.pinned_rounding_bytes
     likely = own_bytes + peak.pinned_rounding_bytes + runtime.likely + workers_bytes
-    low = round((own_bytes - peak.mapped_bytes) * (1 - ERROR_SHARE)) + runtime.low
+    # Pages of files can be dropped, so that another phase may be the one that needs most.
+    low = round(max(map(_least_bytes, occurring)) * (1 - ERROR_SHARE)) + runtime.low
     high = round(_phase_bytes(peak) * (1 + ERROR_SHARE)) + runtime.high + workers_bytes
     parts = {
         "process, weights and batches": own_bytes - peak.mapped_bytes,
@@ -90,6 +92,11 @@ def host_memory_of(
 
 def _phase_bytes(phase: Phase) -> int:
     return (phase.memory.host_bytes or 0) + phase.pinned_rounding_bytes
+
+
+def _least_bytes(phase: Phase) -> int:
+    """Returns what the phase cannot do without: no pages of files, no rounding of pinned blocks."""
+    return (phase.memory.host_bytes or 0) - phase.mapped_bytes
 
 
 def _judged(found: HostMemory, experiment: Experiment | None, peak: Phase, budget: HostBudget) -> HostMemory:

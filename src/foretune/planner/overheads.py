@@ -6,13 +6,14 @@ GiB beyond the allocator), workspaces of convolutions (allocated for one call an
 graphs, and devices other than NVIDIA's, AMD's, Apple's and CPUs.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from foretune.catalog.devices import HERE, Device, devices
 from foretune.catalog.overheads import Constant, OverheadRow, architecture, overheads
 from foretune.core.units import GIB, MIB
-from foretune.core.vocabulary import MemoryPart
+from foretune.core.vocabulary import MemoryPart, RunPhase, StepPhase
 from foretune.planner.block_events import Event
 
 MOST_FIRST_USE_BYTES = 256 * MIB
@@ -22,6 +23,9 @@ NUM_MATMUL_THREADS = 2
 """Threads that multiply matrices in a step: the main thread runs forward, and autograd's thread runs backward and
 recomputation. Each has its own library handle, and each handle its own workspaces.
 """
+
+_WITHOUT_PRODUCTS = ("setup", RunPhase.LOAD, StepPhase.INPUTS)
+"""Phases in which no matrices are multiplied."""
 
 _UNIT_BYTES = {"MiB": MIB, "bytes": 1}
 
@@ -115,11 +119,29 @@ def other_programs_on_host() -> Range:
     return _range(cpu, "driver")
 
 
-def with_workspaces(events: Iterable[Event], overhead: Overhead) -> Iterator[Event]:
-    """Yields the events of the workspaces, which outlive the step, before those of the step."""
-    for number, num_bytes in enumerate(overhead.workspaces_bytes, start=1):
-        yield Event(-number, num_bytes, MemoryPart.WORKSPACE, "load")
-    yield from events
+def with_workspaces(events: Sequence[Event], overhead: Overhead, *, at_first_use: bool = False) -> Iterator[Event]:
+    """Yields the events with the workspaces, which outlive the step: before all of them, or where each thread first
+    multiplies matrices.
+
+    Where they are decides which free blocks are left: this changes a peak by up to 1 MiB for each.
+    """
+    num_per_thread = len(overhead.workspaces_bytes) // NUM_MATMUL_THREADS
+    main = _first(events, lambda phase: phase not in _WITHOUT_PRODUCTS) if at_first_use else 0
+    autograd = _first(events, lambda phase: phase == StepPhase.BACKWARD) if at_first_use else 0
+    done = 0
+    for place, first in ((main, 0), (autograd, num_per_thread)):
+        if place < len(events):
+            yield from islice(events, done, place)
+            done = place
+            for index in range(first, first + num_per_thread):
+                yield Event(-1 - index, overhead.workspaces_bytes[index], MemoryPart.WORKSPACE, events[place].phase)
+    yield from islice(events, done, None)
+
+
+def _first(events: Sequence[Event], is_wanted: Callable[[str], bool]) -> int:
+    """Returns the place of the first event of such a phase, or the number of events."""
+    wanted = {phase: is_wanted(phase) for phase in {event.phase for event in events}}
+    return next((place for place, event in enumerate(events) if wanted[event.phase]), len(events))
 
 
 def _range(device: Device, constant: Constant) -> Range:

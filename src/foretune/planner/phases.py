@@ -79,13 +79,16 @@ def _training_stream(run: RunToPlan, around: Around, *, validates: bool) -> tupl
     for phase, done in RunSchedule.of(run.experiment).phases(0, is_last=lambda done: done == _NUM_REPLAYED):
         if phase is RunPhase.VALIDATE and validates:
             play_validation(stream, run, around)
-        elif phase is RunPhase.STEP and done == 1:
-            stream.run_step(run.step, states)
         elif phase is RunPhase.STEP:
-            play_live(stream, around, RunPhase.STEP)
-            copy = stream.hold(background_copy_bytes(run, around), MemoryPart.CHECKPOINT_COPY, RunPhase.STEP)
-            stream.run_step(run.step)
-            stream.release(copy, MemoryPart.CHECKPOINT_COPY, RunPhase.STEP)
+            beside = stream.hold(_copied_beside_bytes(run), MemoryPart.TEMPORARIES, RunPhase.STEP)
+            if done == 1:
+                stream.run_step(run.step, states)
+            else:
+                play_live(stream, around, RunPhase.STEP)
+                copy = stream.hold(background_copy_bytes(run, around), MemoryPart.CHECKPOINT_COPY, RunPhase.STEP)
+                stream.run_step(run.step)
+                stream.release(copy, MemoryPart.CHECKPOINT_COPY, RunPhase.STEP)
+            stream.release(beside, MemoryPart.TEMPORARIES, RunPhase.STEP)
     return tuple(stream.events)
 
 

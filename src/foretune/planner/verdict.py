@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from foretune.catalog.backtest import backtest_record
+from foretune.core.units import GIB
 from foretune.planner.allocator import OWN_ROUNDING_BYTES, CachingAllocator
 from foretune.planner.block_events import Event
 from foretune.planner.overheads import Overhead, with_workspaces
 from foretune.planner.replay import replay
 
 Verdict = Literal["fits", "tight", "does not fit"]
+_SMALL_BYTES = GIB
+"""Beside a smaller run the places of workspaces matter."""
 _NUM_SAMPLED = 50
 """Requests that are compared first, before all of two runs are."""
 
@@ -120,7 +123,8 @@ class Held:
 class Replays:
     """Cached replays without a limit: the run is the same for all devices, except for the workspaces.
 
-    Workspaces are allocated first and stay, in their own segments, so they are added to the result of one replay.
+    Workspaces stay, so they are added to the result of one replay, as if they were in segments of their own. Those of a
+    small run are replayed with it.
     Settings that do not change the requests of a stretch, such as those of another stretch, share its replay.
     """
 
@@ -128,9 +132,17 @@ class Replays:
         self._made: dict[Hashable, list[tuple[Sequence[Event], CachingAllocator]]] = {}
         self._recognised: dict[tuple[int, bool], tuple[Sequence[Event], CachingAllocator]] = {}
         """By identity. The events are kept, so that no others get their identity."""
+        self._beside_small: dict[Hashable, CachingAllocator] = {}
 
     def free(self, events: Sequence[Event], overhead: Overhead, *, expandable_segments: bool) -> Held:
         found = self._replayed(events, expandable_segments=expandable_segments)
+        if overhead.workspaces_bytes and found.peak_allocated_bytes < _SMALL_BYTES:
+            key = (id(events), expandable_segments, overhead.workspaces_bytes)
+            if key not in self._beside_small:
+                all_events = with_workspaces(events, overhead, at_first_use=True)
+                self._beside_small[key] = replay(all_events, expandable_segments=expandable_segments)
+            found = self._beside_small[key]
+            return Held(found.peak_allocated_bytes, found.peak_reserved_bytes)
         held = sum(-(-num_bytes // OWN_ROUNDING_BYTES) * OWN_ROUNDING_BYTES for num_bytes in overhead.workspaces_bytes)
         return Held(found.peak_allocated_bytes + overhead.allocated_bytes, found.peak_reserved_bytes + held)
 

@@ -113,7 +113,7 @@ def trace_step(
             gradient_owners: dict[int, int] = {}
             beside = {id(p): i for i, unit in enumerate(beside_units) for module in unit for p in module.parameters()}
             marker = _marker(recorder, step, categories, beside, gradient_owners)
-            with _both(as_on_gpus(), moving_from(_SMALL_BYTES * sizes.batch_size)) if on_accelerator else nullcontext():
+            with _both(as_on_gpus(), moving_from(_SMALL_BYTES, sizes.batch_size)) if on_accelerator else nullcontext():
                 step(1, 1e-4, batches, accumulation, marker)
             recorder.phase = "between"
             owners = {**before, **_owners(recorder, step, owned), **gradient_owners}

@@ -229,6 +229,18 @@ def test_late_copies_change_nothing(name: str, levers: dict[str, Any], tiny_pipe
     assert max(queue.most_owed for queue in queues) == 2, "one is copied while the next is awaited"
 
 
+@pytest.mark.parametrize(("shape", "are_moved"), [((24,), True), ((2, 24), True), ((4, 7), False), ((4, 9), True)])
+def test_a_small_step_moves_what_a_large_one_moves(shape: tuple[int, ...], are_moved: bool) -> None:
+    """With a limit of 32 bytes for each of 4 samples, a copy of weights moves in each batch, and a few numbers of each
+    sample in none.
+    """
+    start = torch.randn(shape, requires_grad=True)
+    copies: list[Any] = []
+    with watching_host(copies.append), moving_from(32, batch_size=4), activations_on_host(nn.Identity()):
+        (start * 1.0).square().sum().backward()
+    assert bool(copies) == are_moved
+
+
 def test_a_tensor_that_changes_while_it_is_copied_is_refused() -> None:
     start = torch.randn(SMALLEST_BYTES // 4, requires_grad=True)
 

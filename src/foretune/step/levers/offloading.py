@@ -21,19 +21,31 @@ from foretune.accelerator.copy_queues import Arrival, CopiesInTurn, CopyQueue, q
 
 _smallest_moved_bytes = 4096
 """Smaller storages stay on the device: moving one costs as much as a hundred times its bytes, and saves little."""
+_batch_size = 1
+"""By which the limit is multiplied for tensors of each sample, in a small step that stands in for a large one."""
 _moves_leaves = True
 """Whether saved tensors without a gradient are moved too, such as dropout masks and dequantised weights of the base."""
 
 
 @contextmanager
-def moving_from(num_bytes: int) -> Iterator[None]:
-    """Lowers the size limit in this context, so that a small step can stand in for a large one."""
-    global _smallest_moved_bytes  # noqa: PLW0603 - shared by all hooks
-    before, _smallest_moved_bytes = _smallest_moved_bytes, num_bytes
+def moving_from(num_bytes: int, batch_size: int = 1) -> Iterator[None]:
+    """Lowers the size limit in this context, so that a small step can stand in for a large one.
+
+    Tensors whose first axis is the batch stay up to `num_bytes` for each sample. Others, such as copies of weights,
+    must not stay in one batch and move in another.
+    """
+    global _smallest_moved_bytes, _batch_size
+    before = _smallest_moved_bytes, _batch_size
+    _smallest_moved_bytes, _batch_size = num_bytes, batch_size
     try:
         yield
     finally:
-        _smallest_moved_bytes = before
+        _smallest_moved_bytes, _batch_size = before
+
+
+def _stays(tensor: Tensor) -> bool:
+    is_per_sample = tensor.dim() > 0 and tensor.shape[0] == _batch_size
+    return tensor.untyped_storage().nbytes() < _smallest_moved_bytes * (_batch_size if is_per_sample else 1)
 
 
 @contextmanager
@@ -136,7 +148,7 @@ def activations_on_host(denoiser: nn.Module, traffic: Traffic | None = None) -> 
             return tensor.detach()
         storage = tensor.untyped_storage()
         stays = tensor.is_leaf and not _moves_leaves
-        if stays or storage in lasting or storage.nbytes() < _smallest_moved_bytes:
+        if stays or storage in lasting or _stays(tensor):
             # Detached: a tensor that is saved by its own graph would never be freed.
             return tensor.detach()
         known: weakref.WeakValueDictionary[object, _Moved] = moved.setdefault(storage, weakref.WeakValueDictionary())
