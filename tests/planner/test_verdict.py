@@ -106,6 +106,15 @@ def test_the_workspaces_of_a_small_run_take_free_blocks_as_they_do_there() -> No
     assert judge(events, overhead, USABLE).allocated_bytes == (8 + 3 + 9 + 2) * MIB
 
 
+def test_a_small_run_may_take_one_more_segment_than_planned() -> None:
+    """A tenth of 10 MiB is less than the 20 MiB that the allocator reserves for a large tensor."""
+    overhead = replace(PLAIN, workspaces_bytes=(2 * MIB, 2 * MIB))
+    small, large = (judge([_made(0, num_mib)], overhead, USABLE, error_share=TENTH) for num_mib in (10, 4096))
+    beside = overhead.context.high
+    assert small.process.high == small.reserved_bytes + 20 * MIB + beside
+    assert large.process.high == large.reserved_bytes + round(0.1 * large.reserved_bytes) + beside
+
+
 def test_a_step_of_nothing_fits() -> None:
     judgement = judge([], PLAIN, USABLE)
     assert (judgement.allocated_bytes, judgement.verdict) == (0, "fits")

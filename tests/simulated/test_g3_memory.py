@@ -21,7 +21,7 @@ from foretune.catalog import TRAINABLE
 from foretune.core.values.plan import Plan
 from foretune.planner.overheads import overhead_for
 from foretune.planner.traces import NotTraced
-from foretune.planner.verdict import Ends, ErrorShares, decide
+from foretune.planner.verdict import Ends, decide
 from foretune.trace.operator_memo import OperatorMemo
 from tests.conftest import ProofSize
 from tests.proofs.partial_counts import PartialCounts
@@ -119,7 +119,7 @@ def _limit_at_the_border_bytes(plan: Plan) -> int:
     band = (plan.process_low_bytes, plan.process_bytes, plan.process_high_bytes)
     assert decide(*band, usable_bytes) == "fits"
     assert decide(*band, usable_bytes - 1) == "tight"
-    return usable_bytes - Ends(overhead_for(catalog.devices()[_CARD]), ErrorShares(0, 0)).high(0)
+    return usable_bytes - Ends(overhead_for(catalog.devices()[_CARD])).most_beside_bytes
 
 
 def rows_of_this_run(proof_size: ProofSize) -> list[DeviceCase]:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from foretune.catalog.backtest import backtest_record
 from foretune.core.units import GIB
-from foretune.planner.allocator import OWN_ROUNDING_BYTES, CachingAllocator
+from foretune.planner.allocator import LARGE_SEGMENT_BYTES, OWN_ROUNDING_BYTES, CachingAllocator
 from foretune.planner.block_events import Event
 from foretune.planner.overheads import Overhead, with_workspaces
 from foretune.planner.replay import replay
@@ -85,8 +85,9 @@ def decide(process_low: int, process_likely: int, process_high: int, usable: int
 class Ends:
     """The ends of the band for a reserved figure.
 
-    The relative part is the trace's error. The absolute parts are the spreads of the context and of the driver's part
-    (the device's usable memory is stated with the likely figure) and, at the high end, a desktop.
+    The relative part is the trace's error; at the high end it is at least one segment, because the allocator reserves
+    nothing smaller for a large tensor. The absolute parts are the spreads of the context and of the driver's part (the
+    device's usable memory is stated with the likely figure) and, at the high end, a desktop.
     """
 
     def __init__(
@@ -95,13 +96,19 @@ class Ends:
         self._share = error_share
         context, driver = overhead.context, overhead.driver
         self._low_bytes = context.low + driver.low - driver.likely
-        self._high_bytes = context.high + driver.high - driver.likely + (0 if is_headless else overhead.display.high)
+        self.most_beside_bytes = context.high + driver.high - driver.likely
+        """The most that a process on the device takes besides what the allocator reserves, with a desktop's part."""
+        if not is_headless:
+            self.most_beside_bytes += overhead.display.high
+        # Devices without workspaces are Apple's and CPUs, which have no such segments.
+        self._least_error_bytes = LARGE_SEGMENT_BYTES if overhead.workspaces_bytes else 0
 
     def low(self, reserved_bytes: int) -> int:
         return round(reserved_bytes * (1 - self._share.low)) + self._low_bytes
 
     def high(self, reserved_bytes: int) -> int:
-        return round(reserved_bytes * (1 + self._share.high)) + self._high_bytes
+        error_bytes = max(round(reserved_bytes * self._share.high), self._least_error_bytes)
+        return reserved_bytes + error_bytes + self.most_beside_bytes
 
     def least_process_bytes(self, allocated_bytes: float) -> tuple[int, int]:
         """Returns a lower bound of the ends for a step that allocates this much: the allocator reserves no less."""
