@@ -409,12 +409,23 @@ def test_the_first_step_makes_the_optimizers_state_between_gradients_and_update(
     assert find_peak(training).num_bytes == found["training step"].memory.device_bytes
 
 
-def test_what_is_replayed_has_the_copy_that_activation_offload_makes_beside_computation() -> None:
-    moved = Event(7, 50 * KIB, on_host("activations"), "forward")
-    events = [*step(), moved]
-    sections: dict[str, Any] = {"validate": {"num_held_out": 0}, "levers": {"activation_offload": True}}
+@pytest.mark.parametrize(
+    ("levers", "beside_kib"),
+    [
+        ({}, 50),
+        ({"activation_offload_parts": "attention"}, 50),
+        # Its probabilities are the largest, and each attention has them once.
+        ({"activation_offload_parts": "attention", "attention": "math"}, 20),
+    ],
+)
+def test_what_is_replayed_has_the_copy_that_activation_offload_makes_beside_computation(
+    levers: dict[str, Any], beside_kib: int
+) -> None:
+    moved = [Event(7 + number, size * KIB, on_host("activations"), "forward") for number, size in enumerate((20, 50))]
+    events = [*step(), *moved]
+    sections: dict[str, Any] = {"validate": {"num_held_out": 0}, "levers": {"activation_offload": True, **levers}}
     found = phases(events=events, **sections)["training step"]
     training = dict(replay_streams(run(events=events, **sections)))["training"]
     assert find_peak(training).num_bytes == found.memory.device_bytes
     without = dict(replay_streams(run(validate={"num_held_out": 0})))["training"]
-    assert find_peak(training).num_bytes == find_peak(without).num_bytes + 50 * KIB
+    assert find_peak(training).num_bytes == find_peak(without).num_bytes + beside_kib * KIB

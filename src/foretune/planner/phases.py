@@ -273,11 +273,16 @@ _PLANNED: dict[RunPhase, Callable[[RunToPlan, Around], Phase]] = {
 def _copied_beside_bytes(run: RunToPlan) -> int:
     """Returns what activation offload takes for a copy beside computation: one storage, the largest.
 
-    It leaves or returns while others compute (`step.levers.offloading.Traffic`). A CPU copies in turn.
+    It leaves or returns while others compute (`step.levers.offloading.Traffic`). A CPU copies in turn. Where only
+    attention is offloaded, each attention waits for its copies before the next begins. In composed attention the
+    largest are the probabilities, of which each attention has one; beside it, the next in size is copied.
     """
-    if run.trains_on_host or not run.experiment.levers.activation_offload:
+    levers = run.experiment.levers
+    if run.trains_on_host or not levers.activation_offload:
         return 0
-    return max((event.num_bytes for event in run.step.on_host if event.phase == StepPhase.FORWARD), default=0)
+    sizes = sorted({event.num_bytes for event in run.step.on_host if event.phase == StepPhase.FORWARD}, reverse=True)
+    has_probabilities = levers.activation_offload_parts == "attention" and levers.attention == "math"
+    return next(iter(sizes[1:] if has_probabilities else sizes), 0)
 
 
 def _start_of(events: Sequence[Event], phase: str) -> int:
