@@ -150,8 +150,8 @@ BUGS = (
     bug(
         "the band leaves the driver's spread out",
         "planner/verdict.py",
-        "self._high_bytes = context.high + driver.high - driver.likely + (",
-        "self._high_bytes = context.high + (",
+        "self.most_beside_bytes = context.high + driver.high - driver.likely",
+        "self.most_beside_bytes = context.high",
         "planner/test_verdict.py",
     ),
     bug(

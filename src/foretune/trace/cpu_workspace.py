@@ -3,8 +3,8 @@
 A recorder sees the inputs and outputs of an operator. On a CPU much happens in between: oneDNN converts images and
 weights to its own layouts, attention holds tiles for each thread, mixed dtypes are first cast to one dtype. Each rule
 here returns how many of these bytes are alive at once, beyond the operator's results. The rules are facts about torch's
-CPU kernels and oneDNN on x86 processors with AVX-512 (and AMX for bf16), measured per operator; none depends on models
-or training settings.
+CPU kernels and oneDNN on x86 processors with AVX-512 (and AMX for bf16, newer ones for fp16), measured per operator;
+none depends on models or training settings.
 """
 # ruff: noqa: PLR2004 - the numbers are block sizes and thresholds of those kernels
 
@@ -112,12 +112,21 @@ def _tile(num_queries: int, num_keys: int) -> tuple[int, int]:
 
 
 def _packs_keys(query: Tensor, num_keys: int, rows: int, num_threads: int) -> bool:
-    """Whether keys are packed: only if the products are worth the copy, with four times as many elements."""
+    """Whether keys are packed: in bf16 only if the products are worth the copy, with four times as many elements; in
+    fp16 always or never.
+    """
     batch_heads, num_queries = query.shape[0] * query.shape[1], query.shape[2]
+    if query.dtype == torch.float16:
+        return _multiplies_fp16()
     if query.dtype != torch.bfloat16 or min(num_queries, num_keys) < 64:  # the kernel's own threshold
         return False
     tiles_per_thread = math.ceil(batch_heads * math.ceil(num_queries / rows) / num_threads)
     return tiles_per_thread * rows / batch_heads >= 4
+
+
+def _multiplies_fp16() -> bool:
+    """Whether this processor has AMX for fp16 (Granite Rapids). Others widen fp16 to fp32."""
+    return torch.cpu._is_amx_fp16_supported()
 
 
 def _attention_backward(call: _Call) -> int:
@@ -128,7 +137,7 @@ def _attention_backward(call: _Call) -> int:
     total += call.num_threads * (2 * rows * columns + rows) * 4
     if query.dtype in _LOW:
         total += call.num_threads * 2 * rows * columns * 2
-        is_widened = query.dtype == torch.float16
+        is_widened = query.dtype == torch.float16 and not _multiplies_fp16()
         packed = _widened(rows, columns, 0, 1) if is_widened else (rows + query.shape[3]) * columns + 8192
         total += call.num_threads * packed
     return total

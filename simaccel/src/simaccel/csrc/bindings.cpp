@@ -107,6 +107,7 @@ static void bind_memory(py::module_& m) {
 }
 
 static void bind_checks(py::module_& m) {
+  end_stacks_with_python();
   m.def("findings", &findings, py::arg("clear") = false);
   m.def("raise_pending", &raise_pending_finding);
   m.def("install_fault_handler", &install_fault_handler);

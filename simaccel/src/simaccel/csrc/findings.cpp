@@ -7,9 +7,32 @@ static std::vector<std::string>& all_findings = *new std::vector<std::string>;
 static std::string& pending = *new std::string;
 constexpr int kMostFrames = 40;
 
+// A thread that asks for the GIL while Python ends is ended by it, and with it the process, because its frames of C++
+// allow no exception. Autograd's threads may still free tensors then. So those that are reading their stack are waited
+// for, and no other begins to.
+static std::atomic<int> num_reading{0};
+static std::atomic<bool> python_ends{false};
+
 Stack current_stack() {
-  if (!settings.keeps_stacks || !Py_IsInitialized()) return nullptr;
+  if (!settings.keeps_stacks) return nullptr;
+  struct Reading {
+    Reading() { num_reading++; }
+    ~Reading() { num_reading--; }
+  } reading;
+  if (python_ends || !Py_IsInitialized()) return nullptr;
   return torch::CapturedTraceback::gather(true, false, false);
+}
+
+void end_stacks() {
+  python_ends = true;
+  py::gil_scoped_release others_may_finish;
+  while (num_reading) std::this_thread::yield();
+}
+
+void end_stacks_with_python() {
+  // Threads that were reading are not in a copied process.
+  pthread_atfork(nullptr, nullptr, [] { num_reading = 0; });
+  py::module_::import("atexit").attr("register")(py::cpp_function(&end_stacks));
 }
 
 std::string to_text(const Stack& stack) {
