@@ -107,7 +107,6 @@ static void bind_memory(py::module_& m) {
 }
 
 static void bind_checks(py::module_& m) {
-  end_stacks_with_python();
   m.def("findings", &findings, py::arg("clear") = false);
   m.def("raise_pending", &raise_pending_finding);
   m.def("install_fault_handler", &install_fault_handler);
@@ -128,6 +127,10 @@ static void bind_checks(py::module_& m) {
 }
 
 static void bind_threads(py::module_& m) {
+  py::module_::import("atexit").attr("register")(py::cpp_function([] {
+    wait_for_start_of_autograd_threads();
+    end_stacks();
+  }));
   m.def("knowledge_of_thread", &knowledge_of_thread);
   m.def("begin_thread", &begin_thread);
   m.def("learn", &learn);

@@ -7,9 +7,8 @@ static std::vector<std::string>& all_findings = *new std::vector<std::string>;
 static std::string& pending = *new std::string;
 constexpr int kMostFrames = 40;
 
-// A thread that asks for the GIL while Python ends is ended by it, and with it the process, because its frames of C++
-// allow no exception. Autograd's threads may still free tensors then. So those that are reading their stack are waited
-// for, and no other begins to.
+// No thread may ask for the GIL while Python ends (`host_threads.cpp`), and autograd's may still free tensors then. So
+// those that are reading their stack are waited for, and no other begins to.
 static std::atomic<int> num_reading{0};
 static std::atomic<bool> python_ends{false};
 
@@ -26,13 +25,9 @@ Stack current_stack() {
 void end_stacks() {
   python_ends = true;
   py::gil_scoped_release others_may_finish;
-  while (num_reading) std::this_thread::yield();
-}
-
-void end_stacks_with_python() {
-  // Threads that were reading are not in a copied process.
-  pthread_atfork(nullptr, nullptr, [] { num_reading = 0; });
-  py::module_::import("atexit").attr("register")(py::cpp_function(&end_stacks));
+  // In a copied process, threads that were reading are counted and not there.
+  auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (num_reading && std::chrono::steady_clock::now() < latest) std::this_thread::yield();
 }
 
 std::string to_text(const Stack& stack) {

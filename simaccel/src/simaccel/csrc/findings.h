@@ -8,7 +8,7 @@ using Stack = std::shared_ptr<torch::CapturedTraceback>;
 
 Stack current_stack();                 // the Python stack of this thread; null where stacks are not kept
 std::string to_text(const Stack&);     // its frames, innermost first
-void end_stacks_with_python();         // once, with the GIL: after Python's exit handlers no stack is kept
+void end_stacks();                     // with the GIL: from now on no stack is kept
 
 void report(const std::string& finding);
 void add_finding_of_fault(std::string finding);

@@ -41,10 +41,32 @@ constexpr size_t kMostFollowed = 40;
 static Followed followed[kMostFollowed];
 static size_t num_followed = 0;
 
+// The first backward pass starts a thread of autograd for each device, which begins by taking the GIL. One that takes it
+// while Python ends is ended by it, and with it the process, because its frames of C++ allow no exception.
+constexpr int kMostDevices = 8;
+static std::atomic<int> num_autograd_threads{0};
+static std::array<std::atomic<bool>, kMostDevices> has_started{};
+
+void note_thread_of_device(int device) {
+  static thread_local bool is_noted = false;
+  if (is_noted || device < 0 || device >= kMostDevices) return;
+  is_noted = true;
+  if (gettid() != getpid()) has_started[device] = true;
+}
+
+void wait_for_start_of_autograd_threads() {
+  py::gil_scoped_release they_may_take_it;
+  auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  for (int device = 0; device < num_autograd_threads; device++)
+    while (!has_started[device] && std::chrono::steady_clock::now() < latest)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 template <size_t number>
 static PyObject* call(PyObject* self, void* a, void* b, void* c) {
   auto& [function, order] = followed[number];
   if (order == Order::kReleases) release(self);
+  if (order == Order::kRunsThreads && !num_autograd_threads) num_autograd_threads = std::min(settings.num_devices, kMostDevices);
   PyObject* result = function(self, a, b, c);
   if (order == Order::kAcquires && result && result != Py_False) acquire(self);
   if (order == Order::kWaits) follow_all_threads();
@@ -70,6 +92,8 @@ static void follow(py::handle owner, const char* name, Order order) {
 
 void follow_python_threads() {
   if (num_followed) return;
+  // A copied process has no threads but its own.
+  pthread_atfork(nullptr, nullptr, [] { num_autograd_threads = 0; });
   auto module = [](const char* name) { return py::module_::import(name); };
   for (auto type : {py::type::of(module("_thread").attr("allocate_lock")()), py::type::of(module("_thread").attr("RLock")())}) {
     for (auto* name : {"release", "release_lock", "__exit__", "_release_save"}) follow(type, name, Order::kReleases);

@@ -1,5 +1,6 @@
 // Devices, streams and events as c10 sees them.
 #include "device_memory.h"
+#include "host_threads.h"
 
 namespace simaccel {
 struct Event {
@@ -24,7 +25,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kDeviceType; }
   c10::DeviceIndex deviceCount() const noexcept override { return c10::DeviceIndex(settings.num_devices); }
   c10::Device getDevice() const override { return {kDeviceType, c10::DeviceIndex(current_device())}; }
-  void setDevice(c10::Device device) const override { set_current_device(device.index()); }
+  void setDevice(c10::Device device) const override {
+    note_thread_of_device(device.index());
+    set_current_device(device.index());
+  }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     if (device.has_index() && device.index() < settings.num_devices) set_current_device(device.index());
   }
