@@ -132,3 +132,41 @@ def test_ddp() -> None:
     expected = bucketed(layout(4, 4), links)
     assert num_bytes["sum"] * 2 * 7 / 8 == pytest.approx(expected.sent_bytes)
     assert counts.total() == expected.num_collectives == 1
+
+
+def buckets_by_step(module: nn.Module, width: int) -> list[list[list[int]]]:
+    """The weights in each bucket, by their places in the model, for two steps."""
+    places = {id(weight): place for place, weight in enumerate(module.parameters())}
+    found: list[list[list[int]]] = []
+
+    def hook(_state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+        found[-1].append(sorted(places[id(weight)] for weight in bucket.parameters()))
+        done: torch.futures.Future[Tensor] = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    module.register_comm_hook(None, hook)  # type: ignore[operator]
+    for _ in range(2):
+        found.append([])
+        module(torch.randn(1, width)).sum().backward()
+    return found
+
+
+@pytest.mark.usefixtures("group")
+def test_ddp_has_the_same_buckets_in_its_first_step_as_later() -> None:
+    """A resumed run begins with another step: in other buckets its sums over many ranks would be rounded differently.
+
+    The last layers' gradients are sent first, while the others are computed.
+    """
+    num_layers, width = 6, 512  # 1 MiB each, as large as torch's first bucket
+
+    def layers() -> nn.Module:
+        return nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(num_layers)))
+
+    plain = nn.parallel.DistributedDataParallel(layers(), init_sync=False)
+    first, second = buckets_by_step(plain, width)
+    assert first != second, "torch forms buckets after the first step"
+    engine = share(layers(), BlocksFamily(), "none", torch.device("cpu"))  # type: ignore[arg-type]
+    assert engine.module is not None
+    first, second = buckets_by_step(engine.module, width)
+    assert first == second == [[num_layers - 1], [*range(num_layers - 1)]]

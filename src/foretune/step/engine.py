@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from foretune.choices.running import Sharding
 from foretune.models.family import Family
@@ -70,13 +71,11 @@ def share(
 
     num_processes, rank = dist.get_world_size(), dist.get_rank()
     if sharding == "none":
-        from torch.nn.parallel import DistributedDataParallel
-
         # Frozen weights have no gradients to send, and those of swapped blocks are in host memory: DDP refuses a model
         # that is on devices of two types, but looks only at what it is not told to ignore.
         frozen = [name for name, weight in denoiser.named_parameters() if not weight.requires_grad]
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(denoiser, frozen)
-        wrapped = DistributedDataParallel(
+        wrapped = _FinalBuckets(
             denoiser,
             device_ids=[device] if device.type == "cuda" else None,
             # Every process has read the same files, which is checked: nothing has to be sent.
@@ -103,6 +102,27 @@ def share(
     fully_shard(denoiser, mesh=mesh, mp_policy=policy)
     # Gradients are reduced in every pass: to keep them whole until the last one would undo the sharding.
     return Engine(num_processes, rank)
+
+
+class _FinalBuckets(DistributedDataParallel):
+    """DDP whose first step sums gradients in the same buckets as all others.
+
+    DDP forms new buckets after its first step, in the order in which gradients arrived. A bucket decides the
+    order in which the ranks' values are added, so with three or more processes a resumed run, whose first step
+    is another one, would differ in the last bit. Here the buckets are formed for good before the first step:
+    from the last layer to the first, which is nearly that order.
+    """
+
+    def __init__(self, *arguments: Any, **choices: Any) -> None:
+        super().__init__(*arguments, **choices)
+        # Not part of torch's interface: without it a run trains as well, and a test says that it is missing.
+        if hasattr(self.reducer, "_push_all_rebuilt_params"):
+            self.reducer._push_all_rebuilt_params()
+            self.reducer._rebuild_buckets()
+
+    def _build_params_for_reducer(self) -> tuple[list[Any], list[bool]]:
+        weights, are_sparse = super()._build_params_for_reducer()  # type: ignore[no-untyped-call]
+        return weights[::-1], are_sparse[::-1]
 
 
 def _mesh(num_processes: int, device: torch.device, shard_devices: int | None) -> "DeviceMesh":
