@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from tests.forked_python import ForkedPython
 
 _ROOT = Path(__file__).parents[2]
+_MOST_GROUPS = 24
+"""Requests after which the ranks begin again: torch keeps the gloo groups of each, whose threads take all processors
+once there are hundreds.
+"""
 
 
 class SimulatedRanks:
@@ -29,11 +33,16 @@ class SimulatedRanks:
 
         Copies of a process begin at once, and have the devices that it was started with.
         """
-        self.size, self._forked = size, forked
+        self.size, self._forked, self._sees_one = size, forked, sees_one
+        self._num_together = 0
         self._scratch = tempfile.TemporaryDirectory(prefix="foretune-simulated-ranks-")
         self._numbers = count()
-        self._ranks = [
-            self._started(rank, {"CUDA_VISIBLE_DEVICES": str(rank)} if sees_one else {}) for rank in range(size)
+        self._ranks = self._all_started()
+
+    def _all_started(self) -> "list[subprocess.Popen[str]]":
+        return [
+            self._started(rank, {"CUDA_VISIBLE_DEVICES": str(rank)} if self._sees_one else {})
+            for rank in range(self.size)
         ]
 
     def _started(self, rank: int, variables: dict[str, str]) -> "subprocess.Popen[str]":
@@ -65,6 +74,10 @@ class SimulatedRanks:
 
     def together(self, request: dict[str, Any], by_rank: dict[int, dict[str, Any]] | None = None) -> list[Any]:
         """What each rank answers to one request that concerns all of them."""
+        if self._num_together == _MOST_GROUPS:
+            self._end()
+            self._ranks, self._num_together = self._all_started(), 0
+        self._num_together += 1
         return self._answers([{**request, **(by_rank or {}).get(rank, {})} for rank in range(self.size)])
 
     def alone(self, requests: Sequence[dict[str, Any]]) -> list[Any]:
@@ -95,8 +108,11 @@ class SimulatedRanks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def _end(self) -> None:
         for process in self._ranks:
             process.kill()
             process.communicate()
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
         self._scratch.cleanup()

@@ -147,11 +147,12 @@ def four() -> Iterator[SimulatedRanks]:
         yield ranks
 
 
-def mapping(case: Case, model: Path, work: Path, parallel: dict[str, Any]) -> dict[str, Any]:
-    """An experiment of three steps whose global batch is the same for every number of devices."""
+def mapping(case: Case, model: Path, work: Path, parallel: dict[str, Any], size: int) -> dict[str, Any]:
+    """An experiment of three steps whose global batch is the same for every number of devices up to `size`."""
     sections = {name: dict(values) if isinstance(values, dict) else values for name, values in case.sections.items()}
-    num_samples = parallel["devices"] * sections.get("train", {}).get("gradient_accumulation", 1)
-    train = {"batch_size": GLOBAL_BATCH // num_samples, **sections.pop("train", {})}
+    num_passes = sections.get("train", {}).get("gradient_accumulation", 1)
+    global_batch = max(GLOBAL_BATCH, size * num_passes)
+    train = {"batch_size": global_batch // (parallel["devices"] * num_passes), **sections.pop("train", {})}
     method = sections.pop("method", "lora")
     if isinstance(method, dict) and method["kind"] == "oft":
         method["block_size"] = 4  # the layers are tiny
@@ -168,9 +169,9 @@ def norms_of(run: RunDirectory) -> list[float]:
 
 
 def check_case(ranks: SimulatedRanks, case: Case, sharding: str, model: Path, work: Path) -> None:
-    asked = mapping(case, model, work, {"device": "cuda", "devices": 1})
+    asked = mapping(case, model, work, {"device": "cuda", "devices": 1}, ranks.size)
     (alone,) = ranks.alone([{"do": "trained", "mapping": asked, "runs": str(work / "alone")}])
-    asked = mapping(case, model, work, parallel_of(sharding, ranks.size))
+    asked = mapping(case, model, work, parallel_of(sharding, ranks.size), ranks.size)
     found = ranks.together({"do": "trained", "mapping": asked, "runs": str(work / "together")})
     for one in (alone, *found):
         assert "refused" not in one, one
@@ -221,7 +222,7 @@ def test_energy_and_peak_are_those_of_all_devices_of_all_hosts(
     holds more memory than a run needs.
     """
     held_bytes = 256 * MIB
-    asked = mapping(Case({}), tiny_pipeline("flux"), tmp_path, parallel_of("none", 2))
+    asked = mapping(Case({}), tiny_pipeline("flux"), tmp_path, parallel_of("none", 2), 2)
 
     def record_of(name: str, by_rank: dict[int, dict[str, Any]]) -> RunRecord:
         request = {"do": "trained", "mapping": asked, "runs": str(tmp_path / name)}
@@ -252,7 +253,7 @@ def test_samples_that_take_longer_than_a_process_waits(
 ) -> None:
     """Each call of the denoiser is slow; the others notice progress. One that never returns ends the run."""
     sections = {"validate": {"prompts": ["a red circle"], "num_inference_steps": 12}, "parallel": {"timeout_s": 15.0}}
-    asked = mapping(Case(sections), tiny_pipeline("flux"), tmp_path, parallel_of("none", 2))
+    asked = mapping(Case(sections), tiny_pipeline("flux"), tmp_path, parallel_of("none", 2), 2)
     request = {"do": "trained", "mapping": asked}
     found = two.together({**request, "runs": str(tmp_path / "slow")}, {0: {"call_s": 2.0}})
     assert [one["status"] for one in found] == ["finished", "finished"], found
