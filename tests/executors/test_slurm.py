@@ -132,6 +132,17 @@ def test_what_the_end_of_a_job_means_for_a_task(
     assert words in (outcome.reason or "")
 
 
+def test_a_process_that_fails_before_the_first_one_begins_ends_the_task(slurm: FakeSlurm, tmp_path: Path) -> None:
+    executor, task = opened(), toy_task(tmp_path, "ranks", max_attempts=5)
+    submitted(executor, task)
+    files.write_rank_failure(task.folder, 1, "crashed", "Process 1: ValueError: this rank fails")
+    slurm.queue("7|N/A|FAILED")
+    assert settled(executor) == ["task"]
+    outcome = files.read_outcome(task.folder)
+    assert outcome is not None
+    assert (outcome.kind, outcome.reason) == ("crashed", "Process 1: ValueError: this rank fails")
+
+
 @pytest.mark.parametrize("state", ["TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", None])
 def test_an_interrupted_task_is_submitted_again(slurm: FakeSlurm, tmp_path: Path, state: str | None) -> None:
     executor, task = opened(), toy_task(tmp_path, "square", max_attempts=2)

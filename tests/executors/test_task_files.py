@@ -151,3 +151,20 @@ def test_an_outcome_is_json_that_other_programs_read(tmp_path: Path) -> None:
     files.write_outcome(tmp_path, TaskOutcome(kind="timed out", reason="It took longer than its limit of 2 s."))
     fields = json.loads((tmp_path / "outcome.json").read_text())
     assert (fields["version"], fields["kind"]) == (1, "timed out")
+
+
+def test_an_attempt_forgets_failures_of_earlier_ones_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy node, another process of the same job may have failed before the first one begins."""
+    task = toy_task(tmp_path, "ranks")
+    files.write_task(task)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    files.write_rank_failure(task.folder, 1, "crashed", "early")
+    files.begin_attempt(task.folder)
+    assert files.first_rank_failure(task.folder) == ("crashed", "early")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    files.begin_attempt(task.folder)
+    assert files.first_rank_failure(task.folder) is None, "the job was requeued"
+    files.write_rank_failure(task.folder, 1, "crashed", "again")
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    files.begin_attempt(task.folder)
+    assert files.first_rank_failure(task.folder) is None, "it was submitted again"

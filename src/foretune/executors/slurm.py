@@ -19,7 +19,7 @@ from foretune.executors import slurm_states as states
 from foretune.executors import task_files as files
 from foretune.executors.executor import Executor, checked_options
 from foretune.executors.node_program import SlurmTask
-from foretune.executors.outcome import OutcomeKind
+from foretune.executors.outcome import OutcomeKind, TaskOutcome
 from foretune.executors.slurm_options import SlurmOptions, require_safe_path
 from foretune.executors.state import read_state
 from foretune.executors.task import Task
@@ -208,6 +208,10 @@ class SlurmExecutor:
                 end_last_attempt(task, "killed", f"It was stopped {who}.")
         elif state == "OUT_OF_MEMORY" and last is not None:
             end_last_attempt(task, "out of host memory", "SLURM ended its job for the memory that it took.")
+        elif last is None and (failure := files.first_rank_failure(task.folder)) is not None:
+            # Another process failed before the first one began: it would fail again.
+            log_lines = files.last_log_lines(task.folder)
+            files.write_outcome(task.folder, TaskOutcome(kind=failure[0], reason=failure[1], log_lines=log_lines))
         elif last is None and len(_jobs_of(task.folder)) >= task.max_attempts:
             reason = f"Its SLURM job {self._jobs[task.name]} ended ({state}) before it began."
             never_started(task.folder, reason, files.last_lines(_submitit_log(task.folder)))

@@ -14,7 +14,6 @@
 import contextlib
 import json
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Mapping
@@ -83,7 +82,7 @@ def begin_attempt(folder: Path) -> Attempt:
     """Records that this process performs the task now."""
     attempts = folder / ATTEMPTS
     attempts.mkdir(exist_ok=True)
-    shutil.rmtree(folder / _FAILURES, ignore_errors=True)  # of an earlier attempt
+    _remove_earlier_failures(folder)
     attempt = Attempt(
         number=len(read_attempts(folder)) + 1,
         submission=_read(folder / TASK)["submission"],
@@ -129,8 +128,22 @@ def read_interruption(folder: Path, number: int) -> str | None:
 def write_rank_failure(folder: Path, rank: int, kind: OutcomeKind, reason: str) -> None:
     """Records why a process beside the first one failed."""
     (folder / _FAILURES).mkdir(exist_ok=True)
-    text = json.dumps({"kind": kind, "reason": reason, "at": time.time()})
+    text = json.dumps({"kind": kind, "reason": reason, "at": time.time(), "launch": _launch()})
     write_text(folder / _FAILURES / f"{rank}.json", text)
+
+
+def _remove_earlier_failures(folder: Path) -> None:
+    """Those of earlier attempts. A process may fail before the first one begins: that failure is of this attempt."""
+    launch = _launch()
+    for path in (folder / _FAILURES).glob("*.json"):
+        if launch is None or _read(path).get("launch") != launch:
+            path.unlink()
+
+
+def _launch() -> str | None:
+    """What the processes of one attempt share: SLURM's job, and how often it was requeued."""
+    job = os.environ.get("SLURM_JOB_ID")
+    return None if job is None else f"{job}.{os.environ.get('SLURM_RESTART_COUNT', '0')}"
 
 
 def first_rank_failure(folder: Path) -> tuple[OutcomeKind, str] | None:
