@@ -91,8 +91,9 @@ class ShardCache:
             return self.has(file.checksum) or self._download(store, file, is_stopped)
 
     def held_bytes(self) -> int:
-        """Returns the size of all files, unfinished ones included."""
-        return sum(num_bytes for _, num_bytes, _ in self._files())
+        """Returns the size of all files, unfinished ones included. None is added or renamed meanwhile."""
+        with self._locked("room", waits=True):
+            return sum(num_bytes for _, num_bytes, _ in self._files())
 
     def _download(self, store: ShardStore, file: CachedFile, is_stopped: Callable[[], bool]) -> bool:
         unfinished = self.folder / f"{uuid.uuid4().hex}{_UNFINISHED}"
@@ -106,7 +107,9 @@ class ShardCache:
                     self._copy(store, file, target, is_stopped)
 
                 self.retry.call(f"The shard {store.where(file.name)}", attempt)
-            unfinished.replace(self.path(file.checksum))
+            # Who lists the files meanwhile would count both names.
+            with self._locked("room", waits=True):
+                unfinished.replace(self.path(file.checksum))
         except (ShardFault, StoppedEarly):
             raise
         except OSError as error:
