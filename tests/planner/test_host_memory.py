@@ -110,6 +110,8 @@ def test_the_system_takes_its_share_of_a_size() -> None:
     assert budget_named("32GiB") == budget_named("32 GB"), "memory of computers is sold in GiB"
     assert budget_named("32GiB").usable_bytes == 32 * GIB - other.likely
     assert budget_named("1GiB").usable_bytes == 0
+    # What the system may spare is no more than there is.
+    assert host(budget=budget_named("2GiB")).verdict == "does not fit"
 
 
 def test_here_is_what_is_free_within_the_limit_of_a_container(tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ def budget_named(text: str, root: Path = Path("/")) -> HostBudget:
     # RAM is sold in units of 2**30, whatever the label says.
     total_bytes = num_bytes if is_binary else round(num_bytes / 10**9 * GIB)
     other = other_programs_on_host()
-    return HostBudget(max(0, total_bytes - other.likely), other.likely - other.low, other.high - other.likely)
+    usable_bytes, at_best_bytes = (max(0, total_bytes - taken) for taken in (other.likely, other.low))
+    return HostBudget(usable_bytes, at_best_bytes - usable_bytes, other.high - other.likely)
 
 
 def host_memory_of(
