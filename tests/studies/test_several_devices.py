@@ -131,7 +131,9 @@ def test_what_starts_its_own_processes_is_refused_under_a_launcher(
     words = "starts its own processes, and RANK and WORLD_SIZE started 2"
     with pytest.raises(UserError, match=f"A bench {words}"):
         measure_training(TrainingRequest(asked=asked, directory=str(tmp_path)), Observer())
+    # A trial joins the processes that were started for it, if they are as many as its devices.
+    monkeypatch.setenv("WORLD_SIZE", "3")
     (tmp_path / "part").mkdir()
     trial = TrialRequest(measure="train", experiment=asked, name="part", folder=str(tmp_path / "part"))
-    with pytest.raises(UserError, match=f"A trial {words}"):
+    with pytest.raises(UserError, match="RANK and WORLD_SIZE started 3"):
         perform(trial.to_mapping(), Observer())
