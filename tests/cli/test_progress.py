@@ -42,6 +42,18 @@ def test_a_file_gets_a_line_every_few_seconds_and_the_last_one(clock: list[float
     assert "\x1b" not in file.getvalue()
 
 
+def test_where_nothing_changes_a_file_gets_a_line_a_minute(clock: list[float]) -> None:
+    file = io.StringIO()
+    observer = watched(Console(file=file, width=200), clock)
+    for _ in range(240):
+        clock[0] += 0.5
+        observer.preparing("starting", 0, 1)
+    assert file.getvalue().splitlines() == ["starting 0/1"] * 2
+    clock[0] += 5
+    observer.preparing("steps", 1, 8)
+    assert file.getvalue().splitlines()[-1] == "steps 1/8"
+
+
 def test_time_left_follows_slowly(clock: list[float]) -> None:
     """One slow step among many must not make it jump: 99 steps at 0.5 s, then one that took 10 s."""
     file = io.StringIO()

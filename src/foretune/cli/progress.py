@@ -19,6 +19,8 @@ from foretune.core.units import duration_text, memory_text, rates_text
 from foretune.core.values import Plan
 
 _LOG_LINE_EVERY_S = 5.0
+_SAME_LOG_LINE_EVERY_S = 60.0
+"""Where nothing has changed, a log says only that work goes on."""
 # Drawing the line takes about a millisecond, and the loop waits for it.
 _DRAW_EVERY_S = 1.0
 _BAR_WIDTH = 24
@@ -43,6 +45,7 @@ class ProgressObserver(Observer):
         self._line = Live(Text(), console=self.console, auto_refresh=False, transient=True)
         self._live = self.console.is_terminal
         self._what: str | None = None
+        self._logged: tuple[str, int] | None = None
         self._step_s: float | None = None
         self._num_steps_seen = 0
         self._last_shown_s = -math.inf
@@ -140,8 +143,10 @@ class ProgressObserver(Observer):
             is_due = what != self._what or done == total or now_s - self._last_shown_s >= _DRAW_EVERY_S
         else:
             is_last = done == total and what == "training"
-            is_due = is_last or now_s - self._last_shown_s >= _LOG_LINE_EVERY_S
+            every_s = _SAME_LOG_LINE_EVERY_S if (what, done) == self._logged else _LOG_LINE_EVERY_S
+            is_due = is_last or now_s - self._last_shown_s >= every_s
         if is_due:
+            self._logged = (what, done)
             self._last_shown_s = now_s
         return is_due
 
