@@ -4,12 +4,9 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-# Of the container. `.env` is git-ignored; values given after the target win over both files.
-ifneq ($(wildcard .env),)
-include .env
-else
+# Of the container. A value of `.env`, which git ignores, wins over the example's, and one after the target over both.
 include .env.example
-endif
+-include .env
 # What a container needs to see the GPUs.
 DEVICES_cuda := --gpus all
 DEVICES_rocm := --device=/dev/kfd --device=/dev/dri --group-add video --group-add render

@@ -67,6 +67,13 @@ def test_env_wins_over_the_example_and_the_command_line_over_both(folder: Path) 
     assert dry_run(folder, "exec_docker") == "docker exec --interactive --tty mine bash\n"
 
 
+def test_env_may_name_a_single_value(folder: Path) -> None:
+    (folder / ".env").write_text("CONTAINER_NAME=mine\n")
+    launch = dry_run(folder, "launch_docker")
+    assert '--volume "/home/user/.cache/huggingface:/workspace/huggingface" --name mine foretune' in launch
+    assert "--gpus all" in launch
+
+
 def test_no_container_is_privileged_or_shares_the_network(folder: Path) -> None:
     for accelerator in ("cuda", "rocm"):
         launch = dry_run(folder, "launch_docker", f"ACCELERATOR={accelerator}")
