@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from foretune.api.accelerate import ImportedConfig, import_accelerate
     from foretune.api.backtest import backtest, backtest_shared
-    from foretune.api.bench import bench, bench_inference
+    from foretune.api.bench import InferenceComparison, bench, bench_inference, compare_inference
     from foretune.api.calibrate import Calibrated, calibrate, calibrated, forget_calibration
     from foretune.api.compare import Gated, compare, gate, measure_and_compare
     from foretune.api.demo import demo
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from foretune.api.sample import sample
     from foretune.api.sharing import share, shared_row
     from foretune.api.study import StudyOutcome, study
+    from foretune.api.study_series import SeriesOutcome, study_series
     from foretune.api.sweep import SweepOutcome, sweep
     from foretune.api.tiny import tiny
     from foretune.api.train import resume, train
@@ -60,6 +61,7 @@ __all__ = [
     "Gated",
     "ImportedConfig",
     "ImportedTraining",
+    "InferenceComparison",
     "Observer",
     "Plans",
     "ProfiledRun",
@@ -69,6 +71,7 @@ __all__ = [
     "Report",
     "Run",
     "RunFailed",
+    "SeriesOutcome",
     "StepReport",
     "StoredGroups",
     "StoredRuns",
@@ -85,6 +88,7 @@ __all__ = [
     "check",
     "check_data",
     "compare",
+    "compare_inference",
     "demo",
     "doctor",
     "encode_data",
@@ -119,6 +123,7 @@ __all__ = [
     "share",
     "shared_row",
     "study",
+    "study_series",
     "summarise_runs",
     "sweep",
     "tiny",
@@ -129,7 +134,7 @@ __all__ = [
 _WHERE = {
     "api.accelerate": ("ImportedConfig", "import_accelerate"),
     "api.backtest": ("backtest", "backtest_shared"),
-    "api.bench": ("bench", "bench_inference"),
+    "api.bench": ("InferenceComparison", "bench", "bench_inference", "compare_inference"),
     "api.calibrate": ("Calibrated", "calibrate", "calibrated", "forget_calibration"),
     "api.compare": ("Gated", "compare", "gate", "measure_and_compare"),
     "api.demo": ("demo",),
@@ -155,6 +160,7 @@ _WHERE = {
     "api.sample": ("sample",),
     "api.sharing": ("share", "shared_row"),
     "api.study": ("StudyOutcome", "study"),
+    "api.study_series": ("SeriesOutcome", "study_series"),
     "api.sweep": ("SweepOutcome", "sweep"),
     "api.tiny": ("tiny",),
     "api.train": ("resume", "train"),

@@ -1,14 +1,16 @@
 """A digest becomes a picture, and the same digest the same bytes."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from foretune.analyse.memory_timeline import CATEGORIES, MemoryTimeline
 from foretune.analyse.trace_digest import ModuleTime, OperatorTime, Shares, TraceDigest
 from foretune.core.errors import MissingExtra
-from foretune.reports.profile_plot import write_profile_plot
+from foretune.reports.profile_plot import draw_operators, write_profile_plot
 
 DIGEST = TraceDigest(
     device="cpu",
@@ -29,7 +31,7 @@ def test_the_picture_names_what_it_shows(tmp_path: Path) -> None:
     assert png.read_bytes().startswith(b"\x89PNG")
     text = svg.read_text(encoding="utf-8")
     for words in (
-        "The ten longest operators",
+        "The 10 longest operators",
         "2 steps on the CPU",
         "backward",
         "stb.0",
@@ -41,6 +43,39 @@ def test_the_picture_names_what_it_shows(tmp_path: Path) -> None:
     before = svg.read_bytes()
     write_profile_plot(DIGEST, tmp_path)
     assert svg.read_bytes() == before
+
+
+def test_each_operator_has_its_bar(tmp_path: Path) -> None:
+    """In the order and of the length of the table, also where names differ only in the middle or the end."""
+    from matplotlib.figure import Figure
+
+    names = (
+        "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+        "aten::a_long_name_that_differs_only_in_one_of_its_letters_in_the_middle",
+        "aten::a_long_name_that_differs_only_in_two_of_its_letters_in_the_middle",
+        "autograd::engine::evaluate_function: mm",
+        "aten::mm",
+        *(f"aten::op{n}" for n in range(8)),
+    )
+    digest = replace(
+        DIGEST, operators=tuple(OperatorTime(name, 0.04 / (n + 1), 0.2 / (n + 1), 4) for n, name in enumerate(names))
+    )
+    panel = Figure().subplots()
+    draw_operators(panel, digest)
+    bars: list[Any] = list(panel.patches)
+    widths = [bar.get_width() for bar in bars]
+    assert widths == [1000 * operator.seconds / digest.num_steps for operator in digest.longest]
+    assert [bar.get_y() + bar.get_height() / 2 for bar in bars] == pytest.approx(range(10))
+    assert panel.get_ylim()[0] > panel.get_ylim()[1], "the first is at the top"
+    labels = [label.get_text() for label in panel.get_yticklabels()]
+    assert len(set(labels)) == 10
+    for label, operator in zip(labels, digest.longest, strict=True):
+        head, _, tail = label.partition("…")
+        assert head in operator.name
+        assert operator.name.endswith(tail or head)
+    svg, _ = write_profile_plot(digest, tmp_path)
+    assert all(label in svg.read_text(encoding="utf-8") for label in labels)
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,11 @@ from foretune.analyse.study_cells import (
 from foretune.core.units import measured_text
 from foretune.core.values import Finding
 from foretune.stats.bounded import bounded_difference
-from foretune.stats.break_even import break_even
+from foretune.stats.break_even import BreakEven, break_even
 from foretune.stats.deciding import SMALLEST_DIFFERENCE, decide
 
+BREAK_EVEN, NOT_COMPARED = "; break-even: ", " are not compared: "
+"""In the sentences of findings that no comparison of two configurations says."""
 _CONFIDENCE = 0.95
 _SMALLEST_SHARE = 0.05
 """Of the first one's quality: "no difference shown" is said where a difference of this size would have been."""
@@ -117,11 +119,11 @@ def _compared(axis: CellAxis, first: StudyCell, other: StudyCell, *, confidence:
         high=high,
         confidence=confidence,
         num_pairs=len(seeds),
-        answer=_answer(low, high, neutral, edges, len(seeds), higher_is_better=axis.higher_is_better is not False),
+        answer=answer_of(low, high, neutral, edges, len(seeds), higher_is_better=axis.higher_is_better is not False),
     )
 
 
-def _answer(
+def answer_of(
     low: float | None,
     high: float | None,
     neutral: float,
@@ -130,7 +132,7 @@ def _answer(
     *,
     higher_is_better: bool,
 ) -> Answer:
-    """`edges`: differences between these are too small to matter."""
+    """What an interval shows. `edges`: differences between these are too small to matter."""
     if num_pairs < FEWEST_RUNS or low is None or high is None:
         return "not a claim"
     if low > neutral:
@@ -164,8 +166,8 @@ def _not_compared(cells: Sequence[StudyCell]) -> Iterator[Finding]:
             why = _why_not(first, other)
             if why is not None:
                 yield Finding(
-                    sentence=f"{_place(setting, cells)}{other.configuration} and {first.configuration} are not "
-                    f"compared: {why}.",
+                    sentence=f"{_place(setting, cells)}{other.configuration} and {first.configuration}"
+                    f"{NOT_COMPARED}{why}.",
                     evidence=(*first.run_ids, *other.run_ids),
                 )
 
@@ -176,13 +178,17 @@ def _break_evens(cells: Sequence[StudyCell]) -> Iterator[Finding]:
         done = [cell for cell in cells if cell.setting == setting and cell.parts]
         for first, other in ((done[0], other) for other in done[1:] if other.is_compiled and not done[0].is_compiled):
             found = break_even(first.step_times_s, other.step_times_s)
-            high = "no upper limit" if found.high is None else f"{found.high:,}"
-            when = found.why if found.step is None else f"after {found.step:,} steps ({found.low or 1:,} to {high})"
             yield Finding(
-                sentence=f"{_place(setting, cells)}{other.configuration} compiles for {found.start_s:.1f} s at the "
-                f"start; break-even: {when}.",
+                sentence=f"{_place(setting, cells)}{break_even_sentence(other.configuration, found, 'steps')}",
                 evidence=(*first.run_ids, *other.run_ids),
             )
+
+
+def break_even_sentence(name: str, found: BreakEven, unit: str) -> str:
+    """What compiling takes at the start, and after how many steps it has paid."""
+    high = "no upper limit" if found.high is None else f"{found.high:,}"
+    when = found.why if found.step is None else f"after {found.step:,} {unit} ({found.low or 1:,} to {high})"
+    return f"{name} compiles for {found.start_s:.1f} s at the start{BREAK_EVEN}{when}."
 
 
 def _why_not(first: StudyCell, other: StudyCell) -> str | None:

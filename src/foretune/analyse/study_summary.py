@@ -41,6 +41,8 @@ from foretune.core.values import Finding
 from foretune.stats.settling import LEAST_GAIN
 
 STUDY_FILE = "study.json"
+FEW_SEEDS = "; nothing is claimed from fewer than "
+"""In the warning about a configuration with too few seeds."""
 _FORMAT_VERSION = 1
 _OLD_FORMAT = "Study"
 """Of releases in which studies with a name were programs of their own."""
@@ -259,7 +261,7 @@ def _warnings(cells: Sequence[StudyCell], *, is_speed: bool) -> Iterator[str]:
             yield f"{place}: not counted, {end}"
         if 0 < len(cell.parts) < FEWEST_RUNS:
             seeds = "one seed" if len(cell.parts) == 1 else "two seeds"
-            yield f"{place}: {seeds}; nothing is claimed from fewer than {FEWEST_RUNS}"
+            yield f"{place}: {seeds}{FEW_SEEDS}{FEWEST_RUNS}"
         runs = [part.run for part in cell.parts]
         whys = () if is_speed else (too_few_steps(runs), overshot_clock(runs))
         yield from (f"{place}: {why}" for why in whys if why is not None)

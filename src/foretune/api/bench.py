@@ -1,19 +1,24 @@
 """`bench` and `bench_inference`: speed, measured in fresh processes."""
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from foretune.api.live_steps import LiveSteps
 from foretune.api.start import Changes, ExperimentLike, import_libraries, read_to_start
-from foretune.core.errors import UnknownName
+from foretune.core.errors import UnknownName, UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
 
 if TYPE_CHECKING:
-    from foretune.choices.training import Precision
+    from foretune.choices.quantize import DenoiserNumbers
+    from foretune.choices.training import CompileMode, Precision
     from foretune.config.readiness import Need
     from foretune.measure.bench import Bench
     from foretune.measure.bench_inference import InferenceBench
+    from foretune.measure.inference_variants import MeasuredVariant
 
 
 def bench(
@@ -71,6 +76,9 @@ def bench_inference(
     preset: str | None = None,
     batch: int = 1,
     precision: "Precision" = "fp32",
+    quantize: "DenoiserNumbers" = "none",
+    compile: "CompileMode" = "off",  # noqa: A002 - the name of the lever
+    merge: bool = False,
     size: int | str | None = None,
     frames: int | None = None,
     steps: int = 20,
@@ -89,6 +97,9 @@ def bench_inference(
         preset: `classical`, denoising steps at batch 256 in fp32, decides batch and precision.
         batch: images in a denoising step.
         precision: fp32, tf32, bf16 or fp16.
+        quantize: numbers of the denoiser's weights, as `quantize.denoiser` of an experiment.
+        compile: `regional` compiles the repeated blocks; what that takes is the time of the first steps.
+        merge: add the adapter, or that of the run, to the weights.
         size: side in pixels, or a width and a height such as "416x240"; the model's own if left out.
         frames: number of frames of clips; the model's own if left out.
         steps: denoising steps measured in each repeat.
@@ -100,12 +111,18 @@ def bench_inference(
         observer: receives progress.
     """
     from foretune.choices import training
+    from foretune.choices.quantize import DenoiserNumbers
     from foretune.measure.bench_request import PRESETS
     from foretune.quality.naming import check_subject
 
     observer = observer or Observer()
-    if precision not in get_args(training.Precision):
-        raise UnknownName("precision", precision, get_args(training.Precision))
+    for what, given, known in (
+        ("precision", precision, get_args(training.Precision)),
+        ("quantization", quantize, get_args(DenoiserNumbers)),
+        ("compile mode", compile, get_args(training.CompileMode)),
+    ):
+        if given not in known:
+            raise UnknownName(what, given, known)
     if preset is not None:
         if preset not in PRESETS:
             raise UnknownName("preset", preset, PRESETS)
@@ -120,6 +137,9 @@ def bench_inference(
         preset=preset,
         batch_size=batch,
         precision=precision,
+        quantize=quantize,
+        compile=compile,
+        merge=merge,
         size_px=size,
         num_frames=frames,
         num_steps=steps,
@@ -129,3 +149,91 @@ def bench_inference(
         num_inference_steps=inference_steps,
     )
     return run_bench(target, None if adapter is None else Path(adapter), choices, Path(benches), observer)
+
+
+@dataclass(frozen=True)
+class InferenceComparison:
+    """Ways to sample from one model beside the first of them."""
+
+    path: Path
+    measured: "tuple[MeasuredVariant, ...]"
+    """In the order given, with every raw time."""
+    study: Mapping[str, Any]
+    """Rows with intervals, comparisons and findings, as a study has them."""
+
+
+def compare_inference(
+    target: str,
+    variants: Mapping[str, Mapping[str, Any]],
+    *,
+    folder: str | Path | None = None,
+    steps: int = 20,
+    repeat: int = 3,
+    images: int = 2,
+    inference_steps: int = 20,
+    size: int | str | None = None,
+    frames: int | None = None,
+    benches: str | Path = "benches",
+    observer: Observer | None = None,
+) -> InferenceComparison:
+    """Measures several ways to sample from a model in turns: speed, memory, start-up, and likeness to the first.
+
+    Args:
+        target: a model, its folder, or a run directory.
+        variants: a name and what differs from fp32: `precision`, `quantize`, `compile`, `merge`, `adapter`, `batch`.
+        folder: where measurements are kept; what is there is not measured again. Default: a new one in `benches`.
+        steps: denoising steps of each repeat.
+        repeat: fresh processes; fewer than three give no intervals.
+        images: images of each variant from the same seeds, compared with those of the first; 0 for none.
+        inference_steps: denoising steps of an image.
+        size: side in pixels, or a width and a height such as "416x240"; the model's own if left out.
+        frames: number of frames of clips; the model's own if left out.
+        benches: where results without a `folder` are kept.
+        observer: receives progress.
+    """
+    observer = observer or Observer()
+    require("train", "Measuring inference")
+    import_libraries(observer, "foretune.measure.inference_variants", warns_if_busy=True, device="auto")
+    from foretune.analyse.inference_study import inference_study
+    from foretune.measure.bench import new_directory
+    from foretune.measure.inference_variants import VariantChoices, measure_variants, variant_of
+    from foretune.quality.naming import check_subject
+    from foretune.quality.similarity import likeness
+    from foretune.record.atomic import write_text
+
+    check_subject(target)
+    asked = {name: variant_of(name, choices) for name, choices in variants.items()}
+    choices = VariantChoices(
+        steps=steps, repeat=repeat, images=images, inference_steps=inference_steps, size=size, frames=frames
+    )
+    path = Path(folder) if folder is not None else new_directory(Path(benches), f"{Path(target).name}-inference")
+    measured = measure_variants(target, asked, choices, path, observer)
+    first = measured[0]
+    alike = {
+        one.name: likeness(one.images, first.images)
+        for one in measured[1:]
+        if one.images is not None and first.images is not None
+    }
+    study = inference_study(path.name, measured, choices, alike)
+    write_text(path / "study.json", json.dumps(study, indent=2) + "\n")
+    return InferenceComparison(path, measured, study)
+
+
+def variants_named(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Variants as on the command line: `["plain:precision=fp32", "fast:precision=bf16,compile=regional"]`."""
+    from foretune.config.yaml_files import parse
+
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        name, _, settings = text.partition(":")
+        pairs = [pair.partition("=") for pair in settings.split(",") if pair.strip()]
+        if not name.strip() or name in found or any(not equals for _, equals, _ in pairs):
+            raise UserError(
+                f"{text!r} is not a variant with a name of its own. Write NAME:key=value,key=value, for example "
+                "fast:precision=bf16,compile=regional"
+            )
+        # YAML reads `off` as false.
+        found[name.strip()] = {
+            key.strip(): value if key.strip() in ("compile", "adapter") else parse(value) for key, _, value in pairs
+        }
+    return found

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from foretune.core.errors import UnknownName, UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
 from foretune.core.units import duration_text
-from foretune.studies.shipped import SHIPPED_STUDIES
+from foretune.studies.shipped import SHIPPED_SERIES, SHIPPED_STUDIES
 
 if TYPE_CHECKING:
     from foretune.analyse.study_summary import StudySummary
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from foretune.executors.executor import Executor
     from foretune.studies.study_file import PartDone
 
-STUDY_NAMES = tuple(SHIPPED_STUDIES)
+STUDY_NAMES = (*SHIPPED_SERIES, *SHIPPED_STUDIES)
 """Names of the studies that need no file."""
 _FILE_ENDINGS = (".yaml", ".yml")
 _OPERATORS = "operators"
@@ -82,26 +81,31 @@ def study(
         observer: receives progress.
     """
     file = study_path(target)
+    if str(target) in SHIPPED_SERIES:
+        raise UserError(f"{target} is a series of studies. In Python: ft.study_series({str(target)!r})")
     if plot:
         needed = "plots" if file.is_dir() else "train,plots"
         require(needed, "A study with plots (leave them out with --no-plot)")
     if file.is_dir():
         _refuse_for_folder(only=only, model=model, name=name, quick=quick)
-        return _summarised(file, None, plot=plot)
+        return summarised(file, None, plot=plot)
     require_executor(executor, "A study")
     observer = observer or Observer()
     import_once = cache(partial(import_libraries, observer, "foretune.studies.study_file", warns_if_busy=True))
     is_here = executor == "local"
-    asked = _read(file, only, model, name, Path(studies), observer, import_once, is_quick=quick, is_here=is_here)
-    opened = partial(opened_executor, executor, jobs=jobs, options=options)
-    done = _run(asked, Path(studies), observer, import_once, opened)
-    return _summarised(Path(studies) / asked.name, asked.file.least_gain, plot=plot, done=done)
+    asked = read_study_file(
+        file, only, model, name, Path(studies), observer, import_once, is_quick=quick, is_here=is_here
+    )
+    with opened_executor(executor, jobs=jobs, options=options) as opened:
+        done = run_study_parts(asked, Path(studies), observer, import_once, opened)
+    return summarised(Path(studies) / asked.name, asked.file.least_gain, plot=plot, done=done)
 
 
 def study_path(target: str | Path) -> Path:
     """The study file or folder that is meant."""
-    if str(target) in SHIPPED_STUDIES:
-        return SHIPPED_STUDIES[str(target)]
+    shipped = {**SHIPPED_SERIES, **SHIPPED_STUDIES}.get(str(target))
+    if shipped is not None:
+        return shipped
     if str(target) == _OPERATORS:
         raise UserError("This study is gone: `foretune profile EXPERIMENT.yaml` lists the longest operators of a step.")
     path = Path(target)
@@ -110,7 +114,7 @@ def study_path(target: str | Path) -> Path:
     raise UnknownName("study or study file", str(target), STUDY_NAMES)
 
 
-def _read(
+def read_study_file(
     path: Path,
     only: Sequence[str],
     model: str | Path | None,
@@ -141,12 +145,12 @@ def _read(
     return read_study(path, only=tuple(only), name=chosen, is_quick=is_quick, changes=changes, checks=checks)
 
 
-def _run(
+def run_study_parts(
     asked: "StudyAsked",
     studies: Path,
     observer: Observer,
     import_once: Callable[[], bool],
-    opened: "Callable[[], AbstractContextManager[Executor]]",
+    executor: "Executor",
 ) -> "tuple[PartDone, ...]":
     require("train", "Running a study")
     observer.message(f"{asked.name}: {asked.file.protocol}, {_length(asked.file, len(asked.parts))}.")
@@ -158,10 +162,9 @@ def _run(
         observer.warning(warning)
     live = LiveSteps(observer)
     # `train` reports why a run has no forecast; among many runs that would drown the rest.
-    with opened() as executor:
-        # Of a cluster's nodes nothing is known here.
-        forecast = (lambda one: plan_here(one, live, lambda _: None)) if executor.name == "local" else None
-        done = run_study_file(asked, studies, executor, observer, forecast)
+    # Of a cluster's nodes nothing is known here.
+    forecast = (lambda one: plan_here(one, live, lambda _: None)) if executor.name == "local" else None
+    done = run_study_file(asked, studies, executor, observer, forecast)
     num_reused = sum(part.is_reused for part in done)
     if num_reused:
         observer.message(
@@ -182,7 +185,7 @@ def _refuse_for_folder(*, only: Sequence[str], model: str | Path | None, name: s
             raise UserError(f"{option} goes with a study file. A study's folder is only summarised, not run.")
 
 
-def _summarised(
+def summarised(
     directory: Path, least_gain: float | None, *, plot: bool, done: "tuple[PartDone, ...]" = ()
 ) -> StudyOutcome:
     """Writes study.json and the plot beside the runs."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     FixtureModel: TypeAlias = str
 else:
     # Of each family that has a tiny pipeline; type checkers cannot read the table, pydantic can.
-    FixtureModel = Literal[(*(f"tiny-{family}" for family in TINY_VARIANTS), "small-flux")]
+    FixtureModel = Literal[(*(f"tiny-{family}" for family in TINY_VARIANTS), "small-flux", "small-sd3")]
 
 
 class StudyEvaluate(Section):
@@ -57,7 +57,8 @@ class StudyFixtures(Section):
 
     model: FixtureModel | None = None
     """A pipeline with random weights that takes the place of the experiment's model. tiny-flux, tiny-sd3, ...: the
-    smallest of a family that runs; small-flux: 25 million weights, enough to show in time and memory."""
+    smallest of a family that runs; small-flux and small-sd3: about 25 million weights, which show in time and memory.
+    """
     images: int | None = Field(default=None, ge=1)
     """Number of JPEG files of 1024 x 1024 pixels that take the place of data.path."""
 
@@ -109,6 +110,8 @@ class StudyFile(Section):
     """speed: train on random latents and captions of the right shapes, without images and encoders."""
     epoch_samples: int | None = Field(default=None, ge=1)
     """speed: also report the time for this many samples."""
+    profiled_steps: int | None = Field(default=None, ge=1, le=100)
+    """speed: so many further steps under the profiler, which do not count for the speed. Left out: none."""
     fixtures: StudyFixtures | None = None
     """A model or images to generate for the study. Left out: those of the experiment."""
     quick: StudyQuick | None = None
@@ -160,7 +163,7 @@ class StudyFile(Section):
             yield f"protocol {self.protocol} measures no inference, which goes with equal-steps"
         if self.protocol == "speed" and self.evaluate is not None:
             yield "protocol speed trains too few steps to evaluate; equal-time and equal-steps measure quality"
-        for key in ("synthetic_data", "epoch_samples"):
+        for key in ("synthetic_data", "epoch_samples", "profiled_steps"):
             if getattr(self, key) and self.protocol != "speed":
                 yield f"protocol {self.protocol} has no {key}, which goes with speed"
         unknown = set(() if self.quick is None else self.quick.configurations) - self.compared.keys()

@@ -115,6 +115,9 @@ class Optimizer(Section):
         return OPTIMIZER_SPECS[self.kind]
 
 
+CompileMode = Literal["off", "regional"]
+
+
 class Levers(Section):
     """Memory against speed. Except for rounding and `vae_tiling`, none of these changes what is computed."""
 
@@ -144,7 +147,7 @@ class Levers(Section):
     block_swap_prefetch: Annotated[int, LATER, INCIDENTAL] = Field(default=1, ge=0)
     """Swapped blocks that are copied to the device ahead of the running one, while others compute. Each takes the
     device memory of one block. 0: a block is copied when it runs, and computation waits for it."""
-    compile: Annotated[Literal["off", "regional"], LATER, INCIDENTAL] = "off"
+    compile: Annotated[CompileMode, LATER, INCIDENTAL] = "off"
     """regional: torch.compile on the repeated blocks; equal blocks are compiled once."""
     attention: Annotated[AttentionBackend, LATER, INCIDENTAL, FORMS_STEP] = "auto"
     """Attention kernel. auto: torch chooses. math stores the full score matrix and needs much memory."""

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,17 @@ _OF_A_PRESET = {
     "batch": "is what a preset decides. Leave out one of the two.",
     "precision": "is what a preset decides. Leave out one of the two.",
 }
+_OF_VARIANTS = {
+    name: f"is a key of a variant. Write --variant NAME:{key}"
+    for name, key in {
+        "batch": "batch=4",
+        "precision": "precision=bf16",
+        "adapter": "adapter=FOLDER",
+        "quantize": "quantize=int8",
+        "compiled": "compile=regional",
+        "merge": "merge=true",
+    }.items()
+} | {"preset": "decides batch and precision, which are keys of a variant. Leave it out"}
 _OF_INFERENCE = {
     "preset": "is for inference. Add --inference",
     "batch": "is for inference. Of training it is part of the experiment: foretune bench FILE train.batch_size=4",
@@ -21,6 +33,10 @@ _OF_INFERENCE = {
     "size": "is for inference. Of training it is part of the experiment: foretune bench FILE data.resolution=512",
     "frames": "is for inference. Of training it is part of the experiment: foretune bench FILE data.num_frames=33",
     "adapter": "is for inference. Add --inference",
+    "quantize": "is for inference. Of training: foretune bench FILE quantize.denoiser=int8",
+    "compiled": "is for inference. Of training: foretune bench FILE levers.compile=regional",
+    "merge": "is for inference. Add --inference",
+    "variant": "is for inference. Add --inference",
     "images": "is for inference. Add --inference",
     "image_batch": "is for inference. Add --inference",
     "inference_steps": "is for inference. Add --inference; the steps of a training are --steps",
@@ -31,6 +47,23 @@ _OF_TRAINING = {
     "share": "is for training. Leave it out",
     "break_even": "is for training. Leave it out",
 }
+
+
+_Quantize = Annotated[
+    str, typer.Option("--quantize", help="Of inference: int8, float8, nf4 or int8-bnb weights of the denoiser.")
+]
+_Compiled = Annotated[bool, typer.Option("--compile", help="Of inference: compile the repeated blocks.")]
+_Merge = Annotated[
+    bool, typer.Option("--merge", help="Of inference: add the adapter, or that of the run, to the weights.")
+]
+_Variants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variant",
+        help="Of inference: NAME:key=value,... compares several, measured in turns. Keys: precision, quantize, "
+        "compile, merge, adapter, batch. The first is what others are compared with.",
+    ),
+]
 
 
 def bench(
@@ -63,6 +96,10 @@ def bench(
     size: Annotated[str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height).")] = None,
     frames: Annotated[int | None, typer.Option("--frames", min=1, help="Frames of clips, for inference.")] = None,
     adapter: Annotated[Path | None, typer.Option("--adapter", help="An exported adapter, for inference.")] = None,
+    quantize: _Quantize = "none",
+    compiled: _Compiled = False,
+    merge: _Merge = False,
+    variant: _Variants = None,
     images: Annotated[int, typer.Option("--images", min=0, help="Batches of images, end to end; 0: none.")] = 3,
     image_batch: Annotated[int, typer.Option("--image-batch", min=1, help="Images made at once.")] = 1,
     inference_steps: Annotated[int, typer.Option("--inference-steps", min=1, help="Denoising steps of an image.")] = 28,
@@ -75,20 +112,27 @@ def bench(
 ) -> None:
     """Measure speed. Example: foretune bench experiment.yaml --steps 50 --repeat 10 levers.compile=regional"""
     refuse_given(context, _OF_TRAINING if inference else _OF_INFERENCE)
-    if preset is not None:
-        refuse_given(context, _OF_A_PRESET)
-    measured = {"repeat": repeat, "benches": benches}
+    choices: dict[str, Any] = {"repeat": repeat, "benches": benches, "as_json": as_json, "steps": steps or 50}
     if inference:
-        images_of = {"images": images, "image_batch": image_batch, "inference_steps": inference_steps}
-        asked = {"adapter": adapter, "preset": preset, "batch": batch, "precision": precision}
-        asked |= {"size": size, "frames": frames}
-        _inference(target, overrides or [], as_json=as_json, steps=steps or 20, **measured, **asked, **images_of)
+        _refuse_overrides(overrides or [])
+        refuse_given(context, _OF_VARIANTS if variant else {} if preset is None else _OF_A_PRESET)
+        choices |= {"steps": steps or 20, "size": size, "frames": frames, "images": images}
+        way = {"adapter": adapter, "preset": preset, "batch": batch, "precision": precision, "merge": merge}
+        way |= {"quantize": quantize, "compile": "regional" if compiled else "off", "image_batch": image_batch}
+        choices |= {"inference_steps": inference_steps, **({} if variant else way)}
+        measure = partial(_compare, variants=variant) if variant else _inference
+        measure(target, **choices)
     else:
-        asked = {"synthetic": synthetic, "random_weights": random_weights, "break_even": break_even}
-        _refuse_share(share, yes=yes)
-        found = _training(Path(target), overrides or [], as_json=as_json, steps=steps or 50, **measured, **asked)
-        if share is not None:
-            _share(found, share, yes=yes, to_stderr=as_json)
+        choices |= {"synthetic": synthetic, "random_weights": random_weights, "break_even": break_even}
+        _shared_training(share, Path(target), overrides or [], yes=yes, **choices)
+
+
+def _shared_training(share: Path | None, experiment: Path, overrides: list[str], *, yes: bool, **choices: Any) -> None:
+    """Measures training, and adds the measurement to a file if one is given."""
+    _refuse_share(share, yes=yes)
+    found = _training(experiment, overrides, **choices)
+    if share is not None:
+        _share(found, share, yes=yes, to_stderr=choices["as_json"])
 
 
 def _refuse_share(file: Path | None, *, yes: bool) -> None:
@@ -133,12 +177,15 @@ def _training(experiment: Path, overrides: list[str], *, as_json: bool, **option
     return result
 
 
-def _inference(target: str, overrides: list[str], *, as_json: bool, **options: Any) -> None:
+def _refuse_overrides(overrides: list[str]) -> None:
     if overrides:
         raise UserError(
             f"--inference takes a model and options, not {overrides[0]!r}. "
             "Run: foretune bench MODEL --inference --batch 4"
         )
+
+
+def _inference(target: str, *, as_json: bool, **options: Any) -> None:
     from foretune.api.bench import bench_inference
     from foretune.cli.progress import ProgressObserver
     from foretune.reports.terminal.bench import print_inference
@@ -149,3 +196,16 @@ def _inference(target: str, overrides: list[str], *, as_json: bool, **options: A
         typer.echo(json.dumps(result.to_mapping(), indent=2))
     else:
         print_inference(result)
+
+
+def _compare(target: str, variants: list[str], *, as_json: bool, **options: Any) -> None:
+    from foretune.api.bench import compare_inference, variants_named
+    from foretune.cli.progress import ProgressObserver
+    from foretune.reports.terminal.bench import print_variants
+
+    with ProgressObserver() as observer:
+        found = compare_inference(target, variants_named(variants), observer=observer, **options)
+    if as_json:
+        typer.echo(json.dumps(found.study, indent=2))
+    else:
+        print_variants(found.study, found.path)

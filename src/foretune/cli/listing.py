@@ -72,9 +72,14 @@ def methods(as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
+    families = rows[0]["families"]
+    assert all(row["families"] == families for row in rows), "each method trains every family"
+    adapters = [set(row["settings"]) for row in rows if row["settings"]]
+    shared = [name for name in rows[-1]["settings"] if all(name in settings for settings in adapters)]
     _print_table(
-        ("method", "what it is", "settings", "families"),
-        [(r["name"], r["what"], ", ".join(r["settings"]) or "none", ", ".join(r["families"])) for r in rows],
+        ("method", "what it is", "settings"),
+        [(r["name"], r["what"], ", ".join(name for name in r["settings"] if name not in shared) or "–") for r in rows],
+        f"All but full also take {', '.join(shared)}.\nEach trains every family: {', '.join(families)}.\n"
         "Example: foretune train experiment.yaml method.kind=lora method.rank=32",
     )
 

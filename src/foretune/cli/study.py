@@ -4,14 +4,19 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foretune.api.study import STUDY_NAMES, study_path
+from foretune.api.study_series import is_series
 from foretune.cli.executor_options import Executor, ExecutorOptions, Jobs
 from foretune.core.errors import UserError
+from foretune.core.vocabulary import SeriesSize
 from foretune.reports.terminal.study import print_markdown, print_summary
+
+if TYPE_CHECKING:
+    from foretune.api.study import StudyOutcome
 
 
 def study(
@@ -32,6 +37,9 @@ def study(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer configurations, steps and seeds: to try it, not to quote it.")
     ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="The models and data of the original study, on the hardware that it names.")
+    ] = False,
     executor: Executor = "local",
     jobs: Jobs = None,
     option: ExecutorOptions = None,
@@ -42,26 +50,19 @@ def study(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table and findings as Markdown.")] = False,
 ) -> None:
     """Compare configurations, and draw it. Example: foretune study batch-size, foretune study hardware.yaml"""
+    path = study_path(target)
     if show:
-        _show(study_path(target))
+        _show(path)
         return
-    from foretune.api.study import study as run_study
-    from foretune.cli.progress import ProgressObserver
-
-    with _ended_by_schedulers(), ProgressObserver() as observer:
-        found = run_study(
-            target,
-            only=only or (),
-            model=model,
-            name=name,
-            quick=quick,
-            executor=executor,
-            jobs=jobs,
-            options=option or (),
-            studies=studies,
-            plot=plot,
-            observer=observer,
-        )
+    shared: dict[str, Any] = {"model": model, "name": name, "executor": executor, "jobs": jobs, "options": option or ()}
+    shared["studies"] = studies
+    if is_series(path):
+        refused = {"--only": bool(only), "--no-plot": not plot, "--json": as_json, "--markdown": as_markdown}
+        _series(path, "full" if full else "quick" if quick else "small", refused, **shared)
+        return
+    if full:
+        raise UserError("--full goes with a series of studies: foretune study cifar10-ddpm --full")
+    found = _single(target, only=only or (), quick=quick, plot=plot, **shared)
     if as_json:
         typer.echo(found.json, nl=False)
     elif as_markdown:
@@ -71,6 +72,36 @@ def study(
         typer.echo(f"Numbers: {found.path / 'study.json'}")
         if plot:
             typer.echo(f"Plot: {found.path / 'plot.png'}")
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _single(target: str, **choices: Any) -> "StudyOutcome":
+    from foretune.api.study import study as run_study
+    from foretune.cli.progress import ProgressObserver
+
+    with _ended_by_schedulers(), ProgressObserver() as observer:
+        return run_study(target, observer=observer, **choices)
+
+
+def _series(path: Path, size: SeriesSize, refused: dict[str, bool], **choices: Any) -> None:
+    for option, is_given in refused.items():
+        if is_given:
+            raise UserError(f"{option} goes with a single study. {path.name} is a series of studies.")
+    from foretune.api.study_series import study_series
+    from foretune.cli.progress import ProgressObserver
+
+    with _ended_by_schedulers(), ProgressObserver() as observer:
+        found = study_series(path, size=size, observer=observer, **choices)
+    for part in found.answer.parts:
+        typer.echo("")
+        typer.secho(part.title, bold=True)
+        for sentence in part.sentences:
+            typer.echo(f"  {sentence}")
+        for warning in part.warnings:
+            typer.secho(f"  Warning: {warning}", fg="yellow")
+    typer.echo(f"\nPage: {found.page}")
+    typer.echo(f"Figures: {found.figures}")
     if found.problems:
         raise typer.Exit(1)
 

@@ -1,4 +1,6 @@
-"""From a study file to its parts: one checked experiment for each configuration, setting and seed."""
+"""From a study file to its parts: one checked experiment for each configuration, setting and seed; and from the file of
+a series to its studies.
+"""
 
 import json
 import re
@@ -10,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from foretune.choices.study import NAME, Protocol, StudyFile, as_name
+from foretune.choices.study_series import SeriesFile, merged
 from foretune.config.lengths import only_steps, with_length
 from foretune.config.mistakes import describe_mistakes
 from foretune.config.overrides import apply_overrides
@@ -17,6 +20,7 @@ from foretune.config.readiness import TO_TRAIN
 from foretune.config.reading import Asked, Check, understand
 from foretune.config.yaml_files import load_mapping
 from foretune.core.errors import ExperimentErrors, UnknownName, UserError
+from foretune.core.vocabulary import SeriesSize
 
 ONLY_SETTING = "as-asked"
 """The setting of a study that names none."""
@@ -93,6 +97,27 @@ def load_study(path: Path, *, only: Sequence[str] = (), is_quick: bool = False) 
         if name not in file.compared:
             raise UnknownName("configuration", name, file.compared)
     return file
+
+
+def is_series_file(path: Path) -> bool:
+    """Whether a file asks for a series of studies, not for one."""
+    return path.is_file() and "parts" in load_mapping(path)
+
+
+def load_series(path: Path, size: SeriesSize) -> SeriesFile:
+    """Reads the file of a series in one of its sizes; raises with all mistakes at once."""
+    mapping = load_mapping(path)
+    if size == "full" and "full" not in mapping:
+        raise UserError(f"{path.name} has no full size. Run: foretune study {path}")
+    changes = {} if size == "small" else mapping.get(size) or {}
+    mapping = merged(mapping, changes) if isinstance(changes, dict) else mapping
+    for section in ("parts", "figures"):
+        if isinstance(mapping.get(section), dict):
+            mapping[section] = {name: one for name, one in mapping[section].items() if one is not None}
+    try:
+        return SeriesFile.model_validate(mapping)
+    except ValidationError as error:
+        raise ExperimentErrors(str(path), describe_mistakes(error, SeriesFile)) from error
 
 
 def read_study(
@@ -214,6 +239,9 @@ def _experiment(base: Mapping[str, Any], changes: Mapping[str, Any], file: Study
     if file.protocol == "speed":
         assert file.steps is not None, "checked with the file"
         mapping = only_steps(mapping, file.steps)
+        if file.profiled_steps is not None:
+            length["steps"] = file.steps + file.profiled_steps
+            mapping["profile"] = {"at_step": file.steps + 1, "steps": file.profiled_steps}
     return with_length(mapping, **length, seed=seed)
 
 

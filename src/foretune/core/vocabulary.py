@@ -4,6 +4,11 @@ All are text, as they stand in plans, logs, traces and reports.
 """
 
 from enum import StrEnum
+from typing import Literal
+
+SeriesSize = Literal["small", "quick", "full"]
+"""Of a series of studies. small, the default: a stand-in of the model that runs on a CPU. quick: its shortest form. full:
+the model and data of the authors."""
 
 
 class RunPhase(StrEnum):

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretune.choices.training import Precision
+from foretune.choices.quantize import DenoiserNumbers
+from foretune.choices.training import CompileMode, Precision
 from foretune.core.errors import UserError
 from foretune.core.memory_limit import free_host_bytes
 from foretune.core.observer import Observer
@@ -26,6 +27,10 @@ class InferenceChoices:
 
     batch_size: int = 1
     precision: Precision = "fp32"
+    quantize: DenoiserNumbers = "none"
+    compile: CompileMode = "off"
+    merge: bool = False
+    """Adds the adapter to the weights."""
     preset: str | None = None
     """The name under which batch and precision were asked for."""
     size_px: int | str | None = None
@@ -91,11 +96,14 @@ def bench_inference(
 ) -> InferenceBench:
     """Measures in fresh processes, and writes benches/<model>/<id>/bench.json with every raw time."""
     path = new_directory(benches, Path(model).resolve().name if Path(model).exists() else model.replace("/", "-"))
-    limit_bytes = choices.memory_limit_bytes or _limit_bytes()
+    limit_bytes = choices.memory_limit_bytes or memory_limit_bytes()
     asked = InferenceRequest(
         model=model,
         adapter=None if adapter is None else str(adapter),
         precision=choices.precision,
+        quantize=choices.quantize,
+        compile=choices.compile,
+        merge=choices.merge,
         batch_size=choices.batch_size,
         size_px=choices.size_px,
         num_frames=choices.num_frames,
@@ -161,8 +169,10 @@ def _largest_that_fits(
         request = replace(request, batch_size=request.batch_size // 2)
 
 
-def _limit_bytes() -> int | None:
-    """So that a batch that does not fit ends in an error here, not in the end of some other process."""
+def memory_limit_bytes() -> int | None:
+    """Most of what the system can give: a batch that does not fit ends in an error here, not in the end of another
+    process.
+    """
     free = free_host_bytes()
     return None if free is None else round(_SHARE_OF_FREE_MEMORY * free)
 

@@ -3,7 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from foretune.choices.training import Precision
+from foretune.choices.quantize import DenoiserNumbers
+from foretune.choices.training import CompileMode, Precision
 
 WORKER = "foretune.measure.bench_worker"
 """The module that answers these requests, in a process of its own."""
@@ -58,6 +59,11 @@ class InferenceRequest:
     """A folder in the diffusers layout, or a run directory."""
     adapter: str | None = None
     precision: Precision = "fp32"
+    quantize: DenoiserNumbers = "none"
+    """Numbers of the denoiser's weights."""
+    compile: CompileMode = "off"
+    merge: bool = False
+    """Adds the adapter, or that of a run, to the weights instead of computing it beside them."""
     batch_size: int = 1
     size_px: int | str | None = None
     num_frames: int | None = None
@@ -65,6 +71,8 @@ class InferenceRequest:
     """Denoising steps that are timed; for images, the denoising steps of each."""
     num_images: int = 0
     """Batches of images that are timed end to end; 0 times denoising steps alone."""
+    images_file: str | None = None
+    """Where the images are stored, as tensors; None throws them away."""
     device: str = "auto"
     threads: int | None = None
     """Of a CPU; None leaves it to torch."""

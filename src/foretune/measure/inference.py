@@ -2,32 +2,40 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from foretune.accelerator.memory import peak_allocated_bytes, peak_reserved_bytes
 from foretune.accelerator.timing import wait_for
 from foretune.choices.model import resolve_model
+from foretune.choices.quantize import Quantize
 from foretune.choices.training import ObjectiveChoice
 from foretune.core.memory_limit import limit_memory
 from foretune.data.buckets import Bucket
 from foretune.measure.bench_request import InferenceRequest
 from foretune.measure.synthetic import SyntheticBatches
 from foretune.measure.worker_output import Teller
-from foretune.models.adapters import load_adapter
+from foretune.models.adapters import load_adapter, merge_adapters
 from foretune.models.family import Family
 from foretune.models.locating import locate, open_family
 from foretune.models.trainable import TrainableFamily
 from foretune.record.environment import environment_fingerprint
 from foretune.record.run_directory import RunDirectory
+from foretune.step.levers.compiling import apply_compile
 from foretune.step.precision import PrecisionPolicy
+from foretune.step.quantizing import check_quantization
+from foretune.step.quantizing.stand_ins import dense_stand_ins
+from foretune.training.base_loading import LoadRequest, load_base
 from foretune.training.devices import choose_device, fail_when_full, peak_host_bytes, use_threads
 from foretune.training.sampling import pipeline_size, plain_frame, sampled
 from foretune.training.sizes import sampling_size
-from foretune.training.trained_run import load_trained
+from foretune.training.trained_run import TrainedRun
 
 _PROMPT = "a small red circle on blue"
 
@@ -40,19 +48,30 @@ def measure_inference(request: InferenceRequest, teller: Teller) -> dict[str, An
         # Elsewhere the batch is in the device's memory, and a driver maps more host memory than it uses.
         limit_memory(request.memory_limit_bytes)
     fail_when_full(device)
+    quantize = Quantize(denoiser=request.quantize)
+    check_quantization(quantize, device)
     policy = PrecisionPolicy(request.precision)
     family, folder = _found(request)
     size = sampling_size(family, request.size_px, request.num_frames)
-    pipeline = _pipeline(request, family, folder, policy.compute_dtype)
+    pipeline = _pipeline(
+        request, family, folder, LoadRequest(dtype=policy.compute_dtype, device=device, quantize=quantize)
+    )
+    denoiser: nn.Module = getattr(pipeline, family.denoiser_part).to(device).eval()
+    if request.compile == "regional":
+        apply_compile(family.blocks(denoiser))
+    made: list[Tensor] = []
     with torch.no_grad(), policy.products():
         if request.num_images:
-            act = _imaging(request, family, pipeline.to(device), size)
-            num, what = request.num_images, "images"
+            # Layers quantised from a full-precision model compute in the dtype around them; a plain pipeline is called
+            # as any program would.
+            with nullcontext() if request.quantize == "none" else policy.autocast(device.type):
+                act = _imaging(request, family, pipeline.to(device), size, made)
+                times_s = _timed(act, request.num_images, device, partial(teller.progress, "images"))
         else:
-            denoiser = getattr(pipeline, family.denoiser_part).to(device).eval()
             act = _denoising(request, family, denoiser, policy, size)
-            num, what = request.num_steps, "denoising"
-        times_s = _timed(act, num, device, lambda done: teller.progress(what, done, num))
+            times_s = _timed(act, request.num_steps, device, partial(teller.progress, "denoising"))
+    if request.images_file is not None:
+        save_file({"images": torch.cat(made)}, request.images_file)
     return {
         "times_s": times_s,
         "size_px": size.resolution,
@@ -74,17 +93,23 @@ def _found(request: InferenceRequest) -> tuple[TrainableFamily, Path]:
     return open_family(folder), folder
 
 
-def _pipeline(request: InferenceRequest, family: TrainableFamily, folder: Path, dtype: torch.dtype) -> Any:
+def _pipeline(request: InferenceRequest, family: TrainableFamily, folder: Path, load: LoadRequest) -> Any:
     """The whole pipeline for images; for denoising steps its denoiser alone, because nothing else takes part."""
     parts: dict[str, Any] = {}
     if not request.num_images:
         parts = dict.fromkeys(_beside_denoiser(family))
     path = Path(request.model)
     if (path / "experiment.yaml").is_file():
-        parts[family.denoiser_part] = load_trained(RunDirectory.open(path), dtype).method.denoiser
-    pipeline = family.load_pipeline(folder, dtype, **parts)
+        trained = TrainedRun.open(RunDirectory.open(path))
+        denoiser = trained.load(load.dtype, load.device, load.quantize, merge=request.merge).method.denoiser
+    else:
+        denoiser, _ = load_base(family, folder, load)
+    pipeline = family.load_pipeline(folder, load.dtype, **parts, **{family.denoiser_part: denoiser})
     if request.adapter is not None:
-        load_adapter(family, pipeline, Path(request.adapter))
+        with dense_stand_ins(denoiser):
+            load_adapter(family, pipeline, Path(request.adapter))
+        if request.merge:
+            merge_adapters(denoiser)
     return pipeline
 
 
@@ -119,9 +144,9 @@ def _denoising(
 
 
 def _imaging(
-    request: InferenceRequest, family: TrainableFamily, pipeline: Any, size: Bucket
+    request: InferenceRequest, family: TrainableFamily, pipeline: Any, size: Bucket, made: list[Tensor]
 ) -> Callable[[int], object]:
-    """From captions to pixels, as a user calls the pipeline, with its own guidance."""
+    """From captions to pixels, as a user calls the pipeline, with its own guidance. Images go into `made`."""
     arguments: dict[str, Any] = {
         "num_inference_steps": request.num_steps,
         "output_type": "pt",
@@ -136,13 +161,16 @@ def _imaging(
 
     def act(number: int) -> object:
         generator = torch.Generator("cpu").manual_seed(number)
-        return sampled(pipeline(generator=generator, **arguments)).float().cpu()
+        images = sampled(pipeline(generator=generator, **arguments)).float().cpu()
+        if request.images_file is not None:
+            made.append(images)
+        return images
 
     return act
 
 
 def _timed(
-    act: Callable[[int], object], num: int, device: torch.device, progress: Callable[[int], None]
+    act: Callable[[int], object], num: int, device: torch.device, progress: Callable[[int, int], None]
 ) -> list[float]:
     """Each time ends when the device is done: a sampler cannot begin a step before the one before it has ended."""
     times_s = []
@@ -152,5 +180,5 @@ def _timed(
         act(number)
         wait_for(device)
         times_s.append(time.perf_counter() - begin_s)
-        progress(number + 1)
+        progress(number + 1, num)
     return times_s

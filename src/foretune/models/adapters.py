@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model_state_dict
+from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 from torch import Tensor, nn, uint8
 
@@ -98,6 +99,18 @@ def load_adapter(family: Family, pipeline: Any, directory: Path) -> None:
     )
     if wrong := sorted(set(stored.weights) ^ set(adapter_state(denoiser))):
         raise UserError(f"{path} does not belong to this model: {wrong[0]} is only in one of them.")
+
+
+def merge_adapters(denoiser: nn.Module) -> None:
+    """Adds attached adapters to the weights of their layers, so that they cost nothing when the model samples."""
+    for name, layer in denoiser.named_modules():
+        if isinstance(layer, BaseTunerLayer):
+            if not isinstance(getattr(layer.get_base_layer(), "weight", None), nn.Parameter):
+                raise Refused(
+                    f"An adapter cannot be merged into quantised weights ({name}). Leave out one of merge and "
+                    "quantize, or export a merged model and quantise that: foretune export RUN --merge"
+                )
+            layer.merge()
 
 
 def refuse_foreign(family: Family, denoiser: nn.Module, directory: Path) -> None:

@@ -8,10 +8,12 @@ The autoencoder, which both columns share, limits what can be reached; the diffe
 from abc import abstractmethod
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from statistics import fmean
 from typing import ClassVar
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from foretune.data.buckets import Bucket
@@ -145,3 +147,23 @@ class Lpips(Similarity):
                 for image, true in zip(images, truth, strict=True)
             ]
         return torch.stack(found).reshape(-1)
+
+
+def likeness(file: Path, reference: Path) -> dict[str, float]:
+    """Returns the mean PSNR and SSIM between the images of two files, in their order; empty where it is not possible.
+
+    The files are safetensors with one tensor, `images`, of (N, 3, H, W) in [0, 1], or of clips.
+    """
+    if why_not_installed() is not None:
+        return {}
+    images, truth = (_stored_images(one) for one in (file, reference))
+    return {
+        metric.score: float(metric.compare(images, truth).mean())
+        for metric in (Psnr(), Ssim())
+        if metric.score == "psnr" or min(images.shape[-2:]) >= _SSIM_LEAST_PX
+    }
+
+
+def _stored_images(file: Path) -> Tensor:
+    images: Tensor = load_file(file)["images"]
+    return images.flatten(0, -4).clamp(0, 1)

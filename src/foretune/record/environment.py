@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,17 @@ def environment_fingerprint(root: Path = Path("/")) -> dict[str, Any]:
 def environment_hash(environment: Mapping[str, Any]) -> str:
     """The environment's identity. What is volatile is recorded, but no part of it: it differs from itself."""
     return content_hash({name: value for name, value in environment.items() if name != VOLATILE})
+
+
+def machine_text(environment: Mapping[str, Any]) -> str:
+    """The machine of an environment in words: its GPUs, or its processor with the number of usable cores."""
+    devices = [one.get("name") for one in (environment.get("torch") or {}).get("devices") or () if one.get("name")]
+    if devices:
+        counted = Counter(map(str, devices))
+        return ", ".join(name if num == 1 else f"{num} x {name}" for name, num in counted.items())
+    num = environment.get("num_usable_cpus") or environment.get("num_logical_cpus")
+    cores = "" if not num else "1 core of " if num == 1 else f"{num} cores of "
+    return f"{cores}{environment.get('cpu') or environment.get('machine') or 'an unknown processor'}"
 
 
 def _version(package: str) -> str | None:

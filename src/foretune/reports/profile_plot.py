@@ -1,15 +1,16 @@
 """The digest of a trace as a picture: longest operators, phases, blocks, and memory over time by category."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from foretune.analyse.memory_timeline import CATEGORIES
 from foretune.analyse.trace_digest import TraceDigest
-from foretune.core.errors import MissingExtra
 from foretune.core.units import GIB, MIB
 from foretune.core.vocabulary import MemoryPart
+from foretune.reports.figures import GRID, INK, save_figure
 
-_INK, _BAR, _LIGHT, _GRID = "#1f2933", "#3b6ea5", "#9dbcdc", "#d5dbe1"
+_BAR, _LIGHT = "#3b6ea5", "#9dbcdc"
 # Of the palette that plans use for the same parts of memory.
 _COLOURS = {
     "parameters": "#3d5078",
@@ -19,26 +20,14 @@ _COLOURS = {
     MemoryPart.INPUTS: "#7d2350",
     MemoryPart.TEMPORARIES: "#d9788a",
 }
-_LONGEST_NAME = 28
+_HEAD, _TAIL = 18, 19
+"""Characters that a long operator's name keeps at its two ends: forward and backward often differ in the last ones."""
 _MOST_TICKS = 12
-_DPI = 110
 
 
 def write_profile_plot(digest: TraceDigest, directory: Path) -> tuple[Path, ...]:
     """Draws into profile.svg and profile.png; returns their paths."""
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise MissingExtra("Drawing a profile", "plots") from error
-    mpl.use("Agg")
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "foretune", "font.size": 9})
-    figure = _figure(digest)
-    paths = []
-    for suffix, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": _DPI})):
-        path = directory / f"profile.{suffix}"
-        figure.savefig(path, **options)
-        paths.append(path)
-    return tuple(paths)
+    return save_figure(lambda: _figure(digest), directory, "profile", "a profile")
 
 
 def _figure(digest: TraceDigest) -> Any:
@@ -47,28 +36,31 @@ def _figure(digest: TraceDigest) -> Any:
     figure = Figure(figsize=(11, 7.6), layout="constrained")
     steps = f"{digest.num_steps} step{'s' if digest.num_steps > 1 else ''}"
     where = "the CPU" if digest.device == "cpu" else f"one {digest.device} device"
-    figure.suptitle(f"{steps} on {where}, as the profiler saw them", color=_INK, fontsize=11, fontweight="bold")
+    figure.suptitle(f"{steps} on {where}, as the profiler saw them", color=INK, fontsize=11, fontweight="bold")
     (operators, phases), (modules, memory) = figure.subplots(2, 2)
-    _draw_operators(operators, digest)
+    draw_operators(operators, digest)
     _draw_phases(phases, digest)
     _draw_modules(modules, digest)
     _draw_memory(memory, digest)
     for panel in (operators, phases, modules, memory):
         panel.spines[["top", "right"]].set_visible(False)
-        panel.title.set_color(_INK)
+        panel.title.set_color(INK)
         panel.set_axisbelow(True)
     return figure
 
 
-def _draw_operators(panel: Any, digest: TraceDigest) -> None:
-    longest = digest.longest[::-1]
-    names = [_shortened(operator.name) for operator in longest]
-    bars = panel.barh(names, [1000 * operator.seconds / digest.num_steps for operator in longest], color=_BAR)
-    panel.bar_label(bars, [f"{operator.share:.1%}" for operator in longest], padding=3, fontsize=8)
-    panel.set_title("The ten longest operators, without what they call", loc="left", fontsize=9.5)
+def draw_operators(panel: Any, digest: TraceDigest) -> None:
+    """One bar for each operator, the longest at the top. Bars have places, not names, which may be shortened alike."""
+    places = range(len(digest.longest))
+    times_ms = [1000 * operator.seconds / digest.num_steps for operator in digest.longest]
+    bars = panel.barh(places, times_ms, color=_BAR)
+    panel.set_yticks(places, _short_names([operator.name for operator in digest.longest]), fontsize=8)
+    panel.invert_yaxis()
+    panel.bar_label(bars, [f"{operator.share:.1%}" for operator in digest.longest], padding=3, fontsize=8)
+    panel.set_title(f"The {len(digest.longest)} longest operators, without what they call", loc="left", fontsize=9.5)
     panel.set_xlabel("ms a step (share of the step)")
     panel.margins(x=0.14)
-    panel.grid(axis="x", color=_GRID)
+    panel.grid(axis="x", color=GRID)
 
 
 def _draw_phases(panel: Any, digest: TraceDigest) -> None:
@@ -80,9 +72,9 @@ def _draw_phases(panel: Any, digest: TraceDigest) -> None:
     words = "\n".join(f"{name} {share:.1%}" for name, share in (*rows, ("compute", shares.compute)))
     panel.set_title("Phases", loc="left", fontsize=9.5)
     panel.set_xlabel("ms a step (share of the step)")
-    panel.text(0.97, 0.06, words, transform=panel.transAxes, ha="right", va="bottom", fontsize=8.5, color=_INK)
+    panel.text(0.97, 0.06, words, transform=panel.transAxes, ha="right", va="bottom", fontsize=8.5, color=INK)
     panel.margins(x=0.14)
-    panel.grid(axis="x", color=_GRID)
+    panel.grid(axis="x", color=GRID)
 
 
 def _draw_modules(panel: Any, digest: TraceDigest) -> None:
@@ -101,7 +93,7 @@ def _draw_modules(panel: Any, digest: TraceDigest) -> None:
     panel.set_ylabel("ms a step")
     panel.margins(y=0.18)
     panel.legend(frameon=False, fontsize=8, loc="upper right", ncols=2)
-    panel.grid(axis="y", color=_GRID)
+    panel.grid(axis="y", color=GRID)
 
 
 def _draw_memory(panel: Any, digest: TraceDigest) -> None:
@@ -123,9 +115,12 @@ def _draw_memory(panel: Any, digest: TraceDigest) -> None:
     panel.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
 
 
-def _shortened(name: str) -> str:
-    plain = name.removeprefix("aten::").removeprefix("autograd::engine::evaluate_function: ")
-    return plain if len(plain) <= _LONGEST_NAME else plain[: _LONGEST_NAME - 1] + "…"
+def _short_names(names: Sequence[str]) -> list[str]:
+    """Names without their usual prefix and the middle of long ones; whole where two would look the same."""
+    plain = [name.removeprefix("aten::").removeprefix("autograd::engine::evaluate_function: ") for name in names]
+    plain = [whole if plain.count(short) > 1 else short for whole, short in zip(names, plain, strict=True)]
+    cut = [name if len(name) <= _HEAD + _TAIL else f"{name[:_HEAD]}…{name[-_TAIL:]}" for name in plain]
+    return [whole if cut.count(short) > 1 else short for whole, short in zip(plain, cut, strict=True)]
 
 
 def _block_text(name: str) -> str:

@@ -117,8 +117,13 @@ def _reaches(numbers: Sequence[Mapping[str, Any]]) -> list[list[float]]:
 
 
 def _curves(study: Mapping[str, Any]) -> Any:
+    return draw_curves(study, f"{study['name']}: loss against steps, bands over seeds")
+
+
+def draw_curves(study: Mapping[str, Any], title: str) -> Any:
+    """A panel for each kind of loss, a curve for each configuration."""
     kinds = list(dict.fromkeys(curve["kind"] for curve in study["curves"]))
-    figure, panels = new_figure(max(1, len(kinds)), f"{study['name']}: loss against steps, bands over seeds")
+    figure, panels = new_figure(max(1, len(kinds)), title)
     settled = {one["label"]: one["settled_at_step"] for one in study["convergence"]}
     labels = list(dict.fromkeys(curve["label"] for curve in study["curves"]))
     for panel, kind in zip(panels, kinds, strict=False):

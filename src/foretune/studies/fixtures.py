@@ -5,15 +5,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-
 from foretune.choices.study import FixtureModel, StudyFixtures
 from foretune.core.observer import Observer
-from foretune.models.tiny import write_tiny_pipeline
+from foretune.models.tiny import write_small_pipeline, write_tiny_pipeline
 
 _FOLDER = "fixtures"
-_SMALL_FLUX = {"num_layers": 2, "num_single_layers": 4, "attention_head_dim": 64, "num_attention_heads": 8}
-_SMALL_FLUX_AXES = (16, 24, 24)
 _SIDE_PX = 1024
 """As large as a photograph: decoding one takes about as long as a small model's step."""
 
@@ -47,20 +43,7 @@ def _made(folder: Path, write: Callable[[Path], None], observer: Observer) -> st
 
 def _write_model(name: FixtureModel, folder: Path) -> None:
     size, _, family = name.partition("-")
-    write_tiny_pipeline(family, folder)
-    if size == "small":
-        _widen_flux(folder)
-
-
-def _widen_flux(folder: Path) -> None:
-    """Replaces the tiny transformer by one that is 512 wide: about 25 million weights."""
-    from diffusers import FluxTransformer2DModel
-
-    config = dict(FluxTransformer2DModel.load_config(folder / "transformer"))
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
-        transformer = FluxTransformer2DModel.from_config({**config, **_SMALL_FLUX, "axes_dims_rope": _SMALL_FLUX_AXES})
-    transformer.save_pretrained(folder / "transformer", safe_serialization=True)
+    (write_small_pipeline if size == "small" else write_tiny_pipeline)(family, folder)
 
 
 def _write_images(folder: Path, num: int) -> None:

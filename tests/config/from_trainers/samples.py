@@ -97,9 +97,9 @@ _SIMPLETUNER = (
         "simpletuner",
         "sdxl.json",
         {**_ST, "--model_family": "sdxl", "model_type": "full", "optimizer": "bnb-adamw8bit", "num_train_epochs": 0,
-         "adam_beta1": 0.8, "max_grad_norm": 0.5, "use_ema": False},
+         "adam_beta1": 0.8, "max_grad_norm": 0.5, "use_ema": False, "checkpointing_steps": 250},
         "sdxl-unet",
-        {"method.kind": "full", "optimizer.kind": "adamw8bit", "optimizer.betas": [0.8, 0.999],
+        {"method.kind": "full", "save.every": 250, "optimizer.kind": "adamw8bit", "optimizer.betas": [0.8, 0.999],
          "train.max_grad_norm": 0.5},
     ),
     Sample(

@@ -74,7 +74,8 @@ class Sheet:
     def _apply(self, rule: Rule) -> None:
         found = read(self.keys, rule)
         is_there = rule.key in self.keys
-        if not is_there and rule.default is None:
+        # A key of an older version may have given the setting already.
+        if not is_there and (rule.default is None or rule.setting in self.settings):
             return
         if is_there and found is None:  # a mistake, which is noted
             return

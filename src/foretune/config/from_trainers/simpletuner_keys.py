@@ -90,6 +90,7 @@ RULES = (
     Rule(key="adam_epsilon", setting="optimizer.eps", reading="number", turn=_or_none),
     Rule(key="adam_weight_decay", setting="optimizer.weight_decay", reading="number"),
     Rule(key="seed", setting="train.seed", reading="whole", at_least=0),
+    Rule(key="checkpointing_steps", setting="save.every", reading="whole", turn=_or_none, at_least=0),
     Rule(key="checkpoint_step_interval", setting="save.every", reading="whole", default=500, turn=_or_none, at_least=0),
     Rule(key="checkpoints_total_limit", setting="save.keep", reading="whole", default=5),
     Rule(key="validation_step_interval", setting="validate.every", reading="whole", turn=_or_none, at_least=0),

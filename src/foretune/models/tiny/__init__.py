@@ -4,16 +4,18 @@ They hold every part that a downloaded pipeline holds, in the same classes and f
 trains, samples or exports a real checkpoint can be run on a laptop CPU in seconds. The weights are random.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
 
+from foretune.choices.model import read_json
 from foretune.choices.tiny import tiny_variant
 
-__all__ = ["write_tiny_pipeline"]
+__all__ = ["write_small_pipeline", "write_tiny_pipeline"]
 
 
 def write_tiny_pipeline(family: str, directory: Path, *, seed: int = 0, variant: str | None = None) -> Path:
@@ -31,3 +33,16 @@ def write_tiny_pipeline(family: str, directory: Path, *, seed: int = 0, variant:
         pipeline = build(chosen)
     pipeline.save_pretrained(directory, safe_serialization=True)
     return directory
+
+
+def write_small_pipeline(family: str, directory: Path) -> None:
+    """Writes the family's tiny pipeline with a transformer that is 512 wide: about 25 million weights."""
+    write_tiny_pipeline(family, directory)
+    sizes: Mapping[str, Any] = import_module(f"{__name__}.{family}").SMALL
+    folder = directory / "transformer"
+    model_class = getattr(import_module("diffusers"), read_json(folder / "config.json")["_class_name"])
+    config = dict(model_class.load_config(folder))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        transformer = model_class.from_config({**config, **sizes})
+    transformer.save_pretrained(folder, safe_serialization=True)

@@ -12,6 +12,15 @@ T5_DIM = 32
 # As published: dev reads 512 T5 tokens, schnell 256.
 NUM_T5_TOKENS = {"dev": 512, "schnell": 256}
 
+SMALL = {
+    "num_layers": 2,
+    "num_single_layers": 4,
+    "attention_head_dim": 64,
+    "num_attention_heads": 8,
+    "axes_dims_rope": (16, 24, 24),
+}
+"""What makes the transformer 512 wide."""
+
 
 def build(variant: str) -> FluxPipeline:
     """Builds FLUX.1: `dev` embeds the guidance and shifts its schedule by image size; `schnell` does neither."""

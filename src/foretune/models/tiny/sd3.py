@@ -15,6 +15,9 @@ T5_DIM = 64
 HEAD_DIM = 24
 NUM_HEADS = 2
 
+SMALL = {"num_layers": 6, "attention_head_dim": 64, "num_attention_heads": 8, "caption_projection_dim": 512}
+"""What makes the transformer 512 wide."""
+
 
 def build(variant: str) -> StableDiffusion3Pipeline:
     """Builds Stable Diffusion 3: `3.5` has QK normalisation and two blocks with a second attention; `3` has neither."""

@@ -1,18 +1,20 @@
 """What a bench found, in a terminal: typical values with their intervals, and what they were made of."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from foretune.core.units import bytes_text, duration_text, flops_text, share_text
+from foretune.analyse.series_answers import answers_of
+from foretune.core.units import bytes_text, duration_text, flops_text, measured_text, share_text
 from foretune.core.vocabulary import RunPhase
 from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
     from foretune.core.values import Plan
     from foretune.measure.bench import Bench
-    from foretune.measure.bench_inference import InferenceBench
+    from foretune.measure.bench_inference import InferenceBench, InferenceChoices
     from foretune.measure.bench_summary import Series
     from foretune.stats.break_even import BreakEven
     from foretune.stats.intervals import Estimate
@@ -53,7 +55,7 @@ def print_inference(bench: "InferenceBench") -> None:
     frames = f", {bench.num_frames} frames" if bench.num_frames else ""
     typer.echo(
         f"Inference of {bench.model}{adapter} on {bench.device}: {bench.size_px} px{frames}, "
-        f"{choices.precision}{preset}, {_repeats(choices.num_repeats)}"
+        f"{choices.precision}{_numbers(choices)}{preset}, {_repeats(choices.num_repeats)}"
     )
     if bench.is_reduced:
         tried = ", ".join(map(str, bench.did_not_fit))
@@ -93,8 +95,35 @@ def print_inference(bench: "InferenceBench") -> None:
     typer.echo(f"Every time is kept: {bench.path}")
 
 
+def print_variants(study: "Mapping[str, Any]", path: "Path") -> None:
+    """Ways to sample beside each other: what was measured, how the others compare with the first, and break-even."""
+    typer.echo(study["held_equal"])
+    typer.echo("")
+    titles = list(dict.fromkeys(title for row in study["rows"] for title in row["values"]))
+    made = table("", *titles)
+    right(made, *range(1, len(titles) + 1))
+    for row in study["rows"]:
+        found = [row["values"].get(title) for title in titles]
+        made.add_row(
+            row["configuration"],
+            *(_NONE if one is None else measured_text(one["value"], one["low"], one["high"], "") for one in found),
+        )
+    console().print(made)
+    for sentence in answers_of(study, (), ""):
+        typer.echo(sentence)
+    _warn(tuple(study["warnings"]))
+    typer.echo(f"Every time is kept: {path}")
+
+
 def _counted(num: int, what: str) -> str:
     return f"{num} {what}" if num == 1 else f"{num:,} {what}s"
+
+
+def _numbers(choices: "InferenceChoices") -> str:
+    """What differs from the plain model."""
+    found = [f"{choices.quantize} weights"] * (choices.quantize != "none")
+    found += ["compiled blocks"] * (choices.compile != "off") + ["merged adapter"] * choices.merge
+    return "".join(f", {one}" for one in found)
 
 
 def _repeats(num: int) -> str:

@@ -1,0 +1,273 @@
+"""A series of studies: one question, several studies, one page and one folder of figures."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretune.api.executing import ExecutorChoices, opened_executor, require_executor
+from foretune.api.start import import_libraries
+from foretune.api.study import read_study_file, run_study_parts, study_path, summarised
+from foretune.core.errors import UserError
+from foretune.core.extras import require
+from foretune.core.observer import Observer
+from foretune.core.vocabulary import SeriesSize
+
+if TYPE_CHECKING:
+    from foretune.analyse.run_data import RunData
+    from foretune.analyse.trace_digest import TraceDigest
+    from foretune.api.study import StudyOutcome
+    from foretune.choices.study_series import SeriesFile
+    from foretune.core.values import Plan
+    from foretune.reports.series_page import PartAnswer, SeriesAnswer
+
+PAGE, MARKDOWN, FIGURES = "report.html", "report.md", "figures"
+_FORECASTS = "forecast.json"
+
+
+@dataclass(frozen=True)
+class SeriesOutcome:
+    """The page, the figures and the failed runs of a series of studies."""
+
+    path: Path
+    """Folder of the page, of the figures and of each study."""
+    answer: "SeriesAnswer"
+    problems: Mapping[str, str]
+    """Runs that failed, with the reason."""
+
+    @property
+    def page(self) -> Path:
+        return self.path / PAGE
+
+    @property
+    def figures(self) -> Path:
+        return self.path / FIGURES
+
+
+def is_series(file: Path) -> bool:
+    """Whether a file asks for a series of studies, not for one."""
+    from foretune.config.study_files import is_series_file
+
+    return is_series_file(file)
+
+
+def study_series(
+    target: str | Path,
+    *,
+    size: SeriesSize = "small",
+    model: str | Path | None = None,
+    name: str | None = None,
+    executor: str = "local",
+    jobs: int | None = None,
+    options: ExecutorChoices = (),
+    studies: str | Path = "studies",
+    observer: Observer | None = None,
+) -> SeriesOutcome:
+    """Runs what is missing of each study of a series, then draws its figures and writes its page.
+
+    Args:
+        target: flux-hardware, sd3-small-gpu, inference, amd-benchmark, cifar10-ddpm; or the file of a series.
+        size: small, quick or full, as its sections say.
+        model: measure this model instead of the file's.
+        name: of the series' folder. Default: the file's name and size. Another name measures everything again.
+        executor: where runs are made: local, slurm or ray.
+        jobs: runs at once; one on a CPU by default.
+        options: further options of the executor.
+        studies: where results are stored.
+        observer: receives progress.
+    """
+    from foretune.config.study_files import load_series
+
+    file = study_path(target)
+    if not is_series(file):
+        raise UserError(f"{target} is a single study. Run: foretune study {target}")
+    series = load_series(file, size)
+    require("train,plots", "A series of studies")
+    require_executor(executor, "A series of studies")
+    observer = observer or Observer()
+    folder = Path(studies) / (name or (file.stem if size == "small" else f"{file.stem}-{size}"))
+    took = series.takes.get(size)
+    observer.message(f"{series.question} {len(series.parts)} studies{f'; takes {took}' if took else ''}.")
+    import_once = cache(partial(import_libraries, observer, "foretune.studies.study_file", warns_if_busy=True))
+    found: dict[str, _Part] = {}
+    with opened_executor(executor, jobs=jobs, options=options) as opened:
+        for number, (part, content) in enumerate(series.parts.items(), start=1):
+            observer.message(f"{number} of {len(series.parts)}: {content.title}")
+            if content.inference is not None:
+                found[part] = _inference(series, part, folder, found, model, observer, import_once)
+                continue
+            path = _written(series, part, folder)
+            asked = read_study_file(
+                path, (), model, part, folder, observer, import_once, is_quick=False, is_here=executor == "local"
+            )
+            done = run_study_parts(asked, folder, observer, import_once, opened)
+            outcome = summarised(folder / part, asked.file.least_gain, plot=False, done=done)
+            found[part] = _Part(outcome.summary.to_mapping(), outcome)
+    return _reported(series, found, folder, f"foretune study {file.stem}{_flag(size)}", observer)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The measurements of one part."""
+
+    study: Mapping[str, Any]
+    """The content of its study.json."""
+    outcome: "StudyOutcome | None" = None
+    """Its runs; None for inference, which makes none."""
+    environments: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def runs(self) -> "list[RunData]":
+        cells = () if self.outcome is None else self.outcome.summary.cells
+        return [one.run for cell in cells for one in cell.parts]
+
+    @property
+    def machines(self) -> list[str]:
+        """In words."""
+        from foretune.record.environment import machine_text
+
+        return [machine_text(one) for one in (*self.environments, *(run.environment for run in self.runs))]
+
+
+def _inference(
+    series: "SeriesFile",
+    part: str,
+    folder: Path,
+    before: Mapping[str, _Part],
+    model: str | Path | None,
+    observer: Observer,
+    import_once: Callable[[], bool],
+) -> _Part:
+    """Measures ways to sample from the series' model, or from what an earlier part has trained."""
+    from foretune.api.bench import compare_inference
+
+    content = series.parts[part].inference
+    assert content is not None
+    if content.trained_by is not None:
+        runs = before[content.trained_by].runs
+        if not runs:
+            raise UserError(f"{content.trained_by} has no finished run, so that {part} has nothing to sample from.")
+        target = str(runs[0].path)
+    elif model is not None:
+        target = str(model)
+    else:
+        shared = series.study_of(part)
+        target = str(shared.get("experiment", {}).get("model"))
+        if fixtures := shared.get("fixtures"):
+            import_once()
+            from foretune.choices.study import StudyFixtures
+            from foretune.studies.fixtures import make_fixtures
+
+            target = make_fixtures(StudyFixtures(model=fixtures["model"]), folder / part, observer)["model"]
+    choices = content.model_dump(exclude={"variants", "trained_by"})
+    study = compare_inference(target, content.variants, folder=folder / part, observer=observer, **choices)
+    environments = tuple(one["environment"] for one in study.measured[0].denoising)
+    return _Part(study.study, environments=environments)
+
+
+def _flag(size: SeriesSize) -> str:
+    return "" if size == "small" else f" --{size}"
+
+
+def _written(series: "SeriesFile", part: str, folder: Path) -> Path:
+    """Writes the study file of a part, which can be run alone."""
+    import yaml
+
+    from foretune.record.atomic import write_text
+
+    path = folder / f"{part}.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, yaml.safe_dump(series.study_of(part), sort_keys=False, allow_unicode=True))
+    return path
+
+
+def _reported(
+    series: "SeriesFile", found: Mapping[str, _Part], folder: Path, command: str, observer: Observer
+) -> SeriesOutcome:
+    from foretune.record.atomic import write_text
+    from foretune.reports.series_page import SeriesAnswer, series_markdown, series_page
+
+    machines = dict.fromkeys(machine for part in found.values() for machine in part.machines)
+    answer = SeriesAnswer(
+        name=folder.name,
+        question=series.question,
+        machine="; ".join(machines) or "no machine: no run has finished",
+        parts=tuple(_answered(series, name, part, folder, observer) for name, part in found.items()),
+        command=command,
+    )
+    write_text(folder / PAGE, series_page(answer))
+    write_text(folder / MARKDOWN, series_markdown(answer))
+    problems = {
+        f"{name}, {label}": why
+        for name, part in found.items()
+        if part.outcome is not None
+        for label, why in part.outcome.problems.items()
+    }
+    return SeriesOutcome(folder, answer, problems)
+
+
+def _answered(series: "SeriesFile", name: str, part: _Part, folder: Path, observer: Observer) -> "PartAnswer":
+    from foretune.analyse.series_answers import answers_of
+    from foretune.analyse.study_summary import FEW_SEEDS
+    from foretune.reports.series_figures import write_figure
+    from foretune.reports.series_numbers import PartResults
+    from foretune.reports.series_page import PartAnswer
+
+    content, forecast = series.parts[name], series.forecast_of(name)
+    forecasts = _forecasts(series, name, folder, observer)
+    model = "" if forecast is None else str(forecast.experiment.get("model"))
+    digests = _digests(part)
+    results = PartResults(study=part.study, forecasts=forecasts, digests=digests, model=model)
+    figures = tuple(
+        write_figure(file, figure, results, folder / FIGURES)
+        for file, figure in series.figures.items()
+        if figure.part == name
+    )
+    problems = {} if part.outcome is None else part.outcome.problems
+    return PartAnswer(
+        name=name,
+        title=content.title,
+        held_equal=part.study["held_equal"],
+        sentences=tuple(answers_of(part.study, forecasts, model, digests)),
+        authors_found=content.authors_found,
+        figures=figures,
+        # That nothing is claimed from fewer than three seeds is part of the sentences.
+        warnings=tuple(text for text in part.study["warnings"] if FEW_SEEDS not in text),
+        problems=tuple(f"{label}: {why}" for label, why in problems.items()),
+    )
+
+
+def _forecasts(series: "SeriesFile", part: str, folder: Path, observer: Observer) -> list[dict[str, Any]]:
+    forecast = series.forecast_of(part)
+    if forecast is None:
+        return []
+    from foretune.analyse.series_forecast import forecast_rows
+    from foretune.api.plan import plan
+    from foretune.choices.study import StudyFile
+    from foretune.record.atomic import write_text
+
+    def planned(experiment: Mapping[str, Any], device: str) -> "Plan":
+        (found,) = plan(experiment, on=device, advice="none")
+        return found
+
+    observer.preparing(f"planning {part}", 0, 1)
+    study = StudyFile.model_validate(series.study_of(part))
+    rows = [asdict(row) for row in forecast_rows(study, forecast, planned)]
+    write_text(folder / part / _FORECASTS, json.dumps(rows, indent=2) + "\n")
+    return rows
+
+
+def _digests(part: _Part) -> "dict[str, TraceDigest]":
+    """What is in the newest trace of each configuration, where there is one."""
+    from foretune.analyse.trace_digest import digest, newest_trace
+
+    found = {}
+    for run in part.runs:
+        try:
+            trace = newest_trace(run.path)
+        except UserError:
+            continue
+        found[run.effective["study"]["configuration"]] = digest(trace, within=run.path)
+    return found

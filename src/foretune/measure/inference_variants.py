@@ -1,0 +1,183 @@
+"""Ways to sample from one model, measured in turns and compared with the first: speed, memory, start-up and quality.
+
+Every repeat is a fresh process. What was measured is kept beside the others, so that a stopped comparison goes on.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from foretune.choices.quantize import DenoiserNumbers
+from foretune.choices.training import CompileMode, Precision
+from foretune.core.errors import Refused, UnknownName, UserError
+from foretune.core.input_files import MOST_JSON_BYTES, read_json
+from foretune.core.observer import Observer
+from foretune.measure.bench_inference import memory_limit_bytes
+from foretune.measure.bench_request import InferenceRequest
+from foretune.measure.fresh_process import MeasurementFailed, ask_fresh_process
+from foretune.record.atomic import write_text
+from foretune.stats.break_even import BreakEven, break_even
+
+IMAGES_FILE = "images.safetensors"
+_ALLOWED: Mapping[str, tuple[Any, ...]] = {
+    "precision": get_args(Precision),
+    "quantize": get_args(DenoiserNumbers),
+    "compile": get_args(CompileMode),
+    "merge": (False, True),
+    "adapter": (),
+    "batch": (),
+}
+"""Settings of a variant with their values; none where there is no list of them."""
+_NOT_ASKED = ("images_file", "memory_limit_bytes")
+"""What differs between machines and folders without making it another measurement."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceVariant:
+    """One way to sample; what is left out is as in the model's folder."""
+
+    precision: Precision = "fp32"
+    quantize: DenoiserNumbers = "none"
+    compile: CompileMode = "off"
+    adapter: str | None = None
+    merge: bool = False
+    batch: int = 1
+
+
+def variant_of(name: str, choices: Mapping[str, Any]) -> InferenceVariant:
+    """A variant from what a user gave; raises for what it does not have."""
+    found = {key.strip(): value for key, value in choices.items()}
+    for key, value in found.items():
+        if key not in _ALLOWED:
+            raise UnknownName(f"setting of the variant {name}", key, _ALLOWED)
+        allowed = _ALLOWED[key]
+        if allowed and value not in allowed:
+            raise UnknownName(f"{key} of the variant {name}", str(value), tuple(map(str, allowed)))
+    batch = found.get("batch", 1)
+    if not isinstance(batch, int) or batch < 1:
+        raise UserError(f"The batch of the variant {name} is {batch!r}, not a number of images. Write batch=4")
+    if found.get("merge") and found.get("quantize", "none") != "none" and found.get("adapter") is not None:
+        raise Refused(f"{name}: an adapter file cannot be merged into quantised weights. Leave out one of the two")
+    return InferenceVariant(**found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantChoices:
+    """How each variant is measured."""
+
+    steps: int = 20
+    """Denoising steps of each repeat."""
+    repeat: int = 3
+    images: int = 2
+    """Images of each variant, from the same seeds, that are compared with those of the first; 0 for none."""
+    inference_steps: int = 20
+    """Denoising steps of an image."""
+    size: int | str | None = None
+    frames: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredVariant:
+    """The measurements of one variant."""
+
+    name: str
+    variant: InferenceVariant
+    denoising: tuple[dict[str, Any], ...]
+    """Raw answers of the repeats."""
+    imaging: tuple[dict[str, Any], ...]
+    images: Path | None
+    problem: str | None = None
+    """Why it was not measured."""
+
+    @property
+    def step_times_s(self) -> list[list[float]]:
+        """Of each repeat, warm-up included."""
+        return [[float(time_s) for time_s in one["times_s"]] for one in self.denoising]
+
+    def break_even(self, first: "MeasuredVariant") -> BreakEven | None:
+        """After how many denoising steps a compiled variant has paid for its start."""
+        if self.variant.compile == "off" or not self.denoising or not first.denoising:
+            return None
+        return break_even(first.step_times_s, self.step_times_s)
+
+
+def measure_variants(
+    model: str,
+    variants: Mapping[str, InferenceVariant],
+    choices: VariantChoices,
+    folder: Path,
+    observer: Observer,
+) -> tuple[MeasuredVariant, ...]:
+    """Measures what is missing, each repeat of all variants in turns, every second round backwards."""
+    found: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in variants}
+    images: dict[str, dict[str, Any]] = {}
+    problems: dict[str, str] = {}
+    for number in range(choices.repeat):
+        names = list(variants) if number % 2 == 0 else list(variants)[::-1]
+        for place, name in enumerate(names):
+            if name in problems:
+                continue
+            observer.preparing(f"{name}, repeat {number + 1} of {choices.repeat}", place, len(names))
+            request = _request(model, variants[name], choices)
+            try:
+                found[name][number] = _kept(folder / name / f"denoising-{number}.json", request, observer)
+                if number == 0 and choices.images:
+                    file = folder / name / IMAGES_FILE
+                    whole = replace(
+                        request,
+                        num_steps=choices.inference_steps,
+                        num_images=choices.images,
+                        images_file=str(file.absolute()),
+                        batch_size=1,
+                    )
+                    images[name] = _kept(folder / name / "imaging.json", whole, observer)
+            except MeasurementFailed as failure:
+                problems[name] = str(failure)
+                observer.warning(f"{name}: {failure}. The comparison goes on without it.")
+    return tuple(
+        MeasuredVariant(
+            name=name,
+            variant=variant,
+            denoising=tuple(found[name][number] for number in sorted(found[name])),
+            imaging=(images[name],) if name in images else (),
+            images=folder / name / IMAGES_FILE if name in images else None,
+            problem=problems.get(name),
+        )
+        for name, variant in variants.items()
+    )
+
+
+def _request(model: str, variant: InferenceVariant, choices: VariantChoices) -> InferenceRequest:
+    return InferenceRequest(
+        model=model,
+        adapter=variant.adapter,
+        precision=variant.precision,
+        quantize=variant.quantize,
+        compile=variant.compile,
+        merge=variant.merge,
+        batch_size=variant.batch,
+        size_px=choices.size,
+        num_frames=choices.frames,
+        num_steps=choices.steps,
+        memory_limit_bytes=memory_limit_bytes(),
+    )
+
+
+def _kept(path: Path, request: InferenceRequest, observer: Observer) -> dict[str, Any]:
+    """What was measured before for the same request, or what is measured now."""
+    asked = {key: value for key, value in request.to_mapping().items() if key not in _NOT_ASKED}
+    if path.is_file() and (request.images_file is None or Path(request.images_file).is_file()):
+        stored = read_json(path, MOST_JSON_BYTES, within=path.parent)
+        if stored["request"] != asked:
+            raise UserError(
+                f"{path.parent} was measured with other settings. Give this comparison another name, or take "
+                f"{path.parent.parent} away."
+            )
+        answer: dict[str, Any] = stored["answer"]
+        return answer
+    path.parent.mkdir(parents=True, exist_ok=True)
+    answer = ask_fresh_process(request, observer)
+    write_text(path, json.dumps({"request": asked, "answer": answer}, indent=2) + "\n")
+    return answer
