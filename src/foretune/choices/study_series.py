@@ -76,7 +76,8 @@ class SeriesFigure(Section):
     title: str
     kind: FigureKind = "measured"
     """measured: bars, or lines where configurations differ in one number. curves: losses by step. operators: the
-    longest operators of a profile. stages: the phases of a step. best batch: speed at the smallest and the best batch."""
+    longest operators of a profile. stages: the phases of a step. best batch: speed at the smallest and the best
+    batch."""
     show: tuple[str, ...] = ()
     """measured: what is drawn, by the beginning of its name: `time for`, `peak memory`, `samples/s`."""
 
