@@ -128,7 +128,7 @@ static void bind_checks(py::module_& m) {
 
 static void bind_threads(py::module_& m) {
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
-    wait_for_start_of_autograd_threads();
+    let_autograd_threads_finish();
     end_stacks();
   }));
   m.def("knowledge_of_thread", &knowledge_of_thread);

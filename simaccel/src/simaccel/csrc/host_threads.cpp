@@ -41,8 +41,9 @@ constexpr size_t kMostFollowed = 40;
 static Followed followed[kMostFollowed];
 static size_t num_followed = 0;
 
-// The first backward pass starts a thread of autograd for each device, which begins by taking the GIL. One that takes it
-// while Python ends is ended by it, and with it the process, because its frames of C++ allow no exception.
+// A thread that takes the GIL while Python ends is ended by it, and with it the process, because its frames of C++ allow
+// no exception. Autograd's threads take it twice: when they begin, which is at the first backward pass, one for each
+// device, and when they free the last graph task.
 constexpr int kMostDevices = 8;
 static std::atomic<int> num_autograd_threads{0};
 static std::array<std::atomic<bool>, kMostDevices> has_started{};
@@ -54,12 +55,31 @@ void note_thread_of_device(int device) {
   if (gettid() != getpid()) has_started[device] = true;
 }
 
-void wait_for_start_of_autograd_threads() {
-  py::gil_scoped_release they_may_take_it;
+static void wait_for_start_of_autograd_threads() {
   auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   for (int device = 0; device < num_autograd_threads; device++)
     while (!has_started[device] && std::chrono::steady_clock::now() < latest)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// A thread of autograd frees the last graph task after the caller of `backward` goes on. The task holds an object of
+// Python, the caller's context, so that freeing it takes the GIL. One more backward pass, which holds none, makes the
+// thread of each device free the task before it.
+static void replace_last_graph_tasks() {
+  for (int device = 0; device < num_autograd_threads; device++) {
+    try {
+      auto weight = at::zeros({}, at::TensorOptions().device(kDeviceType, c10::DeviceIndex(device))).requires_grad_();
+      torch::autograd::backward({weight.clone()});
+    } catch (const c10::Error&) {
+      // A device that is full or has failed computes nothing: its last task may still end the process, as on a GPU.
+    }
+  }
+}
+
+void let_autograd_threads_finish() {
+  py::gil_scoped_release they_may_take_it;
+  wait_for_start_of_autograd_threads();
+  replace_last_graph_tasks();
 }
 
 template <size_t number>

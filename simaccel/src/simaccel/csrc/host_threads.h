@@ -4,5 +4,5 @@
 namespace simaccel {
 void follow_python_threads();  // once, with the GIL
 void note_thread_of_device(int device);     // each thread's first device
-void wait_for_start_of_autograd_threads();  // with the GIL, before Python ends
+void let_autograd_threads_finish();      // with the GIL, before Python ends
 }
