@@ -213,7 +213,13 @@ def loss_curves(
     drawn = sorted(combinations, key=_last_loss)[:_MOST_CURVES]
     groups = {one.name: one.runs for one in combinations if one in drawn}
     settled = tuple(convergence(name, runs) for name, runs in groups.items())
-    return curves(groups), settled, [convergence_finding(one) for one in settled]
+    findings = [convergence_finding(one) for one in settled if one.last is not None]
+    if too_short := [one for one in settled if one.last is None]:
+        names = "; ".join(one.label for one in too_short)
+        evidence = tuple(run_id for one in too_short for run_id in one.run_ids)
+        sentence = f"Too few values of the loss to say whether it still falls: {names}."
+        findings.append(Finding(sentence=sentence, evidence=evidence))
+    return curves(groups), settled, findings
 
 
 def _last_loss(one: TrialRuns) -> float:
