@@ -1,5 +1,6 @@
 """Loss curves that lie on each other."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -25,11 +26,11 @@ def test_runs_with_equal_losses_differ_in_dashes_and_are_named_apart() -> None:
     drawn = [line for line in panel.lines if line.get_alpha() is None and list(line.get_xdata()) == [1, 100]]
     assert len(drawn) == len(labels)
     for last in (0.9, 0.4):
-        looks = {(str(line._unscaled_dash_pattern)) for line in drawn if line.get_ydata()[-1] == last}
+        looks = {str(line._unscaled_dash_pattern) for line in drawn if line.get_ydata()[-1] == last}
         assert len(looks) == 3, "curves that lie on each other have dashes of their own"
     places = sorted(text.get_position()[1] for text in panel.texts)
     assert [text.get_text() for text in panel.texts if text.get_text() in labels]
-    assert min(b - a for a, b in zip(places, places[1:], strict=False)) > 0.06
+    assert min(b - a for a, b in itertools.pairwise(places)) > 0.06
     faint = [line for line in panel.lines if line.get_alpha() is not None]
     assert [line.get_ydata()[-1] for line in faint] == pytest.approx([1.0, 0.5] * 3), "the raw loss behind each"
 

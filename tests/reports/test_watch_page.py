@@ -19,8 +19,8 @@ def watched(texts: list[str], num_waiting: int = 3) -> Watched:
     text = cycle(texts)
     running = tuple(
         WatchedRun(
-            path=next(text), model=next(text), kind="training", is_running=True, last_sign_s=999.0, started_s=900.0, steps_done=done,
-            num_steps=100, samples_per_s=1.5, planned_samples_per_s=1.4, loss=0.25, memory_bytes=2**30,
+            path=next(text), model=next(text), kind="training", is_running=True, last_sign_s=999.0, started_s=900.0,
+            steps_done=done, num_steps=100, samples_per_s=1.5, planned_samples_per_s=1.4, loss=0.25, memory_bytes=2**30,
             planned_memory_bytes=2**30, elapsed_s=100.0, left_s=900.0, usd_per_hour=3.6,
         )
         for done in (None, 40)

@@ -25,9 +25,9 @@ class Comparable:
 def comparable_groups(found: Sequence[Configuration], subject: Callable[[Configuration], object]) -> list[Comparable]:
     """Trainings first, then benches and profiles. `subject`: the model and data of a configuration.
 
-    A bench or profile makes a few steps: its losses and its total time say nothing about a training. Among trainings, more steps
-    win on quality and lose on time whatever else differs, so only equal lengths are ranked against each other, unless
-    the length is all that differs.
+    A bench or profile makes a few steps: its losses and its total time say nothing about a training. Among trainings,
+    more steps win on quality and lose on time whatever else differs, so only equal lengths are ranked against each
+    other, unless the length is all that differs.
     """
     by_subject: dict[tuple[RunKind, object], list[Configuration]] = {}
     for one in found:

@@ -198,10 +198,9 @@ def compile_costs(combinations: Sequence[TrialRuns]) -> Iterator[tuple[CompileCo
 
 
 def _cost_sentence(cost: CompileCost, found: BreakEven) -> str:
-    earliest = f", and not before {found.low:,} steps" if found.step is None and (found.low or 0) > 1 else ""
-    said = break_even_sentence(cost.name, found, "steps").rstrip(".")
     spent = f"The {cost.num_steps} steps of a trial take {duration_text(cost.compiled_s)} with it, and"
-    return f"{said}{earliest}. {spent} {duration_text(cost.plain_s)} with {cost.plain}."
+    said = break_even_sentence(cost.name, found, "steps")
+    return f"{said} {spent} {duration_text(cost.plain_s)} with {cost.plain}."
 
 
 def loss_curves(

@@ -30,7 +30,7 @@ def console(*, markup: bool = True) -> "Console":
 
 
 def wrapping_console() -> "Console":
-    """For tables with sentences in them, which are wrapped inside their column in a terminal, and where COLUMNS is set."""
+    """Wraps sentences inside their column of a table, in a terminal or where COLUMNS is set."""
     found = console()
     if found.is_terminal or os.environ.get("COLUMNS"):
         found.soft_wrap = False
