@@ -46,4 +46,6 @@ def test_the_first_step_of_a_run_that_compiles_reports_it(
     observer = Recording()
     short_run(tiny_pipeline("ddpm"), tmp_path, observer=observer, train={"steps": 2}, levers={"compile": mode})
     heard = [what for what, _, total in observer.of("preparing") if total == 0]
-    assert heard == ([] if mode == "off" else ["compiling in the first step"])
+    words = ["compiling in the first validation", "compiling in the first step"]
+    # A busy machine has time for a second report.
+    assert list(dict.fromkeys(what.partition(" (")[0] for what in heard)) == ([] if mode == "off" else words)
