@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from foretune.analyse.run_data import gather
+from foretune.analyse.run_index.run_row import row_of
 from foretune.analyse.run_report import RunReport, run_report
+from foretune.reports.run_question import task_title
 from tests.analyse.made_runs import asked, make_repeats, make_run
 
 
@@ -97,6 +99,20 @@ def test_equal_time_is_an_equal_length_whatever_the_steps(tmp_path: Path) -> Non
         make_run(tmp_path / kind, [2 / num_steps] * num_steps, experiment=experiment)
     (task,) = run_report(gather([tmp_path]), tmp_path).tasks
     assert task.group.length == "2 s"
+
+
+def test_a_profile_is_no_training(tmp_path: Path) -> None:
+    """Its twelve steps are neither ranked with trainings nor a repeat of one."""
+    make_repeats(tmp_path / "trained", [0.1, 0.1, 0.1], 60, experiment=asked(train={"steps": 60}))
+    make_run(tmp_path / "profiled", [0.1] * 60, experiment=asked(train={"steps": 60}), effective={"is_profile": True})
+    report = run_report(gather([tmp_path]), tmp_path)
+    assert [(task.group.kind, len(task.configurations[0].runs)) for task in report.tasks] == [
+        ("training", 3),
+        ("profile", 1),
+    ]
+    assert [measure.name for measure in report.tasks[1].measures] == ["speed", "peak memory"]
+    assert task_title(report.tasks[1]).startswith("Profile: ")
+    assert [row_of(run.path)["kind"] for run in gather([tmp_path])].count("profile") == 1
 
 
 @pytest.mark.parametrize("is_synthetic", [True, False])

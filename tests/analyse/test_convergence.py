@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from foretune.analyse.convergence import convergence, convergence_finding, curves
+from foretune.analyse.convergence import convergence, convergence_finding, curves, moving_average
 from foretune.analyse.run_data import RunData, read_run
 from foretune.analyse.study_summary import summarise_study
 from tests.analyse.made_studies import make_part
@@ -41,11 +41,21 @@ def test_curves_have_bands_over_seeds_and_one_run_has_none(tmp_path: Path) -> No
     assert point.high is not None
     assert point.low < point.value < point.high
     assert point.value == pytest.approx(sum(dict(run.held_out_losses)[50] for run in runs) / 3)
-    assert training.num_steps_per_point == 4
-    assert training.points[0].value == pytest.approx(sum(sum(run.losses[:4]) for run in runs) / 12)
+    assert (training.num_steps_per_point, training.num_smoothed_steps) == (2, 12)
+    assert training.points[0].raw == pytest.approx(sum(sum(run.losses[:2]) for run in runs) / 6)
+    averages = [moving_average(run.losses, 12)[5] for run in runs]
+    assert training.points[2].value == pytest.approx(sum(averages) / 3)
+    assert {point.raw for point in held_out.points} == {None}, "its noise is fixed: it is not smoothed"
     alone, _ = curves({"one": runs[:1]})
     assert all(point.low is None and point.num_runs == 1 for point in alone.points)
     assert curves({"none": []}) == ()
+
+
+def test_a_moving_average_has_no_bias_at_its_start_and_follows_by_its_reach() -> None:
+    assert moving_average([5.0, 5.0, 5.0], 4) == pytest.approx([5.0, 5.0, 5.0])
+    # The weights of a new value and of the one before it are 1/2 and 1/4.
+    assert moving_average([0.0, 1.0], 2) == pytest.approx([0.0, 0.5 / 0.75])
+    assert moving_average([2.0, 7.0], 1) == [2.0, 7.0]
 
 
 def test_a_falling_curve_goes_on_and_a_flat_one_is_stopped(tmp_path: Path) -> None:

@@ -49,6 +49,16 @@ def test_assumptions_and_keys_without_an_equivalent_are_reported(foretune: Foret
     assert "# No equivalent:\n#   snr_gamma: 5 -> it is not supported\n# Unknown keys:\n#   no_such_key: 1 -> " in text
 
 
+def test_the_steps_of_a_checkpoint_are_translated_and_not_called_irrelevant(foretune: Foretune, tmp_path: Path) -> None:
+    file = SDXL.write(tmp_path, {})
+    answer = foretune("import", file.name, "-o", "mine.yaml")
+    assert answer.returncode == 0, answer.stderr
+    translated, _, irrelevant = (tmp_path / "mine.yaml").read_text().partition("# Does not matter")
+    assert "#   checkpointing_steps: 250 -> save.every=250\n" in translated
+    assert "save: {every: 250" in translated
+    assert "checkpoint" not in irrelevant
+
+
 def test_an_experiment_is_not_overwritten_unasked(foretune: Foretune, tmp_path: Path) -> None:
     file = SDXL.write(tmp_path)
     (tmp_path / "experiment.yaml").write_text("mine\n")

@@ -65,6 +65,18 @@ def test_tables_name_their_units_and_have_a_line_a_row(foretune: Foretune, what:
     assert max(map(len, lines)) < 160, "it can be read on a screen"
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("what", ["models", "devices", "methods"])
+def test_tables_fit_the_width_that_columns_gives(
+    foretune: Foretune, monkeypatch: pytest.MonkeyPatch, what: str, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = foretune("list", what).stdout.splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= columns
+    names = [row["name"] for row in json.loads(foretune("list", what, "--json").stdout)]
+    assert [name for name in names if name not in {line.split(" ")[0] for line in lines}] == [], "names stay whole"
+
+
 def test_figures_carry_their_size(foretune: Foretune) -> None:
     rows = {line.split()[0]: " ".join(line.split()) for line in foretune("list", "models").stdout.splitlines()}
     assert rows["flux.1-dev"] == "flux.1-dev flux 11.9 B yes"

@@ -54,6 +54,17 @@ def test_where_nothing_changes_a_file_gets_a_line_a_minute(clock: list[float]) -
     assert file.getvalue().splitlines()[-1] == "steps 1/8"
 
 
+def test_what_is_not_counted_has_no_numbers_and_no_bar(clock: list[float]) -> None:
+    file = io.StringIO()
+    watched(Console(file=file, width=200), clock).preparing("compiling (for 45 s so far)", 0, 0)
+    assert file.getvalue() == "compiling (for 45 s so far)\n"
+    file = io.StringIO()
+    with watched(Console(file=file, width=200, force_terminal=True), clock) as observer:
+        observer.preparing("compiling (for 45 s so far)", 0, 0)
+    assert "compiling (for 45 s so far)" in file.getvalue()
+    assert "0/0" not in file.getvalue()
+
+
 def test_time_left_follows_slowly(clock: list[float]) -> None:
     """One slow step among many must not make it jump: 99 steps at 0.5 s, then one that took 10 s."""
     file = io.StringIO()

@@ -70,19 +70,19 @@ def _rows(results: Iterable[ScaleResult]) -> str:
     lines = [
         (
             "| row | program, device | devices | batch of each | published samples/s per device | from tables | "
-            "constant from fewest | constant efficiency | of the step, waiting for communication |"
+            "as planned | constant from fewest | constant efficiency | of the step, waiting for communication |"
         ),
-        "|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in results:
         asked, train = one.asked, one.asked.step.experiment.train
         batch = asked.step.size.batch_size
         passes = f"{train.gradient_accumulation} x {batch}" if train.gradient_accumulation > 1 else f"{batch}"
-        errors = (one.from_nothing, one.from_fewest, one.constant_efficiency)
+        errors = (one.from_nothing, one.as_planned, one.from_fewest, one.constant_efficiency)
         what = f"{_TITLES[asked.program.name]}, {asked.device.title}"
         lines.append(
             f"| {asked.row_id} | {what} | {asked.num_devices:,} | {passes} | "
-            f"{asked.published:.1f} | {' | '.join(map(_rounded, errors))} | "
+            f"{asked.published:.{2 if asked.published < 10 else 1}f} | {' | '.join(map(_rounded, errors))} | "
             f"{one.seconds.shares()['communication'] * 100:.0f} % |"
         )
     return "\n".join(lines)
@@ -109,7 +109,14 @@ def _flux(results: Sequence[ScaleResult]) -> str:
     lines = ["| | fixed part of a step | for each sample |", "|---|---|---|"]
     for name, steps in (
         ("published", [size / each.asked.published for size, each in zip(sizes, (one, ten), strict=True)]),
-        ("predicted", [each.seconds.step_s for each in (one, ten)]),
+        ("from tables", [each.seconds.step_s for each in (one, ten)]),
+        (
+            "as planned",
+            [
+                size / (each.asked.published * (1 + each.as_planned))
+                for size, each in zip(sizes, (one, ten), strict=True)
+            ],
+        ),
     ):
         per_sample_s = (steps[1] - steps[0]) / (sizes[1] - sizes[0])
         fixed_s = steps[0] - sizes[0] * per_sample_s

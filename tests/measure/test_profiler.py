@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from foretune.analyse import trace_events
+from foretune.analyse.run_data import read_run
+from foretune.analyse.run_index.run_row import row_of
 from foretune.analyse.trace_digest import digest, newest_trace
 from foretune.measure.profiling import NUM_STEPS_BEFORE, profile
 from foretune.training.profiling import instrument, marks
@@ -135,6 +137,7 @@ def test_profile_makes_a_run_without_checkpoints(tmp_path: Path, tiny_pipeline: 
     assert record is not None
     assert record.outcome.steps_done == NUM_STEPS_BEFORE + 2
     assert not list(run.checkpoints.iterdir())
+    assert read_run(run.path).kind == row_of(run.path)["kind"] == "profile", "no training"
     found = digest(newest_trace(run.path))
     assert found.num_steps == 2
     assert found.device == "cpu"

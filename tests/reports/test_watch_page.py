@@ -19,13 +19,15 @@ def watched(texts: list[str], num_waiting: int = 3) -> Watched:
     text = cycle(texts)
     running = tuple(
         WatchedRun(
-            path=next(text), model=next(text), is_running=True, last_sign_s=999.0, started_s=900.0, steps_done=done,
-            num_steps=100, samples_per_s=1.5, planned_samples_per_s=1.4, loss=0.25, memory_bytes=2**30,
+            path=next(text), model=next(text), kind="training", is_running=True, last_sign_s=999.0, started_s=900.0,
+            steps_done=done, num_steps=100, samples_per_s=1.5, planned_samples_per_s=1.4, loss=0.25, memory_bytes=2**30,
             planned_memory_bytes=2**30, elapsed_s=100.0, left_s=900.0, usd_per_hour=3.6,
         )
         for done in (None, 40)
     )  # fmt: skip
-    silent = WatchedRun(path=next(text), model=next(text), is_running=False, last_sign_s=5.0, started_s=None)
+    silent = WatchedRun(
+        path=next(text), model=next(text), kind="training", is_running=False, last_sign_s=5.0, started_s=None
+    )
     return Watched(
         folder=Path(next(text).replace("/", "-").replace("\0", "")[:80]),
         now_s=1000.0,

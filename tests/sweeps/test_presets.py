@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from foretune.api.sweep import sweep
+from foretune.choices.sweep import combinations
+from foretune.config.sweep_files import load_sweep, shortened
 from foretune.sweeps.presets import SWEEP_PRESETS
 
 pytestmark = pytest.mark.takes_turns
@@ -39,6 +41,20 @@ def with_two_trials(name: str, folder: Path) -> Path:
     return path
 
 
+def test_the_quick_form_of_a_preset_compiles_once_at_the_most() -> None:
+    """Compiling takes one to two minutes on two cores."""
+    for name, path in SWEEP_PRESETS.items():
+        file = shortened(load_sweep(path))
+        compiled = [point for point in combinations(file.options) if "regional" in {o.value for o in point.values()}]
+        assert len(compiled) * len(file.seeds) == (name == "compile"), name
+
+
+def test_convergence_compares_every_precision() -> None:
+    file = load_sweep(SWEEP_PRESETS["convergence"])
+    for one in (file, shortened(file)):
+        assert one.axes["train.precision"] == ["fp32", "bf16", "fp16"]
+
+
 @pytest.mark.parametrize("name", SWEEP_PRESETS)
 def test_a_preset_runs_to_its_table_its_picture_and_its_answer(name: str, tmp_path: Path) -> None:
     outcome = sweep(with_two_trials(name, tmp_path), quick=True, sweeps=tmp_path / "sweeps")
@@ -52,7 +68,10 @@ def test_a_preset_runs_to_its_table_its_picture_and_its_answer(name: str, tmp_pa
         assert outcome.summary.headline == f"Cannot tell which is best by {objective}: one run of each combination"
     with (outcome.path / "runs_summary.csv").open() as file:
         assert [row["outcome"] for row in csv.DictReader(file)] == kinds
-    (picture,) = outcome.path.glob("plot-*.svg")
+    *curves, picture = sorted(outcome.path.glob("plot-*.svg"))
     text = picture.read_text()
     assert ("held-out loss" if name == "convergence" else "samples/s") in text
     assert "One run of each combination." in text
+    assert [path.name for path in curves] == (["plot-loss-curves.svg"] if name == "convergence" else [])
+    costs = outcome.summary.compile_costs
+    assert [cost.name for cost in costs] == (["compile regional, precision fp32"] if name == "compile" else [])

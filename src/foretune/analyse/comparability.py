@@ -9,9 +9,9 @@ from foretune.stats.enough_steps import fewest_steps, has_overshot
 def too_few_steps(runs: Sequence[RunData]) -> str | None:
     """Of the run that lacks the most: "not enough steps on this machine: 1 of 50". None where all have enough.
 
-    Repeats of a bench are compared by speed and memory alone, which a few steps show.
+    Benches and profiles are compared by speed and memory alone, which a few steps show.
     """
-    trained = [run for run in runs if not run.is_bench]
+    trained = [run for run in runs if run.kind == "training"]
     lacking = [(made, needed) for run in trained if (made := run.steps_done) < (needed := steps_needed(run))]
     if not lacking:
         return None

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from foretune.analyse.groups import Configuration, differing
-from foretune.analyse.run_data import RunData
+from foretune.analyse.run_data import RunData, RunKind
 
-Kind = Literal["training", "bench"]
+_KINDS: tuple[RunKind, ...] = ("training", "bench", "profile")
 _LENGTH_KEYS = frozenset({"train.steps", "train.epochs", "train.seconds", "train.clock", "optimizer.warmup_steps"})
 
 
@@ -16,7 +15,7 @@ class Comparable:
     """Configurations that answer one question."""
 
     configurations: tuple[Configuration, ...]
-    kind: Kind
+    kind: RunKind
     length: str | None
     """How long each was trained, in words; None where the length is what is compared, or no configuration ran."""
     is_split_by_length: bool = False
@@ -24,19 +23,19 @@ class Comparable:
 
 
 def comparable_groups(found: Sequence[Configuration], subject: Callable[[Configuration], object]) -> list[Comparable]:
-    """Trainings first, then benches. `subject`: the model and data of a configuration.
+    """Trainings first, then benches and profiles. `subject`: the model and data of a configuration.
 
-    A bench times a few steps: its losses and its total time say nothing about a training. Among trainings, more steps
-    win on quality and lose on time whatever else differs, so only equal lengths are ranked against each other, unless
-    the length is all that differs.
+    A bench or profile makes a few steps: its losses and its total time say nothing about a training. Among trainings,
+    more steps win on quality and lose on time whatever else differs, so only equal lengths are ranked against each
+    other, unless the length is all that differs.
     """
-    by_subject: dict[tuple[bool, object], list[Configuration]] = {}
+    by_subject: dict[tuple[RunKind, object], list[Configuration]] = {}
     for one in found:
-        by_subject.setdefault((one.runs[0].is_bench, subject(one)), []).append(one)
+        by_subject.setdefault((one.runs[0].kind, subject(one)), []).append(one)
     groups = []
-    for (is_bench, _), group in sorted(by_subject.items(), key=lambda item: item[0][0]):
-        if is_bench:
-            groups.append(Comparable(tuple(group), "bench", None))
+    for (kind, _), group in sorted(by_subject.items(), key=lambda item: _KINDS.index(item[0][0])):
+        if kind != "training":
+            groups.append(Comparable(tuple(group), kind, None))
         elif set(differing([one.settings for one in group])) <= _LENGTH_KEYS and len(group) > 1:
             groups.append(Comparable(tuple(group), "training", None))
         else:

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from foretune.analyse.run_data import RunData
@@ -13,9 +13,12 @@ from foretune.stats.bounded import bounded_mean
 from foretune.stats.settling import LEAST_GAIN, Gain, fewest_values, settling
 
 CurveKind = Literal["held-out", "training"]
-NUM_POINTS = 60
-"""Most points of a smoothed training loss: each is the mean of a stretch of steps."""
+NUM_POINTS = 150
+"""Most points of a training loss; of longer runs each is a stretch of steps."""
 _CONFIDENCE = 0.95
+_SMOOTHED_SHARE = 20
+"""The moving average reaches over a twentieth of the steps."""
+_FEWEST_SMOOTHED = 3
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,13 @@ class CurvePoint:
     step: int
     """Steps done."""
     value: float
-    """The mean over the runs."""
+    """The mean over the runs; of a smoothed curve that of their moving averages."""
     low: float | None
     """Of the 95 % interval of that mean over seeds; None where one run has no spread to show."""
     high: float | None
     num_runs: int
+    raw: float | None = None
+    """The mean over the runs before smoothing; None where the curve is not smoothed."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,9 @@ class Curve:
     points: tuple[CurvePoint, ...]
     run_ids: tuple[str, ...]
     num_steps_per_point: int = 1
-    """Steps whose losses make one point of a smoothed curve."""
+    """Steps of a point: its raw value is their mean, and its smoothed value that of the last of them."""
+    num_smoothed_steps: int = 1
+    """Each new step has the weight 1 / num_smoothed_steps in the exponential moving average; 1 is not smoothed."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +81,9 @@ def curves(groups: Mapping[str, Sequence[RunData]]) -> tuple[Curve, ...]:
             held_out = _held_out_points(with_losses)
             if held_out:
                 found.append(Curve(label, "held-out", held_out, ids))
-            points, width = _smoothed_points(with_losses)
-            if points:
-                found.append(Curve(label, "training", points, ids, width))
+            smoothed = _smoothed(label, with_losses)
+            if smoothed is not None:
+                found.append(smoothed)
     return tuple(found)
 
 
@@ -137,11 +144,29 @@ def _held_out_points(runs: Sequence[RunData]) -> tuple[CurvePoint, ...]:
     return tuple(_point(step, [losses[step] for losses in held_out]) for step in common)
 
 
-def _smoothed_points(runs: Sequence[RunData]) -> tuple[tuple[CurvePoint, ...], int]:
+def _smoothed(label: str, runs: Sequence[RunData]) -> Curve | None:
     length = min(len(run.losses) for run in runs)
     width = max(1, math.ceil(length / NUM_POINTS))
-    ends = range(width, length + 1, width)
-    return tuple(_point(end, [statistics.fmean(run.losses[end - width : end]) for run in runs]) for end in ends), width
+    reach = max(_FEWEST_SMOOTHED, length // _SMOOTHED_SHARE)
+    averages = [moving_average(run.losses[:length], reach) for run in runs]
+    points = tuple(
+        replace(
+            _point(end, [average[end - 1] for average in averages]),
+            raw=statistics.fmean(statistics.fmean(run.losses[end - width : end]) for run in runs),
+        )
+        for end in range(width, length + 1, width)
+    )
+    return Curve(label, "training", points, tuple(run.run_id for run in runs), width, reach) if points else None
+
+
+def moving_average(values: Sequence[float], reach: int) -> list[float]:
+    """The exponential moving average in which a new value has the weight 1 / reach, without a bias at the start."""
+    averages, total, weight = [], 0.0, 0.0
+    for value in values:
+        total += (value - total) / reach
+        weight += (1 - weight) / reach
+        averages.append(total / weight)
+    return averages
 
 
 def _point(step: int, values: Sequence[float]) -> CurvePoint:

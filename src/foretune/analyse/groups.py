@@ -96,7 +96,7 @@ class Configuration:
 
 def configurations(runs: Sequence[RunData]) -> list[Configuration]:
     """Every run in exactly one of them, ordered by their names. Runs of different environments are never in one, nor
-    trainings and benches.
+    runs of different kinds.
     """
     groups: dict[str, list[RunData]] = {}
     settings: dict[str, dict[str, Any]] = {}
@@ -104,7 +104,7 @@ def configurations(runs: Sequence[RunData]) -> list[Configuration]:
     # A run that ended before it had read its data has no content of its own: it comes last, and joins the others.
     for run in sorted(runs, key=lambda run: _content(run) is None):
         flat = settings_of(run)
-        asked = content_hash([sorted(flat.items()), environment_key(run.environment), run.is_bench])
+        asked = content_hash([sorted(flat.items()), environment_key(run.environment), run.kind])
         alike = by_settings.setdefault(asked, [])
         content = _content(run)
         key = alike[0] if content is None and alike else content_hash([asked, content])

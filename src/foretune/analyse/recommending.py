@@ -217,8 +217,8 @@ def _leads(left: Sequence[Configuration], criteria: Sequence[Measure]) -> str:
 def _caveats(able: Sequence[Configuration], criteria: Sequence[Measure]) -> list[str]:
     caveats = []
     quality = next((measure for measure in criteria if measure.name not in (TIME, SPEED, MEMORY, MONEY)), None)
-    if able[0].runs[0].is_bench:
-        caveats.append("benchmarks compare speed and memory, not quality")
+    if able[0].runs[0].kind != "training":
+        caveats.append(f"a {able[0].runs[0].kind} compares speed and memory, not quality")
     elif quality is None:
         caveats.append("quality was not measured the same way in all of them, so it was not considered")
     elif quality.name == HELD_OUT_LOSS:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import UserError
@@ -17,6 +17,7 @@ from foretune.record.run_directory import RunDirectory
 _EXPERIMENT = "experiment.yaml"
 _BENCH = "bench.json"
 _INCOMPLETE = "stopped without warning"
+RunKind = Literal["training", "bench", "profile"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +68,9 @@ class RunData:
         return self.end == "finished"
 
     @property
-    def is_bench(self) -> bool:
-        """Whether it is a repeat of a bench: a few steps, made to time them. Only a bench records this key."""
-        return "is_synthetic" in self.effective
+    def kind(self) -> RunKind:
+        """A training, or a few steps of one that were made to time them (bench) or to look inside (profile)."""
+        return run_kind(self.effective)
 
     @property
     def question_hash(self) -> str | None:
@@ -83,6 +84,11 @@ class RunData:
     @property
     def samples_per_step(self) -> int:
         return self.experiment.samples_per_step()
+
+
+def run_kind(effective: Mapping[str, Any]) -> RunKind:
+    """The kind of a run, by the facts of which each kind records one that no other does."""
+    return "bench" if "is_synthetic" in effective else "profile" if "is_profile" in effective else "training"
 
 
 def runs_in(path: Path) -> list[RunData]:

@@ -145,7 +145,7 @@ def _task(
 ) -> RunTask:
     group = comparable.configurations
     found = measures(group, price, evaluations, quality)
-    if comparable.kind == "bench":
+    if comparable.kind != "training":
         found = tuple(one for one in found if one.name in (SPEED, MEMORY))
     # Money is shown where there is a price; the front is drawn over what was measured.
     shown = tuple(one for one in found if any(one.values(c.finished) for c in group))
@@ -204,8 +204,8 @@ def _subject(one: Configuration) -> tuple[str, str, str]:
 
 def _apart(number: int, models: Sequence[str], group: Comparable) -> str:
     """What a configuration gets after its name where another task has the same name."""
-    if group.kind == "bench":
-        return f"{models[number]}, bench"
+    if group.kind != "training":
+        return f"{models[number]}, {group.kind}"
     if group.is_split_by_length and group.length is not None:
         return group.length
     return models[number] if models.count(models[number]) == 1 else f"{models[number]}, task {number + 1}"

@@ -188,6 +188,8 @@ def break_even_sentence(name: str, found: BreakEven, unit: str) -> str:
     """What compiling takes at the start, and after how many steps it has paid."""
     high = "no upper limit" if found.high is None else f"{found.high:,}"
     when = found.why if found.step is None else f"after {found.step:,} {unit} ({found.low or 1:,} to {high})"
+    if found.step is None and (found.low or 0) > 1:
+        when = f"not before {found.low:,} {unit}; {when}"
     return f"{name} compiles for {found.start_s:.1f} s at the start{BREAK_EVEN}{when}."
 
 

@@ -6,11 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from foretune.analyse.convergence import Convergence, Curve
 from foretune.analyse.ranking import FEWEST_RUNS, Ranking, rank
+from foretune.analyse.sweep_findings import (
+    BestBatch,
+    CompileCost,
+    Scaling,
+    best_batches,
+    compile_costs,
+    loss_curves,
+    name_of,
+    runs_of,
+    scalings,
+)
 from foretune.choices.sweep import FrontierStrategy, GuidedStrategy, Measurement, Objective, SweepFile
-from foretune.config.sweep_files import axis_word
 from foretune.core.scores import NEVER_NEGATIVE
 from foretune.core.units import measured_text
+from foretune.core.values import Finding
 from foretune.stats.bounded import bounded_mean
 from foretune.sweeps.strategies.frontier import size_of
 from foretune.sweeps.strategies.guided import HIGHER_IS_BETTER
@@ -89,11 +101,19 @@ class SweepSummary:
     frontier: tuple[FrontierLine, ...] = ()
     pareto: tuple[str, ...] = ()
     """Combinations that no other one beats in every objective."""
+    best_batches: tuple[BestBatch, ...] = ()
+    scaling: tuple[Scaling, ...] = ()
+    compile_costs: tuple[CompileCost, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    """Losses by step, where trials train."""
+    convergence: tuple[Convergence, ...] = ()
+    findings: tuple[Finding, ...] = ()
     usd: float | None = None
 
     def to_mapping(self) -> dict[str, Any]:
         """The content of summary.json."""
-        return {"format": "SweepSummary", "format_version": 1, **asdict(self)}
+        findings = [finding.to_mapping() for finding in self.findings]
+        return {"format": "SweepSummary", "format_version": 1, **asdict(self), "findings": findings}
 
 
 def summarise_sweep(
@@ -113,6 +133,9 @@ def summarise_sweep(
         lines = _frontier_lines(combinations, key)
         # Which of the sizes is fastest was not the question.
         headline, detail = "; ".join(map(_frontier_text, lines)) or headline, ""
+    runs = runs_of(file, results)
+    costs = list(compile_costs(runs))
+    lines_of_loss, settled, convergence_findings = loss_curves(file, runs)
     is_guided = isinstance(file.strategy, GuidedStrategy) and len(file.strategy.objectives) > 1
     objectives = file.strategy.objectives if isinstance(file.strategy, GuidedStrategy) else ()
     return SweepSummary(
@@ -124,6 +147,12 @@ def summarise_sweep(
         detail=detail,
         frontier=lines,
         pareto=tuple(one.name for one in _pareto(combinations, objectives)) if is_guided else (),
+        best_batches=() if lines else best_batches(results),
+        scaling=scalings(results),
+        compile_costs=tuple(cost for cost, _ in costs),
+        curves=lines_of_loss,
+        convergence=settled,
+        findings=(*(finding for _, finding in costs), *convergence_findings),
         usd=sum(spent) if spent else None,
     )
 
@@ -152,7 +181,7 @@ def _combination(results: Sequence[TrialResult], measure: Measurement, usd_per_h
     planned = [result.numbers.planned_peak_bytes for result in results]
     return Combination(
         labels=dict(results[0].labels),
-        name=_name(results[0].labels),
+        name=name_of(results[0].labels),
         outcomes=dict(Counter(result.outcome.kind for result in results)),
         reason=None if failed is None else failed.outcome.reason,
         numbers=numbers,
@@ -161,10 +190,6 @@ def _combination(results: Sequence[TrialResult], measure: Measurement, usd_per_h
         planned_peak_bytes=planned[0],
         usd=sum(spent) if spent else None,
     )
-
-
-def _name(labels: Mapping[str, str]) -> str:
-    return ", ".join(f"{axis_word(axis)} {label}" for axis, label in labels.items())
 
 
 def _number(values: Sequence[float]) -> MeanOverSeeds:
@@ -234,7 +259,7 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
 def _frontier_lines(combinations: Sequence[Combination], key: str) -> tuple[FrontierLine, ...]:
     lines: dict[str, list[Combination]] = {}
     for one in combinations:
-        lines.setdefault(_name({axis: label for axis, label in one.labels.items() if axis != key}), []).append(one)
+        lines.setdefault(name_of({axis: label for axis, label in one.labels.items() if axis != key}), []).append(one)
     return tuple(_frontier_line(fixed, key, members) for fixed, members in lines.items())
 
 

@@ -32,7 +32,7 @@ def models(as_json: AsJson = False) -> None:
             )
             for r in rows
         ],
-        f"{len(rows)} denoisers; {', '.join(shipped_models())} comes with Foretune. "
+        f"{len(rows)} denoisers; {', '.join(shipped_models())} comes with Foretune.\n"
         "Sources: foretune list models --json",
     )
 
@@ -89,10 +89,12 @@ def _number(value: float | None) -> str:
 
 
 def _print_table(headings: tuple[str, ...], rows: list[tuple[Any, ...]], footer: str) -> None:
-    from foretune.reports.terminal.tables import console, table
+    from foretune.reports.terminal.tables import table, wrapping_console
 
-    out, made = console(), table(*headings)
+    out, made = wrapping_console(), table(*headings)
     for row in rows:
         made.add_row(*(str(cell) for cell in row))
+    # A name is what is typed: it stays whole.
+    made.columns[0].no_wrap = True
     out.print(made)
     out.print(footer, style="dim")

@@ -154,12 +154,12 @@ class ProgressObserver(Observer):
         """`second` has a line of its own on a terminal that is too narrow for both."""
         self._what = what
         if not self._live:
-            self.message(f"{what} {done}/{total}  {first}".rstrip())
+            self.message(f"{what}{f' {done}/{total}' if total else ''}  {first}".rstrip())
             return
         if not self._line.is_started:
             # Not before there is something to show: a mistake in the command is printed without it.
             self._line.start()
-        bar = _bar(what, done, total, is_ascii=self.console.options.ascii_only)
+        bar = _bar(what, done, total, is_ascii=self.console.options.ascii_only) if total else Text(what)
         whole = Text.assemble(bar, f" {first}  {second}".rstrip())
         if second and whole.cell_len > self.console.width:
             whole = Text.assemble(bar, f" {first}\n  {second}")

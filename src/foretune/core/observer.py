@@ -57,7 +57,7 @@ class Observer:
         """Something a person should not miss."""
 
     def preparing(self, what: str, done: int, total: int) -> None:
-        """Work before the first step, such as encoding images."""
+        """Work before the first step, such as encoding images. A total of 0: nothing is counted."""
 
     def stepped(self, report: StepReport) -> None:
         """A step's numbers."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from foretune.step.precision import PrecisionPolicy
 from foretune.step.quantizing import check_quantization
 from foretune.step.quantizing.stand_ins import dense_stand_ins
 from foretune.training.base_loading import LoadRequest, load_base
+from foretune.training.compiling_notice import compiling_notice
 from foretune.training.devices import choose_device, fail_when_full, peak_host_bytes, use_threads
 from foretune.training.sampling import pipeline_size, plain_frame, sampled
 from foretune.training.sizes import sampling_size
@@ -60,16 +61,17 @@ def measure_inference(request: InferenceRequest, teller: Teller) -> dict[str, An
     if request.compile == "regional":
         apply_compile(family.blocks(denoiser))
     made: list[Tensor] = []
+    compiling = nullcontext() if request.compile == "off" else compiling_notice(teller, "compiling")
     with torch.no_grad(), policy.products():
         if request.num_images:
             # Layers quantised from a full-precision model compute in the dtype around them; a plain pipeline is called
             # as any program would.
             with nullcontext() if request.quantize == "none" else policy.autocast(device.type):
                 act = _imaging(request, family, pipeline.to(device), size, made)
-                times_s = _timed(act, request.num_images, device, partial(teller.progress, "images"))
+                times_s = _timed(act, request.num_images, device, partial(teller.progress, "images"), compiling)
         else:
             act = _denoising(request, family, denoiser, policy, size)
-            times_s = _timed(act, request.num_steps, device, partial(teller.progress, "denoising"))
+            times_s = _timed(act, request.num_steps, device, partial(teller.progress, "denoising"), compiling)
     if request.images_file is not None:
         save_file({"images": torch.cat(made)}, request.images_file)
     return {
@@ -170,15 +172,23 @@ def _imaging(
 
 
 def _timed(
-    act: Callable[[int], object], num: int, device: torch.device, progress: Callable[[int, int], None]
+    act: Callable[[int], object],
+    num: int,
+    device: torch.device,
+    progress: Callable[[int, int], None],
+    compiling: AbstractContextManager[None],
 ) -> list[float]:
-    """Each time ends when the device is done: a sampler cannot begin a step before the one before it has ended."""
+    """Each time ends when the device is done: a sampler cannot begin a step before the one before it has ended.
+
+    `compiling` is entered for the first of them.
+    """
     times_s = []
     wait_for(device)
     for number in range(num):
         begin_s = time.perf_counter()
-        act(number)
-        wait_for(device)
+        with nullcontext() if number else compiling:
+            act(number)
+            wait_for(device)
         times_s.append(time.perf_counter() - begin_s)
         progress(number + 1, num)
     return times_s

@@ -23,7 +23,9 @@ def profile(asked: Asked, runs: Path, num_steps: int, observer: Observer) -> Run
     folder, revision = locate(asked.model)
     prepared = prepare(asked.experiment, folder, observer)
     run = RunDirectory.create(runs, asked.experiment.name)
-    run.write_experiment(asked.as_asked, asked.experiment, {**prepared.effective, "model_revision": revision})
+    run.write_experiment(
+        asked.as_asked, asked.experiment, {**prepared.effective, "model_revision": revision, "is_profile": True}
+    )
     session = Session(run, prepared, observer, steps_only=True, warnings=asked.warnings)
     outcome = session.run_loop()
     run.write_record(session.finish(outcome, session.measured(outcome)))

@@ -257,7 +257,9 @@ def _front_words(task: RunTask) -> str:
     maybe = sum(one.standing == "maybe" for one in task.placed)
     more = f" {maybe} more may be: others are better on average, but no difference is shown." if maybe else ""
     equal = (
-        "" if TIME in names or task.group.kind == "bench" else " Time was the same for all, so it is not one of them."
+        ""
+        if TIME in names or task.group.kind != "training"
+        else " Time was the same for all, so it is not one of them."
     )
     return (
         f"Filled points are on the Pareto front of {', '.join(names)}: no other configuration is at least as good in "

@@ -66,13 +66,13 @@ def _varied(report: RunReport) -> list[tuple[str, str]]:
 
 
 def task_title(task: RunTask) -> str:
-    """Which of several tasks this is: model, data, size, and the length or that it is a benchmark."""
+    """Which of several tasks this is: model, data, size, and the length or that it is a benchmark or a profile."""
     settings = task.configurations[0].settings
     size = settings.get("data.resolution")
     title = f"{task.model}, {settings.get('data.kind')}"
     title = f"{title} at {size} px" if size else title
-    if task.group.kind == "bench":
-        return f"Benchmark: {title}"
+    if task.group.kind != "training":
+        return f"{'Benchmark' if task.group.kind == 'bench' else 'Profile'}: {title}"
     return f"{title}, {task.group.length}" if task.group.is_split_by_length and task.group.length else title
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from foretune.analyse.trace_digest import TraceDigest
 from foretune.choices.study_series import SeriesFigure
 from foretune.record.atomic import write_text
+from foretune.reports.curve_plots import draw_curves
 from foretune.reports.figures import COLOURS, GRID, INK, name_below, plain, save_figure
 from foretune.reports.profile_plot import draw_operators
 from foretune.reports.run_csv import safe
@@ -31,7 +32,6 @@ from foretune.reports.series_numbers import (
     stages_panel,
     table_of,
 )
-from foretune.reports.study_plots import draw_curves
 
 _PANEL_INCHES = (4.8, 3.5)
 _WIDTH = 0.8

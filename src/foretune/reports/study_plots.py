@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from foretune.reports.curve_plots import draw_curves
 from foretune.reports.figures import COLOURS, INK, MOST_PANELS, name_below, new_figure, plain, save_figure
 
 _WIDTH = 0.8
@@ -117,34 +118,4 @@ def _reaches(numbers: Sequence[Mapping[str, Any]]) -> list[list[float]]:
 
 
 def _curves(study: Mapping[str, Any]) -> Any:
-    return draw_curves(study, f"{study['name']}: loss against steps, bands over seeds")
-
-
-def draw_curves(study: Mapping[str, Any], title: str) -> Any:
-    """A panel for each kind of loss, a curve for each configuration."""
-    kinds = list(dict.fromkeys(curve["kind"] for curve in study["curves"]))
-    figure, panels = new_figure(max(1, len(kinds)), title)
-    settled = {one["label"]: one["settled_at_step"] for one in study["convergence"]}
-    labels = list(dict.fromkeys(curve["label"] for curve in study["curves"]))
-    for panel, kind in zip(panels, kinds, strict=False):
-        for curve in (one for one in study["curves"] if one["kind"] == kind):
-            colour = COLOURS[labels.index(curve["label"]) % len(COLOURS)]
-            _draw_curve(panel, curve, colour, settled.get(curve["label"]))
-        panel.set_xlabel("optimizer steps")
-        smoothed = {curve["num_steps_per_point"] for curve in study["curves"] if curve["kind"] == kind}
-        width = max(smoothed)
-        panel.set_ylabel(f"{kind} loss" + (f", mean of {width} steps" if width > 1 else ""))
-        plain(panel)
-    name_below(figure, panels[0])
-    return figure
-
-
-def _draw_curve(panel: Any, curve: Mapping[str, Any], colour: str, settled_at: int | None) -> None:
-    points = curve["points"]
-    steps = [point["step"] for point in points]
-    panel.plot(steps, [point["value"] for point in points], color=colour, linewidth=1.4, label=curve["label"])
-    if all(point["low"] is not None for point in points):
-        lows, highs = ([point[end] for point in points] for end in ("low", "high"))
-        panel.fill_between(steps, lows, highs, color=colour, alpha=0.18, linewidth=0)
-    if settled_at is not None:
-        panel.axvline(settled_at, color=colour, linewidth=1, linestyle=":")
+    return draw_curves(study, f"{study['name']}: loss against steps")

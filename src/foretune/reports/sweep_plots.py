@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from foretune.choices.sweep import value_label
 from foretune.config.sweep_files import axis_word
 from foretune.core.units import GIB
+from foretune.reports.curve_plots import draw_curves
 from foretune.reports.figures import COLOURS, INK, name_below, new_figure, plain, save_figure
 
 if TYPE_CHECKING:
@@ -38,8 +39,11 @@ _WIDE_RATIO = 20
 def write_sweep_plots(
     summary: Mapping[str, Any], options: Mapping[str, Sequence["AxisOption"]], directory: Path
 ) -> tuple[Path, ...]:
-    """Draws each axis that has several values into plot-<axis>.svg and .png; returns their paths."""
+    """Draws loss curves and each axis that has several values into plot-*.svg and .png; returns their paths."""
     paths: list[Path] = []
+    if summary["curves"]:
+        title = f"{summary['name']}: loss against steps"
+        paths += save_figure(lambda: draw_curves(summary, title), directory, "plot-loss-curves", "a sweep")
     for axis in options:
         if len(options[axis]) > 1 and any(one["numbers"] for one in summary["combinations"]):
             name = f"plot-{axis_word(axis)}"

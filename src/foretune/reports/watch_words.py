@@ -42,7 +42,7 @@ def run_cells(run: WatchedRun) -> tuple[str, ...]:
     """In the order of the headings."""
     done = _ABSENT if run.steps_done is None else f"{run.steps_done:,}"
     return (
-        shown(run.path),
+        shown(run.path) + ("" if run.kind == "training" else f" ({run.kind})"),
         done if run.num_steps is None else f"{done}/{run.num_steps:,}",
         _rate(run.samples_per_s),
         _rate(run.planned_samples_per_s),

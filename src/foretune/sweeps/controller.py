@@ -318,7 +318,10 @@ class SweepController:
     def _running_text(self, trial: SweepTrial) -> str:
         named = " ".join(f"{axis_word(axis)} {label}" for axis, label in trial.labels.items())
         progress = read_progress(self._folders[trial.content])
-        return named if progress is None else f"{named}: {progress[0]} {progress[1]} of {progress[2]}"
+        if progress is None:
+            return named
+        what, done, total = progress
+        return f"{named}: {what}" + (f" {done} of {total}" if total else "")
 
 
 def _facts(trial: SweepTrial, planned_bytes: int | None) -> TrialFacts:

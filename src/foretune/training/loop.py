@@ -4,7 +4,7 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, count, islice
 from typing import Any, Literal, NoReturn, TypeVar
@@ -19,6 +19,7 @@ from foretune.core.vocabulary import RunPhase, TimePhase
 from foretune.data.batch import Batch
 from foretune.data.loading import BatchLoader, loader
 from foretune.record.events import EventLog
+from foretune.training.compiling_notice import compiling_notice
 from foretune.training.instruments import Instrument, Instruments
 from foretune.training.length import Length
 from foretune.training.memory_now import MemoryNow
@@ -77,6 +78,7 @@ class Loop:
     meter: Meter = field(init=False)
     _last_report_s: float = -math.inf
     _stops: bool = False
+    _has_validated: bool = False
     _last_saved: int | None = None
     """The steps that were done at the last save."""
     _failure: Exception | None = None
@@ -171,7 +173,8 @@ class Loop:
                 # With the first step nothing is lost, and where it compiles it takes minutes.
                 may_leave = step == first_step and p.ranks.size == 1
                 try:
-                    with self.stop.at_once() if may_leave else nullcontext():
+                    notice = self._notice("compiling in the first step", is_first=step == first_step)
+                    with self.stop.at_once() if may_leave else nullcontext(), notice:
                         outcome = p.step(
                             step, lr, self._ready(islice(batches, accumulation)), accumulation, self.clock.phase
                         )
@@ -188,6 +191,11 @@ class Loop:
                 yield step + 1
         finally:
             instruments.close()
+
+    def _notice(self, what: str, *, is_first: bool) -> AbstractContextManager[None]:
+        """The first pass of each kind compiles, if anything does."""
+        compiles = is_first and self.prepared.experiment.levers.compile != "off" and self.prepared.ranks.is_first
+        return compiling_notice(self.observer, what) if compiles else nullcontext()
 
     def _ready(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Batches on the device with everything encoded, one at a time: waiting for one is a phase of its own."""
@@ -320,8 +328,10 @@ class Loop:
     def _look(self, done: int) -> None:
         self._raise_failure()
         self._report(self.meter.drain())
-        loss = self._attempted(done, self.validator.held_out_loss)
-        samples = self._attempted(done, lambda: self.validator.samples(done)) or ()
+        with self._notice("compiling in the first validation", is_first=not self._has_validated):
+            loss = self._attempted(done, self.validator.held_out_loss)
+            samples = self._attempted(done, lambda: self.validator.samples(done)) or ()
+        self._has_validated = True
         self.events.append("validated", step=done, held_out_loss=loss, samples=[path.name for path in samples])
         if loss is not None:
             self.tally.held_out_losses.append((done, loss))

@@ -12,7 +12,7 @@ from foretune.config.places import fields_by_key, sections_in
 from foretune.core.values import Evaluation, RunRecord
 from foretune.core.values.base import content_hash
 
-ROW_VERSION = 1
+ROW_VERSION = 2
 """Raised when a row gets another column, or one with another meaning."""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from foretune.analyse.evaluations import EVALUATION_FILE, evaluation_of
+from foretune.analyse.run_data import run_kind
 from foretune.analyse.run_index.cells import NO_RECORD, Cell, Row, flat
 from foretune.analyse.run_index.trial_row import is_trial, outcome_row, trial_row
 from foretune.choices.experiment import Experiment
@@ -84,7 +85,8 @@ def _section(key: str, text: str) -> tuple[tuple[str, Cell], ...]:
 
 
 def _facts(effective: Mapping[str, Any]) -> Row:
-    row: Row = {"kind": "bench" if "is_synthetic" in effective else "train"}
+    kind = run_kind(effective)
+    row: Row = {"kind": "train" if kind == "training" else kind}
     for name in ("family", "device", "num_train_samples", "data_fingerprint", "model_revision"):
         value = effective.get(name)
         if isinstance(value, (str, int)):

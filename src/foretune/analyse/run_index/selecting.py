@@ -13,7 +13,7 @@ from foretune.core.errors import UserError
 from foretune.core.observer import Observer
 
 DEFAULT_COLUMNS = (
-    PATH, "model", "method.kind", "status", "steps", "samples_per_s", "memory_bytes", "last_loss",
+    PATH, "kind", "model", "method.kind", "status", "steps", "samples_per_s", "memory_bytes", "last_loss",
 )  # fmt: skip
 _SORT = re.compile(r"(?P<column>.+?)(?::(?P<order>asc|desc))?")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foretune.analyse.run_data import RunKind, run_kind
 from foretune.analyse.watching.device_price import usd_per_hour_of
 from foretune.choices.experiment import Experiment
 from foretune.core.errors import UserError
@@ -30,6 +31,7 @@ class RunFacts:
     """What does not change while a run goes on."""
 
     experiment: Experiment
+    kind: RunKind
     num_steps: int | None
     """None where the length of the training is a time."""
     plan: Plan | None
@@ -44,6 +46,7 @@ class RunFacts:
         price = _catalogue_price(folder) if usd_per_hour is None else usd_per_hour
         return cls(
             experiment=experiment,
+            kind=run_kind(effective),
             num_steps=num_steps if isinstance(num_steps, int) and experiment.train.seconds is None else None,
             plan=RunDirectory(folder).read_plan(),
             usd_per_hour=None if price is None else price * experiment.parallel.devices,
@@ -57,6 +60,7 @@ class WatchedRun:
     path: str
     """Relative to the folder that is watched."""
     model: str
+    kind: RunKind
     is_running: bool
     """Whether a process works on it, as far as can be known from here."""
     last_sign_s: float | None
@@ -105,6 +109,7 @@ def watched_run(folder: Path, path: str, facts: RunFacts, now_s: float, *, task_
     return WatchedRun(
         path=path,
         model=facts.experiment.model,
+        kind=facts.kind,
         is_running=is_running,
         last_sign_s=last_sign_s,
         started_s=started_s,

@@ -6,12 +6,13 @@ import typer
 
 from foretune.analyse.sweep_summary import number_text
 from foretune.config.sweep_files import axis_word
-from foretune.core.units import duration_text, memory_text, rate_text, usd_text
+from foretune.core.units import duration_text, measured_text, memory_text, rate_text, usd_text
 from foretune.reports.terminal.tables import console, right, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from foretune.analyse.sweep_findings import CompileCost, Ratio
     from foretune.analyse.sweep_summary import Combination, SweepSummary
     from foretune.choices.sweep import Objective
     from foretune.sweeps.controller import SweepProgress
@@ -61,25 +62,95 @@ def print_summary(summary: "SweepSummary") -> None:
     """The table by combination, then the recommendation."""
     axes = list(dict.fromkeys(axis for one in summary.combinations for axis in one.labels))
     columns = _columns(summary)
-    made = table(*(axis_word(axis) for axis in axes), *columns, "outcome")
-    right(made, *range(len(axes), len(axes) + len(columns)))
+    costs = {cost.name: cost for cost in summary.compile_costs}
+    compiling = ("compiles", "pays after") if costs else ()
+    made = table(*(axis_word(axis) for axis in axes), *columns, *compiling, "outcome")
+    right(made, *range(len(axes), len(axes) + len(columns) + len(compiling)))
     for one in summary.combinations[:_MOST_ROWS]:
         made.add_row(
-            *(one.labels.get(axis, "") for axis in axes), *(_cell(one, column) for column in columns), _end(one)
+            *(one.labels.get(axis, "") for axis in axes),
+            *(_cell(one, column) for column in columns),
+            *(_compiling(costs.get(one.name)) if costs else ()),
+            _end(one),
         )
     console().print(made)
     if len(summary.combinations) > _MOST_ROWS:
         typer.echo(f"... and {len(summary.combinations) - _MOST_ROWS} more, in runs_summary.csv.")
     if any(n.low is not None for one in summary.combinations for n in one.numbers.values()):
         typer.echo("In brackets the 95 % interval of the mean over seeds.")
+    for kind, reasons in _not_run(summary).items():
+        typer.echo(f"{kind}: {reasons}")
+    _print_best_batches(summary)
+    _print_scaling(summary)
     typer.echo("")
     typer.echo(f"{summary.headline}.")
     if summary.detail:
         typer.echo(summary.detail)
+    for finding in summary.findings:
+        typer.echo(finding.sentence)
     for name in summary.pareto:
         typer.echo(f"  on the Pareto front: {name}")
     if summary.usd is not None:
         typer.echo(f"Spent: {usd_text(summary.usd)}")
+
+
+def _not_run(summary: "SweepSummary") -> dict[str, str]:
+    """Why combinations were refused: the reason once for all that share it."""
+    refused: dict[str, list[str]] = {}
+    for one in summary.combinations:
+        if "refused" in one.outcomes and one.reason:
+            refused.setdefault(one.reason, []).append(one.name)
+    return {f"Refused ({'; '.join(names)})": reason for reason, names in refused.items()}
+
+
+def _compiling(cost: "CompileCost | None") -> tuple[str, str]:
+    """Seconds of compiling, and the steps after which it has paid."""
+    if cost is None:
+        return "", ""
+    if cost.pays_after_steps is not None:
+        return duration_text(cost.start_s), f"{cost.pays_after_steps:,} steps"
+    return duration_text(cost.start_s), "never" if cost.why.startswith("never") else "not shown"
+
+
+def _print_best_batches(summary: "SweepSummary") -> None:
+    """AMD's form: a row for each precision, or whatever else differs."""
+    if not summary.best_batches:
+        return
+    smallest = min(one.smallest for one in summary.best_batches)
+    made = table("", f"samples/s, batch {smallest}", "at the best batch", "best batch", "gain")
+    right(made, 1, 2, 3, 4)
+    for one in summary.best_batches:
+        made.add_row(
+            one.fixed,
+            f"{one.smallest_samples_per_s:.3g}" + ("" if one.smallest == smallest else f" (batch {one.smallest})"),
+            f"{one.best_samples_per_s:.3g}",
+            str(one.best),
+            _times(one.gain),
+        )
+    typer.echo("\nOne device at the smallest and at the fastest batch:")
+    console().print(made)
+
+
+def _print_scaling(summary: "SweepSummary") -> None:
+    if not summary.scaling:
+        return
+    made = table("", "devices", "samples/s", "efficiency")
+    right(made, 1, 2, 3)
+    for one in summary.scaling:
+        efficiency = one.efficiency
+        percent = measured_text(
+            100 * efficiency.value,
+            None if efficiency.low is None else 100 * efficiency.low,
+            None if efficiency.high is None else 100 * efficiency.high,
+            "%",
+        )
+        made.add_row(one.fixed, str(one.num_devices), f"{one.samples_per_s:.3g}", percent)
+    typer.echo("\nScaling: speed of each device, beside that with the fewest devices:")
+    console().print(made)
+
+
+def _times(ratio: "Ratio") -> str:
+    return f"{measured_text(ratio.value, ratio.low, ratio.high, '')} x"
 
 
 def _columns(summary: "SweepSummary") -> list[str]:

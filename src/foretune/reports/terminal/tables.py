@@ -1,6 +1,7 @@
 """Tables in a terminal, a file or a pipe."""
 
 import os
+import shutil
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,15 @@ def console(*, markup: bool = True) -> "Console":
     found = Console(highlight=False, soft_wrap=True, color_system=None if plain else "auto", markup=markup)
     if not found.is_terminal:
         found.width = _WIDTH_OF_A_PIPE
+    return found
+
+
+def wrapping_console() -> "Console":
+    """Wraps sentences inside their column of a table, in a terminal or where COLUMNS is set."""
+    found = console()
+    if found.is_terminal or os.environ.get("COLUMNS"):
+        found.soft_wrap = False
+        found.width = shutil.get_terminal_size().columns
     return found
 
 
