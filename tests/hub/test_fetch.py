@@ -1,5 +1,6 @@
 """`foretune fetch` against a hub on this machine, with huggingface_hub's own client."""
 
+import io
 import json
 import os
 import shutil
@@ -318,6 +319,27 @@ def test_a_benchmark_has_no_target() -> None:
         assert "or give --benchmark alone" in str(refused.exception)
 
 
-def test_a_data_set_without_an_address_is_refused() -> None:
-    with pytest.raises(Refused, match=r"no source names its repository.*data\.kind=folder"):
-        ft.fetch("wikiart-sargent")
+def test_the_paintings_of_one_artist_are_read_by_the_printed_settings(client: Client, hub: HubServer) -> None:
+    repo = "huggan/wikiart"
+    folder = hub.root / "datasets" / repo / "data"
+    folder.mkdir(parents=True)
+    datasets = pytest.importorskip("datasets")
+    names = ["Unknown Artist", "claude-monet", "john-singer-sargent"]
+    for number, artists in enumerate(([0, 2, 1], [2, 2])):
+        stream = io.BytesIO()
+        Image.new("RGB", (32, 32), "red").save(stream, "PNG")
+        cells = {"image": [{"bytes": stream.getvalue(), "path": None}] * len(artists), "artist": artists}
+        features = datasets.Features(image=datasets.Image(), artist=datasets.ClassLabel(names=names))
+        rows = datasets.Dataset.from_dict(cells, features=features)
+        rows.to_parquet(folder / f"train-0000{number}-of-00002.parquet")
+    fetched = client.foretune("fetch", "wikiart-sargent")
+    assert fetched.returncode == 0, fetched.stderr
+    settings = json.loads(fetched.stdout.partition("data: ")[2])
+    program = (
+        "import json, sys; from foretune.choices.data import HuggingFaceData; from foretune.data.buckets import Bucket\n"
+        "from foretune.data.sources.huggingface import open_huggingface\n"
+        "source = open_huggingface(HuggingFaceData(**json.loads(sys.argv[1])), Bucket(32, 32))\n"
+        "print(json.dumps([source.info(number).caption for number in range(len(source))]))"
+    )
+    read = client.python(program, json.dumps({**settings, "cache_dir": str(client.home / "cache")}))
+    assert json.loads(read.stdout) == ["a painting by John Singer Sargent"] * 3, read.stderr

@@ -102,11 +102,6 @@ def has_token() -> bool:
 def _fetched_dataset(row: "Dataset", free_bytes: FreeBytes, observer: Observer, *, is_dry: bool) -> Fetched:
     from foretune.hub.download_plan import plan_of_dataset
 
-    if row.hub_repo is None:
-        raise Refused(
-            f"{row.name} is in the catalogue without an address, because no source names its repository. Download it "
-            "from where you know it, and read it with data.kind=folder data.path=FOLDER"
-        )
     if is_dry:
         return Fetched(plan_of_dataset(row.name, row.hub_repo, free_bytes), None)
     require("hub", "Downloading a data set")
