@@ -33,7 +33,7 @@ def test_what_is_here_is_no_repository(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(UserError, match="There is no adapter me/my-loar"):
         resolve_adapter("me/my-loar")
     for elsewhere in ("/no/such/folder", "adapter", "./me2/lora", "me2/lora/deep", "../up"):
-        with pytest.raises(UserError, match="There is no adapter .* repository of the Hub: OWNER/REPO"):
+        with pytest.raises(UserError, match=r"There is no adapter .* repository of the Hub: OWNER/REPO"):
             resolve_adapter(elsewhere)
 
 

@@ -336,7 +336,8 @@ def test_the_paintings_of_one_artist_are_read_by_the_printed_settings(client: Cl
     assert fetched.returncode == 0, fetched.stderr
     settings = json.loads(fetched.stdout.partition("data: ")[2])
     program = (
-        "import json, sys; from foretune.choices.data import HuggingFaceData; from foretune.data.buckets import Bucket\n"
+        "import json, sys; from foretune.choices.data import HuggingFaceData\n"
+        "from foretune.data.buckets import Bucket\n"
         "from foretune.data.sources.huggingface import open_huggingface\n"
         "source = open_huggingface(HuggingFaceData(**json.loads(sys.argv[1])), Bucket(32, 32))\n"
         "print(json.dumps([source.info(number).caption for number in range(len(source))]))"

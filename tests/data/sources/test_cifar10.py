@@ -68,7 +68,8 @@ def test_an_archive_is_answered_with_the_command_that_unpacks_it(tmp_path: Path,
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cifar-10").mkdir()
     (tmp_path / "cifar-10" / "train.7z").touch()
-    command = r"Run: 7z x cifar-10/train\.7z -ocifar-10 .*python -m py7zr x cifar-10/train\.7z cifar-10\) and set data\.path=cifar-10$"
+    without_7z = r"pip install py7zr, then python -m py7zr x cifar-10/train\.7z cifar-10"
+    command = rf"Run: 7z x cifar-10/train\.7z -ocifar-10 \(without 7z: {without_7z}\) and set data\.path=cifar-10$"
     with pytest.raises(UserError, match=r"cifar-10/train\.7z is an archive, not a folder\. " + command):
         _opened(tmp_path, Path("cifar-10/train.7z"))
     with pytest.raises(UserError, match=r"not in the CIFAR-10 layout.*cifar-10/train\.7z is not unpacked\. " + command):
