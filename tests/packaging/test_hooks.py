@@ -79,7 +79,7 @@ def test_what_needs_the_environment_says_that_there_is_none(tmp_path: Path) -> N
     assert (without.returncode, without.stdout.partition("Run: ")[2]) == (0, "make setup\n")
     program = tmp_path / "clone" / ".venv" / "bin" / "program"
     program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/sh\necho \"got $1\"\nexit 3\n")
+    program.write_text('#!/bin/sh\necho "got $1"\nexit 3\n')
     program.chmod(0o755)
     assert (finished().returncode, finished().stdout) == (3, "got a b\n")
 

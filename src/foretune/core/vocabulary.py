@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Literal
 
 SeriesSize = Literal["small", "quick", "full"]
-"""Size of a series of studies. small, the default: a stand-in of the model that runs on a CPU. quick: its shortest form.
-full: the model and data of the authors."""
+"""Size of a series of studies. small, the default: a stand-in of the model that runs on a CPU. quick: its shortest
+form. full: the model and data of the authors."""
 
 
 class RunPhase(StrEnum):
