@@ -67,6 +67,16 @@ def test_a_hook_runs_on_a_fresh_clone(hook: dict[str, Any]) -> None:
     assert not hook["entry"].startswith(".")
 
 
+def test_ruff_sees_python_files_that_have_another_ending() -> None:
+    """pre-commit knows them by their first line, and gives them to ruff."""
+    command = ["git", "grep", "-lIE", "^#!.*python", "--", ".", ":!*.py"]
+    listed = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False).stdout.split()
+    named = [name for name in listed if (_ROOT / name).read_text(encoding="utf-8").partition("\n")[0].startswith("#!")]
+    assert ".ci/audit" in named
+    shown = subprocess.run([str(_BIN / "ruff"), "check", "--show-files"], cwd=_ROOT, capture_output=True, check=True)
+    assert {str(_ROOT / name) for name in named} <= set(shown.stdout.decode().splitlines())
+
+
 def test_what_needs_the_environment_says_that_there_is_none(tmp_path: Path) -> None:
     script = tmp_path / "clone" / ".ci" / "in-environment"
     script.parent.mkdir(parents=True)
