@@ -10,9 +10,11 @@ import pytest
 
 from foretune.choices.adapter import ADAPTER_FILE, PEFT_FILE, PEFT_SETTINGS
 from foretune.models.locating import open_family
+from foretune.record.run_directory import RunDirectory
 from tests.hub.client import Client
 from tests.hub.hub_server import HubServer, commit_of, running_hub
-from tests.models.test_adapters import written
+from tests.models.test_adapters import ALPHA, RANK, TARGETS, written
+from tests.training.short_runs import losses_of
 
 TinyPipeline = Callable[..., Path]
 REPO = "me/my-lora"
@@ -126,8 +128,8 @@ def test_the_base_and_an_adapter_of_the_hub_in_one_picture(
     _, path = written(open_family(pipeline), pipeline, folder)
     shutil.move(path, folder / "sargent.safetensors")
     picture = tmp_path / "samples.png"
-    choices = ("--prompt", "a red circle", "--adapter", REPO, "--steps", "1", "--size", "32", "--text-tokens", "16")
-    choices += ("--device", "cpu", "--output", str(picture))
+    choices = [*("--prompt", "a red circle", "--adapter", REPO, "--steps", "1", "--size", "32", "--text-tokens", "16")]
+    choices += ["--device", "cpu", "--output", str(picture)]
     sampled = client.foretune("sample", "--base", str(pipeline), *choices)
     assert sampled.returncode == 0, sampled.stderr
     assert f"base, adapter {REPO} ({commit_of(REPO)[:10]})" in sampled.stdout
@@ -156,3 +158,32 @@ def test_a_bench_of_inference_records_the_commit_of_its_adapter(
     label, adapters = json.loads(answer.stdout.splitlines()[-1])
     assert label == f"{REPO} ({commit_of(REPO)[:10]})"
     assert adapters == [None, str(snapshot(client, REPO))]
+
+
+def test_a_run_starts_from_an_adapter_of_the_hub(
+    client: Client, hub: HubServer, tiny_pipeline: TinyPipeline, tmp_path: Path
+) -> None:
+    pipeline = tiny_pipeline("ddpm")
+    _, path = written(open_family(pipeline), pipeline, hub.root / REPO)
+    experiment = {
+        "model": str(pipeline),
+        "method": {"kind": "lora", "rank": RANK, "alpha": ALPHA, "targets": TARGETS},
+        "data": {"kind": "shapes", "num_samples": 4, "resolution": 32, "cache_dir": str(tmp_path / "cache")},
+        "train": {"steps": 1, "batch_size": 1, "precision": "fp32"},
+        "validate": {"num_held_out": 0},
+        "parallel": {"device": "cpu"},
+    }
+    program = (
+        "import json, sys, foretune as ft\n"
+        "experiment, runs = json.loads(sys.argv[1]), sys.argv[2]\n"
+        "for name in sys.argv[3:]:\n"
+        "    print(ft.train(experiment, {'method.start_from': name}, runs=runs).path)"
+    )
+    answer = client.python(program, json.dumps(experiment), str(tmp_path / "runs"), REPO, str(path.parent))
+    assert answer.returncode == 0, answer.stderr
+    by_hub_id, by_folder = (RunDirectory.open(Path(line)) for line in answer.stdout.splitlines()[-2:])
+    assert losses_of(by_hub_id) == losses_of(by_folder) != []
+    # The repository's name stands in the run, and the content that was read: it may be another one later.
+    assert f"start_from: {REPO}" in (by_hub_id.path / "experiment.yaml").read_text()
+    facts = [{**run.read_experiment()[2], "experiment_hash": ""} for run in (by_hub_id, by_folder)]
+    assert facts[0] == facts[1]
