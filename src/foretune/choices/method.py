@@ -25,8 +25,8 @@ class Adapter(Section):
     """Continue from this adapter: a folder written by `foretune export`, or `OWNER/REPO` on the Hub, of the same kind
     and shape."""
     training_adapter: Annotated[str | None, LATER, INCIDENTAL] = Field(default=None, min_length=1)
-    """Folder, file or Hub id of a LoRA that is active in training only, not in sampling or export: for example one that undoes the
-    distillation of FLUX.1-schnell, so that it can be trained without losing its few-step sampling."""
+    """Folder, file or Hub id of a LoRA that is active in training only, not in sampling or export: for example one that
+    undoes the distillation of FLUX.1-schnell, so that it can be trained without losing its few-step sampling."""
 
 
 class LowRank(Adapter):
