@@ -1,5 +1,6 @@
 """`foretune fetch` against a hub on this machine, with huggingface_hub's own client."""
 
+import io
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 import foretune as ft
 from foretune import catalog
+from foretune.api.fetch import DownloadTotal
 from foretune.cli.main import app
 from foretune.core.errors import Refused, UserError
 from tests.hub.client import TOKEN, Client, write_repository
@@ -302,7 +304,49 @@ def test_the_benchmark_has_a_dry_run(client: Client, hub: HubServer) -> None:
     assert answer.returncode == 0, answer.stderr
     for repo in ("FLUX.1-dev", "stable-diffusion-xl-base-1.0", "mochi-1", "HunyuanVideo", "Wan2.1-I2V", DATASET):
         assert repo in answer.stdout
+    assert "Total       6 repositories: 158 GB to 316 GB" in answer.stdout
+    assert answer.stdout.count("Disk ") == 1
     assert hub.requests == []
+
+
+def test_the_benchmark_is_compared_with_the_disk_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+
+    def planned(free_gb: int) -> tuple[list[ft.Fetched], str]:
+        downloads = list(ft.fetch_benchmark(dry_run=True, free_bytes=lambda folder: free_gb * 10**9))
+        return downloads, str(DownloadTotal(downloads))
+
+    downloads, total = planned(100)
+    plans = [fetched.plan for fetched in downloads if fetched.plan is not None]
+    low_bytes = sum(plan.low_bytes for plan in plans)
+    assert all(plan.low_bytes < 10**11 for plan in plans), "each would fit by itself"
+    assert f"Total       6 repositories: {low_bytes / 1e9:.0f} GB to" in total
+    assert "not known of pseudo-camera-10k" in total
+    assert f"Disk        100 GB free: not enough for the {low_bytes / 1e9:.0f} GB that are missing" in total
+    assert not [fetched for fetched in downloads if "enough" in str(fetched)]
+    assert "enough for the parts of known size in 16 bits" in planned(low_bytes // 10**9 + 2)[1]
+    with pytest.raises(Refused, match="These 6 downloads need 158 GB more"):
+        next(ft.fetch_benchmark(free_bytes=lambda folder: 10**11))
+    # What is in the cache needs no room; what is there of one model is no room for another.
+    for gigabytes in (20, 60):
+        write_cached(tmp_path, "black-forest-labs/FLUX.1-dev", gigabytes)
+        total = planned(100)[1]
+        assert f"In cache    {gigabytes} GB" in total
+        missing_bytes = low_bytes - min(gigabytes * 10**9, plans[0].low_bytes)
+        assert f"the {missing_bytes / 1e9:.0f} GB that are missing" in total
+
+
+def write_cached(cache: Path, repo: str, gigabytes: int) -> None:
+    """A model in huggingface_hub's cache, with files that are long and empty; one of them is not read in training."""
+    folder = cache / f"models--{repo.replace('/', '--')}"
+    snapshot = folder / "snapshots" / commit_of(repo)
+    (snapshot / "transformer").mkdir(parents=True, exist_ok=True)
+    (folder / "refs").mkdir(exist_ok=True)
+    (folder / "refs" / "main").write_text(commit_of(repo))
+    (snapshot / "model_index.json").write_text('{"transformer": ["diffusers", "FluxTransformer2DModel"]}')
+    for name in ("transformer/diffusion_pytorch_model.safetensors", "flux1-dev.safetensors"):
+        (snapshot / name).touch()
+        os.truncate(snapshot / name, gigabytes * 10**9)
 
 
 def test_a_script_is_never_asked_for_a_token(client: Client, hub: HubServer) -> None:
@@ -318,6 +362,28 @@ def test_a_benchmark_has_no_target() -> None:
         assert "or give --benchmark alone" in str(refused.exception)
 
 
-def test_a_data_set_without_an_address_is_refused() -> None:
-    with pytest.raises(Refused, match=r"no source names its repository.*data\.kind=folder"):
-        ft.fetch("wikiart-sargent")
+def test_the_paintings_of_one_artist_are_read_by_the_printed_settings(client: Client, hub: HubServer) -> None:
+    repo = "huggan/wikiart"
+    folder = hub.root / "datasets" / repo / "data"
+    folder.mkdir(parents=True)
+    datasets = pytest.importorskip("datasets")
+    names = ["Unknown Artist", "claude-monet", "john-singer-sargent"]
+    for number, artists in enumerate(([0, 2, 1], [2, 2])):
+        stream = io.BytesIO()
+        Image.new("RGB", (32, 32), "red").save(stream, "PNG")
+        cells = {"image": [{"bytes": stream.getvalue(), "path": None}] * len(artists), "artist": artists}
+        features = datasets.Features(image=datasets.Image(), artist=datasets.ClassLabel(names=names))
+        rows = datasets.Dataset.from_dict(cells, features=features)
+        rows.to_parquet(folder / f"train-0000{number}-of-00002.parquet")
+    fetched = client.foretune("fetch", "wikiart-sargent")
+    assert fetched.returncode == 0, fetched.stderr
+    settings = json.loads(fetched.stdout.partition("data: ")[2])
+    program = (
+        "import json, sys; from foretune.choices.data import HuggingFaceData\n"
+        "from foretune.data.buckets import Bucket\n"
+        "from foretune.data.sources.huggingface import open_huggingface\n"
+        "source = open_huggingface(HuggingFaceData(**json.loads(sys.argv[1])), Bucket(32, 32))\n"
+        "print(json.dumps([source.info(number).caption for number in range(len(source))]))"
+    )
+    read = client.python(program, json.dumps({**settings, "cache_dir": str(client.home / "cache")}))
+    assert json.loads(read.stdout) == ["a painting by John Singer Sargent"] * 3, read.stderr

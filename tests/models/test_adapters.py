@@ -12,14 +12,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from foretune.choices.adapter import ADAPTER_FILE, PEFT_FILE, PEFT_SETTINGS
 from foretune.choices.method import Full, Lora
 from foretune.core.errors import Refused, UserError
 from foretune.models import Family
 from foretune.models.adapters import (
-    ADAPTER_FILE,
     ADAPTER_NAME,
-    PEFT_FILE,
-    PEFT_SETTINGS,
     adapter_state,
     checksums_of_read,
     load_adapter,
@@ -157,5 +155,7 @@ def test_content_of_read_adapters_counts_and_their_place_does_not(
 
 
 def test_what_is_to_be_read_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"method.training_adapter: .*nowhere is not a folder with an adapter in it"):
+    with pytest.raises(
+        Refused, match=r"method.training_adapter: .*nowhere is neither a repository of the Hub nor a folder"
+    ):
         checksums_of_read(Lora(training_adapter=str(tmp_path / "nowhere")))

@@ -148,3 +148,39 @@ def test_the_dockerfile_has_no_known_mistake() -> None:
 )
 def test_a_mistake_in_the_dockerfile_is_seen(line: str, problem: str) -> None:
     assert problem in problems((_ROOT / "Dockerfile").read_text() + line + "\n")
+
+
+def targets() -> list[str]:
+    """Every target that `make` lists."""
+    return re.findall(r"^([a-z_]+):.*## ", (_ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.fixture
+def environment(folder: Path) -> Path:
+    """An environment whose Python prints what it was started with."""
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "skip=$SKIP_GPU_TESTS" "$@"\n')
+    python.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("target", targets())
+def test_every_target_has_commands(environment: Path, target: str) -> None:
+    commands = dry_run(environment, target)
+    assert commands
+    assert "make setup" not in commands
+
+
+def test_gpu_tests_are_left_out_by_a_variable_before_or_after_make(environment: Path) -> None:
+    unset = {name: value for name, value in os.environ.items() if name != "SKIP_GPU_TESTS" and "MAKE" not in name}
+    for arguments, variables, skip in (
+        ((), {"SKIP_GPU_TESTS": "1"}, "skip=1"),
+        (("SKIP_GPU_TESTS=1",), {}, "skip=1"),
+        ((), {}, "skip="),
+    ):
+        command = ["make", "--silent", "run_tests", *arguments]
+        tested = subprocess.run(
+            command, cwd=environment, env={**unset, **variables}, capture_output=True, text=True, check=True
+        )
+        assert tested.stdout.startswith(f"{skip} -m pytest"), tested.stdout

@@ -11,8 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from foretune.choices.adapter import ADAPTER_FILE
 from foretune.core.errors import Refused, UserError
-from foretune.models.adapters import ADAPTER_FILE, save_adapter
+from foretune.models.adapters import save_adapter
 from foretune.models.trainable import TrainableFamily
 from foretune.quality.side_by_side import SideBySideRequest, labelled_sheet, side_by_side
 from foretune.step.methods.adapter import AppliedAdapter

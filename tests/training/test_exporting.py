@@ -15,8 +15,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from foretune.catalog import TRAINABLE
+from foretune.choices.adapter import ADAPTER_FILE, PEFT_FILE
 from foretune.core.errors import UserError
-from foretune.models.adapters import ADAPTER_FILE, PEFT_FILE, save_adapter
+from foretune.models.adapters import save_adapter
 from foretune.training import export_files, exporting, reload_check
 from foretune.training.export_files import ExportBroken
 from foretune.training.exporting import ExportProof, ExportRequest, as_diffusers_finds, export

@@ -10,10 +10,11 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from foretune.choices.adapter import ADAPTER_FILE
 from foretune.core.errors import Refused, UserError
 from foretune.core.observer import Observer
 from foretune.data.buckets import Bucket
-from foretune.models.adapters import ADAPTER_FILE, load_adapter
+from foretune.models.adapters import load_adapter
 from foretune.models.locating import open_family
 from foretune.training.exporting import export
 from foretune.training.sampling import SampleRequest, sample, to_image

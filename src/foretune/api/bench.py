@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -93,7 +93,7 @@ def bench_inference(
 
     Args:
         target: a model, its folder, or a run directory.
-        adapter: an exported adapter to load.
+        adapter: the adapter to load: a folder that `export` wrote, a .safetensors file, or a repository of the Hub.
         preset: `classical`, denoising steps at batch 256 in fp32, decides batch and precision.
         batch: images in a denoising step.
         precision: fp32, tf32, bf16 or fp16.
@@ -130,6 +130,7 @@ def bench_inference(
     check_subject(target)
     require("train", "Measuring inference")
     import_libraries(observer, "foretune.measure.bench_inference", warns_if_busy=True, device="auto")
+    from foretune.hub.adapters import locate_adapter
     from foretune.measure.bench_inference import InferenceChoices
     from foretune.measure.bench_inference import bench_inference as run_bench
 
@@ -148,7 +149,8 @@ def bench_inference(
         image_batch_size=image_batch,
         num_inference_steps=inference_steps,
     )
-    return run_bench(target, None if adapter is None else Path(adapter), choices, Path(benches), observer)
+    located = None if adapter is None else locate_adapter(adapter)
+    return run_bench(target, located, choices, Path(benches), observer)
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,7 @@ def compare_inference(
     require("train", "Measuring inference")
     import_libraries(observer, "foretune.measure.inference_variants", warns_if_busy=True, device="auto")
     from foretune.analyse.inference_study import inference_study
+    from foretune.hub.adapters import locate_adapter
     from foretune.measure.bench import new_directory
     from foretune.measure.inference_variants import VariantChoices, measure_variants, variant_of
     from foretune.quality.naming import check_subject
@@ -207,7 +210,12 @@ def compare_inference(
         steps=steps, repeat=repeat, images=images, inference_steps=inference_steps, size=size, frames=frames
     )
     path = Path(folder) if folder is not None else new_directory(Path(benches), f"{Path(target).name}-inference")
-    measured = measure_variants(target, asked, choices, path, observer)
+    # What is measured names the folder of one commit: a branch that moves makes it another measurement.
+    located = {
+        name: replace(variant, adapter=str(locate_adapter(variant.adapter).path)) if variant.adapter else variant
+        for name, variant in asked.items()
+    }
+    measured = measure_variants(target, located, choices, path, observer)
     first = measured[0]
     alike = {
         one.name: likeness(one.images, first.images)

@@ -1,7 +1,7 @@
 """`fetch`: a model or data set is downloaded before the hardware is rented."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,12 +35,28 @@ class Fetched:
     num_verified: int = 0
     """Files whose hash is the one that the Hub lists."""
     num_files: int = 0
+    is_one_of_several: bool = False
+    """Its disk is not judged by itself: others go there, too."""
 
     def __str__(self) -> str:
         """What `foretune fetch` prints."""
         from foretune.reports.terminal.fetch import fetched_lines
 
-        return "\n".join(fetched_lines(self.plan, self.folder, self.num_verified, self.num_files))
+        with_disk = not self.is_one_of_several
+        return "\n".join(fetched_lines(self.plan, self.folder, self.num_verified, self.num_files, with_disk=with_disk))
+
+
+@dataclass(frozen=True)
+class DownloadTotal:
+    """Several downloads together."""
+
+    downloads: "Sequence[Fetched]"
+
+    def __str__(self) -> str:
+        """Size, share in the cache, and free space: the end of `foretune fetch --benchmark --dry-run`."""
+        from foretune.reports.terminal.fetch import total_lines
+
+        return "\n".join(total_lines([each.plan for each in self.downloads if each.plan is not None]))
 
 
 def fetch(
@@ -85,13 +101,26 @@ def fetch_benchmark(
 ) -> "Iterator[Fetched]":
     """Downloads the five models and the data of the public AMD diffusion benchmark, one after the other.
 
+    Before the first download their total is compared with the free space.
+
     Args:
         dry_run: as for `fetch`.
         free_bytes: as for `fetch`.
         observer: as for `fetch`.
+
+    Raises:
+        Refused: the disk has no room for all of them.
     """
+    planned = [fetch(name, dry_run=True, free_bytes=free_bytes) for name in BENCHMARK]
+    if dry_run:
+        yield from (replace(each, is_one_of_several=True) for each in planned)
+        return
+    from foretune.hub.download_plan import refuse_full_disk
+
+    (observer or Observer()).message(str(DownloadTotal(planned)))
+    refuse_full_disk(*(each.plan for each in planned if each.plan is not None))
     for name in BENCHMARK:
-        yield fetch(name, dry_run=dry_run, free_bytes=free_bytes, observer=observer)
+        yield fetch(name, free_bytes=free_bytes, observer=observer)
 
 
 def has_token() -> bool:
@@ -102,11 +131,6 @@ def has_token() -> bool:
 def _fetched_dataset(row: "Dataset", free_bytes: FreeBytes, observer: Observer, *, is_dry: bool) -> Fetched:
     from foretune.hub.download_plan import plan_of_dataset
 
-    if row.hub_repo is None:
-        raise Refused(
-            f"{row.name} is in the catalogue without an address, because no source names its repository. Download it "
-            "from where you know it, and read it with data.kind=folder data.path=FOLDER"
-        )
     if is_dry:
         return Fetched(plan_of_dataset(row.name, row.hub_repo, free_bytes), None)
     require("hub", "Downloading a data set")

@@ -49,7 +49,8 @@ def sample(
     Args:
         base: the base model: catalogue name, hub id or local folder.
         prompts: what to sample.
-        adapters: exported adapters to put beside it.
+        adapters: adapters to put beside it: folders that `export` wrote, .safetensors files, or repositories of the
+            Hub ("me/my-lora", "me/my-lora:FILE").
         full: exported full models to put beside it.
         output: the picture to write.
         seed: of the first noise.
@@ -65,9 +66,12 @@ def sample(
         vae_tiling: decode in tiles, which needs less memory for large images.
         observer: receives progress.
     """
+    from foretune.choices.adapter import resolve_adapter
     from foretune.choices.model import resolve_model
 
     resolve_model(base)
+    for adapter in adapters:
+        resolve_adapter(adapter)
     path = Path(output)
     require_writable(path)
     require("train", "Sampling")
@@ -78,7 +82,7 @@ def sample(
 
     request = SideBySideRequest(
         base=base,
-        adapters=tuple(map(Path, adapters)),
+        adapters=tuple(adapters),
         full=tuple(map(Path, full)),
         prompts=tuple(prompts),
         seed=seed,

@@ -17,8 +17,7 @@ class Dataset(Row):
     """One repository of the type `dataset`."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
-    hub_repo: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None
-    """None where no source says which repository it is: such a data set cannot be downloaded by its name."""
+    hub_repo: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
     about: Text
     data: Mapping[str, Any]
     """Settings of the section `data` beside `path`."""

@@ -121,6 +121,9 @@ class HuggingFaceData(_Files):
     """Column of the images."""
     caption_column: str | None = "text"
     """Column of the captions; null trains without captions."""
+    where: Annotated[str | None, LATER] = Field(default=None, pattern=r"^[^=]+=.+$")
+    """Read only the rows with this value in a column, such as `artist=john-singer-sargent`; a class label by its name
+    or its number."""
     trigger: str | None = None
     """Trigger word, put before each caption."""
 

@@ -22,10 +22,11 @@ class Adapter(Section):
     """Dropout on the adapter's inputs in training."""
     # Adapters that are read count by their content, as the model does, wherever they lie.
     start_from: Annotated[str | None, LATER, INCIDENTAL] = Field(default=None, min_length=1)
-    """Continue from this adapter: a folder written by `foretune export`, of the same kind and shape."""
+    """Continue from this adapter: a folder written by `foretune export`, or `OWNER/REPO` on the Hub, of the same kind
+    and shape."""
     training_adapter: Annotated[str | None, LATER, INCIDENTAL] = Field(default=None, min_length=1)
-    """Folder of a LoRA that is active in training only, not in sampling or export: for example one that undoes the
-    distillation of FLUX.1-schnell, so that it can be trained without losing its few-step sampling."""
+    """Folder, file or Hub id of a LoRA that is active in training only, not in sampling or export: for example one that
+    undoes the distillation of FLUX.1-schnell, so that it can be trained without losing its few-step sampling."""
 
 
 class LowRank(Adapter):

@@ -20,7 +20,7 @@ _OF_VARIANTS = {
     for name, key in {
         "batch": "batch=4",
         "precision": "precision=bf16",
-        "adapter": "adapter=FOLDER",
+        "adapter": "adapter=FOLDER, or adapter=OWNER/REPO",
         "quantize": "quantize=int8",
         "compiled": "compile=regional",
         "merge": "merge=true",
@@ -95,7 +95,9 @@ def bench(
     precision: Annotated[str, typer.Option("--precision", help="Of inference: fp32, tf32, bf16 or fp16.")] = "fp32",
     size: Annotated[str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height).")] = None,
     frames: Annotated[int | None, typer.Option("--frames", min=1, help="Frames of clips, for inference.")] = None,
-    adapter: Annotated[Path | None, typer.Option("--adapter", help="An exported adapter, for inference.")] = None,
+    adapter: Annotated[
+        str | None, typer.Option("--adapter", help="For inference: a folder, a file, or OWNER/REPO on the Hub.")
+    ] = None,
     quantize: _Quantize = "none",
     compiled: _Compiled = False,
     merge: _Merge = False,

@@ -25,8 +25,8 @@ def fetch(
     ] = False,
 ) -> None:
     """Download what training a model needs, and verify every file. Example: foretune fetch flux.1-dev --dry-run"""
+    from foretune.api.fetch import DownloadTotal, fetch_benchmark
     from foretune.api.fetch import fetch as fetch_one
-    from foretune.api.fetch import fetch_benchmark
     from foretune.cli.progress import ProgressObserver
 
     if benchmark == (target is not None):
@@ -36,8 +36,12 @@ def fetch(
     try:
         with ProgressObserver() as observer:
             if benchmark:
-                for number, fetched in enumerate(fetch_benchmark(dry_run=dry_run, observer=observer)):
-                    typer.echo(f"{fetched}" if number == 0 else f"\n{fetched}")
+                downloads = []
+                for fetched in fetch_benchmark(dry_run=dry_run, observer=observer):
+                    downloads.append(fetched)
+                    typer.echo(f"{fetched}\n" if dry_run else str(fetched))
+                if dry_run:
+                    typer.echo(str(DownloadTotal(downloads)))
                 return
             assert target is not None, "checked above"
             fetched = fetch_one(target, overrides, dry_run=dry_run, observer=observer)

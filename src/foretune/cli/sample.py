@@ -19,7 +19,8 @@ def sample(
     base: Annotated[str, typer.Option("--base", help="The base model: catalogue name, hub id or local folder.")],
     prompts: Annotated[list[str] | None, typer.Option("--prompt", "-p", help="What to sample; repeatable.")] = None,
     adapter: Annotated[
-        list[Path] | None, typer.Option("--adapter", help="An exported adapter to put beside it; repeatable.")
+        list[str] | None,
+        typer.Option("--adapter", help="Adapter beside it: a folder, a file, or OWNER/REPO on the Hub; repeatable."),
     ] = None,
     full: Annotated[
         list[Path] | None, typer.Option("--full", help="An exported full model to put beside it; repeatable.")

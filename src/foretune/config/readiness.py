@@ -4,11 +4,12 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from foretune.choices.adapter import resolve_adapter
 from foretune.choices.addresses import is_remote
 from foretune.choices.data import FolderData, HuggingFaceData, ShapesData, ShardsData
 from foretune.choices.experiment import Experiment
 from foretune.choices.method import Adapter, Method
-from foretune.core.errors import MissingExtra
+from foretune.core.errors import MissingExtra, UserError
 from foretune.core.extras import is_installed
 from foretune.core.trackers import TRACKER_SPECS
 
@@ -22,27 +23,36 @@ def missing_here(experiment: Experiment, needs: Collection[Need]) -> Iterator[tu
     if "data" in needs:
         yield from (("data", text) for text in _missing_data(experiment))
     if "adapters" in needs:
-        folders = adapter_folders(experiment.method)
-        yield from (("method", no_adapter(key, path)) for key, path in folders.items() if not adapter_files(path))
+        asked = adapters_read(experiment.method)
+        yield from (("method", no_adapter(key, Path(name))) for key, name in asked.items() if not names_adapter(name))
     if "trackers" in needs and (error := missing_trackers(experiment.track)) is not None:
         yield "track", str(error)
 
 
-def adapter_folders(method: Method) -> dict[str, Path]:
-    """The folders of adapters that an experiment reads, by the key that names them."""
+def adapters_read(method: Method) -> dict[str, str]:
+    """The adapters that an experiment reads, by the key that names them: folders, files, or on the Hub."""
     keys = ("start_from", "training_adapter") if isinstance(method, Adapter) else ()
-    return {key: Path(folder).expanduser() for key in keys if (folder := getattr(method, key)) is not None}
+    return {key: asked for key in keys if (asked := getattr(method, key)) is not None}
 
 
-def adapter_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.safetensors"))
+def adapter_files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(path.glob("*.safetensors"))
 
 
 def no_adapter(key: str, folder: Path) -> str:
     return (
-        f"method.{key}: {folder} is not a folder with an adapter in it (looked for "
-        f"{folder.absolute() / '*.safetensors'}). To write one: foretune export RUN --output {folder}"
+        f"method.{key}: {folder} is neither a repository of the Hub nor a folder with an adapter in it (looked for "
+        f"{folder.expanduser().absolute() / '*.safetensors'}). To write one: foretune export RUN --output {folder}"
     )
+
+
+def names_adapter(adapter: str) -> bool:
+    """Whether an adapter is here, or its name is that of a repository."""
+    try:
+        reference = resolve_adapter(adapter)
+    except UserError:
+        return False
+    return reference.path is None or bool(adapter_files(reference.path))
 
 
 def missing_trackers(names: Iterable[str]) -> MissingExtra | None:

@@ -10,6 +10,7 @@ from foretune.catalog import ModelComponent
 from foretune.choices.model import ModelReference
 from foretune.core.errors import Refused
 from foretune.core.units import disk_text
+from foretune.hub.cached import cached_bytes
 from foretune.hub.repository import RemoteFile, Repository
 from foretune.hub.selection import part_of
 from foretune.hub.surroundings import cache_folder, has_stored_token, token_variable
@@ -50,8 +51,8 @@ class DownloadPlan:
     has_stored_token: bool
     cache: Path
     free_bytes: int
-    here_bytes: int | None
-    """What of it the cache has; None where that was not looked up."""
+    here_bytes: int
+    """What of it the cache has."""
     is_trainable: bool = True
     kind: Literal["model", "dataset"] = "model"
 
@@ -75,32 +76,61 @@ class DownloadPlan:
     @property
     def fits(self) -> Literal["yes", "no", "perhaps"]:
         """Whether the disk has room for what is missing. A size that is not known cannot be a reason to say yes."""
-        room_bytes = self.free_bytes + (self.here_bytes or 0) - _RESERVE_BYTES
-        if self.low_bytes > room_bytes:
+        return Room((self,)).fits
+
+
+@dataclass(frozen=True)
+class Room:
+    """Several downloads into one cache, and the space on its disk."""
+
+    plans: tuple[DownloadPlan, ...]
+
+    @property
+    def free_bytes(self) -> int:
+        return self.plans[0].free_bytes
+
+    @property
+    def here_bytes(self) -> int:
+        return sum(plan.here_bytes for plan in self.plans)
+
+    @property
+    def missing_bytes(self) -> int:
+        """What is to be downloaded at least. What is in the cache of one model is no room for another."""
+        return sum(max(0, plan.low_bytes - plan.here_bytes) for plan in self.plans)
+
+    @property
+    def fits(self) -> Literal["yes", "no", "perhaps"]:
+        """Whether the disk has room for what is missing. A size that is not known cannot be a reason to say yes."""
+        room_bytes = max(0, self.free_bytes - _RESERVE_BYTES)
+        if self.missing_bytes > room_bytes:
             return "no"
-        is_known = all(part.high_bytes is not None for part in self.parts)
-        return "yes" if is_known and self.high_bytes <= room_bytes else "perhaps"
+        is_known = all(part.high_bytes is not None for plan in self.plans for part in plan.parts)
+        most_bytes = sum(max(0, plan.high_bytes - plan.here_bytes) for plan in self.plans)
+        return "yes" if is_known and most_bytes <= room_bytes else "perhaps"
 
 
-def refuse_full_disk(plan: DownloadPlan) -> None:
+def refuse_full_disk(*plans: DownloadPlan) -> None:
     """Raises before the first weight if the disk has no room for all of them."""
-    missing_bytes = plan.low_bytes - (plan.here_bytes or 0)
-    if missing_bytes > 0 and plan.fits == "no":
+    room = Room(plans)
+    if room.fits == "no":
+        needing = f"{plans[0].repo} needs" if len(plans) == 1 else f"These {len(plans)} downloads need"
         raise Refused(
-            f"{plan.repo} needs {disk_text(missing_bytes)} more in {plan.cache}, where {disk_text(plan.free_bytes)} "
+            f"{needing} {disk_text(room.missing_bytes)} more in {plans[0].cache}, where {disk_text(room.free_bytes)} "
             f"are free ({disk_text(_RESERVE_BYTES)} are left alone). Make room, or set HF_HOME to a folder on a larger "
             "disk: export HF_HOME=/large/disk/huggingface"
         )
 
 
 def plan_from_catalogue(model: ModelReference, free_bytes: FreeBytes) -> DownloadPlan:
-    """By the catalogue alone, without a network: sizes are parameter counts times 2 and 4 bytes."""
+    """By the catalogue and the cache, without a network: sizes are parameter counts times 2 and 4 bytes."""
     row = next(row for row in catalog.denoisers().values() if row.hub_repo == model.repo)
     licence = catalog.licences().get(row.hub_repo or "")
     known = None if licence is None else licence.licence
     gated = None if licence is None else licence.is_gated
     parts = tuple(_estimated(row))
-    return _plan(model, parts, (None, None), (known, gated), free_bytes, is_trainable=row.is_trainable)
+    assert model.repo is not None, "a folder is not downloaded"
+    here_bytes = cached_bytes(model.repo, "model", model.revision, row.family_facts.denoiser_part)
+    return _plan(model, parts, (None, here_bytes), (known, gated), free_bytes, is_trainable=row.is_trainable)
 
 
 def plan_from_hub(
@@ -132,8 +162,9 @@ def plan_of_dataset(
     """By the list of files of one commit; without a repository, by the catalogue, which knows no sizes."""
     listed = tuple(files)
     part = PipelinePart("files", None, None, note="size not in the catalogue")
-    here_bytes = None
-    if repository is not None:
+    if repository is None:
+        here_bytes = cached_bytes(repo, "dataset", None)
+    else:
         size_bytes = sum(file.size_bytes for file in listed)
         part = PipelinePart("files", size_bytes, size_bytes, len(listed))
         here_bytes = sum(file.size_bytes for file in listed if repository.is_here(file))
@@ -157,7 +188,7 @@ def plan_of_dataset(
 def _plan(
     model: ModelReference,
     parts: tuple[PipelinePart, ...],
-    pinned: tuple[str | None, int | None],
+    pinned: tuple[str | None, int],
     licence: tuple[str | None, bool | None],
     free_bytes: FreeBytes,
     *,

@@ -12,7 +12,7 @@ from foretune.hub.selection import needed_files
 from foretune.hub.surroundings import token
 
 _MAIN = "main"
-_DATASET_CARD = "README.md"
+_CARD = "README.md"
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,21 @@ def open_repository(repo: str, revision: str | None) -> Repository:
 
 def open_dataset_repository(repo: str, revision: str | None = None) -> Repository:
     """Pins the commit of a data set; downloads its card alone."""
+    return _open_by_card(repo, revision, "dataset")
+
+
+def open_adapter_repository(repo: str, revision: str | None = None) -> Repository:
+    """Pins the commit of an adapter; downloads its card alone."""
+    return _open_by_card(repo, revision, "model")
+
+
+def _open_by_card(repo: str, revision: str | None, kind: Literal["model", "dataset"]) -> Repository:
     from huggingface_hub import snapshot_download
 
     folder = Path(
-        snapshot_download(
-            repo, repo_type="dataset", revision=revision or _MAIN, token=token(), allow_patterns=[_DATASET_CARD]
-        )
+        snapshot_download(repo, repo_type=kind, revision=revision or _MAIN, token=token(), allow_patterns=[_CARD])
     )
-    files = tuple(_files(repo, folder.name, folder, "dataset"))
-    return Repository(repo, folder.name, folder, {}, files, "dataset")
+    return Repository(repo, folder.name, folder, {}, tuple(_files(repo, folder.name, folder, kind)), kind)
 
 
 def _files(repo: str, commit: str, folder: Path, kind: Literal["model", "dataset"]) -> Iterable[RemoteFile]:

@@ -11,6 +11,7 @@ from foretune.choices.training import CompileMode, Precision
 from foretune.core.errors import UserError
 from foretune.core.memory_limit import free_host_bytes
 from foretune.core.observer import Observer
+from foretune.hub.adapters import LocatedAdapter
 from foretune.measure.bench import BENCH_FILE, new_directory
 from foretune.measure.bench_request import InferenceRequest
 from foretune.measure.fresh_process import MeasurementFailed, ask_fresh_process
@@ -58,7 +59,7 @@ class InferenceBench:
     path: Path
     model: str
     adapter: str | None = None
-    """The adapter on it, where one was given."""
+    """The adapter on it, where one was given: its name, with the commit of one from the Hub."""
     choices: InferenceChoices
     batch_size: int
     """What was measured with: the one asked for, or the largest that fits, found by halving."""
@@ -92,14 +93,14 @@ class InferenceBench:
 
 
 def bench_inference(
-    model: str, adapter: Path | None, choices: InferenceChoices, benches: Path, observer: Observer
+    model: str, adapter: LocatedAdapter | None, choices: InferenceChoices, benches: Path, observer: Observer
 ) -> InferenceBench:
     """Measures in fresh processes, and writes benches/<model>/<id>/bench.json with every raw time."""
     path = new_directory(benches, Path(model).resolve().name if Path(model).exists() else model.replace("/", "-"))
     limit_bytes = choices.memory_limit_bytes or memory_limit_bytes()
     asked = InferenceRequest(
         model=model,
-        adapter=None if adapter is None else str(adapter),
+        adapter=None if adapter is None else str(adapter.path),
         precision=choices.precision,
         quantize=choices.quantize,
         compile=choices.compile,
@@ -130,7 +131,7 @@ def bench_inference(
     result = InferenceBench(
         path=path,
         model=model,
-        adapter=asked.adapter,
+        adapter=None if adapter is None else adapter.label,
         choices=choices,
         batch_size=request.batch_size,
         did_not_fit=did_not_fit,

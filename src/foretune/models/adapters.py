@@ -16,19 +16,18 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 from torch import Tensor, nn, uint8
 
+from foretune.choices.adapter import ADAPTER_FILE, PEFT_FILE, PEFT_SETTINGS
 from foretune.choices.method import Method
 from foretune.choices.model import read_json
-from foretune.config.readiness import adapter_files, adapter_folders, no_adapter
+from foretune.config.readiness import adapter_files, adapters_read, names_adapter, no_adapter
 from foretune.core.errors import Refused, UserError
 from foretune.core.input_files import MOST_JSON_BYTES, parse_json, read_bytes
+from foretune.hub.adapters import locate_adapter
 from foretune.models.adapter_settings import read_config, refuse_code
 from foretune.models.family import Family
 from foretune.models.tensor_files import open_tensors, read_tensors
 
 ADAPTER_NAME = "default"
-ADAPTER_FILE = "pytorch_lora_weights.safetensors"
-PEFT_FILE = "adapter_model.safetensors"
-PEFT_SETTINGS = "adapter_config.json"
 _METADATA_KEY = "lora_adapter_metadata"
 _PEFT_PREFIX = "base_model.model."
 _OF_ADAPTER = re.compile(r"\.(?:lora|hada|lokr|oft)_")
@@ -79,11 +78,11 @@ def load_adapter(family: Family, pipeline: Any, directory: Path) -> None:
     path = adapter_file(directory)
     denoiser: nn.Module = getattr(pipeline, family.denoiser_part)
     refuse_foreign(family, denoiser, directory)
-    if path.name == ADAPTER_FILE:
+    if path.name != PEFT_FILE:
         refuse_code(_stored_settings(path, f"{family.denoiser_part}."), path)
         pipeline.load_lora_weights(
-            directory,
-            weight_name=ADAPTER_FILE,
+            path.parent,
+            weight_name=path.name,
             adapter_name=ADAPTER_NAME,
             local_files_only=True,
             use_safetensors=True,
@@ -93,7 +92,7 @@ def load_adapter(family: Family, pipeline: Any, directory: Path) -> None:
     # It changes the denoiser in place; the model that it returns is only a wrapper.
     PeftModel.from_pretrained(
         denoiser,
-        str(directory),
+        str(path.parent),
         adapter_name=ADAPTER_NAME,
         autocast_adapter_dtype=False,
     )
@@ -119,7 +118,7 @@ def refuse_foreign(family: Family, denoiser: nn.Module, directory: Path) -> None
     The denoiser may be on meta. Files with tensor names of other trainers are left to the pipeline's loader.
     """
     path = adapter_file(directory)
-    by_pipeline = path.name == ADAPTER_FILE
+    by_pipeline = path.name != PEFT_FILE
     if by_pipeline and not hasattr(family.pipeline_class(), "load_lora_weights"):
         raise UserError(f"{path} does not belong to this model: pipelines of {family.name} load no such file.")
     prefix = f"{family.denoiser_part}." if by_pipeline else _PEFT_PREFIX
@@ -148,7 +147,7 @@ def read_adapter(family: Family, directory: Path) -> StoredAdapter:
     """Reads an adapter written by `foretune export`."""
     path = adapter_file(directory)
     if path.name == PEFT_FILE:
-        settings, described = read_json(directory / PEFT_SETTINGS), directory / PEFT_SETTINGS
+        settings, described = read_json(path.parent / PEFT_SETTINGS), path.parent / PEFT_SETTINGS
     else:
         settings, described = {"peft_type": "LORA", **read_settings(path, f"{family.denoiser_part}.")}, path
     return StoredAdapter(read_config(settings, described), read_weights(family, directory))
@@ -168,7 +167,9 @@ def changes_text_encoders(directory: Path) -> bool:
 
 
 def adapter_file(directory: Path) -> Path:
-    """Returns the path of an adapter's weights in a folder."""
+    """Returns the path of an adapter's weights in a folder. A file is its own path, whatever its name."""
+    if directory.is_file():
+        return directory
     for name in (ADAPTER_FILE, PEFT_FILE):
         if (directory / name).is_file():
             return directory / name
@@ -200,14 +201,14 @@ def _stored_settings(path: Path, prefix: str) -> dict[str, Any]:
 
 def checksums_of_read(method: Method) -> dict[str, str]:
     """Returns a content checksum of each adapter that an experiment reads, by its configuration key."""
-    return {key: _checksum(key, folder) for key, folder in adapter_folders(method).items()}
+    return {key: _checksum(key, asked) for key, asked in adapters_read(method).items()}
 
 
-def _checksum(key: str, directory: Path) -> str:
+def _checksum(key: str, asked: str) -> str:
     """Hashes tensors and settings, because the bytes of a file also depend on the order of its header."""
-    paths = adapter_files(directory)
-    if not paths:
-        raise Refused(no_adapter(key, directory))
+    if not names_adapter(asked):
+        raise Refused(no_adapter(key, Path(asked)))
+    paths = adapter_files(locate_adapter(asked).path)
     digest = sha256()
     for path in paths:
         with open_tensors(path) as file:
@@ -216,8 +217,9 @@ def _checksum(key: str, directory: Path) -> str:
                 tensor = file.get_tensor(name).contiguous()
                 digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
                 digest.update(tensor.flatten().view(uint8).numpy().tobytes())
-    if (directory / PEFT_SETTINGS).is_file():
-        digest.update(read_bytes(directory / PEFT_SETTINGS, MOST_JSON_BYTES))
+    settings = paths[0].parent / PEFT_SETTINGS
+    if settings.is_file():
+        digest.update(read_bytes(settings, MOST_JSON_BYTES))
     return digest.hexdigest()[:16]
 
 

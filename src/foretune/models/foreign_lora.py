@@ -10,10 +10,11 @@ from diffusers.utils import convert_unet_state_dict_to_peft
 from peft import LoraConfig
 from torch import Tensor
 
+from foretune.choices.adapter import ADAPTER_FILE, PEFT_FILE
 from foretune.core.errors import Refused
 from foretune.core.tensor_files import require_tensor_file
 from foretune.models.adapter_settings import read_config
-from foretune.models.adapters import ADAPTER_FILE, PEFT_FILE, StoredAdapter, read_adapter
+from foretune.models.adapters import StoredAdapter, read_adapter
 from foretune.models.family import Family
 
 _A, _B = ".lora_A.weight", ".lora_B.weight"
@@ -37,6 +38,8 @@ def read_lora(family: Family, directory: Path) -> StoredAdapter:
 
 
 def _the_file(directory: Path) -> Path:
+    if directory.is_file():
+        return directory
     found = sorted(directory.glob("*.safetensors")) if directory.is_dir() else []
     named = [path for path in found if path.name in (ADAPTER_FILE, PEFT_FILE)]
     if len(named or found) != 1:

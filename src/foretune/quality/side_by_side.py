@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from foretune.accelerator.memory import free_memory
 from foretune.choices.model import resolve_model
 from foretune.core.errors import Refused, UserError
+from foretune.hub.adapters import locate_adapter
 from foretune.models.adapters import changes_text_encoders, load_adapter, refuse_foreign
 from foretune.models.family import Conditioning
 from foretune.models.locating import locate, open_family
@@ -33,7 +34,8 @@ class SideBySideRequest:
     """The models and prompts to compare."""
 
     base: str
-    adapters: tuple[Path, ...]
+    adapters: tuple[str | Path, ...]
+    """Folders, files or repositories of the Hub."""
     full: tuple[Path, ...]
     prompts: tuple[str, ...]
     seed: int
@@ -187,13 +189,14 @@ def _wrapped(text: str, font: Any, width_px: int) -> list[str]:
 
 def _models(request: SideBySideRequest, family: TrainableFamily, folder: Path) -> dict[str, _Model]:
     """Returns each model by column name. Raises for what cannot be loaded, before the first one is sampled."""
-    for path in request.adapters:
-        refuse_foreign(family, family.denoiser_on_meta(torch.float32), path)
+    adapters = [locate_adapter(asked) for asked in request.adapters]
+    for adapter in adapters:
+        refuse_foreign(family, family.denoiser_on_meta(torch.float32), adapter.path)
     for path in request.full:
         if not path.is_dir():
             raise UserError(f"There is no folder {path}. --full takes what foretune export wrote of a full training.")
     return {
         "base": _Model(family, folder),
-        **{f"adapter {path}": _Model(family, folder, path) for path in request.adapters},
+        **{f"adapter {adapter.label}": _Model(family, folder, adapter.path) for adapter in adapters},
         **{f"full {path}": _Model(open_family(path), path) for path in request.full},
     }

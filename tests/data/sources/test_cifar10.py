@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from foretune.choices.data import Cifar10Data
+from foretune.choices.data import Cifar10Data, FolderData
 from foretune.core.errors import UserError
 from foretune.data.buckets import Bucket
 from foretune.data.sources import Source, open_source
@@ -62,3 +62,27 @@ def test_another_layout_is_refused_with_the_kind_that_reads_it(tmp_path: Path):
     (tmp_path / "photos" / "train").mkdir()
     with pytest.raises(UserError, match=r"no images named 1\.png"):
         _opened(tmp_path, tmp_path / "photos")
+
+
+def test_an_archive_is_answered_with_the_command_that_unpacks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cifar-10").mkdir()
+    (tmp_path / "cifar-10" / "train.7z").touch()
+    without_7z = r"pip install py7zr, then python -m py7zr x cifar-10/train\.7z cifar-10"
+    command = rf"Run: 7z x cifar-10/train\.7z -ocifar-10 \(without 7z: {without_7z}\) and set data\.path=cifar-10$"
+    with pytest.raises(UserError, match=r"cifar-10/train\.7z is an archive, not a folder\. " + command):
+        _opened(tmp_path, Path("cifar-10/train.7z"))
+    with pytest.raises(UserError, match=r"not in the CIFAR-10 layout.*cifar-10/train\.7z is not unpacked\. " + command):
+        _opened(tmp_path, Path("cifar-10"))
+    (tmp_path / "cifar-10" / "train").mkdir()
+    with pytest.raises(UserError, match=r"no images named 1\.png.*train\.7z is not unpacked\."):
+        _opened(tmp_path, Path("cifar-10"))
+    folder = FolderData(kind="folder", path="cifar-10", cache_dir=str(tmp_path / "cache"))
+    with pytest.raises(UserError, match=r"cifar-10 has no images\. cifar-10/train\.7z is not unpacked\. " + command):
+        open_source(folder, largest=Bucket(32, 32))
+    (tmp_path / "photos of mine.tar.gz").touch()
+    imported = (
+        r"Run: foretune data import 'photos of mine\.tar\.gz' --output 'photos of mine' and set data\.path=photos"
+    )
+    with pytest.raises(UserError, match=r"is an archive, not a folder\. " + imported):
+        open_source(folder.model_copy(update={"path": "photos of mine.tar.gz"}), largest=Bucket(32, 32))

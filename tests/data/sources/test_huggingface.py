@@ -35,12 +35,16 @@ def _rows(num_rows: int = 3, first: int = 0) -> Any:
         "image": [{"bytes": png(number), "path": None} for number in numbers],
         "text": [f"image  {number}\n" for number in numbers],
         "label": list(numbers),
+        "name": [f"no. {number}" for number in numbers],
+        "artist": [number % 2 for number in numbers],
         "tags": [["a"]] * num_rows,
     }
     features = datasets.Features(
         image=datasets.Image(),
         text=datasets.Value("string"),
         label=datasets.Value("int64"),
+        name=datasets.Value("string"),
+        artist=datasets.ClassLabel(names=["monet", "sargent"]),
         tags=datasets.Sequence(datasets.Value("string")),
     )
     return datasets.Dataset.from_dict(cells, features=features)
@@ -77,6 +81,29 @@ def test_each_layout_gives_the_same_rows(tmp_path: Path, layout: str):
     assert source.pixels(2)[0, 0, 0] == 2
     assert source.repeats(0) == 1
     assert source.fingerprint() == _opened(tmp_path, _elsewhere(tmp_path), trigger="sks").fingerprint()
+
+
+@pytest.mark.parametrize("layout", ["several splits", "parquet"])
+def test_only_the_rows_with_a_value_are_read(tmp_path: Path, layout: str):
+    folder = _saved(tmp_path, layout)
+    for where, widths_px in (
+        ("artist=sargent", [9]),
+        ("artist=1", [9]),
+        ("artist=monet", [8, 10]),
+        ("label = 2", [10]),
+        ("name=no. 1", [9]),
+    ):
+        source = _opened(tmp_path, folder, where=where)
+        assert [source.info(index).width_px for index in range(len(source))] == widths_px
+    for where, message in (
+        ("artits=sargent", "no column .from data.where. named 'artits'. Did you mean 'artist'"),
+        ("artist=sergeant", "no label of artist .from data.where. named 'sergeant'. Did you mean 'sargent'"),
+        ("label=seven", "'label' holds numbers without names. Look up the number of 'seven'.*data.where=label=NUMBER"),
+        ("tags=a", "holds lists"),
+        ("label=77", "No row of .* has the value of data.where: label=77"),
+    ):
+        with pytest.raises(UserError, match=message):
+            _opened(tmp_path, folder, where=where)
 
 
 def _elsewhere(tmp_path: Path) -> Path:

@@ -9,8 +9,8 @@ import torch
 from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
+from foretune.choices.adapter import ADAPTER_FILE
 from foretune.core.errors import Refused
-from foretune.models.adapters import ADAPTER_FILE
 from foretune.models.foreign_lora import read_lora
 from foretune.models.locating import open_family
 from foretune.step.building import attach_method

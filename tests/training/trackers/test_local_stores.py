@@ -3,6 +3,7 @@
 MLflow and trackio are left out where they are not installed: trackio wants another Pillow than the extra `train`.
 """
 
+import gzip
 import json
 import sqlite3
 import struct
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from foretune.core.observer import Observer
 from foretune.record.run_directory import RunDirectory
@@ -137,3 +139,24 @@ def test_trackio_in_its_own_folder(
     assert sorted(reported) == [1, 2, 3]
     assert [reported[step]["train/loss"] for step in (1, 2, 3)] == pytest.approx(losses_of(run))
     assert_no_secret(folder)
+
+
+def test_a_profiled_run_in_tensorboard_and_wandb(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    """The trace lies beside the curves, where TensorBoard's profiler plugin finds it: tensorboard --logdir RUN."""
+    pytest.importorskip("wandb")
+    observer, profile = Recording(), {"at_step": 1, "steps": 1}
+    trained = short_run(
+        tiny_pipeline("ddpm"), tmp_path, observer=observer, track=["tensorboard", "wandb"], profile=profile
+    )
+    assert observer.of("warning") == []
+    path = trained.run.path
+    (trace,) = (path / "profile").glob("*.pt.trace.json.gz")
+    with gzip.open(trace, "rt", encoding="utf-8") as stream:
+        assert "ProfilerStep#" in stream.read()
+    events = EventAccumulator(str(path / "tensorboard"))
+    events.Reload()
+    curve = {event.step: event.value for event in events.Scalars("train/loss")}
+    assert curve == {step: pytest.approx(loss, rel=1e-6) for step, loss in enumerate(losses_of(trained.run), start=1)}
+    history = [record for record in wandb_records(path / "wandb") if record.WhichOneof("record_type") == "history"]
+    keys = [{item.key or "/".join(item.nested_key) for item in record.history.item} for record in history]
+    assert sum("train/loss" in names for names in keys) == len(curve) == 3

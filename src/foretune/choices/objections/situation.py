@@ -57,5 +57,5 @@ def distilled_objections(experiment: Experiment, *, distilled: bool | None) -> I
         yield warning(
             "the base is distilled to few sampling steps: fine-tuning it with the plain objective tends to undo that. "
             "Look at samples early, train on the undistilled base (flux.1-dev for flux.1-schnell), or train beside an "
-            "adapter that undoes the distillation: method.training_adapter=FOLDER"
+            "adapter that undoes the distillation: method.training_adapter=FOLDER or OWNER/REPO"
         )

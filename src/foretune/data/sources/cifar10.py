@@ -12,6 +12,7 @@ from foretune.data.buckets import Bucket
 from foretune.data.sources.base import Source
 from foretune.data.sources.cifar10_batches import BATCHES_FOLDER, Cifar10Batches, has_batches
 from foretune.data.sources.files import FileSample, FileSource, existing_folder, read_data_text, require_inside
+from foretune.data.sources.packed import packed_note
 
 FOLDER = "cifar-10"
 LABELS = "trainLabels.csv"
@@ -34,7 +35,8 @@ def open_cifar10(choice: Cifar10Data, largest: Bucket) -> Source:  # noqa: ARG00
     )
     if not images:
         raise UserError(
-            f"{root / 'train'} has no images named 1.png, 2.png and so on. Set data.path to where they are."
+            f"{root / 'train'} has no images named 1.png, 2.png and so on."
+            f"{packed_note(root, root / 'train') or ' Set data.path to where they are.'}"
         )
     labels_file = root / LABELS
     labels = _labels(labels_file, within) if os.path.lexists(labels_file) else None
@@ -46,10 +48,10 @@ def _layout_root(folder: Path, path: str) -> Path:
     for root in (folder, folder / FOLDER):
         if (root / "train").is_dir():
             return root
+    advice = "Set data.path to the folder that has them; for images in any other layout, data.kind=folder."
     raise UserError(
         f"{path} is not in the CIFAR-10 layout: none of {path}/train, {path}/{FOLDER}/train and "
-        f"{path}/{BATCHES_FOLDER}/data_batch_1 is there. Set "
-        "data.path to the folder that has them; for images in any other layout, data.kind=folder."
+        f"{path}/{BATCHES_FOLDER}/data_batch_1 is there.{packed_note(Path(path), Path(path, FOLDER)) or ' ' + advice}"
     )
 
 

@@ -15,6 +15,7 @@ from foretune.data.images import Pixels
 from foretune.data.memo import Memo, stamp_of
 from foretune.data.sources.base import SampleInfo
 from foretune.data.sources.fingerprint import content_fingerprint, listed_fingerprint
+from foretune.data.sources.packed import is_archive, unpacking
 
 # An interrupted first scan of a large folder continues from here.
 _SAVE_MEMO_EVERY = 2000
@@ -151,6 +152,8 @@ def existing_folder(path: str, setting: str, holds: str = "images") -> Path:
     folder = Path(path).expanduser().absolute()
     if not folder.exists():
         raise NoFolder(path, folder, setting, holds)
+    if is_archive(folder):
+        raise UserError(f"{path} is an archive, not a folder. {unpacking(Path(path))}")
     if not folder.is_dir():
         raise UserError(f"{path} is a file, not a folder. Set {setting} to the folder of {holds}.")
     return folder

@@ -12,6 +12,7 @@ from foretune.data.sources.captions import IMAGES, CaptionedPath, caption_in_nam
 from foretune.data.sources.cifar10_batches import has_batches
 from foretune.data.sources.files import FileSample, FileSource
 from foretune.data.sources.listing import DataFolder, counted, walk
+from foretune.data.sources.packed import packed_note
 
 _UNREAD_SUFFIXES = (
     *(".gif", ".avif", ".heic", ".heif", ".jxl", ".jp2", ".svg", ".psd", ".tga", ".ico", ".exr", ".hdr"),
@@ -68,6 +69,8 @@ def _no_images(place: DataFolder, unread: list[Path]) -> UserError:
             f"The folder {place.asked} holds the python version of CIFAR-10, not image files. Read it with "
             "data.kind=cifar10"
         )
+    if packed := packed_note(Path(place.asked)):
+        return UserError(f"The folder {place.asked} has no images.{packed}")
     others = f" It has {place.named(unread)}, which cannot be read: convert them, for example to PNG." if unread else ""
     return UserError(
         f"The folder {place.asked} has no images.{others} Put files that end in {', '.join(SUFFIXES)} into it, "

@@ -38,6 +38,7 @@ class HuggingFaceSource:
 
         self._name = f"{choice.path} ({choice.split})"
         self._trigger = choice.trigger
+        self._where = choice.where
         self._within = None if choice.follow_links else Path(choice.path).expanduser().absolute()
         self._image_column = _column(rows, choice.image_column, "data.image_column")
         try:
@@ -128,7 +129,7 @@ class HuggingFaceSource:
         return with_trigger(self._trigger, " ".join((text or "").split()))
 
     def _memo_name(self) -> str:
-        return f"{self._name} {self._image_column} {len(self)}"
+        return " ".join([self._name, self._image_column, str(len(self)), *([self._where] if self._where else [])])
 
     def _measured(self, index: int) -> tuple[str, int, int]:
         data = self._bytes(index)
@@ -158,21 +159,75 @@ def open_huggingface(choice: HuggingFaceData, largest: Bucket) -> HuggingFaceSou
         rows = datasets.load_from_disk(str(saved))
         if rows.split is not None and str(rows.split) != choice.split:
             raise UnknownName(f"split in {choice.path}", choice.split, [str(rows.split)])
+        if choice.where is not None:
+            column, value = _condition(rows.features, choice.where)
+            values = rows.select_columns([column])[column]
+            rows = rows.select([index for index, found in enumerate(values) if found == value])
     else:
         files = _parquet_files(folder, choice)
         _require_readable(files, within)
         were_disabled = datasets.are_progress_bars_disabled()
         datasets.disable_progress_bars()
         try:
+            # The rows are copied to the cache: with a condition, only those that meet it.
             rows = datasets.Dataset.from_parquet(
-                [str(file) for file in files], cache_dir=str(Path(choice.cache_dir) / "datasets")
+                [str(file) for file in files],
+                cache_dir=str(Path(choice.cache_dir) / "datasets"),
+                filters=_parquet_filters(files[0], choice),
             )
+        except ValueError as error:
+            if choice.where is not None and "corresponds to no data" in str(error):
+                raise _no_row(choice) from error
+            raise
         finally:
             if not were_disabled:
                 datasets.enable_progress_bars()
+    if len(rows) == 0 and choice.where is not None:
+        raise _no_row(choice)
     if len(rows) == 0:
         raise UserError(f"The split {choice.split!r} of {choice.path} has no rows. Name another one in data.split.")
     return HuggingFaceSource(rows, choice)
+
+
+def _no_row(choice: HuggingFaceData) -> UserError:
+    return UserError(f"No row of {choice.path} has the value of data.where: {choice.where}.")
+
+
+def _parquet_filters(file: Path, choice: HuggingFaceData) -> list[tuple[str, str, Any]] | None:
+    """The condition as `datasets` takes it; the names of class labels are in the schema of each file."""
+    if choice.where is None:
+        return None
+    from datasets import Features
+    from pyarrow.parquet import read_schema
+
+    column, value = _condition(Features.from_arrow_schema(read_schema(file)), choice.where)
+    return [(column, "==", value)]
+
+
+def _condition(features: Any, where: str) -> tuple[str, Any]:
+    """The column of a condition, and its value as the column holds it."""
+    from datasets import ClassLabel
+
+    name, _, text = where.partition("=")
+    column, text = name.strip(), text.strip()
+    if column not in features:
+        raise UnknownName("column (from data.where)", column, list(features))
+    feature = features[column]
+    if isinstance(feature, ClassLabel) and text in feature.names:
+        return column, feature.names.index(text)
+    dtype = str(getattr(feature, "dtype", ""))
+    if "int" in dtype:
+        if text.isdecimal():
+            return column, int(text)
+        if isinstance(feature, ClassLabel):
+            raise UnknownName(f"label of {column} (from data.where)", text, feature.names)
+        raise UserError(
+            f"data.where: the column {column!r} holds numbers without names. Look up the number of {text!r} on the "
+            f"page of the data set, and write: data.where={column}=NUMBER"
+        )
+    if "string" not in dtype:
+        raise UserError(f"data.where: the column {column!r} holds {dtype or 'lists'}, not text, labels or integers.")
+    return column, text
 
 
 def _saved_folder(folder: Path, split: str, within: Path | None) -> Path | None:

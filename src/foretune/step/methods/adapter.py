@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from foretune.choices.method import Adapter, AnyAdapter, Lokr, LowRank
 from foretune.core.draws import derive_seed
 from foretune.core.errors import Refused
+from foretune.hub.adapters import locate_adapter
 from foretune.models.adapters import ADAPTER_NAME, adapter_state, read_adapter
 from foretune.step.methods.base import AppliedMethod
 from foretune.step.methods.peft_configs import WHOLE_RANK, peft_config
@@ -41,7 +42,8 @@ class AppliedAdapter(AppliedMethod):
         check_targets(self.adapter, self.targets, self.family, self.denoiser)
         self.denoiser.requires_grad_(requires_grad=False)
         if self.adapter.training_adapter is not None:
-            attach_training_adapter(self.family, self.denoiser, Path(self.adapter.training_adapter).expanduser())
+            helper = locate_adapter(self.adapter.training_adapter)
+            attach_training_adapter(self.family, self.denoiser, helper.path)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "init"))
             inject(self.peft_config(), self.denoiser, ADAPTER_NAME)
@@ -50,7 +52,7 @@ class AppliedAdapter(AppliedMethod):
         for parameter in self.trained().values():
             parameter.data = parameter.data.to(dtype)
         if self.adapter.start_from is not None:
-            self._start_from(Path(self.adapter.start_from).expanduser())
+            self._start_from(self.adapter.start_from)
 
     def weights(self) -> dict[str, Tensor]:
         """Returns the adapter's tensors under peft's names."""
@@ -96,14 +98,16 @@ class AppliedAdapter(AppliedMethod):
             layer.merged_adapters.clear()
 
     @torch.no_grad()
-    def _start_from(self, directory: Path) -> None:
+    def _start_from(self, asked: str) -> None:
         """Loads an earlier adapter's weights; raises Refused if its kind, shape or model differs.
 
-        On meta it only checks the adapter, and only if its files exist: a plan may be made on another machine.
+        On meta it only checks the adapter, and only if it is a folder or file that exists: a plan may be made on
+        another machine, and downloads nothing.
         """
         on_meta = any(parameter.is_meta for parameter in self.trained().values())
-        if on_meta and not directory.is_dir():
+        if on_meta and not Path(asked).expanduser().exists():
             return
+        directory = locate_adapter(asked).path
         stored = read_adapter(self.family, directory)
         there, here = described(stored.config), described(self.peft_config())
         if wrong := {key for key in there.keys() | here.keys() if there.get(key) != here.get(key)}:
