@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from foretune.cli.inference_options import Compile, Devices, Merge
 from foretune.core.errors import UserError
 from foretune.core.input_files import read_text
 
@@ -42,6 +43,9 @@ QuantizedEncoders = Annotated[
     Literal["none", "int8", "float8", "nf4", "int8-bnb"] | None,
     typer.Option("--quantize-text-encoders", help="[default: as the run was trained]"),
 ]
+Batch = Annotated[
+    int | None, typer.Option("--batch", min=1, help="Images in one call of a model. [default: by their size]")
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder to write to. [default: RUN/quality]")]
 ExtractorName = Annotated[
     str, typer.Option("--extractor", help="For FID and KID: vae, pixels, clip:WHERE or dino:WHERE.")
@@ -72,6 +76,10 @@ def evaluate(
     precision: Numbers = None,
     quantize: Quantized = None,
     quantize_text_encoders: QuantizedEncoders = None,
+    compiled: Compile = "off",
+    merge: Merge = False,
+    batch: Batch = None,
+    devices: Devices = 1,
     output: Output = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of the table.")] = False,
 ) -> None:
@@ -99,6 +107,10 @@ def evaluate(
             precision=precision,
             quantize=quantize,
             quantize_text_encoders=quantize_text_encoders,
+            compile=compiled,
+            merge=merge,
+            batch=batch,
+            devices=devices,
             output=output,
             observer=observer,
         )

@@ -5,18 +5,26 @@ from typing import Annotated, Literal
 
 import typer
 
+from foretune.cli.inference_options import Compile, Devices, Merge
+
 QuantizedBase = Annotated[
     Literal["none", "int8", "float8", "float8-dynamic", "nf4", "int8-bnb"] | None,
-    typer.Option("--quantize", help="Quantise the base: 8 or 4 bits a weight. [default: none]"),
+    typer.Option("--quantize", help="Quantise the base: 8 or 4 bits a weight. [default: as RUN, or none]"),
 ]
 QuantizedTextEncoders = Annotated[
     Literal["none", "int8", "float8", "nf4", "int8-bnb"] | None,
-    typer.Option("--quantize-text-encoders", help="Quantise the text encoders. [default: none]"),
+    typer.Option("--quantize-text-encoders", help="Quantise the text encoders. [default: as RUN, or none]"),
 ]
 
 
 def sample(
-    base: Annotated[str, typer.Option("--base", help="The base model: catalogue name, hub id or local folder.")],
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RUN]...", help="Run directories to put beside their base.")
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option("--base", help="The base model: catalogue name, hub id or local folder. [default: of the runs]"),
+    ] = None,
     prompts: Annotated[list[str] | None, typer.Option("--prompt", "-p", help="What to sample; repeatable.")] = None,
     adapter: Annotated[
         list[Path] | None, typer.Option("--adapter", help="An exported adapter to put beside it; repeatable.")
@@ -28,23 +36,27 @@ def sample(
     seed: Annotated[int, typer.Option("--seed")] = 0,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Denoising steps.")] = 28,
     size: Annotated[
-        str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: the model's own]")
+        str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: as RUN, or the model's own]")
     ] = None,
     frames: Annotated[
-        int | None, typer.Option("--frames", min=1, help="Frames of clips. [default: the model's own]")
+        int | None, typer.Option("--frames", min=1, help="Frames of clips. [default: as RUN, or the model's own]")
     ] = None,
     guidance: Annotated[float | None, typer.Option("--guidance", help="The pipeline's own if left out.")] = None,
     text_tokens: Annotated[int | None, typer.Option("--text-tokens", help="Most tokens of a prompt.")] = None,
     device: Annotated[
         Literal["auto", "cpu", "cuda", "mps"] | None,
-        typer.Option("--device", help="[default: an accelerator if there is one]"),
+        typer.Option("--device", help="[default: as RUN, or an accelerator if there is one]"),
     ] = None,
     precision: Annotated[
         Literal["fp32", "bf16", "fp16"] | None,
-        typer.Option("--precision", help="Numbers to compute with. [default: bf16 on an accelerator, fp32 on a CPU]"),
+        typer.Option("--precision", help="Numbers to compute with. [default: as RUN, or bf16 on an accelerator, fp32 on a CPU]"),
     ] = None,
     quantize: QuantizedBase = None,
     quantize_text_encoders: QuantizedTextEncoders = None,
+    compiled: Compile = "off",
+    merge: Merge = False,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Images in one call of a model.")] = 1,
+    devices: Devices = 1,
     vae_tiling: Annotated[
         bool, typer.Option("--vae-tiling", help="Decode in tiles: less memory for large images.")
     ] = False,
@@ -56,6 +68,7 @@ def sample(
     with ProgressObserver() as observer:
         picture = sample_models(
             base,
+            runs=runs or (),
             prompts=prompts or ("a small red circle on blue",),
             adapters=adapter or (),
             full=full or (),
@@ -70,6 +83,10 @@ def sample(
             precision=precision,
             quantize=quantize,
             quantize_text_encoders=quantize_text_encoders,
+            compile=compiled,
+            merge=merge,
+            batch=batch,
+            devices=devices,
             vae_tiling=vae_tiling,
             observer=observer,
         )
