@@ -41,7 +41,8 @@ def form_of(choices: InferenceForm) -> dict[str, Any]:
 
 _VALUES: Mapping[str, tuple[Any, ...]] = {
     "precision": get_args(Precision),
-    "quantize": get_args(DenoiserNumbers),
+    # float8-training quantises products while a model trains, not weights.
+    "quantize": tuple(kind for kind in get_args(DenoiserNumbers) if kind != "float8-training"),
     "compile": get_args(CompileMode),
     "merge": (False, True),
 }
