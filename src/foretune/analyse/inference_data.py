@@ -52,7 +52,11 @@ def _read(file: Path) -> InferenceData | None:
         num_devices = int(choices.get("devices", 1))
         return InferenceData(
             path=file.parent,
-            asked={**{name: content.get(name) for name in _FACTS}, **{name: choices[name] for name in _CHOICES}, "devices": num_devices},
+            asked={
+                **{name: content.get(name) for name in _FACTS},
+                **{name: choices[name] for name in _CHOICES},
+                "devices": num_devices,
+            },
             batch_size=int(content["batch_size"]),
             image_batch_size=int(choices["image_batch_size"]),
             num_devices=num_devices,

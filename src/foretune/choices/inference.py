@@ -59,7 +59,7 @@ def check_form(form: InferenceForm, *, of: str = "", has_adapter_file: bool = Fa
         value = getattr(form, name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             key = name.removesuffix("_size")
-            raise UserError(f"The {key}{of} is {value!r}, not a {what}. Write {key}=2")
+            raise UserError(f"{key}{of}: {value!r} is not a {what}. Write {key}=2")
     if form.merge and has_adapter_file and form.quantize not in (None, "none"):
         raise Refused(
             f"An adapter file cannot be merged into quantised weights{of}. Leave out one of merge and quantize, or "

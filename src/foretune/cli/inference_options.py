@@ -7,9 +7,7 @@ import typer
 Compile = Annotated[
     Literal["off", "regional"], typer.Option("--compile", help="For sampling: regional compiles the repeated blocks.")
 ]
-Merge = Annotated[
-    bool, typer.Option("--merge", help="For sampling: add adapters, or that of the run, to the weights.")
-]
+Merge = Annotated[bool, typer.Option("--merge", help="For sampling: add adapters, or that of the run, to the weights.")]
 Devices = Annotated[
     int,
     typer.Option(

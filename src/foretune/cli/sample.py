@@ -36,7 +36,8 @@ def sample(
     seed: Annotated[int, typer.Option("--seed")] = 0,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Denoising steps.")] = 28,
     size: Annotated[
-        str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: as RUN, or the model's own]")
+        str | None,
+        typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: as RUN, or the model's own]"),
     ] = None,
     frames: Annotated[
         int | None, typer.Option("--frames", min=1, help="Frames of clips. [default: as RUN, or the model's own]")
@@ -49,7 +50,9 @@ def sample(
     ] = None,
     precision: Annotated[
         Literal["fp32", "bf16", "fp16"] | None,
-        typer.Option("--precision", help="Numbers to compute with. [default: as RUN, or bf16 on an accelerator, fp32 on a CPU]"),
+        typer.Option(
+            "--precision", help="Numbers to compute with. [default: as RUN, or bf16 on an accelerator, fp32 on a CPU]"
+        ),
     ] = None,
     quantize: QuantizedBase = None,
     quantize_text_encoders: QuantizedTextEncoders = None,

@@ -86,12 +86,13 @@ def sample_loaded(
         observer.preparing(what, done, total)
 
     denoiser = getattr(pipeline, family.denoiser_part)
-    with setup.sampling(), compiled_blocks(
-        setup, family, denoiser, try_out, sum(map(len, batches)), lambda text: observer.message(f"{what}: {text}")
+    with (
+        setup.sampling(),
+        compiled_blocks(
+            setup, family, denoiser, try_out, sum(map(len, batches)), lambda text: observer.message(f"{what}: {text}")
+        ),
     ):
-        return sample_batches(
-            family, pipeline, request, batches, texts, progress, warms_up=task.measures_speed
-        )
+        return sample_batches(family, pipeline, request, batches, texts, progress, warms_up=task.measures_speed)
 
 
 def _on_several(

@@ -66,8 +66,8 @@ def side_by_side(request: SideBySideRequest, output: Path, observer: Observer) -
     columns: dict[str, list[Image.Image]] = {}
     setup = sampling_setup(request.setup, _first_experiment(request))
     encoded: dict[str, Texts] = {}
-    for number, (name, model) in enumerate(models.items()):
-        observer.preparing(f"sampling {name}", number, len(models))
+    for name, model in models.items():
+        observer.preparing(f"sampling {name}", 0, len(sampling.prompts))
         if model.encoders not in encoded:
             # The encoders are freed before a denoiser is loaded. Models with the same encoders share what they encode.
             encoded = {model.encoders: model.encode(setup, sampling)}
@@ -209,7 +209,9 @@ def _models(request: SideBySideRequest) -> dict[str, _Model]:
     else:
         base = _Model(SampledModel(folder=next(iter(runs.values())).folder))
         if len({model.folder for model in runs.values()}) > 1:
-            raise Refused("The runs were trained on different bases. Name the one to show beside them with --base MODEL")
+            raise Refused(
+                "The runs were trained on different bases. Name the one to show beside them with --base MODEL"
+            )
     for path in request.adapters:
         refuse_foreign(base.family, base.family.denoiser_on_meta(torch.float32), path)
     for path in request.full:

@@ -120,4 +120,9 @@ def _cost_sentence(plain: _PassTimes, compiled: _PassTimes, num_images: int) -> 
     if steps is None:
         return f"{text} No break-even: compiled steps are not faster here."
     images = ceil(steps * num_images / compiled.num_passes)
-    return f"{text} Break-even after about {steps:,} denoising steps ({images:,} images)."
+    return f"{text} Break-even after about {_rounded(steps)} denoising steps ({_rounded(images)} images)."
+
+
+def _rounded(num: int) -> str:
+    """Two digits: single times have no more."""
+    return f"{float(f'{num:.2g}'):,.0f}"

@@ -109,9 +109,7 @@ class SamplingSetup:
         return {name: moved(tensor) for name, tensor in conditioning.items()}
 
 
-def sampling_setup(
-    choice: SamplingChoice, experiment: Experiment | None = None, local_rank: int = 0
-) -> SamplingSetup:
+def sampling_setup(choice: SamplingChoice, experiment: Experiment | None = None, local_rank: int = 0) -> SamplingSetup:
     """Fills in what was left out: from the run, or without one a half precision where there is an accelerator.
 
     Of several processes of this machine each has its own device. Raises what the device or the installed libraries cannot do, before anything is loaded.

@@ -22,8 +22,10 @@ _CPP_COMPILERS = ("g++", "clang++", "c++", "cl")
 def check_compiler(device: torch.device) -> None:
     """Raises if torch lacks what it compiles with on this device: a C++ compiler for a CPU, Triton for a GPU."""
     if device.type == "cuda" and find_spec("triton") is None:
-        raise Refused("torch compiles for a GPU with Triton, which is not installed. Run: pip install triton, or leave "
-                      "compile off")
+        raise Refused(
+            "torch compiles for a GPU with Triton, which is not installed. Run: pip install triton, or leave "
+            "compile off"
+        )
     named = os.environ.get("CXX")
     if device.type == "cpu" and not any(map(shutil.which, [named] if named else _CPP_COMPILERS)):
         raise Refused(
