@@ -190,13 +190,16 @@ def test_a_run_is_put_beside_its_base(tmp_path: Path, tiny_pipeline: TinyPipelin
     base, trained = shown[False]
     assert not np.array_equal(base, trained)
     assert np.array_equal(shown[True][0], base)
+    quantised = SamplingChoice(device="cpu", precision="fp32", merge=True, quantize="int8")
+    request = comparison(tmp_path, base=None, runs=(run,), size_px=None, setup=quantised)
+    assert side_by_side(request, tmp_path / "int8.png", Observer()) == ("base", f"run {run}")
     difference = np.abs(shown[True][1].astype(int) - trained.astype(int))
     assert difference.max() <= 2, "rounding"
 
 
 def test_what_cannot_be_sampled_together_is_refused(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     base = tiny_pipeline("ddpm")
-    with pytest.raises(UserError, match="There is nothing to sample. Name a run, or a model"):
+    with pytest.raises(UserError, match=r"There is nothing to sample\. Name a run, or a model"):
         side_by_side(comparison(base, base=None), tmp_path / "a.png", Observer())
     merged = comparison(base, setup=SamplingChoice(device="cpu", merge=True))
     with pytest.raises(Refused, match="There is no adapter to merge: a base has none"):

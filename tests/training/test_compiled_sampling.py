@@ -64,7 +64,7 @@ def test_the_first_pass_with_other_sizes_is_warm_up() -> None:
 def test_dora_cannot_be_compiled_unless_it_is_merged() -> None:
     layer = nn.Linear(2, 2)
     layer.use_dora = {"default": True}  # type: ignore[assignment]
-    with pytest.raises(Refused, match="which torch cannot compile. Add merge"):
+    with pytest.raises(Refused, match=r"which torch cannot compile\. Add merge"):
         refuse_uncompilable(nn.Sequential(layer))
     layer.merged = True  # type: ignore[assignment]
     refuse_uncompilable(nn.Sequential(layer))

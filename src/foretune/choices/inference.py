@@ -50,7 +50,7 @@ _COUNTS = {"batch_size": "number of images", "devices": "number of devices"}
 
 
 def check_form(form: InferenceForm, *, of: str = "", has_adapter_file: bool = False) -> None:
-    """Raises for values that do not exist or do not go together. `of`: whose form it is, such as " of the variant x"."""
+    """Raises for values that do not exist or do not go together. `of` ends a name: " of the variant x"."""
     for name, known in _VALUES.items():
         value = getattr(form, name)
         if value is not None and value not in known:

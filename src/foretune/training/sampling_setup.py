@@ -112,7 +112,8 @@ class SamplingSetup:
 def sampling_setup(choice: SamplingChoice, experiment: Experiment | None = None, local_rank: int = 0) -> SamplingSetup:
     """Fills in what was left out: from the run, or without one a half precision where there is an accelerator.
 
-    Of several processes of this machine each has its own device. Raises what the device or the installed libraries cannot do, before anything is loaded.
+    Of several processes of this machine each has its own device. Raises what the device or the installed libraries
+    cannot do, before anything is loaded.
     """
     device = choose_device(choice.device or _device_of(experiment), local_rank)
     numbers = choice.quantize or ("none" if experiment is None else experiment.quantize.denoiser)

@@ -28,9 +28,10 @@ def check_compiler(device: torch.device) -> None:
         )
     named = os.environ.get("CXX")
     if device.type == "cpu" and not any(map(shutil.which, [named] if named else _CPP_COMPILERS)):
+        lack = f"CXX={named} is not" if named else "none is"
         raise Refused(
-            f"torch compiles for a CPU with a C++ compiler, and {f'CXX={named} is not' if named else 'none is'} on the PATH. Install g++ (on "
-            "Debian: apt install g++), or leave compile off"
+            f"torch compiles for a CPU with a C++ compiler, and {lack} on the PATH. Install g++ (on Debian: apt "
+            "install g++), or leave compile off"
         )
 
 
