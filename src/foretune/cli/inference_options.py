@@ -1,4 +1,4 @@
-"""Options for how a model samples, the same for `sample`, `evaluate` and `bench --inference`."""
+"""Options for how a model samples, the same for `sample`, `evaluate` and the inference bench."""
 
 from typing import Annotated, Literal
 
