@@ -159,7 +159,7 @@ def _sample_share(request: dict[str, Any], observer: Observer) -> dict[str, Any]
 
 
 def _task_from(mapping: dict[str, Any]) -> SamplingTask:
-    model = {key: None if path is None else Path(path) for key, path in mapping.pop("model").items()}
+    model: dict[str, Any] = {key: None if path is None else Path(path) for key, path in mapping.pop("model").items()}
     request = mapping.pop("request")
     size = Bucket(**request.pop("size"))
     prompts, first_frames = tuple(request.pop("prompts")), tuple(request.pop("first_frames"))
