@@ -118,8 +118,7 @@ def bench(
         refuse_given(context, _OF_VARIANTS if variant else {} if preset is None else _OF_A_PRESET)
         choices |= {"steps": steps or 20, "size": size, "frames": frames, "images": images}
         way = {"adapter": adapter, "preset": preset, "batch": batch, "precision": precision, "merge": merge}
-        way |= {"quantize": quantize, "compile": compiled, "image_batch": image_batch}
-        way["devices"] = devices
+        way |= {"quantize": quantize, "compile": compiled, "image_batch": image_batch, "devices": devices}
         choices |= {"inference_steps": inference_steps, **({} if variant else way)}
         measure = partial(_compare, variants=variant) if variant else _inference
         measure(target, **choices)

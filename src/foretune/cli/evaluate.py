@@ -51,6 +51,10 @@ ExtractorName = Annotated[
     str, typer.Option("--extractor", help="For FID and KID: vae, pixels, clip:WHERE or dino:WHERE.")
 ]
 
+Size = Annotated[
+    str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: as trained]")
+]
+
 _MOST_PROMPTS_BYTES = 16 * 2**20
 
 
@@ -64,9 +68,7 @@ def evaluate(
     first_seed: Annotated[int, typer.Option("--first-seed", min=0)] = 0,
     steps: Steps = None,
     base_steps: BaseSteps = None,
-    size: Annotated[
-        str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: as trained]")
-    ] = None,
+    size: Size = None,
     guidance: Annotated[float | None, typer.Option("--guidance", help="The pipeline's own if left out.")] = None,
     held_out: Annotated[int, typer.Option("--held-out", min=0, help="Largest number of held-out images.")] = 32,
     metrics: Metrics = None,
@@ -100,7 +102,7 @@ def evaluate(
             size=size,
             guidance=guidance,
             held_out=held_out,
-            metrics=tuple(name.strip() for name in metrics.split(",") if name.strip()) if metrics else (),
+            metrics=_names(metrics),
             extractor=extractor,
             clip=clip,
             device=device,
@@ -114,11 +116,16 @@ def evaluate(
             output=output,
             observer=observer,
         )
-    if as_json:
-        mappings = [evaluation.to_mapping() for evaluation in found]
-        typer.echo(json.dumps(mappings[0] if len(runs) == 1 else mappings, indent=2))
-    else:
-        _print_tables(runs, found, output)
+    _print_json(found) if as_json else _print_tables(runs, found, output)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def _print_json(found: "Sequence[Evaluation]") -> None:
+    mappings = [evaluation.to_mapping() for evaluation in found]
+    typer.echo(json.dumps(mappings[0] if len(mappings) == 1 else mappings, indent=2))
 
 
 def _print_tables(runs: list[str], found: "Sequence[Evaluation]", output: Path | None) -> None:
